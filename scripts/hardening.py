@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 from datetime import date
 from pathlib import Path
@@ -18,6 +19,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--real", type=Path, nargs="*", default=(), metavar="FILE", help="damage these headers too")
     asked = parser.parse_args()
+    # What a shell or `nohup` makes programs in the background ignore, ggbench ignores too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     chosen = asked.rows or [name for name in ROWS if not asked.quick or name not in SLOW]
     rows = []
     for row, seconds in run_rows(chosen, is_quick=asked.quick, seed=asked.seed, real=asked.real):

@@ -13,11 +13,10 @@ _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
-@pytest.mark.llama
 def test_generated_parts_have_not_drifted() -> None:
-    """Outputs that no machine changes; ./scripts/update_readme writes them."""
+    """What commands print that need nothing of this machine; ./scripts/update_readme writes it."""
     text = README.read_text(encoding="utf-8")
-    assert set(parts(text)) == set(SHOWN)
+    assert parts(text).keys() == SHOWN.keys()
     assert updated(text) == text
 
 

@@ -78,6 +78,10 @@ class Checkpoint:
         """Of its files."""
         return sum(shard.header.missing_bytes for shard in self.shards)
 
+    def dtype(self, method: Method) -> str:
+        """Type of what a method does not convert, and of the cache: `bf16`."""
+        return method.dtype or self.config.dtype or "bf16"
+
     def methods(self) -> tuple[Method, ...]:
         """What it can be loaded as: its own method where it is quantized, else those that convert at load."""
         own = self.method
@@ -111,7 +115,7 @@ class Checkpoint:
         if own.quant_method is not None and method.name != own.name:
             self.require(method)
         layout, parameters = self.layout, self._converted(method)
-        dtype = self.config.dtype or "bf16"
+        dtype = self.dtype(method)
         expected = {parameter: method.stored(parameter, dtype) for parameter in parameters}
         stored_bytes = {parameter: sum(each.n_bytes for each in stored) for parameter, stored in expected.items()}
         if self.shards and method.name == own.name:
@@ -145,7 +149,7 @@ class Checkpoint:
         known = {
             stored.name
             for parameter in self._converted(self.method)
-            for stored in self.method.stored(parameter, self.config.dtype or "bf16")
+            for stored in self.method.stored(parameter, self.dtype(self.method))
         }
         modules = {name.rpartition(".")[0] for name in known}
         return tuple(
@@ -156,7 +160,7 @@ class Checkpoint:
 
     def listed_tensors(self) -> tuple[Stored, ...]:
         """Every tensor of its files; of a config alone those that its own method would store."""
-        dtype = self.config.dtype or "bf16"
+        dtype = self.dtype(self.method)
         return self.tensors or tuple(
             stored for parameter in self._converted(self.method) for stored in self.method.stored(parameter, dtype)
         )
@@ -249,7 +253,7 @@ def _read_shard(path: Path, name: str) -> Shard:
 
 def _type_name(method: Method, parameter: Parameter, dtype: str) -> str:
     """`nf4` of a converted matrix, `bf16` of the rest."""
-    return method.name if parameter.is_converted and method.convert is not None else method.dtype or dtype
+    return method.name if parameter.is_converted and method.convert is not None else dtype
 
 
 def _named(names: Sequence[str], kind: str) -> str:

@@ -39,7 +39,7 @@ from ggbench.report.glossary import DECODE
 )
 @against_option
 @tuned_option
-@measuring_options(many=True, servers=True)
+@measuring_options(many=True, servers=True, checkpoints=True)
 def command(
     n_gen: int, repeat: int, maxctx: bool, plot: bool, text_format: str, against: str | None, asked: Asked
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ggbench.errors import UsageError
+from ggbench.plain import plain
 
 if TYPE_CHECKING:
     from ggbench.store.database import Store
@@ -26,5 +27,7 @@ def chosen_runs(store: Store, run_ids: tuple[int, ...], model: str | None) -> li
         return [store.load_run(run_id) for run_id in dict.fromkeys(run_ids)]
     runs = list(store.list_runs(model=model))[::-1]
     if not runs:
-        raise UsageError(f"no run of {model!r} is stored", "`ggbench results` lists the models")
+        names = sorted({stored.subject.model for stored in store.list_runs()})
+        known = f"stored are runs of {', '.join(map(plain, names))}" if names else "measure it first: ggbench decode"
+        raise UsageError(f"no run of {plain(model or '')!r} is stored", known)
     return runs

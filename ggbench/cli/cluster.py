@@ -34,7 +34,7 @@ def command() -> None:
     """Run one model over several machines, by llama.cpp's RPC: expose devices, probe servers, find the best split.
 
     Start `ggbench cluster serve` on each other machine, then give their addresses to --rpc of plan, maxctx, decode,
-    prefill, bench, speed and forecast. All of them need the same llama.cpp, built with RPC.
+    prefill, bench, speed, forecast and tune. All of them need the same llama.cpp, built with RPC.
     """
 
 

@@ -124,10 +124,13 @@ def command(
 def _checked(comparison: Comparison) -> Comparison:
     """The comparison. Raises UsageError where nothing in it compares."""
     from ggbench.report.comparison_sentence import sentence_of
+    from ggbench.report.plot.palette import letter
 
     if comparison.is_empty:
         reasons = "; ".join(each for each in comparison.warnings if each.startswith("only "))
-        raise UsageError(sentence_of(comparison).rstrip("."), reasons or "compare runs of one kind")
+        runs = ", ".join(f"{letter(index)} is {name}" for index, name in enumerate(comparison.names))
+        hint = f"{runs}; {reasons}" if reasons else "compare runs of one kind"
+        raise UsageError(sentence_of(comparison).rstrip("."), hint)
     return comparison
 
 

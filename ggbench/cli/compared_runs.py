@@ -113,14 +113,8 @@ def _of_model(store: Store, named: Sequence[str], model: str, *, average: bool) 
 
 def _quant_of(run: Run) -> str:
     """A key of a file, and of how it was loaded but for what a kind of run decides itself."""
-    from dataclasses import replace
-
-    from ggbench.records.setup import LlamaSetup
-
-    subject, setup = run.subject, run.head.setup
-    if isinstance(setup, LlamaSetup):
-        setup = replace(setup, n_ctx=None, n_seq_max=1, n_outputs_max=None)
-    return repr((subject.header_sha256 or subject.file, subject.quant, setup))
+    subject = run.subject
+    return repr((subject.header_sha256 or subject.file, subject.quant, run.head.setup.as_asked()))
 
 
 def _joined(kinds: dict[str, list[Run]], left_out: list[str], *, average: bool) -> Column:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _Names: TypeAlias = "Iterable[tuple[str, str]]"
 """Each with a few words about it, which bash does not show."""
 
-_MOST_RUNS = 50
+_MOST_RUNS = 500
 _TWINS = "synth:"
 _PATHS = ("/", "./", "../", "~")
 
@@ -124,10 +124,12 @@ def _gpus(_ctx: click.Context) -> Iterator[tuple[str, str]]:
     return ((gpu.id, gpu.name) for gpu in known_gpus())
 
 
-def _commands(_ctx: click.Context) -> Iterator[tuple[str, str]]:
+def _help_topics(_ctx: click.Context) -> Iterator[tuple[str, str]]:
     from ggbench.cli.main import COMMANDS
+    from ggbench.cli.topics import TOPICS
 
-    return iter(COMMANDS.items())
+    yield from COMMANDS.items()
+    yield from ((name, topic.summary) for name, topic in TOPICS.items())
 
 
 def _snapshots() -> Iterator[tuple[str, Path]]:
@@ -146,7 +148,7 @@ _ARGUMENTS: dict[str, Callable[[click.Context], _Names]] = {
     "run_id": _runs,
     "run_ids": _runs,
     "named": _runs,
-    "topic": _commands,
+    "words": _help_topics,
 }
 _OPTIONS: dict[str, Callable[[click.Context], _Names]] = {"model": _measured_models, "gpu": _gpus}
 

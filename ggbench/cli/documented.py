@@ -22,6 +22,8 @@ class OptionGroup(enum.Enum):
     """How llama.cpp loads a model and computes with it."""
     MEMORY = "Memory and placement"
     """What is there to fill, and what goes where."""
+    CHECKPOINT = "Checkpoints of Transformers"
+    """How a checkpoint is loaded and computed with, beside what it shares with a GGUF."""
     SOURCE = "Downloads and servers"
     """Where the model comes from."""
     OUTPUT = "Output"

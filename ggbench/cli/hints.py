@@ -17,7 +17,7 @@ from ggbench.records.context import ContextSettings
 from ggbench.records.decode import DecodeResult
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Run
-from ggbench.records.setup import KV_CELLS, UNQUANTIZED, LlamaSetup
+from ggbench.records.setup import KV_CELLS, UNQUANTIZED, LlamaSetup, TransformersSetup
 from ggbench.records.tune import TuneSettings
 from ggbench.store.database import Store
 from ggbench.units import format_percent
@@ -49,6 +49,16 @@ _OF_SERVERS = {
 _REFUSED = "the message is llama.cpp's own; another quant or other options may work"
 
 
+_OF_CHECKPOINTS = {
+    "does not recognize this architecture": "a newer transformers may know it: pip install -U transformers",
+    "sees no CUDA": "--device cpu computes without a GPU, where the method can",
+    "sees none": "ask for bf16, f16 or f32, or run it where torch sees a GPU",
+    "flash_attn": "--attention sdpa needs no further package",
+    "": "the message is Transformers' own; another QUANT or --attention may work",
+}
+"""What to do about a checkpoint, by words of the reason, as above."""
+
+
 def hint_for(job: Job, run: Run, *, is_searched: bool = False) -> str:
     """The hint; empty where nothing can be done. `is_searched` says that the largest context was looked for as well."""
     if not job.setup.loads_file:
@@ -59,6 +69,8 @@ def hint_for(job: Job, run: Run, *, is_searched: bool = False) -> str:
             return _less_memory(job, run, is_searched)
         case Outcome.TIMED_OUT:
             return "" if "--timeout" in run.reason else "--timeout gives the worker longer"
+        case Outcome.FAILED if isinstance(job.setup, TransformersSetup):
+            return next(hint for words, hint in _OF_CHECKPOINTS.items() if words in run.reason)
         case Outcome.FAILED:
             return next((hint for words, hint in _REFUSALS.items() if words in run.reason), _REFUSED)
         case Outcome.CRASHED if "CUDA error" in run.reason:
@@ -80,7 +92,9 @@ def tuning_hint(jobs: Sequence[Job], runs: Sequence[Run]) -> str:
     slow = [
         (job, run)
         for job, run in zip(jobs, runs, strict=True)
-        if isinstance(run.result, DecodeResult) and (run.result.w_ratio or 1.0) < _LOW_W
+        if isinstance(run.result, DecodeResult)
+        and (run.result.w_ratio or 1.0) < _LOW_W
+        and isinstance(job.setup, LlamaSetup)
     ]
     if not slow:
         return ""

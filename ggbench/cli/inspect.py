@@ -79,7 +79,7 @@ def _show_checkpoint(ref: CheckpointRef, tensors: bool, output: Output) -> None:
     if output.as_json:
         from ggbench.report.model_documents import checkpoint_document
 
-        output.document("inspect", **checkpoint_document(found, tensors=tensors))
+        output.document("inspect.checkpoint", **checkpoint_document(found, tensors=tensors))
     else:
         from ggbench.report.terminal.checkpoint import checkpoint_details, stored_tensors_table
 

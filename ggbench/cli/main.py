@@ -15,8 +15,8 @@ import click
 from click.shell_completion import CompletionItem
 
 from ggbench import __version__
-from ggbench.cli.encoding import spell_missing
 from ggbench.cli.interrupts import discard_output, stoppable
+from ggbench.cli.standard_streams import open_closed, spell_missing
 from ggbench.cli.topics import TOPICS
 from ggbench.engine.address_space import limit_bytes
 from ggbench.errors import DoesNotFit, ExitCode, GgbenchError, UnknownName
@@ -129,6 +129,7 @@ def cli() -> None:
 
 def main(args: list[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code."""
+    open_closed()
     spell_missing()
     with stoppable():
         try:

@@ -14,6 +14,7 @@ from typing import NoReturn
 import click
 
 from ggbench.catalog.selector import resolve, resolve_one
+from ggbench.cli.checkpoint_options import check_packages_of, given_setup
 from ggbench.cli.downloads import allow_downloads, show_left_out
 from ggbench.cli.gpu_options import IgnoredGpuOptions, check_main_gpu
 from ggbench.cli.hints import hint_for, tuning_hint
@@ -104,8 +105,9 @@ def make_jobs(experiment: Experiment, settings: Settings, asked: Asked, *, every
     and where several targets are meant by what has to be one, and as `resolve` and `allow_downloads`.
     """
     check_server(experiment, asked)
+    given = given_setup(experiment, asked)
     if not names_server(asked.model):
-        experiment.check(asked.setup, settings)
+        experiment.check(given, settings)
         check_main_gpu(asked.setup)
         check_rpc(asked.setup)
     with interruptible(asked.output):
@@ -118,8 +120,10 @@ def make_jobs(experiment: Experiment, settings: Settings, asked: Asked, *, every
             targets = (resolve_one(asked.model, *asked.quants, hub=hub, server=server),)
     if every:
         show_left_out(asked, targets)
+    check_packages_of(targets)
+    setups = [target.setup(given) for target in targets]
     allow_downloads(targets, asked.hub, asked.output)
-    return [Job(experiment, target, target.setup(asked.setup), settings) for target in targets]
+    return [Job(experiment, target, setup, settings) for target, setup in zip(targets, setups, strict=True)]
 
 
 def warn_of_memory_use(asked: Asked) -> None:

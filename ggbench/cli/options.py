@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
+from ggbench.cli import transformers_options
 from ggbench.cli.documented import GroupedOption, OptionGroup
 from ggbench.cli.output import Output
 from ggbench.cli.placements import parse_overrides, parse_servers, parse_shares
 from ggbench.errors import UsageError
-from ggbench.records.setup import KV_TYPES, MAX_THREADS, LlamaSetup
+from ggbench.records.setup import KV_TYPES, MAX_THREADS, LlamaSetup, TransformersSetup
 from ggbench.units import MOST_TOKENS, format_count, parse_tokens
 
 if TYPE_CHECKING:
@@ -66,6 +67,9 @@ class Asked:
     """Whether to measure with the settings that a search found."""
     server: ServerOptions | None = None
     """How a server is asked; None of a command that measures files only."""
+    checkpoint: TransformersSetup | None = None
+    """How Transformers loads a checkpoint, beside what `setup` says for every engine; None of a command that measures
+    none."""
 
 
 class Tokens(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
@@ -344,6 +348,9 @@ def _server(**given: Any) -> ServerOptions:  # noqa: ANN401 - the fields' own ty
     return ServerOptions(**given)
 
 
+_checkpoint_options = as_record(
+    "checkpoint", TransformersSetup, transformers_options.NAMES, *transformers_options.OPTIONS
+)
 _server_options = as_record("server", _server, ["api_key_env", "clock"], *_SERVER_OPTIONS)
 
 
@@ -354,10 +361,12 @@ def measuring_options(
     load: _Decorator = load_options,
     timeout: str = "600",
     servers: bool = False,
+    checkpoints: bool = False,
 ) -> _Decorator:
     """Add MODEL, a QUANT or `many`, and the options of a run; the command gets them as `asked`, an Asked.
 
-    `timeout` names the default of `--timeout`; `servers` says whether MODEL may be one.
+    `timeout` names the default of `--timeout`; `servers` and `checkpoints` say whether MODEL may be
+    one.
     """
 
     def decorate(function: _Function) -> _Function:
@@ -366,6 +375,8 @@ def measuring_options(
             function = _BANDWIDTH(timeout_option(timeout)(function))
         if servers:
             function = _server_options(function)
+        if checkpoints:
+            function = _checkpoint_options(function)
         function = load(_download_options(function))
         if many:
             function = click.argument("quants", nargs=-1)(function)

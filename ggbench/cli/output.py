@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.cli.encoding import has_every_character
+from ggbench.cli.standard_streams import has_every_character
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType

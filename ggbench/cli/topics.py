@@ -234,7 +234,10 @@ def _scripts() -> Sequence[Section]:
         ),
         Section(
             "Shell completion",
-            "Add the line of your shell to its start-up file:",
+            """
+            Tab completes commands, options, models (of the catalog, downloaded, or servers that were added), their
+            quants, the numbers of runs, and GPUs. Add the line of your shell to its start-up file:
+            """,
             (
                 ("bash", 'eval "$(_GGBENCH_COMPLETE=bash_source ggbench)"  in ~/.bashrc'),
                 ("zsh", 'eval "$(_GGBENCH_COMPLETE=zsh_source ggbench)"  in ~/.zshrc'),

@@ -44,7 +44,7 @@ class OutOfMemory(Ending):
     stage: str
     """What was being done: load, context, prefill, decode."""
     message: str
-    """llama.cpp's own line."""
+    """The engine's own line."""
     alive: bool = True
     missing_bytes: int | None = None
     """What the first allocation that failed wanted beyond what a limit left; None where that is unknown."""
@@ -93,6 +93,8 @@ class Crashed(Ending):
     """What happened, where the worker did not end by itself."""
     hint: str = ""
     """What is known about such a crash; empty where nothing is."""
+    program: str = "llama.cpp"
+    """What ran in the worker."""
 
     @property
     def reason(self) -> str:
@@ -100,9 +102,9 @@ class Crashed(Ending):
         if self.returncode is None:
             what = self.message
         elif self.returncode < 0:
-            what = f"llama.cpp was ended by {_signal_name(-self.returncode)}"
+            what = f"{self.program} was ended by {_signal_name(-self.returncode)}"
         else:
-            what = f"llama.cpp ended with exit status {self.returncode}"
+            what = f"{self.program} ended with exit status {self.returncode}"
         cause = crash_cause(self.log_tail)
         text = f"{what}: {cause}" if cause else what
         return f"{text} ({self.hint})" if self.hint else text

@@ -15,7 +15,7 @@ import msgspec
 from ggbench.engine.contract import Stage, Workload
 from ggbench.engine.events import Event
 from ggbench.records.memory import Place
-from ggbench.records.setup import LlamaSetup
+from ggbench.records.setup import LlamaSetup, TransformersSetup
 
 
 class LoadModel(msgspec.Struct, frozen=True, tag="load_model"):
@@ -44,6 +44,26 @@ class MakeContext(msgspec.Struct, frozen=True, tag="make_context"):
     """With `n_ctx` and `threads` given."""
 
 
+class LoadCheckpoint(msgspec.Struct, frozen=True, tag="load_checkpoint"):
+    """Load a checkpoint of Transformers; replaces the model that is loaded. Answered by `Allocated` and `Loaded`."""
+
+    stage: ClassVar[Stage] = "load"
+
+    folder: str
+    """With a config.json; where it has no safetensors, weights of its shape are made."""
+    setup: TransformersSetup
+    """Its memory limit is for model and caches together, beyond what the worker holds before the load."""
+
+
+class MakeCache(msgspec.Struct, frozen=True, tag="make_cache"):
+    """Replace the cache; a static one is allocated. Answered by `Allocated` and `Opened`."""
+
+    stage: ClassVar[Stage] = "context"
+
+    setup: TransformersSetup
+    """With `n_ctx` given."""
+
+
 class RunWorkload(msgspec.Struct, frozen=True, tag="run_workload"):
     """Carry out a workload of `ggbench.engine.workloads`. Answered by the events that it names."""
 
@@ -59,7 +79,7 @@ class Release(msgspec.Struct, frozen=True, tag="release"):
     """Continue. Not answered."""
 
 
-Request = LoadModel | MakeContext | Workload
+Request = LoadModel | MakeContext | LoadCheckpoint | MakeCache | Workload
 Control = Hold | Release
 """What the worker receives while it carries out a request."""
 
@@ -85,7 +105,7 @@ class Done(msgspec.Struct, frozen=True, tag="done"):
 
 
 class Refused(msgspec.Struct, frozen=True, tag="refused"):
-    """llama.cpp returned a failure; the worker is alive and takes the next request."""
+    """The engine reported a failure; the worker is alive and takes the next request."""
 
     stage: Stage
     out_of_memory: bool
@@ -100,9 +120,8 @@ MAX_LINE_BYTES = 1 << 24
 """No line of either side comes near; a longer one is garbage."""
 
 _encoder = msgspec.json.Encoder()
-_request_decoder: msgspec.json.Decoder[LoadModel | MakeContext | RunWorkload | Control] = msgspec.json.Decoder(
-    LoadModel | MakeContext | RunWorkload | Control
-)
+_Line = LoadModel | MakeContext | LoadCheckpoint | MakeCache | RunWorkload | Control
+_request_decoder: msgspec.json.Decoder[_Line] = msgspec.json.Decoder(_Line)
 _message_decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
 
 

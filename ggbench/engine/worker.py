@@ -1,42 +1,27 @@
-"""The child process: takes requests on stdin, runs llama.cpp, reports on the pipe whose number is its argument.
-
-A thread waits on stdin so that the process ends at once when the parent does, also while llama.cpp computes.
-"""
+"""The child process of llama.cpp: takes requests on stdin, reports on the pipe whose number is its argument."""
 
 from __future__ import annotations
 
 import ctypes
 import importlib
 import os
-import pkgutil
-import queue
-import sys
-import threading
 import time
 
-import msgspec
-
-from ggbench.engine import protocol, workloads
-from ggbench.engine.contract import Stage
-from ggbench.engine.events import Event, Loaded, Opened, Opening, Ready, Steps
+from ggbench.engine import protocol
+from ggbench.engine.contract import Stage, Workload
+from ggbench.engine.events import Loaded, Opened, Opening, Ready
 from ggbench.engine.ggml_devices import GgmlDevices
 from ggbench.engine.llama_model import LlamaModel, LlamaRefused, llama_library
 from ggbench.engine.logs import is_out_of_memory, out_of_memory_line, wanted_bytes
 from ggbench.engine.memory_limits import GpuMemory, LimitFailed, left_bytes, limit_memory, start_threads
-
-EXIT_PARENT_GONE = 3
-EXIT_BAD_REQUEST = 4
-EXIT_OUT_OF_MEMORY = 5
+from ggbench.engine.worker_pipe import EventPipe, serve
 
 
 class Worker:
     """Carries out one request after another."""
 
-    def __init__(self, event_fd: int, released: threading.Event) -> None:
-        """`released`, while it is not set, holds the next request, and a decode between two of its steps."""
-        self._event_fd = event_fd
-        self._released = released
-        self._write_lock = threading.Lock()
+    def __init__(self, pipe: EventPipe) -> None:
+        self._send, self._send_event = pipe.send, pipe.send_event
         self._warnings: list[str] = []
         self._errors: list[str] = []
         self._missing_bytes: int | None = None
@@ -49,7 +34,6 @@ class Worker:
 
     def carry_out(self, request: protocol.Request) -> None:
         """Answer one request with its events and `Done`, or with `Refused`."""
-        self._released.wait()
         self._warnings.clear()
         self._errors.clear()
         self._missing_bytes = None
@@ -85,7 +69,7 @@ class Worker:
             case protocol.MakeContext(setup):
                 sizes = self._model.make_context(setup)
                 self._send(Opened(time.perf_counter() - started, *sizes, self._left_bytes()))
-            case _:
+            case Workload():
                 self._model.check_outputs(request)
                 workload = importlib.import_module(f"ggbench.engine.workloads.{request.name}")
                 workload.carry_out(self._model, request, self._send_event)
@@ -105,12 +89,6 @@ class Worker:
     def _send_opening(self, share: float) -> None:
         self._send(Opening(share))
 
-    def _send_event(self, event: Event) -> None:
-        """Between two timed steps a decode may be held."""
-        self._send(event)
-        if isinstance(event, Steps):
-            self._released.wait()
-
     def _send_log(self, level: int, text: str) -> None:
         if level >= protocol.LOG_WARN:
             self._warnings.append(text.strip())
@@ -126,50 +104,10 @@ class Worker:
         if self._missing_bytes is None and wanted is not None and left is not None and wanted > left:
             self._missing_bytes = wanted - left
 
-    def _send(self, message: protocol.Message) -> None:
-        data = memoryview(protocol.encode(message))
-        with self._write_lock:
-            while data:
-                data = data[os.write(self._event_fd, data) :]
-
-
-def _read_requests(requests: queue.SimpleQueue[protocol.Request], released: threading.Event) -> None:
-    """Runs in a thread of its own; ends the process when the parent's end of the pipe closes."""
-    stdin = sys.stdin.buffer
-    while line := stdin.readline(protocol.MAX_LINE_BYTES):
-        try:
-            message = protocol.decode_request(line)
-        except msgspec.DecodeError:
-            os._exit(EXIT_BAD_REQUEST)
-        except MemoryError:  # else the thread would end, and the parent wait for an answer
-            os.write(2, b"the worker itself ran out of memory\n")
-            os._exit(EXIT_OUT_OF_MEMORY)
-        match message:
-            case protocol.Hold():
-                released.clear()
-            case protocol.Release():
-                released.set()
-            case _:
-                requests.put(message)
-    os._exit(EXIT_PARENT_GONE)
-
-
-def _import_workloads() -> None:
-    """Before any limit of memory, which might leave no room for a module."""
-    for module in pkgutil.iter_modules(workloads.__path__):
-        importlib.import_module(f"{workloads.__name__}.{module.name}")
-
 
 def main() -> None:
     """Serve until stdin closes."""
-    requests: queue.SimpleQueue[protocol.Request] = queue.SimpleQueue()
-    released = threading.Event()
-    released.set()
-    threading.Thread(target=_read_requests, args=(requests, released), daemon=True).start()
-    worker = Worker(int(sys.argv[1]), released)
-    _import_workloads()
-    while True:
-        worker.carry_out(requests.get())
+    serve(Worker)
 
 
 if __name__ == "__main__":

@@ -55,7 +55,10 @@ def with_expected_speeds(
 
     It is that in the middle of the decode that was asked for. Measures nothing.
     """
-    files = [_header(target) if each.latency is None else None for each, target in zip(summaries, targets, strict=True)]
+    files = [
+        _header(target) if each.latency is None and target.checkpoint is None else None
+        for each, target in zip(summaries, targets, strict=True)
+    ]
     if not any(files):
         return list(summaries)
     budget = machine_budget(
@@ -84,7 +87,6 @@ def _expected(summary: QuantSummary, known: KnownSpeed | None) -> PlannedForecas
 
 
 def _search(rig: Rig, target: Target, setup: Setup) -> Generator[Progress]:
-    unlimited = replace(setup, n_ctx=None) if isinstance(setup, LlamaSetup) else setup
-    search = Job(MAXCTX, target, unlimited, ContextSettings())
+    search = Job(MAXCTX, target, setup.as_asked(), ContextSettings())
     with contextlib.closing(run_job(rig, search)) as progress:
         yield from (record for record in progress if not isinstance(record, Started))

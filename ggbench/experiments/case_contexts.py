@@ -9,12 +9,14 @@ from typing import ClassVar, Protocol
 from ggbench.engine.endings import Ending, require_completed
 from ggbench.engine.llama import LlamaEngine
 from ggbench.recording.progress import Progress
-from ggbench.recording.session import Session
+from ggbench.recording.session import Session, kv_bytes_per_token
 from ggbench.records.outcome import Outcome
 from ggbench.records.serving import ServerFound
-from ggbench.records.setup import LlamaSetup
+from ggbench.records.setup import LlamaSetup, TransformersSetup
 from ggbench.records.speed_cases import Case, CaseMemory, SpeedSettings
+from ggbench.sizing.budget import checkpoint_budget
 from ggbench.sizing.case_memory import CaseSize, size_cases
+from ggbench.units import format_bytes
 
 _SERVER_BATCH = 512
 """Tokens of the request before a case on a server, whose physical batch is not known: llama-server's default."""
@@ -95,6 +97,50 @@ class OwnContexts:
 
 
 @dataclass(slots=True)
+class CheckpointContexts:
+    """A cache of Transformers for each case alone, sized by arithmetic: nothing can be allocated dry."""
+
+    refusal: ClassVar[Outcome] = Outcome.OUT_OF_MEMORY
+    n_batch: ClassVar[int] = _SERVER_BATCH
+    """Transformers computes a prompt at once; as much is computed to warm up as of other engines."""
+
+    session: Session
+    setup: TransformersSetup
+    _free_bytes: int = 0
+    """For weights and cache, before the model is loaded."""
+
+    def n_steps(self, case: Case) -> int:
+        """All sequences step together."""
+        return case.n_gen
+
+    def open(self) -> Generator[Progress, None, Ending]:
+        """Load the model alone. Raises DoesNotFit where no memory is free at all."""
+        yield from self.session.prepare_file()
+        self._free_bytes = checkpoint_budget(self.setup, None).held_bytes
+        return (yield from self.session.open(self.setup))  # without an n_ctx
+
+    def obstacle(self, case: Case) -> str:
+        """That weights and cache alone do not fit into memory, where the cache is counted."""
+        memory = self.planned_memory(case)
+        if memory is None or memory.total_bytes <= self._free_bytes:
+            return ""
+        needed, free = format_bytes(memory.total_bytes), format_bytes(self._free_bytes)
+        return f"weights and KV cache need {needed}, and {free} are free"
+
+    def planned_memory(self, case: Case) -> CaseMemory | None:
+        """Weights and KV cache; what computing takes beside them is not known."""
+        file = self.session.file
+        if file is None or file.weight_bytes is None or (per_token := kv_bytes_per_token(file, self.setup)) is None:
+            return None
+        return CaseMemory(file.weight_bytes, per_token * case.n_tokens, 0)
+
+    def open_case(self, case: Case) -> Generator[Progress, None, None]:
+        """Replace the cache by one of the case's length. Raises EngineEnded."""
+        setup = replace(self.setup, n_ctx=case.n_tokens, n_seq_max=case.n_seqs)
+        require_completed((yield from self.session.open(setup)))
+
+
+@dataclass(slots=True)
 class ServedContexts:
     """The contexts that a server made when it started."""
 
@@ -135,4 +181,10 @@ class ServedContexts:
 def case_contexts(session: Session) -> CaseContexts:
     """Return the place for the cases of a session's setup."""
     setup = session.setup
-    return OwnContexts(session, setup) if isinstance(setup, LlamaSetup) else ServedContexts(session)
+    match setup:
+        case LlamaSetup():
+            return OwnContexts(session, setup)
+        case TransformersSetup():
+            return CheckpointContexts(session, setup)
+        case _:
+            return ServedContexts(session)

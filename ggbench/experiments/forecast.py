@@ -36,6 +36,7 @@ class ForecastExperiment(Experiment):
     settings_type = ForecastSettings
     result_type = ForecastResult
     needs_file: ClassVar[str] = "twins are made of the header of a file"
+    needs_gguf: ClassVar[str] = "its twins are timed with llama.cpp"
     observed = (ForecastModel, ForecastPlacement, ForecastTwin, TwinTiming)
 
     def check(self, setup: Setup, settings: Settings) -> None:

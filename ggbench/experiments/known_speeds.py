@@ -61,7 +61,7 @@ def expected_at(known: KnownSpeed | None, n: int | None) -> PlannedForecast | No
     if known is None or known.basis == "bound" or n is None:
         return None
     tok_s = tok_s_at(known, n)
-    return PlannedForecast(tok_s.value, (tok_s.low, tok_s.high), known.source, known.basis)
+    return PlannedForecast(tok_s.value, (tok_s.low, tok_s.high), known.source, known.basis, known.is_steady)
 
 
 def shares_here(store: Store, budget: Budget) -> BandwidthShares | None:
@@ -121,7 +121,7 @@ def _known(file: ModelFile, setup: LlamaSetup, budget: Budget, runs: _Runs | Non
     prefills = min(with_prefills, key=lambda each: each.basis != "measured", default=None)
     prefill_ms = prefills.prefill_ms if prefills is not None else ()
     if best is not None:
-        return KnownSpeed(best.basis, best.source, best.step_ms, prefill_ms)
+        return KnownSpeed(best.basis, best.source, best.step_ms, prefill_ms, best.is_steady)
     bound = _bound(file, setup, budget, runs.shares if runs is not None else None)
     return None if bound is None else replace(bound, prefill_ms=prefill_ms)
 

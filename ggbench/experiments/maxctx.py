@@ -15,6 +15,7 @@ from ggbench.recording.recording import Recording
 from ggbench.records.context import ContextResult, ContextSettings, Probe, SearchPlan
 from ggbench.records.memory import Memory
 from ggbench.records.run import Result
+from ggbench.records.setup import TransformersSetup
 from ggbench.records.speed import Bandwidth
 from ggbench.units import exact_size, format_count
 
@@ -39,6 +40,10 @@ class MaxctxExperiment(Experiment):
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
         """Raises DoesNotFit, EngineFailed, Unsupported and what `materialize` does."""
+        if isinstance(session.setup, TransformersSetup):
+            from ggbench.experiments.checkpoint_search import search_checkpoint
+
+            return (yield from search_checkpoint(session, session.setup))
         from ggbench.experiments.context_search import search_context
 
         return (yield from search_context(session))

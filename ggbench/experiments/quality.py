@@ -23,6 +23,7 @@ class QualityExperiment(Experiment):
     settings_type = QualitySettings
     result_type = QualityResult
     needs_file: ClassVar[str] = "a server does not give the probability of every token of a text"
+    needs_gguf: ClassVar[str] = "llama.cpp scores the texts"
     observed = (ScoredText, ScoredBase, ChunkScores)
     measures_speed: ClassVar[bool] = False
 

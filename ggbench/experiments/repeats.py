@@ -23,7 +23,12 @@ def setting_of(run: Run) -> str:
     head, subject = run.head, run.subject
     file = subject.header_sha256 or subject.file, subject.file_bytes, subject.quant
     environment = head.environment
-    versions = environment and (environment.llama_cpp, environment.llama_cpp_python, environment.system_info)
+    versions = environment and (
+        environment.llama_cpp,
+        environment.llama_cpp_python,
+        environment.transformers,
+        environment.system_info,
+    )
     return repr((machine_of(run), head.kind, file, head.setup, head.settings, versions))
 
 

@@ -44,10 +44,10 @@ class SpeedExperiment(Experiment):
     def check(self, setup: Setup, settings: Settings) -> None:
         """Raise UsageError also for a step of more sequences than a batch of the setup holds."""
         super().check(setup, settings)
+        if setup.n_ctx is not None:
+            raise UsageError("each case makes a context of its own length", "omit --n-ctx")
         if isinstance(setup, LlamaSetup) and isinstance(settings, SpeedSettings):
             largest = max(settings.batches)
-            if setup.n_ctx is not None:
-                raise UsageError("each case makes a context of its own length", "omit --n-ctx")
             if setup.n_batch < largest:
                 raise UsageError(
                     f"a step of {largest} sequences does not fit into an n_batch of {setup.n_batch}",

@@ -33,6 +33,7 @@ class TuneExperiment(Experiment):
     settings_type = TuneSettings
     result_type = TuneResult
     needs_file: ClassVar[str] = "a server took its settings when it started"
+    needs_gguf: ClassVar[str] = "its settings are llama.cpp's"
     observed = (TuneCandidate, TuneSegment, TuneDropped, TuneFailed, TuneNoise)
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:

@@ -72,7 +72,6 @@ def search(session: Session) -> Generator[Progress, None, Conclusion]:
         raise Unsupported("a search for settings measures with llama.cpp", "name a GGUF file instead")
     file = yield from session.prepare_file()
     given = setup.holding(settings.n_ctx_needed)
-    assert isinstance(given, LlamaSetup)
     sizes = SetupSizes(lambda: _launch(session, given), file, given)
     yield Working("probe", text="sizing")
     (size,) = sizes.of([given])

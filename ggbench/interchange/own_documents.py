@@ -173,7 +173,7 @@ def _latency(row: _Row, where: str) -> LatencySummary | None:
 def _search(row: _Row, where: str) -> _Measured:
     plan = _convert({"gpu_processes": [], **_known(row)}, SearchPlan, where)
     probes = [
-        each | {"reason": each.get("reason") or ""} if isinstance(each, dict) else each
+        each | {name: each.get(name) or "" for name in ("reason", "device")} if isinstance(each, dict) else each
         for each in _value(row, "probes", list[Any], where)
     ]
     result = ContextResult(

@@ -28,6 +28,7 @@ def environment(versions: Mapping[str, str]) -> Environment:
         gpus=list_gpus(),
         llama_cpp_commit=versions.get("llama_cpp_commit", ""),
         server=versions.get("server", ""),
+        transformers=versions.get("transformers", ""),
     )
 
 

@@ -13,7 +13,7 @@ from ggbench.records.memory import Memory
 from ggbench.records.observation import WorkerPeak
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Result, Settings
-from ggbench.records.setup import Setup
+from ggbench.records.setup import Setup, TransformersSetup
 from ggbench.records.speed import Bandwidth
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ class Experiment(abc.ABC):
     """Whether it does: then the memory's bandwidth has to be known, and its command line names the threads."""
     needs_file: ClassVar[str] = ""
     """Why it cannot measure what a server runs, in one line; empty where it can."""
+    needs_gguf: ClassVar[str] = ""
+    """Why it cannot measure a checkpoint of Transformers, in one line; empty where it can."""
     timeout_s: ClassVar[float | None] = None
     """Longest time without a message that is not yet a hang; None takes the engine's default."""
 
@@ -58,6 +60,8 @@ class Experiment(abc.ABC):
         """Raise UsageError for a setup that the settings cannot be measured with; before anything is downloaded."""
         if not setup.loads_file:
             self.refuse_servers()
+        if isinstance(setup, TransformersSetup):
+            self.refuse_checkpoints()
         setup.check()
         if settings.n_ctx_needed is not None:
             setup.check_holds(settings.n_ctx_needed)
@@ -68,6 +72,14 @@ class Experiment(abc.ABC):
             raise UsageError(
                 f"{self.kind} needs a model file: {self.needs_file}",
                 "name the file that the server runs; decode, prefill, speed and bench measure the server itself",
+            )
+
+    def refuse_checkpoints(self) -> None:
+        """Raise UsageError where it needs a GGUF."""
+        if self.needs_gguf:
+            raise UsageError(
+                f"{self.kind} needs a GGUF: {self.needs_gguf}",
+                "decode, prefill, speed, bench and maxctx measure checkpoints of Transformers",
             )
 
     @abc.abstractmethod

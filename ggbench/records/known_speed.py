@@ -26,6 +26,8 @@ class KnownSpeed:
     """By rising position; at least two."""
     prefill_ms: tuple[tuple[int, Expected], ...] = ()
     """By rising length of a prompt that is read from an empty context; empty where unknown."""
+    is_steady: bool = True
+    """Whether the machine was while the steps were measured."""
 
 
 @dataclass(frozen=True, slots=True)

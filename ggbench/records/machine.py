@@ -140,5 +140,7 @@ class Environment:
     """None of a run that was measured here."""
     server: str = ""
     """Program and version of the server that was asked, wherever it runs; empty where an engine here ran the model."""
+    transformers: str = ""
+    """Its version and torch's, `5.23.0, torch 2.13.0+cpu`; empty where another engine ran the model."""
     changes: tuple[str, ...] = ()
     """What changed in the machine while the run went on, such as a suspend or fewer CPUs, each in one line."""

@@ -112,6 +112,8 @@ class PlannedForecast:
     """For people: `run 12`, `twins of 2 and 6 of 32 layers`."""
     speed_basis: SpeedBasis
     """Never the bound alone."""
+    is_steady: bool = True
+    """Whether the machine was while that was measured."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,10 @@ class Setup:
         """Return the setup with the n_ctx that was given, else with just enough for this many tokens."""
         return self
 
+    def as_asked(self) -> Self:
+        """Return the setup without what a kind of run decides itself: its n_ctx, its sequences and its outputs."""
+        return self
+
     def with_threads(self, threads: int) -> Self:
         """Return the setup with these threads where it names none and the engine takes them."""
         return self
@@ -151,6 +155,10 @@ class LlamaSetup(Setup):
         """Return the setup with the n_ctx that was given, else just enough in whole steps of llama.cpp's padding."""
         return replace(self, n_ctx=self.n_ctx or whole_steps(n_tokens))
 
+    def as_asked(self) -> Self:
+        """Return the setup without what a kind of run decides itself."""
+        return replace(self, n_ctx=None, n_seq_max=1, n_outputs_max=None)
+
     def with_threads(self, threads: int) -> Self:
         """Return the setup with these threads where it names none."""
         return replace(self, threads=self.threads or threads)
@@ -233,6 +241,10 @@ class TransformersSetup(Setup):
     def holding(self, n_tokens: int) -> Self:
         """Return the setup with the n_ctx that was given, else with just enough for this many tokens."""
         return replace(self, n_ctx=self.n_ctx or n_tokens)
+
+    def as_asked(self) -> Self:
+        """Return the setup without what a kind of run decides itself."""
+        return replace(self, n_ctx=None, n_seq_max=1)
 
     def with_threads(self, threads: int) -> Self:
         """Return the setup with these threads where it names none."""

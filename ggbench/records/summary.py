@@ -16,7 +16,7 @@ from ggbench.records.prefill import PrefillResult
 from ggbench.records.quality import QualityResult
 from ggbench.records.run import Result, Run
 from ggbench.records.serving import Serving
-from ggbench.records.setup import LlamaSetup, Setup
+from ggbench.records.setup import LlamaSetup, Setup, TransformersSetup
 from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
 from ggbench.records.speed_cases import SpeedCase, SpeedResult
 from ggbench.records.subject import Subject
@@ -64,6 +64,11 @@ class QuantSummary:
     def llama(self) -> LlamaSetup | None:
         """How llama.cpp loaded it; None of another engine."""
         return self.setup if isinstance(self.setup, LlamaSetup) else None
+
+    @property
+    def checkpoint(self) -> TransformersSetup | None:
+        """How Transformers loaded it; None of another engine."""
+        return self.setup if isinstance(self.setup, TransformersSetup) else None
 
     @property
     def memory(self) -> Memory:

@@ -17,6 +17,7 @@ from ggbench.records.quality import Estimate
 from ggbench.records.speed import LatencySummary, LineFit, PrefillSpeed
 from ggbench.records.summary import QuantSummary
 from ggbench.report import ESSENTIAL, UNKNOWN
+from ggbench.report.forecast import planned_speed_text
 from ggbench.report.glossary import UNSTEADY
 from ggbench.report.names import file_name, model_name, model_names
 from ggbench.units import (
@@ -121,11 +122,6 @@ def estimate_text(estimate: Estimate | None) -> str:
 def speed_text(summary: QuantSummary) -> str:
     """`108 ±2`, marked where the run was unsteady: `! 71 ±13`."""
     return f"{UNSTEADY} {tok_s_text(summary.latency)}" if summary.unsteady else tok_s_text(summary.latency)
-
-
-def _expected_text(summary: QuantSummary) -> str:
-    found = summary.expected
-    return UNKNOWN if found is None else format_interval(found.tok_s, *found.tok_s_ci95)
 
 
 def max_n_ctx_text(summary: QuantSummary) -> str:
@@ -286,7 +282,7 @@ _ALL = (
     Column(
         "expected_tok_s", "expected", "tok/s",
         "Of a quant that was not decoded, the speed that it would have, as forecasts and other runs say.",
-        reader("expected.tok_s"), _expected_text, priority=1,
+        reader("expected.tok_s"), lambda summary: planned_speed_text(summary.expected), priority=1,
     ),
     _column("p50_ms", "p50", "ms", "Median latency of a token.", "latency.p50_ms", format_ms, 5),
     _column("p95_ms", "p95", "ms", "Latency that 95 % of the tokens keep.", "latency.p95_ms", format_ms, 6),

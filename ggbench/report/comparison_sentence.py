@@ -44,13 +44,17 @@ def spread_sentence(comparison: Comparison) -> str:
                 assumed = max(assumed, spread.sigma)
     texts = [f"{format_number(sigma * 100, 2)} % in {topic}" for topic, sigma in learned.items()]
     if texts:
-        known = f"repeats of a run differ by {in_words(texts)} (standard deviation, from up to {n_repeats} stored)"
+        known = f"repeats of a run differ by {in_words(texts)} (standard deviation, {_repeats(n_repeats)})"
     elif assumed:
         percent = format_number(assumed * 100, 2)
         known = f"repeats of a run are taken to differ by {percent} %, as none is stored: measure again to learn it"
     else:
         return ""
     return f"Verdicts include what another load of the model changes: {known}."
+
+
+def _repeats(count: int) -> str:
+    return "from one stored repeat" if count == 1 else f"from up to {count} stored repeats"
 
 
 def versus_sentences(comparison: Comparison) -> tuple[str, ...]:

@@ -138,6 +138,15 @@ _CONFIGURATION = (
     _Property("mmap", "llama.mmap", on_off),
     _Property("mlock", "llama.mlock", on_off),
     _Property("KV offload", "llama.kv_offload", on_off),
+    _Property("cache", "checkpoint.cache"),
+    _Property("type of the cache", "checkpoint.dtype"),
+    _Property("attention", "checkpoint.attention"),
+    _Property("torch.compile", "checkpoint.torch_compile", on_off),
+    _Property(
+        "threads of torch",
+        "checkpoint",
+        lambda setup: "one per core" if setup.threads is None else str(setup.threads),
+    ),
     _Property("full SWA cache", "llama.swa_full", on_off),
     _Property("sequences", "llama.n_seq_max"),
     _Property(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 
 from ggbench.records.forecast import Expected, ForecastResult
+from ggbench.records.plan import PlannedForecast
 from ggbench.records.run import Run
 from ggbench.records.setup import LlamaSetup
 from ggbench.report import UNKNOWN
 from ggbench.report.documents import origin_document, picked
+from ggbench.report.glossary import UNSTEADY
 from ggbench.units import format_count, format_interval, format_number
 
 
@@ -50,6 +52,14 @@ def expected_text(expected: Expected | None) -> str:
     if not expected.low and expected.value == expected.high:
         return f"≤ {format_number(expected.value)}"
     return format_interval(expected.value, expected.low, expected.high)
+
+
+def planned_speed_text(expected: PlannedForecast | None) -> str:
+    """`3.2 ±0.4`, in tokens per second, marked where it comes from an unsteady run; an em dash where none is known."""
+    if expected is None:
+        return UNKNOWN
+    text = expected_text(Expected(expected.tok_s, *expected.tok_s_ci95))
+    return text if expected.is_steady else f"{UNSTEADY} {text}"
 
 
 def forecast_line(run: Run) -> str:

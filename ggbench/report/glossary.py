@@ -120,8 +120,8 @@ TERMS: dict[str, Term] = {
     "unknown": Term("—", "Unknown, or not measured."),
     "unsteady": Term(
         UNSTEADY,
-        "Unsteady: another program, heat or a change of clocks disturbed the run, and its numbers should not be"
-        " trusted. The details of the run say what was seen.",
+        "Unsteady: another program, heat, a change of clocks, a suspend, or CPUs or memory that came or went disturbed"
+        " the run, and its numbers should not be trusted. The details of the run say what was seen.",
     ),
     "unproven": Term("8,192?", "A largest n_ctx that loads, but that no decode proved."),
     "training": Term("32,768*", "A largest n_ctx beyond the length that the model was trained for."),

@@ -66,8 +66,10 @@ def checkpoint_document(found: FoundCheckpoint, *, tensors: bool = False) -> dic
     """What a checkpoint is, with the names of a GGUF's document, and a row for each method that it can be loaded by."""
     checkpoint = found.checkpoint
     file = found.header(checkpoint.method)
+    counted = model_file_document(file)
+    del counted["gguf_version"], counted["big_endian"]
     document: dict[str, object] = {
-        **model_file_document(file),
+        **counted,
         "model": checkpoint.name,
         "quant": checkpoint.method.name,
         "provenance": found.origin,

@@ -38,7 +38,8 @@ def machine_text(environment: Environment | None) -> str:
     llama = f"llama.cpp {environment.llama_cpp}" if environment.llama_cpp else ""
     ggbench = f"ggbench {environment.ggbench}" if environment.ggbench else ""
     gpus = (gpu.name for gpu in environment.gpus)
-    parts = (environment.cpu, cores, ram, *gpus, imported_text(environment), ggbench, llama)
+    torch = f"Transformers {environment.transformers}" if environment.transformers else ""
+    parts = (environment.cpu, cores, ram, *gpus, imported_text(environment), ggbench, llama, torch)
     return plain(", ".join(filter(None, parts)))
 
 

@@ -26,7 +26,7 @@ _NAME_WIDTH = 20
 
 def race_figure(runs: Sequence[PlottedRun]) -> Figure:
     """Return a curve for each candidate: the geometric mean so far, with its standard error."""
-    curves = [curve for run in runs for curve in _curves(run, has_name=len(runs) > 1)]
+    curves = [curve for index, run in enumerate(runs) for curve in _curves(run, index, has_name=len(runs) > 1)]
     return Figure("race", "speed over the defaults'", "times", "round", "", tuple(curves), least_range=0.01)
 
 
@@ -47,7 +47,7 @@ def race_lines(run: PlottedRun) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _curves(run: PlottedRun, *, has_name: bool) -> list[Curve]:
+def _curves(run: PlottedRun, index: int, *, has_name: bool) -> list[Curve]:
     names, race = _names(run), _race(run)
     dropped = {each.candidate for each in run.observations if isinstance(each, TuneDropped)}
     found = []
@@ -65,6 +65,7 @@ def _curves(run: PlottedRun, *, has_name: bool) -> list[Curve]:
                 errors,
                 note=f"{ratio_text(ratio)}{', dropped' if candidate in dropped else ''}",
                 dimmed=run.dimmed or candidate in dropped,
+                run=index,
             )
         )
     return found

@@ -15,7 +15,7 @@ from ggbench.machine.memory import describe_ram
 from ggbench.plain import in_words
 from ggbench.records.machine import Gpu
 from ggbench.records.plan import Budget, DeviceMemory
-from ggbench.records.setup import LlamaSetup
+from ggbench.records.setup import LlamaSetup, TransformersSetup
 from ggbench.records.speed import Bandwidth
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.units import GIB, MIB, format_bytes, format_count
@@ -327,6 +327,18 @@ def main_memory_budget(*, limit_bytes: int | None, reserve_bytes: int | None) ->
         worker_limit_bytes=held,
         warning=_lower_than_asked(planned.memory_bytes, limit_bytes),
     )
+
+
+def checkpoint_budget(setup: TransformersSetup, reserve_bytes: int | None) -> SearchBudget:
+    """What Transformers may take: of the first GPU where one is visible and wanted, else of main memory.
+
+    Raises DoesNotFit where nothing is left.
+    """
+    gpus = visible_gpus()[:1] if setup.device != "cpu" else ()
+    limit_bytes = setup.memory_limit_bytes
+    if not gpus:
+        return main_memory_budget(limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)
+    return gpu_budget(gpus, [0], limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)
 
 
 def beside_projector(budget: SearchBudget, mmproj_bytes: int) -> SearchBudget:

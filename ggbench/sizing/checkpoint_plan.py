@@ -58,7 +58,7 @@ def plan_checkpoint(
 
 def _planned(row: PlanRow, found: FoundCheckpoint, method: Method, request: PlanRequest) -> PlanRow:
     budget, file = request.budget, found.header(method)
-    cache_type = method.dtype or found.checkpoint.config.dtype or "bf16"
+    cache_type = found.checkpoint.dtype(method)
     cache = kv_cache(file, cache_type, cache_type)
     n_ctx = request.setup.n_ctx or min(DEFAULT_N_CTX, file.n_ctx_train or DEFAULT_N_CTX)
     weight_bytes, kv_bytes = file.weight_bytes or 0, round(float(cache.cached_bytes(n_ctx)))

@@ -31,11 +31,18 @@ Examples:
     metavar="TOKENS",
     help="Number of tokens that each run decodes, e.g. 1k, which is 1024.",
 )
-def command(model: str | None, offline: bool, n_gen: int) -> None:
+@click.option(
+    "--api-key-env",
+    default="",
+    show_default=False,
+    metavar="NAME",
+    help="Environment variable that holds the API key of servers; the key itself is never stored or shown.",
+)
+def command(model: str | None, offline: bool, n_gen: int, api_key_env: str) -> None:
     """Choose a model that fits, watch it run, compare results. Press ? for the keys.
 
     MODEL is opened first, as the other commands name it. A folder or a file is remembered and listed from then on, as
-    is one typed or pasted into the filter (/); x removes it from the list and leaves the files alone.
+    is one typed or pasted into the filter (/); d removes it from the list and leaves the files alone.
 
     The Library lists what is on this disk, twins of the catalog, repos, and what a search of the Hub finds; for the
     chosen model every quant with its memory at the n_ctx chosen (left and right), whether it fits, the longest context
@@ -56,7 +63,9 @@ def command(model: str | None, offline: bool, n_gen: int) -> None:
     if not is_terminal():
         raise UsageError("the TUI needs a terminal", "without one: ggbench plan, ggbench bench, ggbench results")
     opens, quant = (None, None) if model is None else _opened(model)
-    app = GgbenchApp(Services.of_this_machine(offline=offline), n_gen=n_gen, opens=opens, opens_quant=quant)
+    app = GgbenchApp(
+        Services.of_this_machine(offline=offline, api_key_env=api_key_env), n_gen=n_gen, opens=opens, opens_quant=quant
+    )
     try:
         app.run()
     finally:

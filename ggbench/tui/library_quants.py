@@ -14,7 +14,6 @@ from pathlib import PurePath
 from ggbench.catalog.disk import LocalModel
 from ggbench.catalog.models import Catalog
 from ggbench.plain import plain
-from ggbench.records.forecast import Expected
 from ggbench.records.outcome import Outcome
 from ggbench.records.plan import PlanRow
 from ggbench.records.setup import LlamaSetup
@@ -22,7 +21,7 @@ from ggbench.records.speed import LineFit
 from ggbench.records.summary import QuantSummary
 from ggbench.report import FITS, FITS_NOT, UNKNOWN
 from ggbench.report.columns import b_text, speed_text, w_text
-from ggbench.report.forecast import expected_text
+from ggbench.report.forecast import planned_speed_text
 from ggbench.report.glossary import UNSTEADY
 from ggbench.report.plot.curves import Line, fitted_line
 from ggbench.report.terminal.plan import longest_text
@@ -158,8 +157,7 @@ def _size(row: QuantRow) -> str:
 
 
 def _expected(row: QuantRow) -> str:
-    found = row.plan.expected
-    return UNKNOWN if found is None else expected_text(Expected(found.tok_s, *found.tok_s_ci95))
+    return planned_speed_text(row.plan.expected)
 
 
 def quant_columns(n_ctx: int | None, *, has_expected: bool = False) -> tuple[Column[QuantRow], ...]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from ggbench.catalog.added_places import typed_server
 from ggbench.catalog.planned_variants import PlannedModel, planned_model
 from ggbench.catalog.selector import resolve
+from ggbench.catalog.served_models import ServerOptions
 from ggbench.engine.llama import LlamaEngine, launch
 from ggbench.errors import GgbenchError
 from ggbench.experiments.known_speeds import known_here, with_expected
@@ -46,8 +47,11 @@ class PlannedQuant:
 class Planner:
     """Makes plans, row by row. Its methods may be called from any thread."""
 
-    def __init__(self, hub: HubAccess, start: Callable[[], LlamaEngine] | None = None) -> None:
-        """Start no engine before the first plan; `start` starts one."""
+    def __init__(
+        self, hub: HubAccess, start: Callable[[], LlamaEngine] | None = None, *, api_key_env: str = ""
+    ) -> None:
+        """Start no engine before the first plan; `start` starts one. `api_key_env` as `Services` has it."""
+        self._server = ServerOptions(api_key_env)
         self._hub, self._start = hub, start or (lambda: launch(threading.Event()))
         self._lock = threading.Lock()
         self._allocator: DryAllocator | None = None
@@ -65,7 +69,7 @@ class Planner:
         GgbenchError if no quant of the model can be planned.
         """
         if typed_server(model) is not None:
-            yield from _served(model)
+            yield from _served(model, self._server)
             return
         variants = self._planned(model, tuple(quants)).variants
         ordered = sorted(variants, key=lambda variant: first not in (variant.selector, variant.quant))
@@ -73,9 +77,12 @@ class Planner:
             if not self._is_closed:
                 rows = plan(ordered, PlanRequest(budget, setup), self._allocator_for(budget, setup))
                 known = known_here([variant.file for variant in ordered], setup, budget)
-                for variant, row, speed in zip(ordered, rows, known, strict=True):
-                    (expected,) = with_expected([row], [speed])
-                    yield PlannedQuant(variant.selector or variant.quant, expected)
+                try:
+                    for variant, row, speed in zip(ordered, rows, known, strict=True):
+                        (expected,) = with_expected([row], [speed])
+                        yield PlannedQuant(variant.selector or variant.quant, expected)
+                finally:
+                    self._leave_servers(setup)
 
     def pick(self, model: str, quants: Sequence[str], request: PickRequest, store: Store) -> Pick:
         """Choose what to run of a model; headers are cached as in `rows`.
@@ -89,7 +96,10 @@ class Planner:
         with self._lock:
             if self._is_closed:
                 raise GgbenchError("ggbench is closing", "start it again to pick")
-            return choose(models, request, self._allocator_for(request.budget, request.setup), store)
+            try:
+                return choose(models, request, self._allocator_for(request.budget, request.setup), store)
+            finally:
+                self._leave_servers(request.setup)
 
     def forget(self) -> None:
         """Drop the cached headers and listings."""
@@ -119,15 +129,20 @@ class Planner:
             self._allocates_for = loaded
         return self._allocator
 
+    def _leave_servers(self, setup: LlamaSetup) -> None:
+        """End a worker that uses RPC servers, which answer nobody else meanwhile."""
+        if setup.rpc_servers:
+            self._end_worker()
+
     def _end_worker(self) -> None:
         if self._allocator is not None:
             self._allocator.__exit__(None, None, None)
             self._allocator = None
 
 
-def _served(url: str) -> Iterator[PlannedQuant]:
+def _served(url: str, options: ServerOptions) -> Iterator[PlannedQuant]:
     """The models of a server, by its own figures. Raises GgbenchError."""
-    for target in resolve(url):
+    for target in resolve(url, server=options):
         subject = target.subject
         row = PlanRow(
             subject.model,

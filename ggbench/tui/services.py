@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from ggbench.catalog.disk import LocalModel
     from ggbench.catalog.models import Catalog
+    from ggbench.catalog.selector import Target
     from ggbench.hub.access import HubAccess
     from ggbench.machine.readings import MachineReader
     from ggbench.recording.experiment import Experiment
@@ -40,9 +41,18 @@ class Services:
     """Return the memory that a model loaded so may use on this machine, as it is free at the moment."""
     read_machine: Callable[[], MachineReading]
     hub: HubAccess
+    api_key_env: str = ""
+    """Name of the environment variable with the API key of servers; empty for none."""
+
+    def resolve(self, model: str, quants: Sequence[str] = (), catalog: Catalog | None = None) -> tuple[Target, ...]:
+        """Return what MODEL and QUANTS select, as `catalog.selector.resolve` does with this Hub and this key."""
+        from ggbench.catalog.selector import resolve
+        from ggbench.catalog.served_models import ServerOptions
+
+        return resolve(model, quants, hub=self.hub, catalog=catalog, server=ServerOptions(self.api_key_env))
 
     @classmethod
-    def of_this_machine(cls, *, offline: bool = False) -> Services:
+    def of_this_machine(cls, *, offline: bool = False, api_key_env: str = "") -> Services:
         """Return the real services. Raises UsageError if the environment names an invalid Hub."""
         from ggbench.hub.access import HubAccess
 
@@ -52,10 +62,11 @@ class Services:
             make_rig=_make_rig,
             load_catalog=_load_catalog,
             local_models=_local_models,
-            make_planner=functools.partial(_make_planner, hub),
+            make_planner=functools.partial(_make_planner, hub, api_key_env),
             machine_budget=_machine_budget,
             read_machine=lambda: _machine_reader().read(),
             hub=hub,
+            api_key_env=api_key_env,
         )
 
 
@@ -92,16 +103,19 @@ def _local_models() -> Sequence[LocalModel]:
     return (*added_models(), *find_local_models())
 
 
-def _make_planner(hub: HubAccess) -> Planner:
+def _make_planner(hub: HubAccess, api_key_env: str) -> Planner:
     from ggbench.tui.planner import Planner
 
-    return Planner(hub)
+    return Planner(hub, api_key_env=api_key_env)
 
 
 def _machine_budget(setup: LlamaSetup) -> Budget:
     from ggbench.machine.cpu import default_threads
-    from ggbench.sizing.budget import machine_budget
+    from ggbench.sizing.budget import devices_budget, machine_budget
+    from ggbench.sizing.device_split import device_memories
 
+    if setup.rpc_servers and setup.n_gpu_layers:
+        return devices_budget(device_memories(setup), limit_bytes=setup.memory_limit_bytes, reserve_bytes=None)
     return machine_budget(
         n_gpu_layers=setup.n_gpu_layers,
         main_gpu=setup.main_gpu,

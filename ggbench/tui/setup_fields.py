@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from ggbench.errors import UsageError
+from ggbench.records.cluster import parse_servers
 from ggbench.records.setup import KV_TYPES, MAX_THREADS, UNQUANTIZED, FlashAttn, LlamaSetup
 from ggbench.units import exact_size, format_bytes, format_count, parse_size, parse_tokens
 
@@ -98,6 +99,11 @@ FIELDS = (
         "swa_full", "--swa-full", "off", "Keep the whole context in the caches of sliding-window layers.",
         lambda text: text == _ON, lambda value: _ON if value else _OFF, (_OFF, _ON),
     ),
+    SetupField(
+        "rpc_servers", "RPC servers", "none",
+        "Use devices of other machines, e.g. 10.0.0.7:50052; start ggbench cluster serve there.",
+        parse_servers, ",".join,
+    ),
 )  # fmt: skip
 """Every field that can be set, in the order of the panel."""
 
@@ -127,6 +133,7 @@ def describe_setup(setup: LlamaSetup) -> str:
         "n_cpu_moe": f"experts of {setup.n_cpu_moe} layers on the CPU",
         "threads": f"{setup.threads} threads",
         "swa_full": "full SWA cache",
+        "rpc_servers": f"devices of {' and '.join(setup.rpc_servers)}",
     }
     texts = [text for name, text in parts.items() if getattr(setup, name) != getattr(default, name)]
     return ", ".join(filter(None, texts))

@@ -69,11 +69,8 @@ def test_a_folder_is_planned_and_inspected(ggbench: Run, tmp_path: Path) -> None
     found = ggbench("inspect", folder, "--json", "--tensors").json
     for key in ("quant", "bpw", "n_params", "weight_bytes", "file_bytes"):
         assert row[key] == found[key], key
-    assert (found["quant"], found["gguf_version"], found["transformers_class"]) == (
-        "gptq-int4",
-        None,
-        "Qwen2ForCausalLM",
-    )
+    assert found["schema"] == "ggbench.inspect.checkpoint/1"
+    assert (found["quant"], found["transformers_class"]) == ("gptq-int4", "Qwen2ForCausalLM")
     assert found["tensors"][1]["name"] == "model.layers.0.self_attn.q_proj.qweight"
     assert [each["quant"] for each in found["methods"]] == ["gptq-int4"]
     assert sum(each["n_bytes"] for each in found["tensors"]) == found["weight_bytes"]

@@ -13,6 +13,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,10 @@ from ggbench.engine.rpc_client import RpcConnection
 from ggbench.engine.rpc_devices import is_built_with_rpc
 from ggbench.engine.rpc_server import ServeRequest
 from ggbench.engine.rpc_serving import RpcServerProcess
+from ggbench.gguf_file.twin import cached_twin
 from ggbench.units import MIB
 from tests.cli.conftest import Ran, Run
+from tests.conftest import TINY
 from tests.fakes.rpc_server import free_port, is_silent, listening, speaks
 
 with_rpc = pytest.mark.skipif(
@@ -205,27 +208,26 @@ def test_a_model_runs_over_two_servers_and_its_buffers_are_planned(ggbench: Run,
 
 @with_rpc
 @pytest.mark.llama
-def test_what_fits_no_server_alone_runs_over_both_as_far_as_the_fuller_one_allows(
-    ggbench: Run, tiny_twin: Path
-) -> None:
+def test_what_fits_no_server_alone_runs_over_both_as_far_as_the_fuller_one_allows(ggbench: Run, tmp_path: Path) -> None:
     """The search for the largest context ends at what one device holds, and names it."""
+    twin = cached_twin("deep", replace(TINY, n_layer=48), "q8_0", tmp_path)
     ports = free_port(), free_port()
     both = ",".join(f"127.0.0.1:{port}" for port in ports)
     with serving(ports[0], "--memory", "256MiB") as one, serving(ports[1], "--memory", "256MiB") as other:
         ready(one)
         ready(other)
-        (planned,) = ggbench("plan", tiny_twin, "--rpc", both, "-c", "256", "--json").json["rows"]
+        (planned,) = ggbench("plan", twin, "--rpc", both, "-c", "256", "--json").json["rows"]
     held = [sum(each[f"{part}_bytes"] for part in ("weight", "kv", "compute")) for each in planned["devices"]]
-    limit = f"{max(held) / MIB + 1:.3f}MiB"
+    limit = f"{max(held) / MIB + 4:.3f}MiB"
     with serving(ports[0], "--memory", limit) as one, serving(ports[1], "--memory", limit) as other:
         ready(one)
         ready(other)
         alone = [
-            ggbench("decode", tiny_twin, "--rpc", server, "-c", "256", "-n", "8", "--json").code
+            ggbench("decode", twin, "--rpc", server, "-c", "256", "-n", "8", "--json").code
             for server in both.split(",")
         ]
-        together = ggbench("decode", tiny_twin, "--rpc", both, "-c", "256", "-n", "8", "--json").code
-        found = ggbench("maxctx", tiny_twin, "--rpc", both, "--json")
+        together = ggbench("decode", twin, "--rpc", both, "-c", "256", "-n", "8", "--json").code
+        found = ggbench("maxctx", twin, "--rpc", both, "--json")
     assert (alone, together, found.code) == ([3, 3], 0, 0)
     certificate = measured(found)
     assert certificate["verified_by_decode"]

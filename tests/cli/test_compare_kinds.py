@@ -64,7 +64,7 @@ def test_repeats_are_no_difference_and_another_quant_is(ggbench: Run, store_file
     same, other = ggbench("compare", "1", "5"), ggbench("compare", "1", "2", "--json").json
     assert "Same file\nSame configuration\nSame environment" in same.out
     assert "show no difference in speed, W and B" in " ".join(same.out.split())
-    assert "from up to 5 stored" in " ".join(same.out.split())
+    assert "from up to 5 stored repeats" in " ".join(same.out.split())
     speed = next(metric for metric in other["metrics"] if metric["metric"] == "tok_s")
     assert (speed["better"], speed["n_repeats"]) == ([1], 5)
     (versus,) = speed["versus"]

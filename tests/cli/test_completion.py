@@ -49,6 +49,7 @@ def test_commands_options_and_choices_are_offered(complete: Complete, shell: str
     assert complete("results", "r", shell=shell) == ["rm"]
     assert "--flash-attn" in complete("plan", "x", "--fl", shell=shell)
     assert complete("plan", "x", "--flash-attn", "o", shell=shell) == ["on", "off"]
+    assert complete("help", "num", shell=shell) == ["numbers"]
 
 
 @pytest.mark.parametrize("shell", SHELLS)

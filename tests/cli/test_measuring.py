@@ -65,6 +65,21 @@ def test_decode_shows_w_and_b(ggbench: Run, machine: FakeMachine, tiny_twin: Pat
     assert "[1/1]" not in ran.out
 
 
+@pytest.mark.parametrize("command", ["decode", "prefill", "maxctx"])
+def test_a_machine_that_changed_is_warned_of(
+    ggbench: Run, machine: FakeMachine, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    """Whatever was measured; the run says so in its details and in JSON, now and when it is shown again."""
+    change = "the machine was suspended for 1:02"
+    monkeypatch.setattr("ggbench.recording.recording.machine_changes", lambda _readings: (change,))
+    ran = ggbench(command, tiny_twin, "--memory-limit", "4GiB")
+    shown = ggbench("results", "show", 1, "--json")
+    assert ran.code == 0, ran.err
+    assert f"{change} while it was measured" in ran.err
+    assert change in " ".join(ran.out.split())
+    assert shown.json["environment"]["changes"] == [change]
+
+
 def test_decode_json_with_samples(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
     """One document with a schema and every raw sample; `--quiet` keeps stderr empty."""
     ran = ggbench("decode", tiny_twin, "q8_0", "-n", "300", "--json", "--samples", "--quiet")

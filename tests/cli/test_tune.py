@@ -41,7 +41,7 @@ def contexts(machine: FakeMachine) -> list[protocol.MakeContext]:
 
 
 def test_the_planted_settings_are_found_and_taken(
-    ggbench: Run, plant: Plant, machine: FakeMachine, tiny_twin: Path
+    ggbench: Run, plant: Plant, machine: FakeMachine, tiny_twin: Path, tmp_path: Path
 ) -> None:
     """With the gain at each depth, every candidate and the commands; --tuned takes them."""
     plant(at_depth={("flash_attn", "off"): 0.5})
@@ -65,6 +65,11 @@ def test_the_planted_settings_are_found_and_taken(
 
     shown = ggbench("results", "show", found["run_id"], "--json").json
     assert shown["best"] == found["best"] and shown["state"] == "completed"
+    picture, page = tmp_path / "race.svg", tmp_path / "race.html"
+    assert ggbench("results", "show", found["run_id"], "--svg", picture).code == 0
+    assert "flash_attn off" in picture.read_text() and "threads 1" in picture.read_text()
+    assert ggbench("report", found["run_id"], "-o", page).code == 0
+    assert "flash_attn off" in page.read_text()
     text = ggbench("results", "show", found["run_id"], "--plot").out
     for words in (
         "flash_attn off: 1.4",

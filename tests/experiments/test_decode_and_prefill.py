@@ -76,7 +76,8 @@ def test_the_threads_of_a_setup_are_settled_before_it_starts(target: Target, sto
     assert [run.head.setup.threads for run in (own, given)] == [2, 3]  # type: ignore[attr-defined]
     assert "--threads 2" in own.head.command
     assert "--threads 3 --threads-batch 5" in given.head.command
-    asked = [worker.requests[1].setup for worker in workers]  # type: ignore[union-attr]
+    requests = [worker.requests[1] for worker in workers]
+    asked = [request.setup for request in requests if isinstance(request, protocol.MakeContext)]
     assert [(setup.threads, setup.threads_batch) for setup in asked] == [(2, None), (3, 5)]
     assert own.run_id is not None
     assert read_run(store, store.load_run(own.run_id)).head.setup == own.head.setup

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from ggbench.experiments import known_speeds as module
-from ggbench.experiments.known_speeds import known_speeds, with_expected
+from ggbench.experiments.known_speeds import expected_at, known_speeds, with_expected
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.cpu import Cpu
@@ -131,6 +131,17 @@ def test_a_run_of_the_same_tensors_is_the_surest(store: Store) -> None:
     prefill = PrefillResult((PrefillSpeed(256, 300.0, 853.0, 3, (800.0, 900.0)),))
     _add(store, file, prefill, "prefill", PrefillSettings((256,)))
     assert [n for n, _ in _one(store, file).prefill_ms] == [256]
+
+
+def test_a_speed_that_only_an_unsteady_run_has_is_marked_so(store: Store) -> None:
+    """In what is expected too, until a steady run takes its place."""
+    file = _file()
+    _add(store, file, _decode(file, 0.1, unsteady="busy"))
+    assert not _one(store, file).is_steady
+    expected = expected_at(_one(store, file), 1)
+    assert expected is not None and not expected.is_steady
+    _add(store, file, _decode(file, 0.5))
+    assert _one(store, file).is_steady
 
 
 def test_a_speed_run_shows_several_positions(store: Store) -> None:

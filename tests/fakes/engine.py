@@ -1,4 +1,4 @@
-"""llama.cpp's engine over a worker that replays recorded messages, and a rig around it."""
+"""Engines over a worker that replays recorded messages, and a rig around them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import threading
 from collections.abc import Callable, Iterator
 
 from ggbench.engine import protocol
+from ggbench.engine.contract import Engine
 from ggbench.engine.endings import Cancelled, Completed, Ending
-from ggbench.engine.events import Loaded, Opened, PromptRead, Ready, Steps
+from ggbench.engine.events import Allocated, ContextProven, Loaded, Opened, PromptRead, Ready, Steps
 from ggbench.engine.llama import LlamaEngine
+from ggbench.engine.transformers import TransformersEngine
 from ggbench.engine.workloads.batched_decode import BatchedDecode
 from ggbench.engine.workloads.decode import Decode
 from ggbench.engine.workloads.decode_at_depth import DecodeAtDepth
 from ggbench.engine.workloads.prefill import Prefill
+from ggbench.engine.workloads.prove_context import ProveContext
 from ggbench.machine.environment import environment
 from ggbench.recording.rig import Rig
-from ggbench.records.setup import Setup
+from ggbench.records.memory import DeviceBuffers, Place
+from ggbench.records.setup import Setup, TransformersSetup
 from ggbench.records.speed import Bandwidth
 from ggbench.store.database import Store
 
@@ -26,6 +30,8 @@ LOG = (
     "sched_reserve:        CPU compute buffer size =    30.00 MiB",
 )
 VERSIONS = {"llama_cpp_python": "0.3.36", "llama_cpp": "test", "system_info": "CPU : TEST = 1"}
+CHECKPOINT_BYTES, CACHE_BYTES = 4_000_000, 1024
+"""Weights, and the cache of one token."""
 Answer = Callable[[protocol.Request], Iterator[protocol.Message | Ending]]
 
 
@@ -64,6 +70,15 @@ def obey(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
         case protocol.MakeContext(setup):
             yield from (protocol.Log(2, line) for line in LOG[1:])
             yield Opened(0.1, setup.n_ctx, 512, 512)
+        case protocol.LoadCheckpoint():
+            yield Allocated((DeviceBuffers("CPU", Place.HOST, CHECKPOINT_BYTES),), tensor_bytes=CHECKPOINT_BYTES)
+            yield Loaded(0.1, tensor_bytes=CHECKPOINT_BYTES)
+        case protocol.MakeCache(checkpoint):
+            buffers = DeviceBuffers("CPU", Place.HOST, CHECKPOINT_BYTES, CACHE_BYTES * (checkpoint.n_ctx or 0))
+            yield Allocated((buffers,), tensor_bytes=CHECKPOINT_BYTES)
+            yield Opened(0.1, checkpoint.n_ctx)
+        case ProveContext():
+            yield ContextProven(1.0, 512, 1_000_000, 1_000_000, "copied", True)
         case Prefill(n_prompt, repeat):
             for round_number in range(repeat):
                 yield PromptRead(n_prompt, (n_prompt + round_number) * 1_000_000)
@@ -92,11 +107,13 @@ def fake_rig(
     """A rig whose n-th worker answers as `answers[n]` says, else obeys; and the workers that it started."""
     workers: list[FakeWorker] = []
 
-    def launch(_setup: Setup, event: threading.Event) -> LlamaEngine:
+    def launch(setup: Setup, event: threading.Event) -> Engine:
         def start() -> FakeWorker:
             workers.append(FakeWorker(event, (answers or {}).get(len(workers))))
             return workers[-1]
 
+        if isinstance(setup, TransformersSetup):
+            return TransformersEngine(start, check=lambda method: None)
         return LlamaEngine(start)
 
     rig = Rig(

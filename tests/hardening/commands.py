@@ -19,10 +19,11 @@ _LONGER: Mapping[str, tuple[str, ...]] = {
     "bench": ("-n", "3000", "--maxctx"),
     "decode": ("-n", "3000"),
     "prefill": ("--lengths", "64,512,2048"),
+    "quality": ("--text", str(Path(__file__).parent.parent / "data" / "prose.txt"), "-c", "64"),
     "speed": ("--inputs", "64,512", "-n", "512"),
 }
 """Options that make a command measure for longer than a kill waits; any other is run as it is."""
-_OTHERS: Mapping[str, tuple[str, ...]] = {"demo": ("demo", "-n", "3000"), "pick": ("pick", "MODEL", "--measure")}
+_OTHERS: Mapping[str, tuple[str, ...]] = {"demo": ("demo", "-n", "600"), "pick": ("pick", "MODEL", "--measure")}
 """Commands that measure without the options of the others."""
 _GONE_WITHIN_S = 2.0
 
@@ -55,9 +56,10 @@ def measuring_commands() -> tuple[str, ...]:
     return tuple(name for name in COMMANDS if {"model", "memory_limit_bytes", "no_download"} <= options_of(name))
 
 
-def stopped_commands() -> tuple[str, ...]:
-    """Return every command that measures."""
-    return (*measuring_commands(), *_OTHERS)
+def stopped_commands(model: Path, trained: Path | None = None) -> dict[str, list[str]]:
+    """Return every command that measures with its words; `quality` only with a trained model, as it refuses a twin."""
+    names = [name for name in (*measuring_commands(), *_OTHERS) if name != "quality" or trained]
+    return {name: measuring(name, trained if name == "quality" and trained else model) for name in names}
 
 
 def measuring(name: str, model: Path) -> list[str]:

@@ -20,24 +20,28 @@ from ggbench import paths
 from ggbench.errors import GgbenchError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.hub.hf_cache import verify_blob
-from tests.hardening.commands import count_orphans, measuring, started, stopped_commands, workers_of
+from tests.hardening.commands import count_orphans, started, stopped_commands, workers_of
 from tests.hardening.served import served_hub
 from tests.hardening.trials import Trials, ggbench
 
 _WAYS = ("kill ggbench", "kill its worker", "SIGTERM", "SIGINT", "SIGHUP")
 _HANDLED_AFTER_S = 1.0
 """Before, Python itself may still be starting and ends by the signal."""
+_STOPS_WITHIN_S, _ENDS_WITHIN_S = 60.0, 300.0
+"""Of a command that is stopped, and of one that goes on with another worker."""
 _REPO = "org/pulled-GGUF"
 
 
-def kills_of_measurements(n: int, draw: random.Random, model: Path, within_s: float = 5.0) -> Trials:
+def kills_of_measurements(
+    n: int, draw: random.Random, model: Path, within_s: float = 5.0, trained: Path | None = None
+) -> Trials:
     """Every measuring command in turn; runs stay, and each is shown as far as it came."""
     row = Trials("kills and signals while measuring")
-    ways = itertools.cycle(itertools.product(_WAYS, stopped_commands()))
-    for way, name in itertools.islice(ways, n):
+    ways = itertools.cycle(itertools.product(_WAYS, stopped_commands(model, trained).items()))
+    for way, (name, words) in itertools.islice(ways, n):
         after_s = draw.uniform(0.2, within_s)
         before = _samples()
-        _stop(row, way, measuring(name, model), after_s)
+        _stop(row, way, words, after_s)
         _check_store(row, f"{name}, {way} after {after_s:.2f} s", before)
     return row
 
@@ -108,7 +112,7 @@ def _stop(row: Trials, way: str, words: list[str], after_s: float) -> None:
             with contextlib.suppress(psutil.NoSuchProcess):
                 victim.send_signal(signal.SIGKILL if way.startswith("kill") else getattr(signal, way))
         try:
-            _, err = process.communicate(timeout=60)
+            _, err = process.communicate(timeout=_ENDS_WITHIN_S if "worker" in way else _STOPS_WITHIN_S)
         except subprocess.TimeoutExpired:
             row.hangs += 1
             row.fault(f"{label}: it did not end")

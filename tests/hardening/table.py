@@ -34,7 +34,7 @@ class Trial:
     model: Path
     """A twin small enough to be loaded in a moment."""
     real: tuple[Path, ...]
-    """Published files whose headers are damaged as well."""
+    """Published files whose headers are damaged as well; the first is scored."""
     is_quick: bool
 
 
@@ -48,7 +48,9 @@ ROWS: dict[str, Callable[[Trial], Trials]] = {
     "terminals": lambda t: terminals.narrow_terminals(
         t.model, (20,) if t.is_quick else (1, 20, 80), measures=not t.is_quick
     ),
-    "kills": lambda t: kills.kills_of_measurements(2 if t.is_quick else 110, t.draw, t.model, 1.5 if t.is_quick else 5),
+    "kills": lambda t: kills.kills_of_measurements(
+        2 if t.is_quick else 110, t.draw, t.model, 1.5 if t.is_quick else 5, next(iter(t.real), None)
+    ),
     "writers": lambda t: kills.kills_of_writers(1 if t.is_quick else 40, t.draw, t.folder),
     "memory": lambda t: scarcity.out_of_memory(t.model, 1 if t.is_quick else None),
     "disk": lambda t: scarcity.full_disk(t.folder, t.model, (4096,) if t.is_quick else scarcity.FILE_BYTES),

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from unittest import mock
 
-from tests.hardening.commands import measuring, reading_commands, stopped_commands
+from tests.hardening.commands import reading_commands, stopped_commands
 from tests.hardening.trials import Trials
 
 _ENCODINGS = {"UTF-8": "utf-8", "ASCII": "ascii", "Latin-1": "latin-1", "code page 437": "cp437"}
@@ -25,8 +25,8 @@ def narrow_terminals(model: Path, widths: tuple[int, ...] = _WIDTHS, *, measures
                     row.run(f"{name} in {label} of {width} columns", *words, encoding=encoding)
     for label, encoding in list(_ENCODINGS.items())[1:2] if measures else ():
         with mock.patch.dict(os.environ, {"COLUMNS": "20"}):
-            for name in stopped_commands():
-                words = [word.replace("3000", "60") for word in measuring(name, model)]
+            for name, long in stopped_commands(model).items():
+                words = ["60" if word in ("3000", "600") else word for word in long]
                 row.run(
                     f"{name} in {label} of 20 columns", *words, *_DRAWN.get(name, ()), encoding=encoding, limit_s=300
                 )

@@ -10,11 +10,12 @@ from rich.console import Console
 from ggbench.experiments.forecast import EXPERIMENT
 from ggbench.records.forecast import Expected, ForecastResult, ForecastSettings
 from ggbench.records.outcome import Outcome
+from ggbench.records.plan import PlannedForecast
 from ggbench.records.run import Run, RunHead
 from ggbench.records.setup import LlamaSetup
 from ggbench.records.speed import DecodeLimit
 from ggbench.records.subject import Subject
-from ggbench.report.forecast import expected_text
+from ggbench.report.forecast import expected_text, planned_speed_text
 from ggbench.report.presenter import presenter_of
 
 RUN = Run(
@@ -49,6 +50,14 @@ def test_an_interval_is_one_number_where_it_is_even() -> None:
     assert expected_text(Expected(250.0, 235.0, 265.0)) == "250 ±15"
     assert expected_text(Expected(4.0, 3.0, 8.0)) == "4.0 (3.0–8.0)"
     assert expected_text(None) == "—"
+
+
+def test_a_speed_of_an_unsteady_run_is_marked() -> None:
+    """As the run itself is in a table; what is not known is an em dash."""
+    expected = PlannedForecast(3.0, (2.5, 3.5), "run 7", "measured")
+    assert planned_speed_text(expected) == "3.0 ±0.5"
+    assert planned_speed_text(replace(expected, is_steady=False)) == "! 3.0 ±0.5"
+    assert planned_speed_text(None) == "—"
 
 
 def test_details_name_the_basis_and_the_limit() -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
+from ggbench.catalog.checkpoints import FoundCheckpoint
 from ggbench.catalog.disk import LocalModel
 from ggbench.catalog.models import CatalogModel
+from ggbench.checkpoint.config import Config
+from ggbench.checkpoint.storage import Stored
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.hub.download_progress import FileProgress
 from ggbench.hub.hf_cache import VerifiedFile
@@ -15,11 +18,13 @@ from ggbench.records.pick import Alternative, Candidate, Checked, Loss, NeedChec
 from ggbench.records.plan import Budget, KvCacheTypes, PlanRow
 from ggbench.records.run_commands import RunCommands
 from ggbench.records.speed import Bandwidth
+from ggbench.report.sizes_against import PublishedSize
 from ggbench.theory.hardware import Convention, Hardware, KvReads
 from ggbench.theory.kv_cache import KvCache
 from ggbench.theory.limits import SchemeLimits
 from ggbench.theory.weights import Parameters, Weights
 from tests.schemas.measured import CONFIG, ENDS, NUMBER
+from tests.schemas.published import ROW as PUBLISHED
 from tests.schemas.shapes import Fields, Struct, about, by, many, of, one, sometimes, struct
 
 _PROVENANCE: Fields = {"provenance": about(Literal["file", "twin"], "A twin has the true shape, no trained weights.")}
@@ -46,6 +51,24 @@ INSPECTED: Fields = {
     **of(ModelFile, "unknown_types"),
     "metadata": about(by(object), 'Every key; a long array is `{"array_length": n}`.'),
     **sometimes({"tensors": about(many(TensorInfo), "With --tensors.")}),
+}
+_METHOD = struct(
+    "Method",
+    "A checkpoint as one method loads it.",
+    {"quant": str},
+    of(ModelFile, "bpw weight_bytes active_weight_bytes", maybe=True),
+    _WHY,
+)
+_STORED = struct("Stored", "A tensor as it is stored.", of(Stored, "name shape"), {"type_name": str, "n_bytes": int})
+_CHECKPOINT: Fields = {
+    **{name: kind for name, kind in INSPECTED.items() if name not in ("gguf_version", "big_endian", "tensors")},
+    "provenance": one(FoundCheckpoint, "origin"),
+    "transformers_class": one(Config, "architecture"),
+    "tied_embeddings": bool,
+    **of(Config, "code_files"),
+    "unused_bytes": about(int, "Of its files, what is not loaded."),
+    "methods": many(_METHOD),
+    **sometimes({"tensors": about(many(_STORED), "With --tensors.")}),
 }
 _FOLDER_ENTRY = struct(
     "Entry",
@@ -132,6 +155,14 @@ _PLAN_ROW = struct(
     },
     of(PlanRow, "exceeds_training"),
     {"reason": about(str | None, "Why llama.cpp would not size it.")},
+    sometimes(
+        {
+            "against": about(
+                many(struct("PublishedSize", "A published size of it.", of(PublishedSize, without="row"), PUBLISHED)),
+                "With --against published.",
+            )
+        }
+    ),
 )
 _PLANNED: Fields = {
     "model": str,
@@ -267,6 +298,7 @@ def documents() -> dict[str, Struct]:
     found: dict[str, tuple[str, Fields]] = {
         "inspect": ("What a GGUF's header says.", INSPECTED),
         "inspect.folder": ("Every GGUF in and below a folder.", {"rows": many(_FOLDER_ENTRY)}),
+        "inspect.checkpoint": ("What a checkpoint of Transformers is.", _CHECKPOINT),
         "models": ("The catalog, and the files on this disk.", rows_and_files),
         "models.folder": ("The models in and below a folder.", {"rows": many(_LOCAL)}),
         "models.verify": (

@@ -22,6 +22,7 @@ from ggbench.catalog.added_places import (
     remembered_servers,
 )
 from ggbench.errors import BadFile, UnknownName
+from ggbench.records.setup import LlamaSetup
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.entry_point import command
 from ggbench.tui.library_models import Section, list_models
@@ -106,7 +107,7 @@ def test_a_path_in_the_filter_of_the_quants_is_added_too(
         await press(app, pilot, "enter", "slash")
         app.screen.query_one(QuantsPane).input.value = str(tmp_path / "nowhere")
         await settle(app, pilot)
-        assert "enter adds this path" in words_of(app)
+        assert "enter adds this to the models" in words_of(app)
         assert "no such file or folder" in " ".join((await press(app, pilot, "enter")).split())
         assert app.screen.query_one(ModelsPane).input.has_focus
         await press(app, pilot, "escape", "enter", "slash")
@@ -326,6 +327,17 @@ def test_a_server_named_on_the_command_line_or_in_the_other_filter_is_added(plac
         forget_server(endpoint.url)
         drive(App(places, opens="synth:small-0.6b"), typed)
     assert remembered_servers() == (endpoint.url,)
+
+
+def test_servers_are_asked_with_the_key_of_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a server is added, where its models are listed, and where a run looks for them."""
+    monkeypatch.setenv("MY_KEY", "s3cret")
+    with TestEndpoint(AnyLength("llama_server")) as endpoint:
+        services = Services.of_this_machine(offline=True, api_key_env="MY_KEY")
+        (target,) = services.resolve(endpoint.url)
+        planner = services.make_planner()
+        assert [row.row.model for row in planner.rows(endpoint.url, (), BUDGET, LlamaSetup())] == [target.subject.model]
+        assert {request.headers.get("Authorization") for request in endpoint.requests} == {"Bearer s3cret"}
 
 
 def test_models_of_one_name_have_their_folders_in_front(tmp_path: Path) -> None:

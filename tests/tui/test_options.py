@@ -31,7 +31,7 @@ App = GgbenchApp
 Page = Pilot[None]
 CHANGED = LlamaSetup(
     memory_limit_bytes=12 * GIB, n_ctx=16_384, type_k="q8_0", type_v="q8_0", flash_attn="on", n_gpu_layers=10,
-    n_cpu_moe=4, threads=3, swa_full=True,
+    n_cpu_moe=4, threads=3, swa_full=True, rpc_servers=("10.0.0.7:50052", "box:1"),
 )  # fmt: skip
 
 
@@ -80,6 +80,8 @@ def test_every_field_reads_what_it_shows() -> None:
         ("threads", "512", 512),
         ("threads", "513", None),
         ("threads", "1.5", None),
+        ("rpc_servers", "10.0.0.7, box:1", ("10.0.0.7:50052", "box:1")),
+        ("rpc_servers", "box:1,box:1", None),
     ],
 )
 def test_a_text_is_read_as_the_command_line_reads_it(name: str, text: str, value: object) -> None:
@@ -103,6 +105,7 @@ def test_a_text_is_read_as_the_command_line_reads_it(name: str, text: str, value
         ({"memory_limit_bytes": 12 * GIB, "n_ctx": 16_384}, "limit 12.0 GiB, n_ctx 16,384"),
         ({"n_gpu_layers": 0, "flash_attn": "off"}, "flash attention off, 0 layers on the GPU"),
         ({"n_cpu_moe": 4, "threads": 3, "swa_full": True}, "experts of 4 layers on the CPU, 3 threads, full SWA cache"),
+        ({"rpc_servers": ("10.0.0.7:50052", "box:1")}, "devices of 10.0.0.7:50052 and box:1"),
     ],
 )
 def test_what_is_not_default_is_described(changes: dict[str, object], text: str) -> None:

@@ -19,7 +19,7 @@ from ggbench.tui.app import GgbenchApp
 from ggbench.tui.run_requests import MeasureRequest
 from ggbench.tui.screens.library import LibraryScreen
 from tests.fakes.candidates import candidate
-from tests.fakes.driving import press
+from tests.fakes.driving import press, settle
 from tests.fakes.library import FakePlanner
 from tests.fakes.snapshots import check_snapshot, words_of
 from tests.tui.conftest import Drive, Size
@@ -126,7 +126,7 @@ def test_what_is_typed_before_the_dialog_is_there_is_typed_into_it(
         await press(app, pilot, "P", "escape")
         for key in ("P", "down", "1", "6", "k", "down", "1", "5", "enter"):
             app.post_message(events.Key(key, key if len(key) == 1 else None))
-        await press(app, pilot)
+        await settle(app, pilot)
         assert shown(app) == "PickScreen"
         needs = planner.picked[-1][1].needs
         assert (needs.given_n_ctx, needs.given_tok_s) == (16384, 15.0)

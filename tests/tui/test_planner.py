@@ -33,6 +33,7 @@ from ggbench.units import GIB
 from tests.fakes.endpoint import TestEndpoint
 from tests.fakes.endpoint_voices import AnyLength
 from tests.fakes.engine import VERSIONS, FakeWorker
+from tests.fakes.rpc_server import listening, speaks
 
 BUDGET = Budget("this test", False, 4 * GIB, "given", GIB // 4, "given", Bandwidth(20e9, "given"))
 
@@ -127,6 +128,18 @@ def test_the_worker_is_kept_until_it_has_to_be_another(
     assert [worker.closed for worker in workers] == [True, False]
     planner.close()
     assert all(worker.closed for worker in workers)
+
+
+def test_a_worker_lets_go_of_the_servers_after_each_plan(
+    tiny_twin: Path, offline: HubAccess, workers: list[FakeWorker], start: Callable[[], LlamaEngine]
+) -> None:
+    """A server answers one client at a time, and the next may be a run."""
+    planner = Planner(offline, start)
+    with listening(speaks()) as server:
+        list(planner.rows(str(tiny_twin), (), BUDGET, LlamaSetup(rpc_servers=(server,))))
+    assert [worker.closed for worker in workers] == [True]
+    list(planner.rows(str(tiny_twin), (), BUDGET, LlamaSetup()))
+    assert [worker.closed for worker in workers] == [True, False]
 
 
 def test_what_was_forecast_is_expected(

@@ -16,8 +16,9 @@ from ggbench.records.outcome import Outcome
 from ggbench.store.database import Store
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.screens.dialogs import ConfirmScreen
-from ggbench.tui.screens.measured_runs import CompareScreen, RunDetails
+from ggbench.tui.screens.measured_runs import CompareScreen, DetailsPane, RunDetails
 from ggbench.tui.screens.results import ResultsScreen
+from ggbench.tui.widgets.curves_plot import CurvesPlot
 from tests.fakes.driving import press, settle
 from tests.fakes.measured import put_run, start
 from tests.fakes.results_screen import chosen, message, shown
@@ -44,6 +45,21 @@ def test_enter_opens_one_run_in_full(look: Look, filled: Path, size: Size) -> No
         assert "out of memory" in words_of(app)
 
     look(steps, size)
+
+
+def test_a_zoomed_plot_is_shown_whole_again(look: Look, filled: Path) -> None:
+    """By r, also where the mouse zoomed it and the text below has the focus."""
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        whole = await press(app, pilot, "G", "enter")
+        plot = app.screen.query_one(CurvesPlot)
+        plot.action_zoom_in()
+        await settle(app, pilot)
+        assert words_of(app) != whole
+        assert isinstance(app.focused, DetailsPane)
+        assert await press(app, pilot, "r") == whole
+
+    look(steps, (140, 45))
 
 
 def test_two_marked_runs_are_compared(look: Look, filled: Path) -> None:

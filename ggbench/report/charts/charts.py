@@ -110,6 +110,14 @@ Chart = BarChart | StackChart | PointChart | Figure
 def runs_of(chart: Chart) -> tuple[int, ...]:
     """Return the indices of the runs that a chart shows, in ascending order."""
     if isinstance(chart, Figure):
+        of_curves = [(index, chart.curves[index].run) for index in series_of(chart)]
+        return tuple(sorted({index if run is None else run for index, run in of_curves}))
+    return series_of(chart)
+
+
+def series_of(chart: Chart) -> tuple[int, ...]:
+    """Return the indices of what has a colour of its own, in ascending order: a figure's curves, else the runs."""
+    if isinstance(chart, Figure):
         return tuple(index for index, curve in enumerate(chart.curves) if len(curve.x))
     shown: Sequence[Bar | Part | Point]
     if isinstance(chart, BarChart):

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ggbench.report.charts.charts import BarChart, Chart, PointChart, StackChart, runs_of
+from ggbench.plain import plain
+from ggbench.report.charts.charts import BarChart, Chart, PointChart, StackChart, series_of
 from ggbench.report.charts.curve_data import TICKS, curve_data
 from ggbench.report.charts.look import FONT, Look
 from ggbench.report.plot.curves import Figure
@@ -95,12 +96,13 @@ def title_of(chart: Chart) -> str:
 
 
 def labels_of(chart: Chart, names: Sequence[str]) -> dict[int, str]:
-    """Return what each run of a chart is called, by its index: letter, name and, of a curve, its note."""
-    notes = [curve.note for curve in chart.curves] if isinstance(chart, Figure) else [""] * len(names)
-    return {
-        index: f"{letter(index)}  {names[index]}{f'   {notes[index]}' if notes[index] else ''}"
-        for index in runs_of(chart)
-    }
+    """Return what each series of a chart is called, by its index: letter, name and, of a curve, its note."""
+    labels = {}
+    for index in series_of(chart):
+        curve = chart.curves[index] if isinstance(chart, Figure) else None
+        name = names[index] if curve is None or curve.run is None else plain(curve.name)
+        labels[index] = "   ".join(filter(None, (f"{letter(index)}  {name}", curve.note if curve else "")))
+    return labels
 
 
 def _curves(figure: Figure, drawing: Drawing) -> Spec:
@@ -297,8 +299,8 @@ def _run_color(chart: Chart, drawing: Drawing, *, has_legend: bool = True) -> Sp
 
 
 def _by_run(chart: Chart, drawing: Drawing) -> Spec:
-    runs = runs_of(chart)
-    scale = {"domain": list(runs), "range": [drawing.look.color(index) for index in runs]}
+    series = series_of(chart)
+    scale = {"domain": list(series), "range": [drawing.look.color(index) for index in series]}
     return {"field": "s", "type": "nominal", "scale": scale, "title": None}
 
 
@@ -332,7 +334,7 @@ class _RunRows:
 def _run_rows(chart: Chart, drawing: Drawing) -> _RunRows:
     """Names stand above the bars, whole: beside them a phone would have room for a dozen characters."""
     scale = {"paddingInner": 0, "paddingOuter": 0}
-    y = {"field": "s", "type": "nominal", "sort": list(runs_of(chart)), "title": None, "axis": None, "scale": scale}
+    y = {"field": "s", "type": "nominal", "sort": list(series_of(chart)), "title": None, "axis": None, "scale": scale}
     n_lines = next(iter(_wrapped_labels(chart, drawing.names).values())).count("\n") + 1
     rows = _RunRows(y, {}, n_lines * _NAME_LINE + _BAR + _BAR_GAP)
     first_line = rows.middle - _BAR / 2 - 4 - (n_lines - 1) * _NAME_LINE

@@ -56,6 +56,8 @@ class Curve:
     line; the last value with its error."""
     dimmed: bool = False
     """Drawn behind the others and paler, without its band."""
+    run: int | None = None
+    """Index of its run among those of the figure; None where each run has one curve, in their order."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,7 +110,7 @@ def _facts(run: Run, found: ContextResult) -> Facts:
         ("buffers", _buffers(run)),
         ("peak", _peak(memory)),
         ("other programs", name_processes(plan.gpu_processes)),
-        ("setup", ", ".join(filter(None, (cache, windows, attention, f"n_ubatch {n_ubatch}")))),
+        ("setup", ", ".join(filter(None, (cache, windows, attention, f"n_ubatch {n_ubatch}" if n_ubatch else "")))),
         ("file", run.subject.file),
     ]
 
@@ -120,7 +120,8 @@ def _answer(found: ContextResult, n_ubatch: int | None) -> str:
         return "no n_ctx that was tried"
     works = f"n_ctx {format_count(found.max_n_ctx)}"
     if found.verified_by_decode:
-        return f"{works}; a batch of {n_ubatch} tokens and one more were decoded at its far end"
+        batch = f"{n_ubatch} tokens" if n_ubatch else "tokens"
+        return f"{works}; a batch of {batch} and one more were decoded at its far end"
     return f"{works} loads; not proven by a decode at its far end"
 
 

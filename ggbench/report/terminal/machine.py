@@ -47,6 +47,7 @@ def environment_line(environment: Environment) -> str:
         "llama-cpp-python": environment.llama_cpp_python,
         "Python": environment.python,
         "server": environment.server,
+        "Transformers": environment.transformers,
     }
     software = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
     cores = f"{environment.n_cores} cores" if environment.n_cores else ""

@@ -9,13 +9,12 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ggbench.plain import plain
-from ggbench.records.forecast import Expected
 from ggbench.records.outcome import Outcome
 from ggbench.records.plan import Budget, PlannedDevice, PlannedForecast, PlannedSpeed, PlanRow
 from ggbench.records.setup import LlamaSetup
 from ggbench.report import FITS, FITS_NOT, UNKNOWN
 from ggbench.report.columns import projector_text, swa_text
-from ggbench.report.forecast import expected_text
+from ggbench.report.forecast import planned_speed_text
 from ggbench.report.names import models_title, row_labels
 from ggbench.report.terminal.changes import changes_report
 from ggbench.report.terminal.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right, row_names
@@ -176,7 +175,9 @@ def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Sequence[str]) -> li
     if any(row.at_n_ctx for row in rows):
         cells.append(right("tok/s", _speeds([row.at_n_ctx for row in rows]), there, stays=True))
     if any(row.expected for row in rows):
-        cells.append(right("expected", map(_expected_text, rows), f"tok/s {there}", stays=True))
+        cells.append(
+            right("expected", [planned_speed_text(row.expected) for row in rows], f"tok/s {there}", stays=True)
+        )
     limits = [row.limit for row in rows]
     if any(limits):
         cells += [
@@ -206,12 +207,6 @@ def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Sequence[str]) -> li
 def _is_split(rows: Sequence[PlanRow], budget: Budget) -> bool:
     """Whether some of the weights lie beside the planned GPU: llama.cpp's input embedding does."""
     return budget.on_gpu and (not rows or any(row.engine == "llama" for row in rows))
-
-
-def _expected_text(row: PlanRow) -> str:
-    if row.expected is None:
-        return UNKNOWN
-    return expected_text(Expected(row.expected.tok_s, *row.expected.tok_s_ci95))
 
 
 def _bases(expected: Sequence[PlannedForecast]) -> list[str]:

@@ -49,6 +49,7 @@ class MeasuredScreen(RunsScreen):
         Binding("escape", "app.pop_screen", "Back", tooltip="Back to the list of runs"),
         Binding("v", "next_plot", "Next plot", tooltip="Draw the next figure, such as KLD after PPL"),
         Binding("w", "save", "Save", tooltip="Save as HTML, CSV or SVG"),
+        Binding("r", "reset_zoom", "Reset zoom", show=False, tooltip="Show all of a plot that was zoomed"),
     ]
 
     def __init__(self, runs: tuple[MeasuredRun, ...]) -> None:
@@ -81,6 +82,11 @@ class MeasuredScreen(RunsScreen):
         """Draw the next figure."""
         for plot in self.query(CurvesPlot):
             plot.show_next()
+
+    def action_reset_zoom(self) -> None:
+        """Show all of the figure again."""
+        for plot in self.query(CurvesPlot):
+            plot.action_reset_scales()
 
     def action_save(self) -> None:
         """Ask for the file format and save."""

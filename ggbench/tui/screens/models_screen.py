@@ -142,12 +142,12 @@ class ModelsScreen(StartScreen):
     @on(ModelsPane.ServerEntered)
     def _add_server(self, message: ModelsPane.ServerEntered) -> None:
         """Ask the server for its models, and remember it where it has some."""
+        services = host_of(self).services
 
         def add() -> Iterator[tuple[str, int]]:
             from ggbench.catalog.added_places import add_server
-            from ggbench.catalog.selector import resolve
 
-            n_models = len(resolve(message.base_url))
+            n_models = len(services.resolve(message.base_url))
             add_server(message.base_url)
             yield message.base_url, n_models
 

@@ -61,6 +61,7 @@ class RunScreen(Screen[None]):
         Binding("s", "skip", "Skip", tooltip="End the running job, keep what it has, start the next"),
         Binding("c", "cancel", "Cancel all", tooltip="End the running job and those that wait; what is measured stays"),
         Binding("v", "next_plot", "Next plot", tooltip="Draw the next figure, such as KLD after PPL"),
+        Binding("r", "reset_zoom", "Reset zoom", show=False, tooltip="Show all of a plot that was zoomed"),
         Binding("t", "toggle_text", "Text", tooltip="Show or hide the decoded text"),
     ]
 
@@ -110,7 +111,7 @@ class RunScreen(Screen[None]):
             return is_busy
         if action == "next_plot":
             return self._has_figures
-        return not (action == "toggle_text" and is_mute)
+        return not (action == "toggle_text" and (is_mute or self._queue.live is None))
 
     def action_pause(self) -> None:
         """Hold the decode."""
@@ -134,6 +135,10 @@ class RunScreen(Screen[None]):
     def action_next_plot(self) -> None:
         """Draw the next figure of the run."""
         self.query_one(CurvesPlot).show_next()
+
+    def action_reset_zoom(self) -> None:
+        """Show all of the figure again."""
+        self.query_one(CurvesPlot).action_reset_scales()
 
     def action_toggle_text(self) -> None:
         """Show or hide the decoded text."""
@@ -195,10 +200,10 @@ class RunScreen(Screen[None]):
         self._show_live(live, items, plotted, paused=queue.is_paused)
 
     def _keys(self) -> tuple[bool, bool, bool]:
-        """Whether there is a run, whether it is held, and whether there is none that has text."""
+        """Whether there is a run, whether it is held, and whether the last one has no text."""
         queue = self._queue
         live = queue.live
-        is_mute = live is None or not presenter_of(queue.items[live.item_id].kind).has_samples
+        is_mute = live is not None and not presenter_of(queue.items[live.item_id].kind).has_samples
         return queue.is_busy, queue.is_paused, is_mute
 
     def _show_live(

@@ -48,16 +48,14 @@ class StartScreen(TaskScreen):
         self, request: RunRequest | None, selection: Selection, catalog: Catalog | None, *, is_here: bool
     ) -> None:
         """Look for what to run, or without a request, to download; `is_here`: it was planned for this machine."""
-        hub = host_of(self).services.hub
+        services = host_of(self).services
 
         def find() -> Iterator[tuple[list[Target], tuple[Job, ...]]]:
-            from ggbench.catalog.selector import resolve
-
-            found = [(model, resolve(model, names, hub=hub, catalog=catalog)) for model, names in selection]
+            found = [(model, services.resolve(model, names, catalog)) for model, names in selection]
             if request is None:
                 yield [target for _, targets in found for target in targets if target.download_bytes], ()
                 return
-            jobs = request.jobs(found, hub, catalog)
+            jobs = request.jobs(found, services.hub, catalog)
             targets = []
             for job in jobs:  # not all targets can be hashed
                 needed = (job.target, *([job.base.target] if job.base is not None else []))
@@ -136,11 +134,10 @@ class StartScreen(TaskScreen):
         model, names = selection[0]
 
         def find() -> Iterator[tuple[LlamaSetup, str]]:
-            from ggbench.catalog.selector import resolve
             from ggbench.experiments.tuned import find_tuned
             from ggbench.report.tuned import require_tuned, tuned_text
 
-            target = resolve(model, names[:1], hub=services.hub, catalog=catalog)[0]
+            target = services.resolve(model, names[:1], catalog)[0]
             with services.open_store() as store:
                 tuned = require_tuned(target, find_tuned(store, target))
             setup = tuned.setup(options)

@@ -1,4 +1,4 @@
-"""Output where the locale has no UTF-8: real processes, since Python chooses the encoding as it starts."""
+"""Streams that are closed, or have no UTF-8: real processes, since Python chooses the encoding as it starts."""
 
 from __future__ import annotations
 
@@ -69,3 +69,14 @@ def test_an_error_is_spelled(home: Path) -> None:
 def test_a_symbol_is_as_wide_as_its_spelling() -> None:
     """So that columns stay below each other, but for bounds."""
     assert in_ascii("108 ±2 │ ✗ ⣿⠀ ▁█ ─") == "108 +-2 | x *  _# -"
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_closed_stream_is_quiet(stored: int, closed: str) -> None:
+    """No other file takes its number, so that nothing is printed into the results."""
+    command = f"{sys.executable} -P -m ggbench results list {closed}"
+    ran = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert bool(ran.stdout) is (">&-" not in closed.replace("2>&-", ""))
+    with Store.open() as store:
+        assert len(store.list_runs()) == 1

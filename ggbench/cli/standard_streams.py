@@ -1,9 +1,10 @@
-"""Output through an encoding that lacks characters, as an ASCII one: each is spelled in those that it has."""
+"""The streams that a command is started with: closed ones, and encodings that lack characters, as ASCII does."""
 
 from __future__ import annotations
 
 import codecs
 import io
+import os
 import sys
 from typing import TextIO
 
@@ -12,6 +13,19 @@ from ggbench.plain import in_ascii
 _NAME = "ggbench_ascii"
 """Of the error handler, and of an encoding that click leaves alone: for `ascii` it writes UTF-8. Source:
 `_is_compat_stream_attr` and `_stream_is_misconfigured` in click/_compat.py."""
+
+
+def open_closed() -> None:
+    """Point each stream that is closed at the null device, so that no other file gets its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # which takes the lowest number that is free
+        if getattr(sys, name) is None:
+            stream = open(number, "r" if name == "stdin" else "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+            setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)
 
 
 def has_every_character(stream: TextIO) -> bool:

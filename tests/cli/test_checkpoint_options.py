@@ -1,0 +1,112 @@
+"""Options of Transformers on the command line: what they go with, and what is refused in one line."""
+
+from __future__ import annotations
+
+import json
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from ggbench.errors import ExitCode
+from tests.cli.conftest import Run
+from tests.fakes.checkpoints import GPTQ, QWEN2_TINY, write_checkpoint
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A checkpoint of a config alone."""
+    folder = tmp_path / "tiny"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(QWEN2_TINY))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def packages(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Those of the extra, whatever is installed; a test changes them."""
+    found = {"torch": "2.13.0", "transformers": "5.23.0", "accelerate": "1.15.0", "safetensors": "0.8.0"}
+    real = metadata.version
+
+    def version(name: str) -> str:
+        if name not in found and name in ("torch", "transformers", "bitsandbytes", "gptqmodel"):
+            raise metadata.PackageNotFoundError(name)
+        return found.get(name) or real(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["-ctk", "q8_0", "-ngl", "0"], "--type-k, --n-gpu-layers are for a GGUF, and Transformers loads tf:"),
+        (["--tuned"], "--tuned is for a GGUF"),
+        (["--clock", "client"], "--clock is for a server"),
+        (["--torch-compile"], "--torch-compile needs a cache that does not grow"),
+        (["-c", "10"], "n_ctx 10 does not hold the 525 tokens of this run"),
+    ],
+)
+def test_options_that_do_not_go_with_a_checkpoint_are_named(
+    ggbench: Run, folder: Path, options: list[str], line: str
+) -> None:
+    """Before anything is loaded."""
+    ran = ggbench("decode", f"tf:{folder}", "-n", "500", *options)
+    assert ran.code == ExitCode.USAGE
+    assert line in ran.err
+
+
+def test_options_of_a_checkpoint_do_not_go_with_a_gguf(ggbench: Run, tmp_path: Path) -> None:
+    """Nor with a catalog model, a twin or a server."""
+    ran = ggbench("decode", "synth:qwen1.5-0.5b", "q4_0", "--cache", "static", "--trust-remote-code")
+    assert ran.code == ExitCode.USAGE
+    assert "--cache, --trust-remote-code are for a checkpoint, and synth:qwen1.5-0.5b is none" in ran.err
+
+
+@pytest.mark.parametrize("command", ["quality", "tune"])
+def test_what_needs_a_gguf_says_so(ggbench: Run, folder: Path, command: str) -> None:
+    """One line with the reason, and one with the commands that take a checkpoint."""
+    ran = ggbench(command, f"tf:{folder}", "bf16")
+    assert ran.code == ExitCode.USAGE
+    assert f"{command} needs a GGUF" in ran.err
+    assert "decode, prefill, speed, bench and maxctx measure checkpoints" in ran.err
+
+
+def test_missing_packages_are_named_before_anything_is_loaded(
+    ggbench: Run, folder: Path, packages: dict[str, str]
+) -> None:
+    """With the command that installs them; a server or a GGUF is measured without."""
+    del packages["torch"]
+    packages["transformers"] = "4.57.1"
+    ran = ggbench("decode", f"tf:{folder}", "-n", "500")
+    assert ran.code == ExitCode.ENGINE_FAILED
+    assert "torch, transformers 4.57.1 (5.0 or later)" in ran.err
+    assert "pip install 'ggbench[transformers]'" in ran.err
+
+
+def test_a_method_has_packages_of_its_own(ggbench: Run, folder: Path) -> None:
+    """They are in extras of their own."""
+    ran = ggbench("decode", f"tf:{folder}", "nf4", "-n", "500")
+    assert ran.code == ExitCode.ENGINE_FAILED
+    assert "nf4 of a checkpoint needs packages that are not here: bitsandbytes" in ran.err
+    assert "ggbench[transformers,bitsandbytes]" in ran.err
+
+
+def test_code_of_a_checkpoint_is_refused_by_name(ggbench: Run, tmp_path: Path) -> None:
+    """Unless it is trusted; nothing of it is imported to find out."""
+    folder = tmp_path / "own"
+    folder.mkdir()
+    code_of = {"auto_map": {"AutoModelForCausalLM": "modeling_own.OwnModel"}}
+    (folder / "config.json").write_text(json.dumps({**QWEN2_TINY, **code_of}))
+    ran = ggbench("decode", f"tf:{folder}", "-n", "500")
+    assert ran.code == ExitCode.BAD_FILE
+    assert "modeling_own.py" in ran.err
+    assert "--trust-remote-code" in ran.err
+
+
+def test_a_checkpoint_of_another_method_is_refused(ggbench: Run, tmp_path: Path) -> None:
+    """What it is stored as is in the line."""
+    folder = write_checkpoint(tmp_path / "gptq", {**QWEN2_TINY, "quantization_config": GPTQ}, "gptq-int4")
+    ran = ggbench("decode", f"tf:{folder}", "bf16", "-n", "500")
+    assert ran.code == ExitCode.USAGE
+    assert "is stored as gptq-int4, and bf16 was asked for" in ran.err

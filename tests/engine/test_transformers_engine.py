@@ -1,0 +1,230 @@
+"""Transformers' engine over recorded messages of a worker, without torch: what it yields, and when it starts again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from ggbench.engine import protocol
+from ggbench.engine.contract import Source, engine_module
+from ggbench.engine.endings import Completed, Crashed, Ending, Failed, OutOfMemory
+from ggbench.engine.events import Event, Loaded, Opened, Steps
+from ggbench.engine.transformers import SETUP as ENGINE_SETUP
+from ggbench.engine.transformers import TransformersEngine
+from ggbench.engine.transformers_errors import is_memory_error, one_line, wanted_bytes
+from ggbench.engine.transformers_packages import check_packages
+from ggbench.engine.workloads.decode import Decode
+from ggbench.engine.workloads.score import Score
+from ggbench.errors import EngineFailed, UsageError
+from ggbench.records.setup import LlamaSetup, Setup, TransformersSetup
+
+SETUP = TransformersSetup(n_ctx=512, threads=1)
+FOLDER = Source(Path("/checkpoints/x"))
+HEALTHY: dict[type, tuple[protocol.Message | Ending, ...]] = {
+    protocol.LoadCheckpoint: (Loaded(0.1), Completed()),
+    protocol.MakeCache: (Opened(0.1, 512), Completed()),
+    Decode: (Steps(26, [1], [1]), protocol.Log(3, "a warning"), Completed()),
+}
+
+
+class FakeTransport:
+    """Answers each type of request as its script says."""
+
+    def __init__(self, script: dict[type, tuple[protocol.Message | Ending, ...]]) -> None:
+        self.script = script
+        self.requests: list[protocol.Request] = []
+        self.closed = False
+
+    def call(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+        self.requests.append(request)
+        yield from self.script[type(request)]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Bench:
+    """An engine and every worker that it started."""
+
+    def __init__(self, check: Callable[[str], None] = lambda method: None) -> None:
+        self.workers: list[FakeTransport] = []
+        self.script = dict(HEALTHY)
+
+        def start() -> FakeTransport:
+            self.workers.append(FakeTransport(self.script))
+            return self.workers[-1]
+
+        self.engine = TransformersEngine(start, check)
+
+    def open(self, setup: Setup = SETUP) -> list[Event | Ending]:
+        return list(self.engine.open(FOLDER, setup))
+
+    @property
+    def asked(self) -> list[list[type]]:
+        """Types of requests, worker by worker."""
+        return [[type(request) for request in worker.requests] for worker in self.workers]
+
+
+def test_the_engine_is_found_by_its_setup() -> None:
+    """Its module offers the setup that a stored run is read as."""
+    assert engine_module(TransformersSetup.engine).SETUP is ENGINE_SETUP is TransformersSetup
+
+
+def test_a_model_and_its_cache_are_opened_and_no_log_leaves() -> None:
+    """Events in order, and one ending."""
+    bench = Bench()
+    assert bench.open() == [Loaded(0.1), Opened(0.1, 512), Completed()]
+    assert list(bench.engine.run(Decode(25, 1))) == [Steps(26, [1], [1]), Completed()]
+
+
+@pytest.mark.parametrize("field", [{"n_ctx": 1024}, {"n_seq_max": 4}])
+def test_another_cache_keeps_the_loaded_model(field: dict[str, int]) -> None:
+    """Only the cache is made again, by the same worker."""
+    bench = Bench()
+    bench.open()
+    bench.open(replace(SETUP, **field))  # type: ignore[arg-type]
+    assert bench.asked == [[protocol.LoadCheckpoint, protocol.MakeCache, protocol.MakeCache]]
+
+
+@pytest.mark.parametrize(
+    "field", [{"method": "f32"}, {"memory_limit_bytes": 1 << 30}, {"device": "cpu"}, {"attention": "eager"}]
+)
+def test_another_load_takes_a_new_worker(field: dict[str, object]) -> None:
+    """A process that has had a limit or another model begins nowhere near where the first did."""
+    bench = Bench()
+    bench.open()
+    bench.open(replace(SETUP, **field))  # type: ignore[arg-type]
+    assert bench.asked == [[protocol.LoadCheckpoint, protocol.MakeCache]] * 2
+    assert bench.workers[0].closed
+
+
+def test_a_crash_names_transformers_and_the_next_open_starts_again() -> None:
+    """Not llama.cpp, which did not run."""
+    bench = Bench()
+    bench.open()
+    bench.script[Decode] = (Crashed(-9, ()),)
+    (ending,) = bench.engine.run(Decode(25, 1))
+    assert isinstance(ending, Crashed)
+    assert ending.reason == "Transformers was ended by SIGKILL"
+    assert bench.open()[-1] == Completed()
+    assert len(bench.workers) == 2
+
+
+def test_a_refused_cache_keeps_the_worker() -> None:
+    """A search goes on with the same model after a cache that did not fit."""
+    bench = Bench()
+    bench.open()
+    bench.script[protocol.MakeCache] = (OutOfMemory("context", "no room"),)
+    assert bench.open(replace(SETUP, n_ctx=1 << 20)) == [OutOfMemory("context", "no room")]
+    bench.script[protocol.MakeCache] = HEALTHY[protocol.MakeCache]
+    assert bench.open()[-1] == Completed()
+    assert len(bench.workers) == 1
+
+
+def test_what_is_no_checkpoint_and_what_is_not_open() -> None:
+    """Each is an ending, not an exception."""
+    bench = Bench()
+    assert [type(item) for item in bench.engine.open(FOLDER, LlamaSetup())] == [Failed]
+    assert list(bench.engine.run(Decode(25, 1))) == [Failed("decode", "no model is open")]
+
+
+def test_quality_is_refused_in_one_line() -> None:
+    """Scoring is llama.cpp's, and the line says what to do."""
+    engine = Bench().engine
+    assert engine.unsupported(Decode) == ""
+    assert "convert the checkpoint to GGUF" in engine.unsupported(Score)
+    (ending,) = engine.run(Score(((1,),), ((1,),), 0, 1, 1))
+    assert isinstance(ending, Failed)
+
+
+def test_missing_packages_end_the_open_with_what_to_install() -> None:
+    """The error is the one of the command line, and no worker is started."""
+
+    def missing(method: str) -> None:
+        raise EngineFailed(f"{method}: none", "install them")
+
+    bench = Bench(missing)
+    ending = bench.open()[-1]
+    assert isinstance(ending, Failed) and isinstance(ending.error, EngineFailed)
+    assert not bench.workers
+
+
+@pytest.mark.parametrize(
+    ("method", "versions", "fault", "extra"),
+    [
+        ("bf16", {}, "torch, transformers, accelerate, safetensors", "ggbench[transformers]"),
+        ("bf16", {"torch": "2.1.0"}, "torch 2.1.0 (2.6 or later)", "ggbench[transformers]"),
+        ("bf16", {"transformers": "garbled"}, "transformers garbled (5.0 or later)", "ggbench[transformers]"),
+        ("nf4", {"bitsandbytes": ""}, "bitsandbytes", "ggbench[transformers,bitsandbytes]"),
+        ("awq-int4", {"gptqmodel": ""}, "gptqmodel", "ggbench[transformers,gptqmodel]"),
+    ],
+)
+def test_packages_that_are_missing_or_too_old_are_named(
+    method: str, versions: dict[str, str], fault: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the extra that brings them."""
+    good = dict.fromkeys(("torch", "transformers", "accelerate", "safetensors"), "99.0")
+    found = good | versions if versions else {}
+
+    def version(name: str) -> str:
+        if not found.get(name):
+            raise metadata.PackageNotFoundError(name)
+        return found[name]
+
+    monkeypatch.setattr(metadata, "version", version)
+    with pytest.raises(EngineFailed) as error:
+        check_packages(method)
+    assert error.value.message.endswith(f"are not here: {fault}")
+    assert extra in error.value.hint
+    found |= good | {"bitsandbytes": "0.50.2", "gptqmodel": "7.0"}
+    check_packages(method)
+
+
+def test_memory_errors_are_told_from_others() -> None:
+    """Texts as torch 2.13 writes them, of its CPU allocator, its CUDA allocator and oneDNN."""
+    cpu = RuntimeError(
+        "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to "
+        "allocate 32000256 bytes. Error code 12 (Cannot allocate memory)"
+    )
+    cuda = RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB")
+    onednn = RuntimeError("could not create a primitive")
+    assert is_memory_error(cpu, is_limited=False) and is_memory_error(cuda, is_limited=False)
+    assert is_memory_error(MemoryError(), is_limited=False)
+    assert is_memory_error(onednn, is_limited=True) and not is_memory_error(onednn, is_limited=False)
+    assert not is_memory_error(ValueError("unknown model type"), is_limited=True)
+    assert wanted_bytes(cpu) == 32_000_256
+    assert wanted_bytes(cuda) == 2 << 30
+    assert one_line(cpu).startswith("err == 0. DefaultCPUAllocator: can't allocate memory")
+    assert one_line(ValueError("\n  first \x1b[31mline\nsecond")) == "first [31mline"
+
+
+def test_nothing_of_torch_is_imported_by_a_command() -> None:
+    """Not even where it is installed: the engine's own module is all that a front end loads."""
+    code = (
+        "import sys, ggbench.cli.main, ggbench.engine.transformers\n"
+        "print(sorted({'torch', 'transformers', 'accelerate', 'safetensors'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_a_compiled_decode_needs_a_static_cache() -> None:
+    """A cache that grows would be compiled again and again."""
+    with pytest.raises(UsageError, match="does not grow"):
+        TransformersSetup(torch_compile=True).check()
+    TransformersSetup(torch_compile=True, cache="static").check()
+
+
+def test_a_setup_holds_what_a_run_needs() -> None:
+    """Exactly: torch pads nothing. A given n_ctx stays, and one that is too small is refused."""
+    assert TransformersSetup().holding(525).n_ctx == 525
+    assert TransformersSetup(n_ctx=600).holding(525).n_ctx == 600
+    with pytest.raises(UsageError, match="does not hold the 525 tokens"):
+        TransformersSetup(n_ctx=500).check_holds(525)
+    assert TransformersSetup(n_ctx=600, n_seq_max=4).as_asked() == TransformersSetup()

@@ -1,0 +1,176 @@
+"""The real Transformers on tiny random checkpoints, on the CPU; skipped without ggbench[transformers]."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ggbench.checkpoint.checkpoint import read_checkpoint
+from ggbench.checkpoint.storage import METHODS
+from ggbench.engine.contract import Source
+from ggbench.engine.endings import Completed, Crashed, Ending, Failed, OutOfMemory
+from ggbench.engine.events import Allocated, ContextProven, Event, Opened, PromptRead, Ready, Steps
+from ggbench.engine.transformers import TransformersEngine, launch
+from ggbench.engine.workloads.batched_decode import BatchedDecode
+from ggbench.engine.workloads.decode import Decode
+from ggbench.engine.workloads.prefill import Prefill
+from ggbench.engine.workloads.prove_context import ProveContext
+from ggbench.records.setup import TransformersSetup
+from ggbench.units import MIB
+from tests.fakes.checkpoints import QWEN2_TINY
+
+pytestmark = [
+    pytest.mark.transformers,
+    pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="needs ggbench[transformers]"),
+    pytest.mark.timeout(300),
+]
+CPU = TransformersSetup(device="cpu", threads=1)
+
+
+def _folder(tmp_path: Path, values: Mapping[str, object]) -> Path:
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    return tmp_path
+
+
+@pytest.fixture
+def engine() -> Iterator[TransformersEngine]:
+    """One that is ended after the test."""
+    engine = launch(threading.Event(), timeout_s=240)
+    yield engine
+    engine.close()
+
+
+def _open(engine: TransformersEngine, folder: Path, setup: TransformersSetup) -> list[Event | Ending]:
+    return list(engine.open(Source(folder), setup))
+
+
+@pytest.mark.parametrize("method", ["bf16", "f32"])
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+def test_prompts_and_decodes_are_timed_and_memory_is_what_the_config_says(
+    tmp_path: Path, engine: TransformersEngine, method: str, cache: str
+) -> None:
+    """Weights as counted from config.json without torch, and a cache of two bytes, or four, for each number."""
+    folder = _folder(tmp_path, QWEN2_TINY)
+    dtype = METHODS[method].dtype or ""
+    setup = TransformersSetup(method, dtype, cache, device="cpu", threads=1, n_ctx=64)  # type: ignore[arg-type]
+    opened = _open(engine, folder, setup)
+    assert opened[-1] == Completed()
+    allocated = [event for event in opened if isinstance(event, Allocated)][-1]
+    expected = read_checkpoint(folder).model_file(METHODS[method])
+    assert allocated.tensor_bytes == expected.weight_bytes
+    assert allocated.total("kv_bytes") == 64 * expected.kv_bytes_per_token(dtype, dtype)
+    prompts = [event for event in engine.run(Prefill(8, repeat=2, warmup=1)) if isinstance(event, PromptRead)]
+    assert [(each.n_prompt, each.elapsed_ns > 0) for each in prompts] == [(8, True)] * 2
+    events = list(engine.run(Decode(8, 20)))
+    steps = [event for event in events if isinstance(event, Steps)]
+    assert events[-1] == Completed()
+    assert steps[0].first_position == 9
+    assert sum(len(each.step_ns) for each in steps) == sum(len(each.sample_ns) for each in steps) == 20
+    assert all(step_ns > 0 for each in steps for step_ns in each.step_ns)
+
+
+def test_sequences_are_decoded_together_and_a_context_is_proven(tmp_path: Path, engine: TransformersEngine) -> None:
+    """One worker and one model for both, with a cache for each."""
+    folder = _folder(tmp_path, QWEN2_TINY)
+    opened = _open(engine, folder, TransformersSetup(device="cpu", threads=1, n_ctx=128, n_seq_max=4))
+    assert isinstance(opened[0], Ready)
+    events = list(engine.run(BatchedDecode(8, 10, 4)))
+    assert events[-1] == Completed()
+    assert sum(len(event.step_ns) for event in events if isinstance(event, Steps)) == 10
+    reopened = _open(engine, folder, TransformersSetup(device="cpu", threads=1, n_ctx=700, cache="dynamic"))
+    assert not any(isinstance(event, Ready) for event in reopened)
+    (proven,) = [event for event in engine.run(ProveContext()) if isinstance(event, ContextProven)]
+    assert proven.full and proven.n_batch_tokens == 512
+
+
+def test_a_cache_beyond_the_limit_is_out_of_memory_and_the_worker_goes_on(
+    tmp_path: Path, engine: TransformersEngine
+) -> None:
+    """With what the first allocation lacked; a smaller cache is then made by the same worker."""
+    folder = _folder(tmp_path, QWEN2_TINY)
+    limited = TransformersSetup(device="cpu", threads=1, memory_limit_bytes=256 * MIB, cache="static", n_ctx=1 << 20)
+    ending = _open(engine, folder, limited)[-1]
+    assert isinstance(ending, OutOfMemory) and ending.alive
+    assert ending.stage == "context" and (ending.missing_bytes or 0) > 0
+    smaller = _open(engine, folder, replace(limited, n_ctx=512))
+    assert smaller[-1] == Completed()
+    assert not any(isinstance(event, Ready) for event in smaller)
+
+
+def test_weights_beyond_the_limit_are_out_of_memory_in_the_load(tmp_path: Path, engine: TransformersEngine) -> None:
+    """Not a crash, and no swap."""
+    folder = _folder(tmp_path, {**QWEN2_TINY, "vocab_size": 400_000})
+    limited = TransformersSetup(device="cpu", threads=1, memory_limit_bytes=128 * MIB, n_ctx=64)
+    ending = _open(engine, folder, limited)[-1]
+    assert isinstance(ending, OutOfMemory) and ending.stage == "load"
+
+
+def test_a_prompt_beyond_the_limit_is_out_of_memory(tmp_path: Path, engine: TransformersEngine) -> None:
+    """Eager attention makes a matrix of the prompt's square, which no cache foresees."""
+    folder = _folder(tmp_path, {**QWEN2_TINY, "max_position_embeddings": 1 << 16})
+    setup = TransformersSetup(
+        device="cpu", threads=1, attention="eager", memory_limit_bytes=300 * MIB, cache="static", n_ctx=16_384
+    )
+    assert _open(engine, folder, setup)[-1] == Completed()
+    ending = list(engine.run(Prefill(16_000)))[-1]
+    assert isinstance(ending, OutOfMemory) and ending.stage == "prefill"
+
+
+def test_a_killed_worker_is_a_crash_with_what_was_timed_before(tmp_path: Path, engine: TransformersEngine) -> None:
+    """Steps that came before the kill stay."""
+    opened = _open(engine, _folder(tmp_path, QWEN2_TINY), TransformersSetup(device="cpu", threads=1, n_ctx=4096))
+    (pid,) = [event.pid for event in opened if isinstance(event, Ready)]
+    assert pid is not None
+    seen: list[Event | Ending] = []
+    for event in engine.run(Decode(8, 4000)):
+        if isinstance(event, Steps) and not any(isinstance(each, Steps) for each in seen):
+            os.kill(pid, signal.SIGKILL)
+        seen.append(event)
+    assert isinstance(seen[-1], Crashed)
+    assert seen[-1].reason.startswith("Transformers was ended by SIGKILL")
+    assert sum(len(event.step_ns) for event in seen if isinstance(event, Steps)) < 4000
+
+
+@pytest.mark.parametrize(
+    ("values", "setup", "words"),
+    [
+        ({"model_type": "no_such_model"}, CPU, "no_such_model"),
+        ({}, TransformersSetup(device="cuda", threads=1), "torch sees no CUDA GPU"),
+        ({}, TransformersSetup("gptq-int4", "f16", device="cpu", threads=1), "computed on a CUDA GPU"),
+        ({}, TransformersSetup(attention="flash_attention_2", device="cpu", threads=1), "lash"),
+    ],
+)
+def test_what_cannot_be_loaded_is_one_line(
+    tmp_path: Path, engine: TransformersEngine, values: dict[str, object], setup: TransformersSetup, words: str
+) -> None:
+    """An unknown architecture, a GPU that is not there, a method that needs one, a package for attention."""
+    if setup.device == "cuda":
+        import torch
+
+        if torch.cuda.is_available():
+            pytest.skip("torch sees a GPU")
+    ending = _open(engine, _folder(tmp_path, {**QWEN2_TINY, **values}), setup)[-1]
+    assert isinstance(ending, Failed)
+    assert words in ending.message and "\n" not in ending.message
+
+
+def test_a_trained_checkpoint_is_loaded_as_it_was_saved(tmp_path: Path, engine: TransformersEngine) -> None:
+    """From safetensors that Transformers itself wrote."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    values = {key: value for key, value in QWEN2_TINY.items() if key not in ("architectures", "model_type")}
+    AutoModelForCausalLM.from_config(AutoConfig.for_model("qwen2", **values)).save_pretrained(tmp_path)
+    opened = _open(engine, tmp_path, TransformersSetup(device="cpu", threads=1, n_ctx=64))
+    assert opened[-1] == Completed()
+    allocated = [event for event in opened if isinstance(event, Allocated)][-1]
+    assert allocated.tensor_bytes == read_checkpoint(tmp_path).model_file(METHODS["bf16"]).weight_bytes
+    assert any(isinstance(event, Opened) for event in opened)
+    assert list(engine.run(Decode(8, 4)))[-1] == Completed()

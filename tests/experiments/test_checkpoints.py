@@ -1,0 +1,157 @@
+"""Decode, speed and the search for the largest context of a checkpoint, over a worker that replays messages."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ggbench.catalog.selector import Target, resolve_one
+from ggbench.engine import protocol
+from ggbench.engine.endings import Ending, OutOfMemory
+from ggbench.engine.workloads.prove_context import ProveContext
+from ggbench.errors import DoesNotFit, UsageError
+from ggbench.experiments.decode import EXPERIMENT as DECODE
+from ggbench.experiments.maxctx import EXPERIMENT as MAXCTX
+from ggbench.experiments.quality import EXPERIMENT as QUALITY
+from ggbench.experiments.speed import EXPERIMENT as SPEED
+from ggbench.experiments.stored import read_run
+from ggbench.recording.driver import run_job
+from ggbench.recording.experiment import Job
+from ggbench.recording.progress import Finished
+from ggbench.recording.rig import Rig
+from ggbench.records.context import ContextResult, ContextSettings
+from ggbench.records.decode import DecodeResult, DecodeSettings
+from ggbench.records.outcome import Outcome
+from ggbench.records.run import Run
+from ggbench.records.setup import LlamaSetup, TransformersSetup
+from ggbench.records.speed_cases import SpeedResult, SpeedSettings
+from ggbench.store.database import Store
+from ggbench.units import MIB
+from tests.fakes.checkpoints import QWEN2_TINY
+from tests.fakes.engine import FakeWorker, fake_rig, obey
+
+LIMIT = TransformersSetup(memory_limit_bytes=64 * MIB, device="cpu")
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Target:
+    """A checkpoint of a config alone."""
+    (tmp_path / "config.json").write_text(json.dumps(QWEN2_TINY))
+    return resolve_one(f"tf:{tmp_path}", "bf16")
+
+
+def _finished(rig: Rig, job: Job) -> Finished:
+    (finished,) = [record for record in run_job(rig, job) if isinstance(record, Finished)]
+    return finished
+
+
+def _run(rig: Rig, job: Job) -> Run:
+    return _finished(rig, job).run
+
+
+def test_a_decode_is_stored_and_read_back_with_its_setup(target: Target, store: Store) -> None:
+    """As any other run: the fit, the limit by the types of its cache, the memory, and a command that repeats it."""
+    rig, workers = fake_rig(store)
+    setup = target.setup(TransformersSetup(cache="static"))
+    run = _run(rig, Job(DECODE, target, setup, DecodeSettings(2000)))
+    assert run.outcome is Outcome.COMPLETED
+    assert isinstance(run.result, DecodeResult) and run.result.fit is not None and run.result.limit is not None
+    assert run.result.fit.b_ms == pytest.approx(10, rel=0.05)
+    assert run.subject.kv_bytes_per_token == 2 * 2 * 2 * 64 * 2  # layers, K and V, heads, head size, bytes
+    assert run.memory.n_ctx == 2025 and run.memory.kv_bytes == 2025 * 1024
+    assert run.head.command.endswith(" bf16 -n 2000 --cache static --threads 2")
+    assert isinstance(workers[0].requests[0], protocol.LoadCheckpoint)
+    assert run.run_id is not None
+    assert read_run(store, store.load_run(run.run_id)).head.setup == setup.with_threads(2)
+
+
+def test_a_setup_of_another_engine_gives_the_defaults(target: Target) -> None:
+    """What the TUI sets for llama.cpp says nothing of Transformers."""
+    assert target.setup(LlamaSetup(type_k="q8_0")) == TransformersSetup(method="bf16", dtype="bf16")
+
+
+def test_every_case_has_a_cache_of_its_own(target: Target) -> None:
+    """One model, and a cache of all sequences for each case."""
+    rig, workers = fake_rig()
+    setup = target.setup(TransformersSetup(device="cpu"))
+    run = _run(rig, Job(SPEED, target, setup, SpeedSettings((1, 64), 32, (1, 4), within_s=None)))
+    assert run.outcome is Outcome.COMPLETED
+    assert isinstance(run.result, SpeedResult) and len(run.result.cases) == 4
+    made = [each.setup for each in workers[0].requests if isinstance(each, protocol.MakeCache)]
+    assert [(each.n_seq_max, each.n_ctx) for each in made] == [(1, 33), (1, 96), (4, 132), (4, 384)]
+    assert sum(isinstance(each, protocol.LoadCheckpoint) for each in workers[0].requests) == 1
+
+
+def test_a_case_that_cannot_fit_is_not_tried(target: Target) -> None:
+    """Weights and cache by arithmetic: a machine without a limit would kill some program instead."""
+    rig, workers = fake_rig()
+    setup = target.setup(LIMIT)
+    run = _run(rig, Job(SPEED, target, setup, SpeedSettings((1, 1 << 17), 32, (1,), within_s=None)))
+    assert isinstance(run.result, SpeedResult)
+    assert [each.ended.outcome for each in run.result.cases] == [Outcome.COMPLETED, Outcome.OUT_OF_MEMORY]
+    assert "weights and KV cache need" in run.result.cases[1].ended.reason
+    assert sum(isinstance(each, protocol.MakeCache) for each in workers[0].requests) == 1
+
+
+def _holding(n_made: int, n_proven: int) -> tuple[Rig, list[FakeWorker]]:
+    """A worker that makes caches up to one length, and decodes at the end of those up to another."""
+    made = 0
+
+    def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+        nonlocal made
+        if isinstance(request, protocol.MakeCache):
+            made = request.setup.n_ctx or 0
+            if made > n_made:
+                yield OutOfMemory("context", "no room for the cache")
+                return
+        if isinstance(request, ProveContext) and made > n_proven:
+            yield OutOfMemory("decode", "no room beside the cache")
+            return
+        yield from obey(request)
+
+    return fake_rig(None, {0: answer})
+
+
+@pytest.mark.parametrize("setup", [LIMIT, TransformersSetup(cache="static", memory_limit_bytes=64 * MIB, device="cpu")])
+def test_the_largest_cache_is_closed_in_on_and_proven(target: Target, setup: TransformersSetup) -> None:
+    """The largest that a decode at its far end works in, and 256 above it one that fails."""
+    rig, _ = _holding(n_made=30_000, n_proven=20_000)
+    run = _run(rig, Job(MAXCTX, target, target.setup(setup), ContextSettings()))
+    assert run.outcome is Outcome.COMPLETED
+    assert isinstance(run.result, ContextResult)
+    assert (run.result.max_n_ctx, run.result.first_fail_n_ctx) == (19_968, 20_224)
+    assert run.result.verified_by_decode
+    assert run.result.plan.theory_n_ctx is not None
+    alloc = [probe for probe in run.result.probes if probe.kind == "alloc"]
+    assert max(probe.n_ctx for probe in alloc if probe.passed) == 29_952
+    assert len(run.result.probes) < 30
+    assert run.memory.n_ctx == 19_968
+
+
+def test_a_search_ends_at_the_n_ctx_that_is_given(target: Target) -> None:
+    """It is a ceiling, and no failure is looked for above it."""
+    rig, _ = _holding(n_made=30_000, n_proven=30_000)
+    setup = target.setup(TransformersSetup(n_ctx=4096, memory_limit_bytes=64 * MIB, device="cpu"))
+    run = _run(rig, Job(MAXCTX, target, setup, ContextSettings()))
+    assert isinstance(run.result, ContextResult)
+    assert (run.result.max_n_ctx, run.result.first_fail_n_ctx) == (4096, None)
+
+
+def test_weights_that_exceed_the_limit_are_an_error_before_anything_is_loaded(target: Target) -> None:
+    """Which says how large they are and what takes less."""
+    rig, workers = fake_rig()
+    setup = target.setup(TransformersSetup(memory_limit_bytes=MIB, device="cpu"))
+    finished = _finished(rig, Job(MAXCTX, target, setup, ContextSettings()))
+    assert isinstance(finished.error, DoesNotFit)
+    assert "does not fit into 1.00 MiB of main memory: weights of" in finished.error.message
+    assert "nf4" in finished.error.hint
+    assert not workers
+
+
+def test_quality_needs_a_gguf(target: Target) -> None:
+    """It is refused before anything is loaded."""
+    with pytest.raises(UsageError, match="quality needs a GGUF"):
+        Job(QUALITY, target, target.setup(TransformersSetup()), DecodeSettings(1))
