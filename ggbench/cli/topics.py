@@ -203,10 +203,8 @@ def _scripts() -> Sequence[Section]:
             stderr empty unless something fails; NO_COLOR is heeded. An error is one line saying what and one saying
             what to do; GGBENCH_DEBUG=1 shows the traceback.
 
-            JSON field names keep their meaning once shipped. n_batch and n_ubatch of a row are what llama.cpp made of
-            them; `config` has what was asked for. Every document has a JSON Schema, with what each field means, in the
-            package's folder `schemas`, whose README.md is the guide:
-            python -c "import ggbench; print(*ggbench.__path__)"
+            JSON field names keep their meaning once shipped; the package's folder schemas has a schema of each document.
+            n_batch and n_ubatch of a row are what llama.cpp made of them; `config` has what was asked for.
             """,
         ),
         Section("Exit codes", rows=tuple((str(int(code)), text) for code, text in EXIT_CODES)),
