@@ -23,7 +23,7 @@ from ggbench.catalog.reference import (
 from ggbench.catalog.repo_variants import OnProgress
 from ggbench.checkpoint.checkpoint import Checkpoint, checkpoint_of, read_checkpoint
 from ggbench.checkpoint.config import CONFIG, parse_config
-from ggbench.checkpoint.storage import METHODS, Method, method_by_name
+from ggbench.checkpoint.storage import METHODS, Method
 from ggbench.checkpoint.twin_config import twin_config, write_config
 from ggbench.errors import BadFile, NetworkError
 from ggbench.gguf_file.model_file import ModelFile
@@ -47,7 +47,7 @@ class FoundCheckpoint:
 
     checkpoint: Checkpoint
     origin: Origin
-    """`twin`: of a catalog model, with random weights."""
+    """`twin`: of a catalog model, or of a folder with a config alone, with random weights."""
     obtain: Callable[[OnProgress | None], Path]
     """Writes or downloads what is missing, and returns the folder."""
     file_bytes: int | None = None
@@ -99,6 +99,11 @@ class CheckpointToRun:
         checkpoint.require(self.method)
         folder = self.found.obtain(on_progress)
         read = read_checkpoint(folder)
+        if not read.shards and (self.found.origin != "twin" or any(folder.glob("*.bin"))):
+            raise BadFile(
+                f"{checkpoint.name} has no weights in safetensors",
+                "take a checkpoint that has, or write one with Transformers' save_pretrained",
+            )
         if read.missing_bytes:
             raise BadFile(f"{checkpoint.name} is incomplete", "download the checkpoint again")
         return read.model_file(self.method)
@@ -116,19 +121,20 @@ def find_checkpoint(
         case SynthCheckpointRef(model_id):
             return _of_catalog((catalog or load_catalog()).model(model_id))
         case FolderCheckpointRef(path):
-            return FoundCheckpoint(read_checkpoint(path), "file", lambda _: path)
+            checkpoint = read_checkpoint(path)
+            return FoundCheckpoint(checkpoint, "file" if checkpoint.shards else "twin", lambda _: path)
         case HubCheckpointRef():
             return _of_hub(ref, hub or HubAccess.from_environment())
 
 
-def wanted_methods(ref: CheckpointRef, quants: Sequence[str]) -> tuple[Method, ...]:
+def wanted_methods(found: FoundCheckpoint, ref: CheckpointRef, quants: Sequence[str]) -> tuple[Method, ...]:
     """Return the methods that QUANTs name, the one in MODEL first. Raises UnknownName."""
-    return tuple(method_by_name(name) for name in wanted_quants(ref, quants))
+    return tuple(found.checkpoint.method_named(name) for name in wanted_quants(ref, quants))
 
 
 def planned_methods(found: FoundCheckpoint) -> tuple[Method, ...]:
     """Return what a plan shows without QUANTs: every method of a catalog model, else what the checkpoint can be."""
-    return tuple(METHODS.values()) if found.origin == "twin" else found.checkpoint.methods()
+    return tuple(METHODS.values()) if found.checkpoint.is_twin else found.checkpoint.methods()
 
 
 def _of_catalog(model: CatalogModel) -> FoundCheckpoint:

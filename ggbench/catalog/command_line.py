@@ -45,7 +45,7 @@ def setup_options(setup: Setup) -> list[str]:
 
 def named(target: Target) -> tuple[str, ...]:
     """The words of a command line for a target, which mean it from any folder."""
-    if target.checkpoint is not None and target.provenance == "file" and target.path is not None:
+    if target.checkpoint is not None and target.provenance != "hub" and target.path is not None:
         return f"tf:{target.path.absolute()}", target.quant
     is_local = target.path is not None and target.provenance != "hub"
     return (str(target.path.absolute()),) if is_local and target.path else target.named

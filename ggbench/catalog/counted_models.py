@@ -75,7 +75,6 @@ def _from_catalog(model: CatalogModel, asked: Sequence[str]) -> CountedModel:
 
 def _from_checkpoint(model: str, ref: CheckpointRef, asked: Sequence[str], catalog: Catalog | None) -> CountedModel:
     from ggbench.catalog.checkpoints import find_checkpoint, planned_methods
-    from ggbench.checkpoint.storage import method_by_name
 
     found = find_checkpoint(ref, catalog)
     bits = {name: scheme_bits(name) for name in asked or [method.name for method in planned_methods(found)]}
@@ -83,7 +82,7 @@ def _from_checkpoint(model: str, ref: CheckpointRef, asked: Sequence[str], catal
     parameters = count_parameters(first)
 
     def stored(name: str) -> Weights:
-        file = found.header(method_by_name(name))
+        file = found.header(found.checkpoint.method_named(name))
         weights = file_weights(file, name)
         return replace(weights, embedding_bytes=(file.weight_bytes or 0) - weights.resident_bytes)
 

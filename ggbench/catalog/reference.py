@@ -101,7 +101,7 @@ def parse_file_model(text: str) -> FileRef:
     if isinstance(ref, CheckpointRef):
         raise UsageError(
             "this needs a GGUF, which a checkpoint of Transformers is not",
-            "decode, prefill, speed, maxctx, plan and inspect take tf: and synth-tf:",
+            "decode, prefill, speed, bench, maxctx, plan, limits and inspect take tf: and synth-tf:",
         )
     if isinstance(ref, EndpointRef):
         raise UsageError(

@@ -216,8 +216,8 @@ def _checkpoint_targets(
     label: str, ref: CheckpointRef, quants: Sequence[str], catalog: Catalog | None, hub: HubAccess | None
 ) -> tuple[Target, ...]:
     """Return a target for each method, without any the one that the checkpoint is stored by."""
-    methods = wanted_methods(ref, quants)
     found = find_checkpoint(ref, catalog, hub)
+    methods = wanted_methods(found, ref, quants)
     for method in methods:
         found.checkpoint.require(method)
     return tuple(

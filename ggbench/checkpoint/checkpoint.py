@@ -13,7 +13,7 @@ from pathlib import Path
 from ggbench.checkpoint.architectures import Layout, read_layout
 from ggbench.checkpoint.config import Config, read_config, read_json
 from ggbench.checkpoint.safetensors import SafetensorsHeader, read_safetensors, weight_map
-from ggbench.checkpoint.storage import METHODS, Method, Parameter, Stored
+from ggbench.checkpoint.storage import METHODS, Method, Parameter, Stored, method_by_name
 from ggbench.checkpoint.stored_method import stored_method
 from ggbench.checkpoint.twin_config import TWIN_KEY
 from ggbench.errors import BadFile, UsageError
@@ -81,6 +81,14 @@ class Checkpoint:
     def dtype(self, method: Method) -> str:
         """Type of what a method does not convert, and of the cache: `bf16`."""
         return method.dtype or self.config.dtype or "bf16"
+
+    def method_named(self, name: str) -> Method:
+        """Return its own method, with its own groups, where it has this name, else the usual one.
+
+        Raises UnknownName.
+        """
+        own = self.method
+        return own if own.name == name.lower() else method_by_name(name)
 
     def methods(self) -> tuple[Method, ...]:
         """What it can be loaded as: its own method where it is quantized, else those that convert at load."""

@@ -38,8 +38,8 @@ def planned_rows(
     from ggbench.sizing.what_helps import with_other_quants
 
     _refuse_llama_options(setup, memory)
-    methods = wanted_methods(ref, quants)
     found = find_checkpoint(ref, hub=hub.access())
+    methods = wanted_methods(found, ref, quants)
     request = PlanRequest(memory.budget(setup, measures=measures), setup, memory.given)
     rows = plan_checkpoint(model_label(model, ref), found, methods or planned_methods(found), request)
     return request.budget, with_other_quants(rows), found

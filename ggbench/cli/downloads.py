@@ -45,18 +45,16 @@ def allow_downloads(targets: Sequence[Target], hub: HubOptions, output: Output) 
     total_bytes = sum(sizes)
     what = f"{_names(wanted)} ({format_bytes(total_bytes)})"
     if hub.no_download:
-        raise UsageError(f"{what} is not on this disk", f"omit --no-download, or download it: {_pull(wanted)}")
+        raise UsageError(f"{what} is not on this disk", f"omit --no-download{_pull(wanted)}")
     if hub.access().offline:
         raise NetworkError(
             f"{what} is not on this disk, and there is no network by --offline or HF_HUB_OFFLINE",
-            f"with a network, download it: {_pull(wanted)}; ggbench models lists what is on this disk",
+            f"try again with a network{_pull(wanted)}; ggbench models lists what is on this disk",
         )
     if total_bytes <= CONFIRM_ABOVE_BYTES or hub.yes:
         output.notice(f"{what} will be downloaded into Hugging Face's cache.")
     elif not can_ask():
-        raise UsageError(
-            f"{what} would be downloaded, which is more than 1 GB", f"give --yes, or download it: {_pull(wanted)}"
-        )
+        raise UsageError(f"{what} would be downloaded, which is more than 1 GB", f"give --yes{_pull(wanted)}")
     elif not click.confirm(f"Download {what} into Hugging Face's cache?", err=True):
         output.notice(plain(f"nothing was downloaded; ggbench plan {wanted[0].model} shows what each quant needs"))
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
@@ -93,8 +91,11 @@ def _names(targets: Sequence[Target]) -> str:
 
 
 def _pull(targets: Sequence[Target]) -> str:
+    """The second half of a hint; empty for checkpoints, which only the commands that run them download."""
+    if targets[0].checkpoint is not None:
+        return ""
     quants = [target.selector or target.quant for target in targets]
-    return plain(shlex.join(("ggbench", "pull", targets[0].model, *quants)))
+    return ", or download it: " + plain(shlex.join(("ggbench", "pull", targets[0].model, *quants)))
 
 
 class DownloadLines:

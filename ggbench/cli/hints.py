@@ -69,7 +69,7 @@ def hint_for(job: Job, run: Run, *, is_searched: bool = False) -> str:
             return _less_memory(job, run, is_searched)
         case Outcome.TIMED_OUT:
             return "" if "--timeout" in run.reason else "--timeout gives the worker longer"
-        case Outcome.FAILED if isinstance(job.setup, TransformersSetup):
+        case Outcome.FAILED | Outcome.CRASHED if isinstance(job.setup, TransformersSetup):
             return next(hint for words, hint in _OF_CHECKPOINTS.items() if words in run.reason)
         case Outcome.FAILED:
             return next((hint for words, hint in _REFUSALS.items() if words in run.reason), _REFUSED)

@@ -15,7 +15,7 @@ EXIT_CODES = (
     (ExitCode.DOES_NOT_FIT, "it does not fit: memory, or room on the disk"),
     (ExitCode.NETWORK, "network or Hub, including a repo that does not exist"),
     (ExitCode.BAD_FILE, "a bad or unsupported file"),
-    (ExitCode.ENGINE_FAILED, "llama.cpp or its worker failed"),
+    (ExitCode.ENGINE_FAILED, "the engine (llama.cpp, Transformers or a server) failed"),
     (ExitCode.INTERRUPTED, "interrupted, or a question answered with no"),
     (ExitCode.PIPE_CLOSED, "the program that reads the output ended first, as in ggbench models | head"),
 )

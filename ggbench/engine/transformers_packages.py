@@ -21,6 +21,7 @@ _OF_METHOD: Mapping[str, tuple[str, Mapping[str, tuple[int, int]]]] = {
     "nf4": ("bitsandbytes", _BITSANDBYTES),
     "nf4-dq": ("bitsandbytes", _BITSANDBYTES),
     "gptq-int4": ("gptqmodel", _GPTQMODEL),
+    "gptq-int8": ("gptqmodel", _GPTQMODEL),
     "awq-int4": ("gptqmodel", _GPTQMODEL),  # GPTQModel replaced AutoGPTQ and AutoAWQ in Transformers
 }
 """The extra that a method needs beside `transformers`, with the oldest versions that will do."""

@@ -16,7 +16,7 @@ _TILE = 1 << 20
 minute."""
 _STD = 0.02
 """`initializer_range` of most configs; activations of a random model stay finite with it."""
-_NEEDS_CUDA = frozenset({"gptq-int4", "awq-int4"})
+_NEEDS_CUDA = frozenset({"gptq-int4", "gptq-int8", "awq-int4"})
 
 
 def read_config(folder: Path, setup: TransformersSetup) -> Any:  # noqa: ANN401 - torch is not imported here
@@ -47,7 +47,9 @@ def load_model(folder: Path, config: Any, setup: TransformersSetup, device: str)
     loaded = options | {"device_map": {"": device}} | _quantization(folder, setup)
     if files:
         with beside_the_limit(sum(file.stat().st_size for file in files)):  # mapped while they are read
-            model = AutoModelForCausalLM.from_pretrained(folder, config=config, local_files_only=True, **loaded)
+            model = AutoModelForCausalLM.from_pretrained(
+                folder, config=config, local_files_only=True, use_safetensors=True, **loaded
+            )
     elif setup.method in _NEEDS_CUDA:
         raise TransformersRefused("load", f"ggbench makes no random weights of {setup.method}; give a checkpoint")
     else:

@@ -86,9 +86,18 @@ def _opened(model: str) -> tuple[Path | str, str | None]:
     """
     from ggbench.catalog.added_places import add_place
     from ggbench.catalog.models import load_catalog
-    from ggbench.catalog.reference import CatalogRef, EndpointRef, PathRef, SynthRef, model_label, parse_model
+    from ggbench.catalog.reference import (
+        CatalogRef,
+        EndpointRef,
+        PathRef,
+        SynthRef,
+        model_label,
+        parse_file_model,
+        parse_model,
+    )
 
-    match parse_model(model):
+    ref = parse_model(model)
+    match ref if isinstance(ref, EndpointRef) else parse_file_model(model):
         case PathRef(path, quant):
             found_here = add_place(path)
             chosen = next((each for each in found_here if quant and each.quant == quant.lower()), found_here[0])
