@@ -143,9 +143,9 @@ def _windows(config: Config, family: _Family, n_layer: int) -> list[int | None]:
     if family.period is not None:
         period = config.count("sliding_window_pattern", family.period)
         return [n_kept if (layer + 1) % period else None for layer in range(n_layer)]
-    first = 28 if family.architecture in ("qwen2", "qwen3") else 0
-    if config.values.get("max_window_layers", first) != 0:
-        first = config.count("max_window_layers", first)
+    default = 28 if family.architecture in ("qwen2", "qwen3") else 0
+    is_every = config.values.get("max_window_layers", default) == 0
+    first = 0 if is_every else config.count("max_window_layers", default)
     return [n_kept if layer >= first else None for layer in range(n_layer)]
 
 

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from ggbench.catalog.checkpoints import find_checkpoint
+from ggbench.catalog.command_line import named
+from ggbench.catalog.counted_models import count_model
 from ggbench.catalog.reference import (
     CheckpointRef,
     FolderCheckpointRef,
@@ -22,7 +24,7 @@ from ggbench.catalog.reference import (
 from ggbench.catalog.selector import materialize, resolve, resolve_one
 from ggbench.checkpoint.checkpoint import read_checkpoint
 from ggbench.checkpoint.storage import METHODS
-from ggbench.errors import NetworkError, Unsupported, UsageError
+from ggbench.errors import BadFile, NetworkError, Unsupported, UsageError
 from ggbench.hub.access import HubAccess
 from tests.fakes.checkpoints import GPTQ, QWEN2_TINY, write_checkpoint
 from tests.fakes.hub import TestHub
@@ -116,6 +118,30 @@ def test_a_method_that_a_checkpoint_is_not_stored_by_is_refused(tmp_path: Path) 
     assert resolve_one("synth-tf:qwen1.5-0.5b", "gptq-int4").quant == "gptq-int4"
     with pytest.raises(UsageError, match="no quant of a checkpoint named 'q4_k_m'"):
         resolve(f"tf:{folder}", ["q4_k_m"])
+
+
+def test_weights_in_another_format_are_not_made_up(tmp_path: Path) -> None:
+    """A folder with a config alone is a twin; one with a .bin has weights, which random ones would pass for."""
+    (tmp_path / "config.json").write_text(json.dumps(QWEN2_TINY))
+    alone = resolve_one(f"tf:{tmp_path}", "bf16")
+    assert alone.provenance == "twin"
+    assert named(alone) == (f"tf:{tmp_path}", "bf16")
+    assert materialize(alone).paths == (tmp_path,)
+    (tmp_path / "pytorch_model.bin").write_bytes(b"weights")
+    with pytest.raises(BadFile, match="has no weights in safetensors"):
+        materialize(resolve_one(f"tf:{tmp_path}", "bf16"))
+
+
+@pytest.mark.parametrize(("change", "quant"), [({"group_size": 32}, "gptq-int4"), ({"bits": 8}, "gptq-int8")])
+def test_a_checkpoint_keeps_its_own_groups_and_bits_where_its_quant_is_named(
+    tmp_path: Path, change: dict[str, int], quant: str
+) -> None:
+    """So that the command which is stored with a run can be run again."""
+    (tmp_path / "config.json").write_text(json.dumps({**QWEN2_TINY, "quantization_config": {**GPTQ, **change}}))
+    own = resolve_one(f"tf:{tmp_path}")
+    assert own.quant == quant
+    assert materialize(resolve_one(f"tf:{tmp_path}", quant)).weight_bytes == materialize(own).weight_bytes
+    assert count_model(f"tf:{tmp_path}", []).weights[0].name == quant
 
 
 def test_a_repo_is_planned_from_its_config_alone(hub: TestHub, access: HubAccess, tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from ggbench.checkpoint.architectures import read_layout
 from ggbench.checkpoint.checkpoint import Checkpoint, read_checkpoint
+from ggbench.checkpoint.config import Config
 from ggbench.checkpoint.storage import METHODS, Stored
 from ggbench.errors import BadFile, GgbenchError, Unsupported, UsageError
 from tests.fakes.checkpoints import GPTQ, QWEN2_TINY, safetensors_bytes, tensors_of, write_checkpoint, write_safetensors
@@ -93,6 +95,14 @@ def test_group_and_bits_are_those_of_the_config(tmp_path: Path) -> None:
     assert sizes["64"] == n // 2 + n // 64 * 5 // 2 + g_idx
     assert sizes["row"] == n // 2 + 512 * 5 // 2 + g_idx
     assert sizes["int8"] == n + n // 128 * 3 + g_idx
+
+
+@pytest.mark.parametrize(("stated", "first"), [({}, 28), ({"max_window_layers": 0}, 0), ({"max_window_layers": 3}, 3)])
+def test_windows_of_qwen_begin_behind_the_layers_that_have_none(stated: dict[str, int], first: int) -> None:
+    """Transformers takes 28 where the config does not say."""
+    values = {**QWEN2_TINY, "num_hidden_layers": 32, "use_sliding_window": True, "sliding_window": 128, **stated}
+    states = read_layout(Config("test", values)).shape.states
+    assert [state.window for state in states] == [None] * first + [128] * (32 - first)
 
 
 def test_modules_that_were_left_out_are_counted_unquantized(tmp_path: Path) -> None:
