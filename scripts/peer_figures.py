@@ -108,7 +108,7 @@ def _llama_bench_ms(bench: Bench, *words: object) -> float:
     """Median of the repetitions of one test."""
     text, _ = bench.peers.run("llama-bench", "-m", bench.file, "-fa", "auto", "-o", "json", *words)
     (row,) = json.loads(text[text.index("[\n") :])
-    return statistics.median(row["samples_ns"]) / 1e6
+    return float(statistics.median(row["samples_ns"])) / 1e6
 
 
 _RPC_DECODE = Row(f"decode {N_GEN} tokens over two RPC servers", "ms/token", "llama-bench --rpc tg", 0.98, 1.02)
@@ -160,7 +160,7 @@ def _their_batch(bench: Bench) -> Values:
     """llama-batched-bench makes one context for its largest batch, ggbench one for each."""
     cells = max(BATCHES) * -(-(INPUT + BATCH_GEN) // KV_CELLS) * KV_CELLS
     threads = default_threads()
-    words = ("-npp", INPUT, "-ntg", BATCH_GEN, "-npl", _commas(BATCHES), "-t", threads, "-tb", threads)
+    words: tuple[object, ...] = ("-npp", INPUT, "-ntg", BATCH_GEN, "-npl", _commas(BATCHES), "-t", threads, "-tb", threads)
     words += ("-c", cells, "-b", 2048, "-ub", 512, "-fa", "auto", "--output-format", "jsonl")
     text, _ = bench.peers.run("llama-batched-bench", "-m", bench.file, *words)
     found = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
