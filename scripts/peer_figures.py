@@ -160,7 +160,18 @@ def _their_batch(bench: Bench) -> Values:
     """llama-batched-bench makes one context for its largest batch, ggbench one for each."""
     cells = max(BATCHES) * -(-(INPUT + BATCH_GEN) // KV_CELLS) * KV_CELLS
     threads = default_threads()
-    words: tuple[object, ...] = ("-npp", INPUT, "-ntg", BATCH_GEN, "-npl", _commas(BATCHES), "-t", threads, "-tb", threads)
+    words: tuple[object, ...] = (
+        "-npp",
+        INPUT,
+        "-ntg",
+        BATCH_GEN,
+        "-npl",
+        _commas(BATCHES),
+        "-t",
+        threads,
+        "-tb",
+        threads,
+    )
     words += ("-c", cells, "-b", 2048, "-ub", 512, "-fa", "auto", "--output-format", "jsonl")
     text, _ = bench.peers.run("llama-batched-bench", "-m", bench.file, *words)
     found = [json.loads(line) for line in text.splitlines() if line.startswith("{")]
