@@ -22,7 +22,7 @@ from ggbench.catalog.reference import (
 )
 from ggbench.catalog.repo_variants import OnProgress
 from ggbench.checkpoint.checkpoint import Checkpoint, checkpoint_of, read_checkpoint
-from ggbench.checkpoint.config import CONFIG, parse_config
+from ggbench.checkpoint.config import CONFIG, DAMAGED_HINT, LARGEST_JSON_BYTES, parse_config, read_json
 from ggbench.checkpoint.storage import METHODS, Method
 from ggbench.checkpoint.twin_config import twin_config, write_config
 from ggbench.errors import BadFile, NetworkError
@@ -37,6 +37,7 @@ from ggbench.hub.ranges import RangeSource
 from ggbench.hub.repo_records import RepoFile, RepoListing
 from ggbench.plain import plain
 from ggbench.records.setup import Setup, TransformersSetup
+from ggbench.units import format_bytes
 
 Origin = Literal["file", "hub", "twin"]
 
@@ -199,10 +200,14 @@ def _refuse_offline(access: HubAccess, ref: HubCheckpointRef, on_progress: OnPro
 
 def _config_bytes(access: HubAccess, listing: RepoListing, file: RepoFile) -> tuple[bytes, int]:
     """Return config.json of a repo, cached under its hash, and the bytes received for it."""
+    if file.n_bytes > LARGEST_JSON_BYTES:
+        raise BadFile(
+            f"config.json of {plain(listing.repo)} is larger than {format_bytes(LARGEST_JSON_BYTES)}", DAMAGED_HINT
+        )
     variant = replace(listing.variants[0], files=(file,))
     here = cached_paths(access, listing, variant)
     if here is not None:
-        return here[0].read_bytes(), 0
+        return read_json(here[0], plain(listing.repo)), 0
     path = access.headers_dir / f"{file.etag}.config"
     data = disk_cache.get(path)
     if data is not None:

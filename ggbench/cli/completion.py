@@ -158,14 +158,14 @@ class _Bash(BashComplete):
 
     source_template: ClassVar[str] = BashComplete.source_template.replace(
         "COMP_CWORD=$COMP_CWORD",
-        'COMP_LINE="$COMP_LINE" COMP_POINT=$COMP_POINT COMP_BREAKS="$COMP_WORDBREAKS"',
+        'COMP_LINE="${COMP_LINE:0:$COMP_POINT}" COMP_BREAKS="$COMP_WORDBREAKS"',
     )
     _n_fixed = 0
     """Characters of the word that bash keeps."""
 
     def get_completion_args(self) -> tuple[list[str], str]:
         """Return the words before the cursor, and the one at it as far as it was typed."""
-        line = os.environ["COMP_LINE"].encode()[: int(os.environ["COMP_POINT"])].decode(errors="ignore")
+        line = os.environ["COMP_LINE"]
         words = split_arg_string(line)
         incomplete = "" if not words or line[-1:].isspace() else words.pop()
         if ":" in os.environ.get("COMP_BREAKS", ":"):

@@ -48,8 +48,8 @@ class TransformersWorker:
             is_memory = is_memory_error(error, is_limited=self._model.is_limited)
             message, missing = one_line(error), self._missing_bytes(error) if is_memory else None
             error.__traceback__ = None  # its frames hold tensors
-            self._recover()
             self._pipe.send(protocol.Refused(request.stage, is_memory, message, missing))
+            self._recover()  # last, as no call to a GPU works after some errors
         else:
             self._pipe.send(protocol.Done())
 

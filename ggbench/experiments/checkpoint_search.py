@@ -136,6 +136,8 @@ class _Search:
             yield Point(answer_text(probe), probe, BracketEnds(bracket.passed, bracket.failed))
             if not probe.is_answer:
                 return Concluded(probe.outcome, f"n_ctx {format_count(n_ctx)}: {probe.reason}")
+            if probe.passed and probe.reason:
+                return Concluded(reason=f"n_ctx {format_count(n_ctx)}: {probe.reason}")
             self._expected = _expected(bracket)
         return None
 
@@ -153,10 +155,11 @@ class _Search:
         if isinstance(ending, Completed):
             ending = yield from self._session.run(ProveContext(), events=events)
         probe = self._probe(n_ctx, "decode", ending, started)
-        if probe.passed:
-            self._session.recorder.observe(self._with_peak())
-            if not any(isinstance(event, ContextProven) and event.full for event in events):
-                return replace(probe, reason="the decode did not reach the end of the cache, so it proves nothing")
+        if not probe.passed:
+            return probe
+        if not any(isinstance(event, ContextProven) and event.full for event in events):
+            return replace(probe, reason="the decode did not reach the end of the cache, so it proves nothing")
+        self._session.recorder.observe(self._with_peak())
         return probe
 
     def _probe(self, n_ctx: int, kind: ProbeKind, ending: Ending, started: float) -> Probe:

@@ -29,7 +29,7 @@ def complete(ggbench: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> C
     def ask(*words: str, shell: str = "bash") -> list[str]:
         line = " ".join(["ggbench", *words])
         cword = {"bash": "", "zsh": str(len(words)), "fish": words[-1]}[shell]
-        given = {"COMP_WORDS": line, "COMP_CWORD": cword, "COMP_LINE": line, "COMP_POINT": str(len(line.encode()))}
+        given = {"COMP_WORDS": line, "COMP_CWORD": cword, "COMP_LINE": line}
         for name, value in (given | {"_GGBENCH_COMPLETE": f"{shell}_complete"}).items():
             monkeypatch.setenv(name, value)
         ran = ggbench()

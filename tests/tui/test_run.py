@@ -283,8 +283,9 @@ def test_text_of_a_model_cannot_steer_the_terminal(tmp_path: Path) -> None:
 
     async def steps(host: Host, pilot: Pilot[None]) -> None:
         host.screen.add_class("-busy", "-text")
-        await pilot.pause()
         widget = host.screen.query_one(DecodedText)
+        while widget.size.area < 20:  # until it has its place
+            await pilot.pause()
         widget.show("[bold]a\x1b[31mb\n\x07c")
         assert widget.render().plain == "[bold]a[31mb c"
         widget.show("")
