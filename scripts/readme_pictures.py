@@ -1,7 +1,4 @@
-"""The README's pictures: the TUI as it is, driven by keys, over the runs that are stored and a run of its own.
-
-Measure two quants of the twin first: `ggbench bench synth:qwen1.5-0.5b q8_0 q4_k_m -n 500`.
-"""
+"""The README's pictures: the TUI as it is, driven by keys."""
 
 from __future__ import annotations
 
@@ -21,8 +18,7 @@ FOLDER = Path(__file__).parent.parent / ".readme"
 _SIZE = (120, 38)
 _LOOK_EVERY_S = 0.2
 _DEADLINE_S = 200.0
-_PLANNED, _MEASURED = "qwen2.5-14b", "synth:qwen1.5-0.5b"
-_N_GEN = 1000
+_MODEL = "qwen2.5-14b"
 
 
 async def _until(app: GgbenchApp, is_there: Callable[[str], bool]) -> None:
@@ -57,40 +53,20 @@ async def _pick(app: GgbenchApp, pilot: Pilot[None]) -> None:
     _take(app, "pick")
 
 
-async def _run(app: GgbenchApp, pilot: Pilot[None]) -> None:
-    await _until(app, lambda words: "q4_k_m" in words and "✓" in words)
-    await pilot.press("b")
-    await _until(app, lambda words: any(f"{percent} %" in words for percent in range(70, 90)))
-    _take(app, "run")
-    await _until(app, lambda _words: not app.is_busy)
-
-
-async def _compare(app: GgbenchApp, pilot: Pilot[None]) -> None:
-    await pilot.press("3")
-    await _until(app, lambda words: "q8_0" in words)
-    await pilot.press("end", "up", "space", "space", "c")
-    await _until(app, lambda words: "is better" in words)
-    _take(app, "compare")
-
-
 async def _take_all(names: list[str]) -> None:
-    """Plans of a model for a card that is not here; then a run of a twin, and the two oldest of the stored runs."""
-    steps = {_PLANNED: {"library": _library, "pick": _pick}, _MEASURED: {"run": _run, "compare": _compare}}
-    for model, pictures in steps.items():
-        asked = [take for name, take in pictures.items() if not names or name in names]
-        if not asked:
-            continue
-        app = GgbenchApp(Services.of_this_machine(offline=True), n_gen=_N_GEN, opens=model)
-        async with app.run_test(size=_SIZE) as pilot:
-            for take in asked:
-                await take(app, pilot)
-        app.close_queues()
+    """Plans of a model for a card that is not here, and which of its quants to run."""
+    steps = {"library": _library, "pick": _pick}
+    app = GgbenchApp(Services.of_this_machine(offline=True), opens=_MODEL)
+    async with app.run_test(size=_SIZE) as pilot:
+        for take in [take for name, take in steps.items() if not names or name in names]:
+            await take(app, pilot)
+    app.close_queues()
 
 
 def main() -> int:
     """Take each picture that was asked for, in their order."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[[], "library", "pick", "run", "compare"], help="default: all")
+    parser.add_argument("names", nargs="*", choices=[[], "library", "pick"], help="default: all")
     asyncio.run(_take_all(parser.parse_args().names))
     return 0
 
