@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ggbench.checkpoint.architectures import Layout, read_layout
-from ggbench.checkpoint.config import Config, read_config, read_json
+from ggbench.checkpoint.config import CONFIG, Config, read_config, read_json
 from ggbench.checkpoint.safetensors import SafetensorsHeader, read_safetensors, weight_map
 from ggbench.checkpoint.storage import METHODS, Method, Parameter, Stored, method_by_name
 from ggbench.checkpoint.stored_method import stored_method
@@ -218,7 +218,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     Raises BadFile for a folder without a config, a damaged file, or shards that are missing.
     """
     config = read_config(folder)
-    data = read_json(folder / "config.json", config.name)
+    data = read_json(folder / CONFIG, config.name)
     return Checkpoint(config, data, folder, _read_shards(folder, config.name))
 
 

@@ -19,7 +19,7 @@ _PROMPT_SEED = 1
 _WARM_UP = 512
 """Side of the matrices whose product starts torch's threads before a limit of memory counts their stacks."""
 _PIECES = 64
-"""A cache that grows is filled in at most so many pieces, or those of `_LEAST_PIECE`: each copies all before it."""
+"""Limit on the pieces in which a growing cache is filled, of at least `_LEAST_PIECE`: each one copies all before it."""
 _LEAST_PIECE = 512
 
 
