@@ -14,6 +14,6 @@ def archive(content: bytes = TEXT, member: str = MEMBER, compression: int = zipf
     """A zip file with one member beside others."""
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", compression) as opened:
-        opened.writestr("wikitext-2-raw/wiki.train.raw", "train")
-        opened.writestr(member, content)
+        for name, data in (("wikitext-2-raw/wiki.train.raw", b"train"), (member, content)):
+            opened.writestr(zipfile.ZipInfo(name), data, compression)  # with a fixed date, so that its hash stays
     return stream.getvalue()
