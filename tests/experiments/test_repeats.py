@@ -20,7 +20,7 @@ def _run(**versions: str) -> Run:
         kind="decode",
         subject=Subject(model="m", quant="q8_0", source="file", file="m.gguf"),
         setup=LlamaSetup(),
-        settings=DecodeSettings(),
+        settings=DecodeSettings(64),
         environment=replace(ENVIRONMENT, **versions),  # type: ignore[arg-type]
     )
     return Run(head=head, outcome=Outcome.COMPLETED)
