@@ -27,7 +27,7 @@ class TransformersRefused(Exception):
 
 
 def is_memory_error(error: BaseException, *, is_limited: bool) -> bool:
-    """Whether an exception of torch means that memory ran out."""
+    """Return whether an exception of torch means that memory ran out."""
     text = str(error)
     return (
         isinstance(error, MemoryError)
@@ -39,13 +39,13 @@ def is_memory_error(error: BaseException, *, is_limited: bool) -> bool:
 
 
 def wanted_bytes(error: BaseException) -> int | None:
-    """How large the allocation was that failed; None where the exception does not say."""
+    """Return how large the allocation was that failed; None where the exception does not say."""
     match = _WANTED.search(str(error))
     return None if match is None else round(float(match["count"]) * _UNITS[match["unit"]])
 
 
 def one_line(error: BaseException) -> str:
-    """The first line of an exception that says something, printable and cut."""
+    """Return the first line of an exception that says something, printable and cut."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[0] if lines else ""
     if text.startswith("[enforce fail"):  # c10's own place in its source comes before what it says

@@ -36,7 +36,7 @@ OUT = Outcome.OUT_OF_MEMORY
 )
 def test_an_answer_in_one_line(probe: Probe, text: str) -> None:
     """What loads and does not decode is said to do both."""
-    assert answer_text(probe) == text
+    assert answer_text(probe, "llama.cpp") == text
 
 
 def test_a_question_comes_with_what_is_known() -> None:
