@@ -39,6 +39,12 @@ def test_an_answer_in_one_line(probe: Probe, text: str) -> None:
     assert answer_text(probe, "llama.cpp") == text
 
 
+def test_the_program_that_refused_is_named() -> None:
+    """A checkpoint is not run by llama.cpp."""
+    for outcome, text in ((Outcome.FAILED, "Transformers refused"), (Outcome.CRASHED, "Transformers crashed")):
+        assert text in answer_text(Probe(512, "alloc", outcome, 1.0), "Transformers")
+
+
 def test_a_question_comes_with_what_is_known() -> None:
     """What loads no longer counts once a decode has failed."""
     assert question_text(Question(512, "alloc", BracketEnds(None, None))) == "n_ctx 512: allocating; none known to load"
