@@ -12,8 +12,10 @@ _WANTED = re.compile(r"tried to allocate (?P<count>[\d.]+) ?(?P<unit>bytes|[KMG]
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _CPU_ALLOCATOR = re.compile(r"can't allocate memory|not enough memory|cannot allocate memory", re.I)
 """Of c10's `alloc_cpu.cpp`; torch has no class of its own for it."""
-_PRIMITIVE = re.compile(r"could not create a (?:primitive|memory)")
-"""oneDNN's answer where its own buffers do not fit; it has others, so it counts only under a limit."""
+_UNCLEAR = re.compile(r"could not create a (?:primitive|memory)|issues during automatic conversion of the weights")
+"""What oneDNN says where its own buffers do not fit, and Transformers where bitsandbytes' do not; both may have other
+causes, so it counts only under a limit.
+"""
 _LONGEST = 300
 
 
@@ -34,7 +36,7 @@ def is_memory_error(error: BaseException, *, is_limited: bool) -> bool:
         or type(error).__name__ == "OutOfMemoryError"
         or is_out_of_memory(text)
         or bool(_CPU_ALLOCATOR.search(text))
-        or (is_limited and bool(_PRIMITIVE.search(text)))
+        or (is_limited and bool(_UNCLEAR.search(text)))
     )
 
 
