@@ -36,7 +36,7 @@ def search_checkpoint(session: Session) -> Generator[Progress, None, Conclusion]
     """Make and prove caches. Raises DoesNotFit, EngineFailed, Unsupported, UsageError and what `materialize` does."""
     settings, setup = session.settings(ContextSettings), session.setup
     if not isinstance(setup, TransformersSetup):
-        raise Unsupported("a search for the largest context needs llama.cpp or Transformers", "name a GGUF file instead")
+        raise Unsupported("the largest context is searched by llama.cpp and Transformers", "name a GGUF file instead")
     if settings.mmproj:
         raise UsageError("a projector is loaded by llama.cpp alone", "omit --mmproj")
     file = yield from session.prepare_file()
