@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,6 @@ def read_config(folder: Path, setup: TransformersSetup) -> Any:  # noqa: ANN401 
 
 def load_model(folder: Path, config: Any, setup: TransformersSetup, device: str) -> Any:  # noqa: ANN401
     """Return the model, in evaluation mode, on one device. Raises TransformersRefused and what Transformers raises."""
-    import torch
     from transformers import AutoModelForCausalLM
 
     if setup.method in _NEEDS_CUDA and device == "cpu":
@@ -44,7 +42,7 @@ def load_model(folder: Path, config: Any, setup: TransformersSetup, device: str)
         "trust_remote_code": setup.trust_remote_code,
     }
     files = list(folder.glob("*.safetensors"))
-    loaded = options | {"device_map": {"": device}} | _quantization(folder, setup)
+    loaded = options | {"device_map": {"": device}} | _quantization(config, setup)
     if files:
         with beside_the_limit(sum(file.stat().st_size for file in files)):  # mapped while they are read
             model = AutoModelForCausalLM.from_pretrained(
@@ -53,11 +51,7 @@ def load_model(folder: Path, config: Any, setup: TransformersSetup, device: str)
     elif setup.method in _NEEDS_CUDA:
         raise TransformersRefused("load", f"ggbench makes no random weights of {setup.method}; give a checkpoint")
     else:
-        model = _empty_model(config, options)
-        fill_randomly(model, torch.device("cpu" if "quantization_config" in loaded else device), options["dtype"])
-        if "quantization_config" in loaded:
-            state, model = model.state_dict(), None
-            model = AutoModelForCausalLM.from_pretrained(None, config=config, state_dict=state, **loaded)
+        model = _random_model(config, options, loaded, device)
     model.eval()
     return model
 
@@ -101,6 +95,21 @@ def _repeat(values: Any, tile: Any) -> None:  # noqa: ANN401
         part.copy_(tile[: part.numel()])
 
 
+def _random_model(config: Any, options: dict[str, Any], loaded: dict[str, Any], device: str) -> Any:  # noqa: ANN401
+    """Return a model of random weights, converted where `loaded`, the options of a load from files, says so."""
+    import torch
+
+    model, dtype = _empty_model(config, options), options["dtype"]
+    if "quantization_config" not in loaded:
+        fill_randomly(model, torch.device(device), dtype)
+        return model
+    n_bytes = sum(parameter.numel() for parameter in model.parameters()) * dtype.itemsize
+    with beside_the_limit(n_bytes):  # what is converted would be in a file
+        fill_randomly(model, torch.device("cpu"), dtype)
+        kind, state, model = type(model), model.state_dict(), None  # the Auto class asks for a folder
+        return kind.from_pretrained(None, config=config, state_dict=state, **loaded)
+
+
 def _empty_model(config: Any, options: dict[str, Any]) -> Any:  # noqa: ANN401
     from accelerate import init_empty_weights
     from transformers import AutoModelForCausalLM
@@ -109,9 +118,9 @@ def _empty_model(config: Any, options: dict[str, Any]) -> Any:  # noqa: ANN401
         return AutoModelForCausalLM.from_config(config, **options)
 
 
-def _quantization(folder: Path, setup: TransformersSetup) -> dict[str, Any]:
-    """The option that converts at load; empty where nothing is converted, or the files are stored so already."""
-    stored = json.loads((folder / "config.json").read_bytes()).get("quantization_config")
+def _quantization(config: Any, setup: TransformersSetup) -> dict[str, Any]:  # noqa: ANN401
+    """Return the option that converts at load; empty where nothing is converted, or the files already are."""
+    stored = getattr(config, "quantization_config", None)
     if stored is not None or setup.method not in ("int8", "nf4", "nf4-dq"):
         return {}
     from transformers import BitsAndBytesConfig

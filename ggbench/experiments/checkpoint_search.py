@@ -32,9 +32,10 @@ _CEILING = 1 << 20
 """As of a plan, unless the model was trained for more."""
 
 
-def search_checkpoint(session: Session, setup: TransformersSetup) -> Generator[Progress, None, Conclusion]:
+def search_checkpoint(session: Session) -> Generator[Progress, None, Conclusion]:
     """Make and prove caches. Raises DoesNotFit, EngineFailed, UsageError and what `materialize` does."""
-    settings = session.settings(ContextSettings)
+    settings, setup = session.settings(ContextSettings), session.setup
+    assert isinstance(setup, TransformersSetup)
     if settings.mmproj:
         raise UsageError("a projector is loaded by llama.cpp alone", "omit --mmproj")
     file = yield from session.prepare_file()
@@ -133,7 +134,7 @@ class _Search:
                 bracket.record(n_ctx, passed=probe.passed)
             self._session.recorder.observe(probe)
             self._session.recorder.keep_readings()
-            yield Point(answer_text(probe), probe, BracketEnds(bracket.passed, bracket.failed))
+            yield Point(answer_text(probe, self._setup.program), probe, BracketEnds(bracket.passed, bracket.failed))
             if not probe.is_answer:
                 return Concluded(probe.outcome, f"n_ctx {format_count(n_ctx)}: {probe.reason}")
             if probe.passed and probe.reason:
