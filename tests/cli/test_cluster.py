@@ -189,7 +189,7 @@ def test_a_server_leaves_no_orphan(number: signal.Signals) -> None:
 @with_rpc
 @pytest.mark.llama
 def test_a_model_runs_over_two_servers_and_its_buffers_are_planned(ggbench: Run, tiny_twin: Path) -> None:
-    """Weights and KV by device are llama.cpp's own, within what its log rounds."""
+    """Weights, KV and compute by device are llama.cpp's own, within what its log rounds."""
     ports = free_port(), free_port()
     servers = ",".join(f"127.0.0.1:{port}" for port in ports)
     with serving(ports[0], "--memory", "256MiB") as one, serving(ports[1], "--memory", "256MiB") as other:
@@ -204,6 +204,7 @@ def test_a_model_runs_over_two_servers_and_its_buffers_are_planned(ggbench: Run,
         real = held[device["device"]]
         assert real["kv_bytes"] == device["kv_bytes"]
         assert abs(real["weight_bytes"] - device["weight_bytes"]) <= 6000
+        assert abs(real["compute_bytes"] - device["compute_bytes"]) <= 6000
 
 
 @with_rpc
