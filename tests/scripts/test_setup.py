@@ -187,7 +187,7 @@ OLD = 'case "$2" in *"(3, 11)"*) exit 1 ;; esac; exec {python} "$@"'
         ("", "", {}, ("tests",), "unknown argument tests", "scripts/setup [test]"),
         ("", "", {}, ("--wheels",), "--wheels needs a path", "give a wheel"),
         ("", "", {}, ("--wheels", "/no/where"), "there is no /no/where", "give a wheel"),
-        ("", "", {"XDG_CACHE_HOME": "/dev/null"}, (), "/dev/null/ggbench/llama.cpp/0.3.36 cannot be", "XDG_CACHE"),
+        ("", "", {"XDG_CACHE_HOME": "/dev/null"}, (), "/dev/null/ggbench/llama.cpp/0.3.36 cannot be written", "XDG_CA"),
     ],
     ids=["no venv", "old", "no Python", "no compiler", "no nvcc", "unknown", "no path", "missing", "no cache"],
 )  # fmt: skip
