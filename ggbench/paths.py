@@ -47,9 +47,9 @@ def logits_dir() -> Path:
     return _folder("cache") / "logits"
 
 
-def llama_builds_dir() -> Path:
-    """Return where `scripts/setup` keeps what it compiled of llama.cpp; safe to delete, and takes minutes to make."""
-    return _folder("cache") / "llama.cpp"
+def caches_dir() -> Path:
+    """Return the folder of every cache, those of `scripts/` included; safe to delete."""
+    return _folder("cache")
 
 
 def machine_cache_file() -> Path:

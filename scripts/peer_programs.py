@@ -18,13 +18,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import platformdirs
-
+from ggbench import paths
 from ggbench.engine.llama_model import llama_library
 from scripts.packages import download
 
 ROOT = Path(__file__).resolve().parent.parent
-CACHE = Path(platformdirs.user_cache_dir("ggbench", appauthor=False)) / "peers"
+CACHE = paths.caches_dir() / "peers"
 PROGRAMS = ("llama-bench", "llama-batched-bench", "llama-perplexity", "llama-server", "llama-fit-params")
 _OPTIONS = (
     "-DCMAKE_BUILD_TYPE=Release",

@@ -15,11 +15,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import platformdirs
-
+from ggbench import paths
 from scripts.packages import download
 
-FOLDER = Path(platformdirs.user_cache_dir("ggbench", appauthor=False)) / "real-models"
+FOLDER = paths.caches_dir() / "real-models"
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from ggbench.catalog.hub_address import parse_address, parse_repo_file
 from ggbench.catalog.models import HUB_REPO
 from ggbench.errors import UsageError
-from ggbench.plain import plain
+from ggbench.plain import in_words, plain
 from ggbench.servers.address import Address, is_url
 
 MAIN = "main"
@@ -93,6 +93,9 @@ FileRef = CatalogRef | HubRef | PathRef | SynthRef | TwinRef
 CheckpointRef = SynthCheckpointRef | HubCheckpointRef | FolderCheckpointRef
 """What leads to a checkpoint of Transformers."""
 ModelRef = FileRef | CheckpointRef | EndpointRef
+MEASURE_CHECKPOINTS = ("decode", "prefill", "speed", "bench", "maxctx")
+"""Commands that measure a checkpoint."""
+_TAKE_CHECKPOINTS = (*MEASURE_CHECKPOINTS, "plan", "limits", "inspect")
 
 
 def parse_file_model(text: str) -> FileRef:
@@ -101,7 +104,7 @@ def parse_file_model(text: str) -> FileRef:
     if isinstance(ref, CheckpointRef):
         raise UsageError(
             "this needs a GGUF, which a checkpoint of Transformers is not",
-            "decode, prefill, speed, bench, maxctx, plan, limits and inspect take tf: and synth-tf:",
+            f"{in_words(_TAKE_CHECKPOINTS)} take tf: and synth-tf:",
         )
     if isinstance(ref, EndpointRef):
         raise UsageError(

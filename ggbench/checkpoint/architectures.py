@@ -124,7 +124,7 @@ def read_layout(config: Config) -> Layout:
 
 
 def _windows(config: Config, family: _Family, n_layer: int) -> list[int | None]:
-    """Positions that the cache keeps of each layer, None for all of them."""
+    """Return the positions that the cache keeps of each layer, None for all of them."""
     none: list[int | None] = [None] * n_layer
     window = config.values.get("sliding_window", family.window)
     if family.window is None and "sliding_window" not in config.values:

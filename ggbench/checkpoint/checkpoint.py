@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ggbench.checkpoint.architectures import Layout, read_layout
-from ggbench.checkpoint.config import CONFIG, Config, read_config, read_json
+from ggbench.checkpoint.config import CONFIG, Config, parse_config, read_json
 from ggbench.checkpoint.safetensors import SafetensorsHeader, read_safetensors, weight_map
 from ggbench.checkpoint.storage import METHODS, Method, Parameter, Stored, method_by_name
 from ggbench.checkpoint.stored_method import stored_method
@@ -50,36 +50,36 @@ class Checkpoint:
 
     @property
     def name(self) -> str:
-        """As messages have it."""
+        """Return the name for messages."""
         return self.config.name
 
     @cached_property
     def layout(self) -> Layout:
-        """Its shape and parameters. Raises Unsupported and BadFile as `read_layout` does."""
+        """Return its shape and parameters. Raises Unsupported and BadFile as `read_layout` does."""
         return read_layout(self.config)
 
     @cached_property
     def method(self) -> Method:
-        """How it is stored. Raises Unsupported and BadFile as `stored_method` does."""
+        """Return how it is stored. Raises Unsupported and BadFile as `stored_method` does."""
         return stored_method(self.config)
 
     @property
     def is_twin(self) -> bool:
-        """Whether ggbench wrote the config, so that its weights are random."""
+        """Return whether ggbench wrote the config, so that its weights are random."""
         return TWIN_KEY in self.config.values
 
     @property
     def tensors(self) -> tuple[Stored, ...]:
-        """Every tensor of its files, in their order."""
+        """Return every tensor of its files, in their order."""
         return tuple(tensor for shard in self.shards for tensor in shard.header.tensors)
 
     @property
     def missing_bytes(self) -> int:
-        """Of its files."""
+        """Return how much its files lack."""
         return sum(shard.header.missing_bytes for shard in self.shards)
 
     def dtype(self, method: Method) -> str:
-        """Type of what a method does not convert, and of the cache: `bf16`."""
+        """Return the type of what a method does not convert, and of the cache: `bf16`."""
         return method.dtype or self.config.dtype or "bf16"
 
     def method_named(self, name: str) -> Method:
@@ -91,7 +91,7 @@ class Checkpoint:
         return own if own.name == name.lower() else method_by_name(name)
 
     def methods(self) -> tuple[Method, ...]:
-        """What it can be loaded as: its own method where it is quantized, else those that convert at load."""
+        """Return what it can be loaded as: its own method where it is quantized, else those that convert at load."""
         own = self.method
         if own.quant_method is not None:
             return (own,)
@@ -100,15 +100,10 @@ class Checkpoint:
 
     def require(self, method: Method) -> None:
         """Raise UsageError where it cannot be loaded as this."""
-        own = self.method
-        if own.quant_method is not None and method.name != own.name:
+        self._require_own(method)
+        if self.method.quant_method is None and method.quant_method in ("gptq", "awq"):
             raise UsageError(
-                f"{self.name} is stored as {own.name}, and {method.name} was asked for",
-                f"ask for {own.name}, or take the checkpoint that is not quantized",
-            )
-        if own.quant_method is None and method.quant_method in ("gptq", "awq") and not self.is_twin:
-            raise UsageError(
-                f"{self.name} is stored as {own.name}, and {method.name} needs a checkpoint that is stored so",
+                f"{self.name} is stored as {self.method.name}, and {method.name} needs a checkpoint quantized by it",
                 f"take one whose name ends in {'GPTQ-Int4' if method.quant_method == 'gptq' else 'AWQ'}, "
                 "or int8 or nf4, which convert at load",
             )
@@ -119,14 +114,12 @@ class Checkpoint:
         The tensors are named as in a GGUF, each with the bytes of everything that is stored of it. Raises Unsupported,
         BadFile and UsageError.
         """
-        own = self.method
-        if own.quant_method is not None and method.name != own.name:
-            self.require(method)
+        self._require_own(method)
         layout, parameters = self.layout, self._converted(method)
         dtype = self.dtype(method)
         expected = {parameter: method.stored(parameter, dtype) for parameter in parameters}
         stored_bytes = {parameter: sum(each.n_bytes for each in stored) for parameter, stored in expected.items()}
-        if self.shards and method.name == own.name:
+        if self.shards and method.name == self.method.name:
             stored_bytes = self._bytes_in_files(expected)
         tensors = tuple(
             TensorInfo(
@@ -153,7 +146,7 @@ class Checkpoint:
         )
 
     def unused(self) -> tuple[Stored, ...]:
-        """Tensors of its files that are not loaded, as an output beside one that is tied to the embedding."""
+        """Return the tensors of its files that are not loaded, as an output that is tied to the embedding."""
         known = {
             stored.name
             for parameter in self._converted(self.method)
@@ -161,20 +154,27 @@ class Checkpoint:
         }
         modules = {name.rpartition(".")[0] for name in known}
         return tuple(
-            tensor
-            for tensor in self.tensors
-            if tensor.name not in known and tensor.name.removesuffix(".bias") not in modules
+            tensor for tensor in self.tensors if tensor.name not in known and _module(tensor.name) not in modules
         )
 
-    def listed_tensors(self) -> tuple[Stored, ...]:
-        """Every tensor of its files; of a config alone those that its own method would store."""
-        dtype = self.dtype(self.method)
-        return self.tensors or tuple(
-            stored for parameter in self._converted(self.method) for stored in self.method.stored(parameter, dtype)
-        )
+    def listed_tensors(self, method: Method) -> tuple[Stored, ...]:
+        """Return every tensor of its files under its own method, else those that the method would store."""
+        dtype = self.dtype(method)
+        if self.tensors and method.name == self.method.name:
+            return self.tensors
+        return tuple(stored for parameter in self._converted(method) for stored in method.stored(parameter, dtype))
+
+    def _require_own(self, method: Method) -> None:
+        """Raise UsageError where it is quantized by another method."""
+        own = self.method
+        if own.quant_method is not None and method.name != own.name:
+            raise UsageError(
+                f"{self.name} is stored as {own.name}, and {method.name} was asked for",
+                f"ask for {own.name}, or take the checkpoint that is not quantized",
+            )
 
     def _converted(self, method: Method) -> tuple[Parameter, ...]:
-        """The parameters, with those that its quantization leaves out marked as not converted."""
+        """Return the parameters, with those that its quantization leaves out marked as not converted."""
         quantization = self.config.quantization
         if quantization is None:
             return self.layout.parameters
@@ -190,7 +190,7 @@ class Checkpoint:
         )
 
     def _bytes_in_files(self, expected: dict[Parameter, tuple[Stored, ...]]) -> dict[Parameter, int]:
-        """Bytes of each parameter as its files hold it. Raises BadFile where they hold another model."""
+        """Return the bytes of each parameter as its files hold it. Raises BadFile where they hold another model."""
         found = {tensor.name: tensor for tensor in self.tensors}
         missing = [each.name for stored in expected.values() for each in stored if each.name not in found]
         missing = [name for name in missing if not name.endswith("quant_map")]
@@ -217,9 +217,9 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
     Raises BadFile for a folder without a config, a damaged file, or shards that are missing.
     """
-    config = read_config(folder)
-    data = read_json(folder / CONFIG, config.name)
-    return Checkpoint(config, data, folder, _read_shards(folder, config.name))
+    name = plain(folder.name or str(folder))
+    data = read_json(folder / CONFIG, name)
+    return Checkpoint(parse_config(data, name), data, folder, _read_shards(folder, name))
 
 
 def checkpoint_of(config: Config, folder: Path | None = None) -> Checkpoint:
@@ -259,13 +259,18 @@ def _read_shard(path: Path, name: str) -> Shard:
         raise BadFile(f"{plain(name)} cannot be read: {error.strerror}", "check the folder") from None
 
 
+def _module(tensor: str) -> str:
+    """Return the module that a bias belongs to, or one of bitsandbytes' remarks on how it stored a weight."""
+    return tensor.partition(".quant_state.bitsandbytes__")[0].removesuffix(".weight_format").removesuffix(".bias")
+
+
 def _type_name(method: Method, parameter: Parameter, dtype: str) -> str:
-    """`nf4` of a converted matrix, `bf16` of the rest."""
+    """Return `nf4` of a converted matrix, `bf16` of the rest."""
     return method.name if parameter.is_converted and method.convert is not None else dtype
 
 
 def _named(names: Sequence[str], kind: str) -> str:
-    """`a.safetensors`, or `5 files (a, b, c, …)`."""
+    """Return `a.safetensors`, or `5 files (a, b, c, …)`."""
     shown = ", ".join(shorten(name, 60) for name in names[:_MOST_NAMED])
     return shown if len(names) == 1 else f"{len(names)} {kind} ({shown}{', …' if len(names) > _MOST_NAMED else ''})"
 

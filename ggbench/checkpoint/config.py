@@ -31,7 +31,7 @@ class Config:
 
     @property
     def architecture(self) -> str:
-        """The class that Transformers loads it as, `Qwen2ForCausalLM`. Raises BadFile where none is named."""
+        """Return the class that Transformers loads it as, `Qwen2ForCausalLM`. Raises BadFile where none is named."""
         names = self.values.get("architectures")
         if not isinstance(names, list) or not names or not isinstance(names[0], str):
             raise BadFile(f"{self.name}: its {CONFIG} names no architecture", "give the folder of a language model")
@@ -39,13 +39,13 @@ class Config:
 
     @property
     def dtype(self) -> str | None:
-        """Type of the weights as saved, `bf16`; None where it is not stated or none of the three."""
+        """Return the type of the weights as saved: `bf16`, `f16` or `f32`; None where another is stated, or none."""
         stated = self.values.get("dtype", self.values.get("torch_dtype"))
         return _DTYPES.get(stated.removeprefix("torch.")) if isinstance(stated, str) else None
 
     @property
     def code_files(self) -> tuple[str, ...]:
-        """Python files that the checkpoint asks Transformers to run, `auto_map`; printable."""
+        """Return the Python files that the checkpoint asks Transformers to run, `auto_map`; printable."""
         named = self.values.get("auto_map")
         if not isinstance(named, dict):
             return ()
@@ -55,7 +55,7 @@ class Config:
 
     @property
     def quantization(self) -> Config | None:
-        """`quantization_config`, of a checkpoint that is stored quantized; None where there is none."""
+        """Return `quantization_config`, of a checkpoint that is stored quantized; None where there is none."""
         found = self.values.get("quantization_config")
         if found is None:
             return None
@@ -122,12 +122,6 @@ class Config:
         )
 
 
-def read_config(folder: Path) -> Config:
-    """Read config.json of a folder. Raises BadFile where there is none, or none that can be used."""
-    name, path = plain(folder.name or str(folder)), folder / CONFIG
-    return parse_config(read_json(path, name), name)
-
-
 def parse_config(data: bytes, name: str) -> Config:
     """Return the config in these bytes; `name` is for messages. Raises BadFile."""
     return Config(name, decode_object(data, f"{CONFIG} of {name}"))
@@ -173,7 +167,7 @@ def _missing_hint(path: Path) -> str:
 
 
 def _shown(value: object) -> str:
-    """A value of the file, cut: a number may have thousands of digits."""
+    """Return a value of the file, cut: a number may have thousands of digits."""
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**18:
         return f"a number of more than {len(str(10**18)) - 1} digits"
     if isinstance(value, dict | list):

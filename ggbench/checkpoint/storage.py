@@ -48,7 +48,7 @@ class Stored:
 
     @property
     def n_bytes(self) -> int:
-        """Size in memory, and in a file."""
+        """Return the size in memory, and in a file."""
         return (math.prod(self.shape) * DTYPE_BITS[self.dtype] + 7) // 8
 
 
@@ -67,7 +67,7 @@ class Parameter:
 
     @property
     def n_elements(self) -> int:
-        """Weights, before any packing."""
+        """Return the number of weights, before any packing."""
         return math.prod(self.shape)
 
 
@@ -82,7 +82,7 @@ class Method:
     convert: Callable[[Parameter], Iterator[Stored]] | None = None
     """Yields what is stored of a converted matrix; None stores it like the rest."""
     quant_method: str | None = None
-    """`quant_method` in `quantization_config` of a checkpoint that is stored so; None of one that is not quantized."""
+    """`quant_method` in `quantization_config` of such a checkpoint; None of one that is not quantized."""
 
     def stored(self, parameter: Parameter, dtype: str) -> tuple[Stored, ...]:
         """Return what is stored of a parameter; `dtype` is of a config, `bf16`. Raises Unsupported."""
@@ -130,12 +130,12 @@ def awq(parameter: Parameter, group: int | None = GROUP) -> Iterator[Stored]:
 
 
 def _beside(parameter: Parameter, suffix: str) -> str:
-    """Name of a tensor in the module of a weight."""
+    """Return the name of a tensor in the module of a weight."""
     return f"{parameter.name.rpartition('.')[0]}.{suffix}"
 
 
 def _grouped(parameter: Parameter, method: str, bits: int, group: int | None) -> tuple[int, int, int]:
-    """Outputs, inputs and groups of a row, which has to be whole groups. Raises Unsupported."""
+    """Return outputs, inputs and groups of a row, which has to be whole groups. Raises Unsupported."""
     n_out, n_in = parameter.shape
     size = group or n_in
     if n_in % size or n_out * bits % _WORD_BITS or n_in * bits % _WORD_BITS:

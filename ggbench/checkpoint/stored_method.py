@@ -47,7 +47,7 @@ def _bitsandbytes(stated: Config) -> Method:
 
 
 def _group(stated: Config) -> int | None:
-    """Weights of one scale; None for whole rows."""
+    """Return the weights of one scale; None for whole rows."""
     key = "group_size" if "group_size" in stated.values else "q_group_size"
     value = stated.values.get(key, 128)
     if value == -1 and not isinstance(value, bool):

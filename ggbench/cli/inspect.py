@@ -33,8 +33,8 @@ def command(path: Path, tensors: bool, output: Output) -> None:
 
     A truncated file, such as a download that stopped, is shown with how much is missing, and the exit code is 5. Of a
     FOLDER, every GGUF in and below it is listed; one that cannot be loaded is a row with its reason. A folder with a
-    config.json and no GGUF is a checkpoint of Transformers, as are tf:org/name and synth-tf:ID: the size that each
-    method makes of it is shown.
+    config.json and no GGUF is a checkpoint of Transformers, as are tf:org/name and synth-tf:ID, with or without :QUANT:
+    the size that each method makes of it is shown.
     """
     from ggbench.gguf_file.header import read_model_file
 
@@ -73,17 +73,20 @@ def _checkpoint(path: Path) -> CheckpointRef | None:
 
 
 def _show_checkpoint(ref: CheckpointRef, tensors: bool, output: Output) -> None:
-    from ggbench.catalog.checkpoints import find_checkpoint
+    """Show it as the method in MODEL would load it, else as it is stored. Raises GgbenchError."""
+    from ggbench.catalog.checkpoints import find_checkpoint, wanted_methods
 
     found = find_checkpoint(ref)
+    method = next(iter(wanted_methods(found, ref, ())), found.checkpoint.method)
     if output.as_json:
         from ggbench.report.model_documents import checkpoint_document
 
-        output.document("inspect.checkpoint", **checkpoint_document(found, tensors=tensors))
+        output.document("inspect.checkpoint", **checkpoint_document(found, method, tensors=tensors))
     else:
         from ggbench.report.terminal.checkpoint import checkpoint_details, stored_tensors_table
 
-        output.show(checkpoint_details(found), *([stored_tensors_table(found.checkpoint)] if tensors else []))
+        listed = [stored_tensors_table(found.checkpoint, method)] if tensors else []
+        output.show(checkpoint_details(found, method), *listed)
     if missing := found.header(found.checkpoint.method).truncation:
         raise BadFile(f"{found.checkpoint.name} is incomplete: {missing}", "download the checkpoint again")
 

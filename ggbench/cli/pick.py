@@ -180,7 +180,7 @@ def _allocator(setup: LlamaSetup, budget: Budget) -> DryAllocator:
     from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
 
     loaded = dataclasses.replace(setup_to_load(setup, budget), threads=setup.threads or default_threads())
-    return DryAllocator(launch(threading.Event(), timeout_s=DEFAULT_TIMEOUT_S), loaded)
+    return DryAllocator(launch(threading.Event(), timeout_s=DEFAULT_TIMEOUT_S), loaded, budget.devices)
 
 
 def _measured(

@@ -179,7 +179,7 @@ def _plan_files(
     budget = memory.budget(setup, measures=not no_measure)
     loaded = dataclasses.replace(setup_to_load(setup, budget), threads=setup.threads or default_threads())
     engine = launch(threading.Event(), timeout_s=DEFAULT_TIMEOUT_S)  # first of all, as its worker takes a while
-    with DryAllocator(engine, loaded) as allocator:
+    with DryAllocator(engine, loaded, budget.devices) as allocator:
         from ggbench.catalog.planned_variants import planned_model
         from ggbench.experiments.known_speeds import known_here, with_expected
         from ggbench.sizing.plan import PlanRequest, plan

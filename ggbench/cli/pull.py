@@ -16,6 +16,7 @@ from ggbench.errors import ExitCode, UsageError
 from ggbench.plain import plain
 
 if TYPE_CHECKING:
+    from ggbench.catalog.reference import HubCheckpointRef
     from ggbench.catalog.repo_variants import FoundVariant
     from ggbench.hub.access import HubAccess
     from ggbench.hub.download_progress import FileProgress
@@ -56,6 +57,8 @@ def _folder(_ctx: click.Context, _param: click.Parameter, folder: Path | None) -
 def command(model: str, quants: tuple[str, ...], folder: Path | None, hub: HubOptions, output: Output) -> None:
     """Download QUANTS of MODEL, a repo org/name of the Hub or a catalog id, and print where they are.
 
+    Of tf:org/name, a checkpoint of Transformers, config.json and safetensors are downloaded, without a QUANT.
+
     Ctrl-C, a kill or a lost network keeps what has arrived, and the same command continues. A file gets its name only
     when its SHA-256 is right and it is on the disk. Without QUANTS the repo has to hold a single one. A gated or
     private repo needs `hf auth login` once; ggbench neither asks for a token nor shows one.
@@ -88,14 +91,27 @@ def command(model: str, quants: tuple[str, ...], folder: Path | None, hub: HubOp
 def _found(model: str, quants: tuple[str, ...], access: HubAccess) -> tuple[FoundVariant, ...]:
     """What MODEL and QUANTs mean on the Hub. Raises UsageError for what is not to be downloaded."""
     from ggbench.catalog.models import load_catalog
-    from ggbench.catalog.reference import CatalogRef, HubRef, PathRef, model_label, parse_file_model, wanted_quants
+    from ggbench.catalog.reference import (
+        CatalogRef,
+        EndpointRef,
+        FolderCheckpointRef,
+        HubCheckpointRef,
+        HubRef,
+        PathRef,
+        model_label,
+        parse_model,
+        wanted_quants,
+    )
     from ggbench.catalog.repo_variants import list_variants
     from ggbench.catalog.selector import find_published
 
-    ref = parse_file_model(model)
+    ref = parse_model(model)
+    if isinstance(ref, HubCheckpointRef):
+        return (_checkpoint(ref, quants, access),)
     label = model_label(model, ref)
-    if isinstance(ref, PathRef):
-        raise UsageError(f"{label} is a path, and pull downloads from the Hub", "name a repo as hf:org/name")
+    if isinstance(ref, PathRef | FolderCheckpointRef | EndpointRef):
+        kind = "server" if isinstance(ref, EndpointRef) else "path"
+        raise UsageError(f"{label} is a {kind}, and pull downloads from the Hub", "name a repo as hf:org/name")
     if not isinstance(ref, HubRef | CatalogRef):
         raise UsageError(
             f"{label} is a twin, and pull downloads what is published",
@@ -110,6 +126,20 @@ def _found(model: str, quants: tuple[str, ...], access: HubAccess) -> tuple[Foun
     for each in found:
         each.require_all_shards()
     return found
+
+
+def _checkpoint(ref: HubCheckpointRef, quants: tuple[str, ...], access: HubAccess) -> FoundVariant:
+    """Return the files of a checkpoint. Raises UsageError where a QUANT is named, and as `list_checkpoint` does."""
+    from ggbench.catalog.reference import wanted_quants
+    from ggbench.catalog.repo_variants import FoundVariant
+    from ggbench.hub.hf_cache import cached_paths
+    from ggbench.hub.listing import list_checkpoint
+
+    if named := wanted_quants(ref, quants):
+        raise UsageError("a checkpoint is downloaded as it is stored, for every QUANT", f"omit {named[0]}")
+    listing = list_checkpoint(access, ref.repo, ref.revision)
+    variant = listing.variants[0]
+    return FoundVariant(access, listing, variant, cached_paths(access, listing, variant))
 
 
 def _pull(

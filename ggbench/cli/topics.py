@@ -102,10 +102,11 @@ def _names() -> Sequence[Section]:
         Section(
             "QUANT",
             """
-            A name in any case (q4_k_m, UD-Q4_K_XL) or a file's name; MODEL:QUANT also works, and without QUANT every
-            one that there is. If several files answer, the error lists them with their sizes. decode and prefill take
-            one quant, maxctx and pull those that you name; inspect takes a file or a folder, synth an id of the
-            catalog. A page of the Hub pasted from a browser means its repo, and its file.
+            A name in any case (q4_k_m, UD-Q4_K_XL) or a file's name; MODEL:QUANT also works. Without QUANT it is every
+            one that there is, and of a checkpoint the one that it is stored as. If several files answer, the error
+            lists them with their sizes. decode and prefill take one quant, maxctx and pull those that you name; inspect
+            takes a file or a folder, synth an id of the catalog. A page of the Hub pasted from a browser means its
+            repo, and its file.
             """,
         ),
         Section(

@@ -170,7 +170,7 @@ class EndpointEngine:
         self, server: Server, workload: Workload, n_prompt: int, n_gen: int, n_seqs: int
     ) -> Generator[Event, None, Ending]:
         """Time `n_gen` steps of each sequence; the token before the first step comes with the prompt."""
-        if reason := self._too_long(n_prompt, n_gen):
+        if reason := self._too_long(n_prompt, n_gen + 1):
             return Failed(workload.stage, reason)
         requests = [self._request(server, n_prompt, n_gen + 1) for _ in range(n_seqs)]
         streams = [

@@ -45,6 +45,8 @@ class Allocated(msgspec.Struct, frozen=True, tag="allocated"):
     """All tensors of the model, each once; None before it is loaded, and where the engine does not say."""
     swa_cells: int | None = None
     """Cells of the caches of sliding-window layers; None where the model has none, or the engine does not say."""
+    n_copies: int = 1
+    """How often each device has room for what it is sent, so that several devices compute different batches at once."""
 
     @property
     def gpu_devices(self) -> tuple[tuple[str, str | None], ...]:

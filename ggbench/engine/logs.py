@@ -21,6 +21,7 @@ _BUFFER = re.compile(
 _DEVICE = re.compile(r"using device (?P<device>\S+) \(.*\) \((?P<id>[^()]+)\) - \d+ MiB free")
 _NO_ID = "unknown id"
 _OFFLOADED = re.compile(r"offloaded (?P<on_gpu>\d+)/(?P<all>\d+) layers to GPU")
+_COPIES = re.compile(r"sched copies = (?P<copies>\d+)")
 _CACHE_SIZE = re.compile(r"^llama_(?:kv_cache|memory|dsv4_comp_state)\w*: (?:.*, )?size\s*=\s*(?P<mib>[\d.]+) MiB")
 _SWA_CACHE = re.compile(r"creating\s+SWA KV cache, size = (?P<cells>\d+) cells")
 _FLASH_ATTN_AUTO = re.compile(r"Flash Attention (?:was auto, set to |not supported, set to )?(enabled|disabled)")
@@ -62,6 +63,7 @@ def parse_allocations(lines: Iterable[str], places: Mapping[str, Place]) -> Allo
     device_ids: list[tuple[str, str]] = []
     is_all_offloaded = False
     swa_cells: int | None = None
+    n_copies = 1
     sizes = ExactSizes()
     for line in lines:
         sizes.read(line)
@@ -87,12 +89,15 @@ def parse_allocations(lines: Iterable[str], places: Mapping[str, Place]) -> Allo
                 by_device[device]["kv_bytes"] += n_bytes
         elif match := _SWA_CACHE.search(line):
             swa_cells = int(match["cells"])
+        elif match := _COPIES.search(line):
+            n_copies = int(match["copies"])
         elif match := _FLASH_ATTN_AUTO.search(line):
             flash_attn = match[1] == "enabled"
         elif (match := _FLASH_ATTN_SET.search(line)) and match[1] != "auto":
             flash_attn = match[1] in ("enabled", "1")
     buffers = tuple(DeviceBuffers(name, place_of(name, places), **fields) for name, fields in by_device.items())
-    return Allocated(buffers, flash_attn, cache_bytes, tuple(device_ids), is_all_offloaded, swa_cells=swa_cells)
+    ids = tuple(device_ids)
+    return Allocated(buffers, flash_attn, cache_bytes, ids, is_all_offloaded, swa_cells=swa_cells, n_copies=n_copies)
 
 
 def out_of_memory_line(lines: Iterable[str]) -> str:

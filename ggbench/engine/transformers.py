@@ -72,7 +72,7 @@ class TransformersEngine:
             yield (yield from self._call(workload))
 
     def unsupported(self, workload: type[Workload]) -> str:
-        """Why Transformers cannot carry out such a workload; empty for prompts, decodes and proofs."""
+        """Return why Transformers cannot carry out such a workload; empty for prompts, decodes and proofs."""
         return unsupported(workload)
 
     def close(self) -> None:
@@ -82,7 +82,7 @@ class TransformersEngine:
         self._worker = self._loaded = None
 
     def _call(self, request: protocol.Request) -> Generator[Event | Ending, None, Ending]:
-        """Events of one request; returns its ending."""
+        """Yield the events of one request and return its ending."""
         if self._worker is None:
             return Failed(request.stage, "no model is open")
         ending: Ending = Failed(request.stage, "the worker ended without an answer")
@@ -96,4 +96,4 @@ class TransformersEngine:
                     yield item
         if isinstance(ending, Crashed | TimedOut | Cancelled) or (isinstance(ending, OutOfMemory) and not ending.alive):
             self.close()
-        return replace(ending, program="Transformers") if isinstance(ending, Crashed) else ending
+        return replace(ending, program=TransformersSetup.program) if isinstance(ending, Crashed) else ending

@@ -12,8 +12,10 @@ _WANTED = re.compile(r"tried to allocate (?P<count>[\d.]+) ?(?P<unit>bytes|[KMG]
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _CPU_ALLOCATOR = re.compile(r"can't allocate memory|not enough memory|cannot allocate memory", re.I)
 """Of c10's `alloc_cpu.cpp`; torch has no class of its own for it."""
-_PRIMITIVE = re.compile(r"could not create a (?:primitive|memory)")
-"""oneDNN's answer where its own buffers do not fit; it has others, so it counts only under a limit."""
+_UNCLEAR = re.compile(r"could not create a (?:primitive|memory)|issues during automatic conversion of the weights")
+"""What oneDNN says where its own buffers do not fit, and Transformers where bitsandbytes' do not; both may have other
+causes, so it counts only under a limit.
+"""
 _LONGEST = 300
 
 
@@ -27,25 +29,25 @@ class TransformersRefused(Exception):
 
 
 def is_memory_error(error: BaseException, *, is_limited: bool) -> bool:
-    """Whether an exception of torch means that memory ran out."""
+    """Return whether an exception of torch means that memory ran out."""
     text = str(error)
     return (
         isinstance(error, MemoryError)
         or type(error).__name__ == "OutOfMemoryError"
         or is_out_of_memory(text)
         or bool(_CPU_ALLOCATOR.search(text))
-        or (is_limited and bool(_PRIMITIVE.search(text)))
+        or (is_limited and bool(_UNCLEAR.search(text)))
     )
 
 
 def wanted_bytes(error: BaseException) -> int | None:
-    """How large the allocation was that failed; None where the exception does not say."""
+    """Return how large the allocation was that failed; None where the exception does not say."""
     match = _WANTED.search(str(error))
     return None if match is None else round(float(match["count"]) * _UNITS[match["unit"]])
 
 
 def one_line(error: BaseException) -> str:
-    """The first line of an exception that says something, printable and cut."""
+    """Return the first line of an exception that says something, printable and cut."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     text = lines[0] if lines else ""
     if text.startswith("[enforce fail"):  # c10's own place in its source comes before what it says

@@ -44,7 +44,7 @@ class TransformersModel:
 
     @property
     def versions(self) -> dict[str, str]:
-        """Of Transformers and torch, with what torch computes on."""
+        """Return the versions of Transformers and torch, with what torch computes on."""
         import transformers
 
         torch = self._torch
@@ -57,17 +57,17 @@ class TransformersModel:
 
     @property
     def n_vocab(self) -> int:
-        """Tokens that the model knows."""
+        """Return how many tokens the model knows."""
         return int(self._model.config.get_text_config(decoder=True).vocab_size)
 
     @property
     def n_seqs(self) -> int:
-        """Sequences of the cache."""
+        """Return how many sequences the cache has."""
         return self._setup.n_seq_max
 
     @property
     def left_bytes(self) -> int | None:
-        """What may still be taken, of a limit or of the GPU; None where nothing is limited."""
+        """Return what may still be taken, of a limit or of the GPU; None where nothing is limited."""
         torch = self._torch
         if self._device == "cpu":
             return memory_limits.left_bytes()
@@ -78,7 +78,7 @@ class TransformersModel:
 
     @property
     def allocated(self) -> Allocated:
-        """Weights and cache by their tensors, and on a GPU the most that torch's allocator held beside them."""
+        """Return weights and cache by their tensors, and on a GPU the most that torch's allocator held beside them."""
         torch = self._torch
         if self._device == "cpu":
             buffers = DeviceBuffers("CPU", Place.HOST, self._weight_bytes, self._kv_bytes)
@@ -105,7 +105,7 @@ class TransformersModel:
             self._limit(setup.memory_limit_bytes)
         self._model = load_model(folder, config, setup, self._device)
         self._step = torch.compile(self._model.forward) if setup.torch_compile else self._model.forward
-        self._weight_bytes = _tensor_bytes(self._model.state_dict().values())
+        self._weight_bytes = _tensor_bytes(_held(self._model))
         if self.is_limited and self.left_bytes == 0:
             size = format_bytes(self._weight_bytes)
             limit = format_bytes(setup.memory_limit_bytes)
@@ -164,10 +164,10 @@ class TransformersModel:
         run = self._step if compiled else self._model.forward
         return run(input_ids=tokens, past_key_values=self.cache, use_cache=True, logits_to_keep=1).logits
 
-    def timed_step(self, tokens: Any) -> tuple[Any, int]:  # noqa: ANN401
+    def timed_step(self, tokens: Any, *, compiled: bool = True) -> tuple[Any, int]:  # noqa: ANN401
         """Return the logits and the nanoseconds until they were computed."""
         before = time.perf_counter_ns()
-        logits = self.forward(tokens, compiled=True)
+        logits = self.forward(tokens, compiled=compiled)
         self.synchronize()
         return logits, time.perf_counter_ns() - before
 
@@ -205,7 +205,7 @@ class TransformersModel:
         self.is_limited = True
 
     def _layers(self) -> list[Any]:
-        """Those of the cache that hold keys and values."""
+        """Return the layers of the cache that hold keys and values."""
         return [layer for layer in self.cache.layers if getattr(layer, "keys", None) is not None]
 
     def _cached(self) -> Iterator[Any]:
@@ -214,8 +214,14 @@ class TransformersModel:
             yield layer.values
 
 
+def _held(model: Any) -> list[Any]:  # noqa: ANN401
+    """Return the tensors of a model: those of its state but for bitsandbytes' remarks, which only a file has."""
+    remarks = (".weight_format", ".quant_state.bitsandbytes__nf4")
+    return [tensor for name, tensor in model.state_dict().items() if not name.endswith(remarks)]
+
+
 def _tensor_bytes(tensors: Any) -> int:  # noqa: ANN401
-    """Sum of the tensors' own bytes, each memory once."""
+    """Return the sum of the tensors' own bytes, each memory once."""
     found = {
         tensor.data_ptr(): tensor.numel() * tensor.element_size() for tensor in tensors if hasattr(tensor, "numel")
     }

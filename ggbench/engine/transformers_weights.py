@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +16,25 @@ _TILE = 1 << 20
 minute."""
 _STD = 0.02
 """`initializer_range` of most configs; activations of a random model stay finite with it."""
+_CONVERTED = frozenset({"int8", "nf4", "nf4-dq"})
+"""Methods by which bitsandbytes converts what it loads."""
 _NEEDS_CUDA = frozenset({"gptq-int4", "gptq-int8", "awq-int4"})
 
 
 def read_config(folder: Path, setup: TransformersSetup) -> Any:  # noqa: ANN401 - torch is not imported here
-    """Return Transformers' config of a checkpoint, with the module of its model imported. Raises ValueError."""
+    """Return Transformers' config of a checkpoint, with all imported that loads its model. Raises ValueError."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.from_pretrained(folder, trust_remote_code=setup.trust_remote_code, local_files_only=True)
     if type(config) in AutoModelForCausalLM._model_mapping:
         AutoModelForCausalLM._model_mapping[type(config)]
+    if setup.method in _CONVERTED:
+        importlib.import_module("bitsandbytes")
     return config
 
 
 def load_model(folder: Path, config: Any, setup: TransformersSetup, device: str) -> Any:  # noqa: ANN401
     """Return the model, in evaluation mode, on one device. Raises TransformersRefused and what Transformers raises."""
-    import torch
     from transformers import AutoModelForCausalLM
 
     if setup.method in _NEEDS_CUDA and device == "cpu":
@@ -44,7 +47,9 @@ def load_model(folder: Path, config: Any, setup: TransformersSetup, device: str)
         "trust_remote_code": setup.trust_remote_code,
     }
     files = list(folder.glob("*.safetensors"))
-    loaded = options | {"device_map": {"": device}} | _quantization(folder, setup)
+    if not files:  # random weights are not stored in any way
+        config.__dict__.pop("quantization_config", None)
+    loaded = options | {"device_map": {"": device}} | _quantization(config, setup)
     if files:
         with beside_the_limit(sum(file.stat().st_size for file in files)):  # mapped while they are read
             model = AutoModelForCausalLM.from_pretrained(
@@ -53,11 +58,7 @@ def load_model(folder: Path, config: Any, setup: TransformersSetup, device: str)
     elif setup.method in _NEEDS_CUDA:
         raise TransformersRefused("load", f"ggbench makes no random weights of {setup.method}; give a checkpoint")
     else:
-        model = _empty_model(config, options)
-        fill_randomly(model, torch.device("cpu" if "quantization_config" in loaded else device), options["dtype"])
-        if "quantization_config" in loaded:
-            state, model = model.state_dict(), None
-            model = AutoModelForCausalLM.from_pretrained(None, config=config, state_dict=state, **loaded)
+        model = _random_model(config, options, loaded, device)
     model.eval()
     return model
 
@@ -101,6 +102,21 @@ def _repeat(values: Any, tile: Any) -> None:  # noqa: ANN401
         part.copy_(tile[: part.numel()])
 
 
+def _random_model(config: Any, options: dict[str, Any], loaded: dict[str, Any], device: str) -> Any:  # noqa: ANN401
+    """Return a model of random weights, converted where `loaded`, the options of a load from files, says so."""
+    import torch
+
+    model, dtype = _empty_model(config, options), options["dtype"]
+    if "quantization_config" not in loaded:
+        fill_randomly(model, torch.device(device), dtype)
+        return model
+    n_bytes = sum(parameter.numel() for parameter in model.parameters()) * dtype.itemsize
+    with beside_the_limit(n_bytes):  # what is converted would be in a file
+        fill_randomly(model, torch.device("cpu"), dtype)
+        kind, state, model = type(model), model.state_dict(), None  # the Auto class asks for a folder
+        return kind.from_pretrained(None, config=config, state_dict=state, **loaded)
+
+
 def _empty_model(config: Any, options: dict[str, Any]) -> Any:  # noqa: ANN401
     from accelerate import init_empty_weights
     from transformers import AutoModelForCausalLM
@@ -109,10 +125,10 @@ def _empty_model(config: Any, options: dict[str, Any]) -> Any:  # noqa: ANN401
         return AutoModelForCausalLM.from_config(config, **options)
 
 
-def _quantization(folder: Path, setup: TransformersSetup) -> dict[str, Any]:
-    """The option that converts at load; empty where nothing is converted, or the files are stored so already."""
-    stored = json.loads((folder / "config.json").read_bytes()).get("quantization_config")
-    if stored is not None or setup.method not in ("int8", "nf4", "nf4-dq"):
+def _quantization(config: Any, setup: TransformersSetup) -> dict[str, Any]:  # noqa: ANN401
+    """Return the option that converts at load; empty where nothing is converted, or the files already are."""
+    stored = getattr(config, "quantization_config", None)
+    if stored is not None or setup.method not in _CONVERTED:
         return {}
     from transformers import BitsAndBytesConfig
 

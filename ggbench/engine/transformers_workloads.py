@@ -28,14 +28,14 @@ Emit = Callable[[Event], None]
 
 
 def unsupported(workload: type[Workload]) -> str:
-    """Why Transformers does not carry out such a workload here; empty where it does."""
+    """Return why Transformers does not carry out such a workload here; empty where it does."""
     if workload in _CARRIED_OUT:
         return ""
     return _REFUSED.get(workload, f"{workload.name} is measured with llama.cpp alone")
 
 
 def carry_out(model: TransformersModel, request: Workload, emit: Emit) -> None:
-    """Do it. Raises what torch raises."""
+    """Carry out a workload. Raises what torch raises."""
     _CARRIED_OUT[type(request)](model, request, emit)
 
 
@@ -112,7 +112,7 @@ def _prove_context(model: TransformersModel, request: ProveContext, emit: Emit) 
     for share in model.fill(n_cells - n_batch - 1):
         emit(Proving("fill", share))
     emit(Proving("batch", 0.0))
-    _, batch_ns = model.timed_step(model.random_tokens(1, n_batch))
+    _, batch_ns = model.timed_step(model.random_tokens(1, n_batch), compiled=False)
     _, token_ns = model.timed_step(model.random_tokens(1, 1))
     full = int(model.cache.get_seq_length()) == n_cells
     left_bytes = model.left_bytes
@@ -122,7 +122,7 @@ def _prove_context(model: TransformersModel, request: ProveContext, emit: Emit) 
 
 
 def _most_likely(logits: Any) -> Any:  # noqa: ANN401 - tensors
-    """The token of each sequence."""
+    """Return the token of each sequence."""
     return logits[:, -1].argmax(-1, keepdim=True)
 
 

@@ -61,8 +61,14 @@ class OwnContexts:
     refusal: ClassVar[Outcome] = Outcome.OUT_OF_MEMORY
 
     session: Session
-    setup: LlamaSetup
     _sizes: Mapping[Case, CaseSize] = field(default_factory=dict)
+
+    @property
+    def setup(self) -> LlamaSetup:
+        """Return the setup of the run."""
+        setup = self.session.setup
+        assert isinstance(setup, LlamaSetup)
+        return setup
 
     @property
     def n_batch(self) -> int:
@@ -105,9 +111,15 @@ class CheckpointContexts:
     """Transformers computes a prompt at once; as much is computed to warm up as of other engines."""
 
     session: Session
-    setup: TransformersSetup
     _free_bytes: int = 0
     """For weights and cache, before the model is loaded."""
+
+    @property
+    def setup(self) -> TransformersSetup:
+        """Return the setup of the run."""
+        setup = self.session.setup
+        assert isinstance(setup, TransformersSetup)
+        return setup
 
     def n_steps(self, case: Case) -> int:
         """All sequences step together."""
@@ -180,11 +192,6 @@ class ServedContexts:
 
 def case_contexts(session: Session) -> CaseContexts:
     """Return the place for the cases of a session's setup."""
-    setup = session.setup
-    match setup:
-        case LlamaSetup():
-            return OwnContexts(session, setup)
-        case TransformersSetup():
-            return CheckpointContexts(session, setup)
-        case _:
-            return ServedContexts(session)
+    if not session.setup.loads_file:
+        return ServedContexts(session)
+    return OwnContexts(session) if session.setup.sizes_dry else CheckpointContexts(session)

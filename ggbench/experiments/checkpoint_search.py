@@ -13,7 +13,7 @@ from dataclasses import replace
 from ggbench.engine.endings import Completed, Ending, OutOfMemory
 from ggbench.engine.events import ContextProven, Event
 from ggbench.engine.workloads.prove_context import ProveContext
-from ggbench.errors import DoesNotFit, EngineFailed, UsageError
+from ggbench.errors import DoesNotFit, EngineFailed, Unsupported, UsageError
 from ggbench.experiments.probe_text import answer_text, question_text
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import list_gpu_processes
@@ -32,9 +32,11 @@ _CEILING = 1 << 20
 """As of a plan, unless the model was trained for more."""
 
 
-def search_checkpoint(session: Session, setup: TransformersSetup) -> Generator[Progress, None, Conclusion]:
-    """Make and prove caches. Raises DoesNotFit, EngineFailed, UsageError and what `materialize` does."""
-    settings = session.settings(ContextSettings)
+def search_checkpoint(session: Session) -> Generator[Progress, None, Conclusion]:
+    """Make and prove caches. Raises DoesNotFit, EngineFailed, Unsupported, UsageError and what `materialize` does."""
+    settings, setup = session.settings(ContextSettings), session.setup
+    if not isinstance(setup, TransformersSetup):
+        raise Unsupported("the largest context is searched by llama.cpp and Transformers", "name a GGUF file instead")
     if settings.mmproj:
         raise UsageError("a projector is loaded by llama.cpp alone", "omit --mmproj")
     file = yield from session.prepare_file()
@@ -133,7 +135,7 @@ class _Search:
                 bracket.record(n_ctx, passed=probe.passed)
             self._session.recorder.observe(probe)
             self._session.recorder.keep_readings()
-            yield Point(answer_text(probe), probe, BracketEnds(bracket.passed, bracket.failed))
+            yield Point(answer_text(probe, self._setup.program), probe, BracketEnds(bracket.passed, bracket.failed))
             if not probe.is_answer:
                 return Concluded(probe.outcome, f"n_ctx {format_count(n_ctx)}: {probe.reason}")
             if probe.passed and probe.reason:

@@ -70,19 +70,15 @@ def _shares() -> str | None:
 
 
 def _places() -> tuple[Place, ...]:
-    disposable = {
-        "twins": paths.twins_dir(),
-        "twins of forecasts": paths.forecasts_dir(),
-        "logits": paths.logits_dir(),
-        "headers": paths.headers_dir(),
-        "listings": paths.hub_listings_dir(),
-        "llama.cpp's builds": paths.llama_builds_dir(),
-    }
+    """Each cache is a folder within `caches`, whoever made it."""
+    caches, moved_by = paths.caches_dir(), "XDG_CACHE_HOME"
+    inside = sorted(caches.iterdir()) if caches.is_dir() and os.access(caches, os.R_OK | os.X_OK) else []
     return (
-        describe_place("results", paths.results_file().parent),
-        *(describe_place(name, folder, is_disposable=True) for name, folder in disposable.items()),
-        describe_place("Hugging Face's cache", hub_cache_folder(os.environ)),
-        describe_place("temporary files", _temporary_folder(), counts=False),
+        describe_place("results", "XDG_DATA_HOME", paths.results_file().parent),
+        describe_place("caches", moved_by, caches),
+        *(describe_place(each.name, moved_by, each, is_disposable=True) for each in inside if each.is_dir()),
+        describe_place("Hugging Face's cache", "HF_HOME", hub_cache_folder(os.environ)),
+        describe_place("temporary files", "TMPDIR", _temporary_folder(), counts=False),
     )
 
 

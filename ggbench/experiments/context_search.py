@@ -210,7 +210,7 @@ class _Search:
         self._session.recorder.observe(probe)
         self._session.recorder.keep_readings()
         ends = BracketEnds(self._bracket.passed, self._bracket.failed)
-        return Point("" if probe.is_dry else answer_text(probe), probe, ends)
+        return Point("" if probe.is_dry else answer_text(probe, self._session.setup.program), probe, ends)
 
     def _made(self, memory: Memory) -> ModelReady:
         self._session.recorder.observe(memory)

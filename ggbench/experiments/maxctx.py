@@ -15,7 +15,6 @@ from ggbench.recording.recording import Recording
 from ggbench.records.context import ContextResult, ContextSettings, Probe, SearchPlan
 from ggbench.records.memory import Memory
 from ggbench.records.run import Result
-from ggbench.records.setup import TransformersSetup
 from ggbench.records.speed import Bandwidth
 from ggbench.units import exact_size, format_count
 
@@ -40,13 +39,13 @@ class MaxctxExperiment(Experiment):
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
         """Raises DoesNotFit, EngineFailed, Unsupported and what `materialize` does."""
-        if isinstance(session.setup, TransformersSetup):
-            from ggbench.experiments.checkpoint_search import search_checkpoint
+        if session.setup.sizes_dry:
+            from ggbench.experiments.context_search import search_context
 
-            return (yield from search_checkpoint(session, session.setup))
-        from ggbench.experiments.context_search import search_context
+            return (yield from search_context(session))
+        from ggbench.experiments.checkpoint_search import search_checkpoint
 
-        return (yield from search_context(session))
+        return (yield from search_checkpoint(session))
 
     def reduce(self, recording: Recording) -> ContextResult:
         """What the probes show: a certificate of a search that ended, else as far as it came."""

@@ -21,23 +21,23 @@ def _ends_text(question: Question) -> str:
     return passed if ends.failed is None else f"{passed}, {format_count(ends.failed)} does not"
 
 
-def answer_text(probe: Probe) -> str:
-    """`n_ctx 8,192 loads but fails when decoding: out of memory (0.31 s)`."""
+def answer_text(probe: Probe, program: str) -> str:
+    """`n_ctx 8,192 loads but fails when decoding: out of memory (0.31 s)`; `program` runs the model."""
     cause = f": {probe.reason}" if probe.outcome is Outcome.CRASHED else ""
     seconds = format_number(probe.seconds, 2)
-    return f"n_ctx {format_count(probe.n_ctx)} {outcome_text(probe)}{cause} ({seconds} s)"
+    return f"n_ctx {format_count(probe.n_ctx)} {outcome_text(probe, program)}{cause} ({seconds} s)"
 
 
-def outcome_text(probe: Probe) -> str:
-    """`loads`, `decodes at its far end`, `does not load: out of memory, 3.56 MiB short`."""
+def outcome_text(probe: Probe, program: str) -> str:
+    """`loads`, `decodes at its far end`, `does not load: llama.cpp refused`, by the `program` that runs the model."""
     if probe.passed:
         return "decodes at its far end" if probe.is_proof else "loads"
     if not probe.is_answer:
         return f"is not known to {'work' if probe.is_proof else 'load'}: {probe.outcome.text}"
     fails = "loads but fails when decoding" if probe.is_proof else "does not load"
     if probe.outcome is Outcome.CRASHED:
-        return f"{fails}, llama.cpp crashed"
-    why = "llama.cpp refused" if probe.outcome is Outcome.FAILED else probe.outcome.text
+        return f"{fails}, {program} crashed"
+    why = f"{program} refused" if probe.outcome is Outcome.FAILED else probe.outcome.text
     short = "" if probe.missing_bytes is None else f", {format_bytes(probe.missing_bytes)} short"
     where = f" on {probe.device}" if probe.device else ""
     return f"{fails}: {why}{where}{short}"

@@ -27,6 +27,7 @@ def setting_of(run: Run) -> str:
         environment.llama_cpp,
         environment.llama_cpp_python,
         environment.transformers,
+        environment.server,
         environment.system_info,
     )
     return repr((machine_of(run), head.kind, file, head.setup, head.settings, versions))

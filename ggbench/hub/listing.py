@@ -108,7 +108,7 @@ def list_checkpoint(access: HubAccess, repo: str, revision: str = "main") -> Rep
     if "model.safetensors" in by_path:
         by_path = {path: entry for path, entry in by_path.items() if "-of-" not in path and ".index." not in path}
     files = tuple(_repo_file(by_path[path]) for path in sorted(by_path))
-    variant = RepoVariant(plain(info.id), None, files)
+    variant = RepoVariant("checkpoint", None, files)
     listing = RepoListing(info.id, revision, info.sha, (variant,), (), len(entries) - len(files), _now())
     for name in {repo.lower(), info.id.lower()}:
         disk_cache.put(_cache_path(access, name, f"{_CHECKPOINT}{revision}"), msgspec.json.encode(listing))

@@ -8,14 +8,17 @@ from pathlib import Path
 from ggbench.records.checkup import Place
 
 
-def describe_place(name: str, folder: Path, *, is_disposable: bool = False, counts: bool = True) -> Place:
+def describe_place(
+    name: str, variable: str, folder: Path, *, is_disposable: bool = False, counts: bool = True
+) -> Place:
     """Describe a folder, which need not exist: then its disk is that of the nearest folder above that does.
 
-    `counts` adds up the files in it.
+    `variable` is the environment variable that moves it; `counts` adds up the files in it.
     """
     import psutil
 
-    existing = next((each for each in (folder, *folder.absolute().parents) if each.is_dir()), None)
+    nearest = next(each for each in (folder, *folder.absolute().parents) if os.path.lexists(each))
+    existing = next((each for each in (nearest, *nearest.absolute().parents) if each.is_dir()), None)
     free_bytes = None
     if existing is not None:
         try:
@@ -24,12 +27,13 @@ def describe_place(name: str, folder: Path, *, is_disposable: bool = False, coun
             existing = None
     return Place(
         name=name,
+        variable=variable,
         path=str(folder),
         used_bytes=_used_bytes(folder) if counts else None,
         free_bytes=free_bytes,
         disk=None if existing is None else existing.stat().st_dev,
         file_system=None if existing is None else _file_system(existing),
-        is_writable=existing is not None and os.access(existing, os.W_OK | os.X_OK),
+        is_writable=existing is not None and nearest.is_dir() and os.access(existing, os.W_OK | os.X_OK),
         is_disposable=is_disposable,
     )
 

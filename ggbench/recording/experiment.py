@@ -7,13 +7,15 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
+from ggbench.catalog.reference import MEASURE_CHECKPOINTS
 from ggbench.errors import UsageError
+from ggbench.plain import in_words
 from ggbench.recording.recording import Recording
 from ggbench.records.memory import Memory
 from ggbench.records.observation import WorkerPeak
 from ggbench.records.outcome import Outcome
 from ggbench.records.run import Result, Settings
-from ggbench.records.setup import Setup, TransformersSetup
+from ggbench.records.setup import Setup
 from ggbench.records.speed import Bandwidth
 
 if TYPE_CHECKING:
@@ -60,7 +62,7 @@ class Experiment(abc.ABC):
         """Raise UsageError for a setup that the settings cannot be measured with; before anything is downloaded."""
         if not setup.loads_file:
             self.refuse_servers()
-        if isinstance(setup, TransformersSetup):
+        elif not setup.loads_gguf:
             self.refuse_checkpoints()
         setup.check()
         if settings.n_ctx_needed is not None:
@@ -79,7 +81,7 @@ class Experiment(abc.ABC):
         if self.needs_gguf:
             raise UsageError(
                 f"{self.kind} needs a GGUF: {self.needs_gguf}",
-                "decode, prefill, speed, bench and maxctx measure checkpoints of Transformers",
+                f"{in_words(MEASURE_CHECKPOINTS)} measure checkpoints of Transformers",
             )
 
     @abc.abstractmethod

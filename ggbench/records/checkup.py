@@ -118,6 +118,8 @@ class Place:
 
     name: str
     """Such as `results`."""
+    variable: str
+    """Environment variable that moves it elsewhere, such as `XDG_DATA_HOME`."""
     path: str
     used_bytes: int | None
     """Of the files in it; None where that is unknown, 0 where it does not exist yet."""

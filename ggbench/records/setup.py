@@ -38,8 +38,14 @@ class Setup:
     __slots__ = ()
     engine: ClassVar[str]
     """Name of the module in `ggbench.engine` that runs it."""
+    program: ClassVar[str]
+    """What runs the model, as texts for people name it."""
     loads_file: ClassVar[bool] = True
     """Whether the engine loads a model file of this machine."""
+    loads_gguf: ClassVar[bool] = False
+    """Whether that file is a GGUF."""
+    sizes_dry: ClassVar[bool] = False
+    """Whether the engine can say what a context takes without making it."""
     in_words: ClassVar[frozenset[str]] = frozenset()
     """Fields that MODEL and QUANT of a command line say, so that they are no options."""
 
@@ -82,6 +88,9 @@ class LlamaSetup(Setup):
     """How llama.cpp loads a model and makes its context; names are llama.cpp's own."""
 
     engine: ClassVar[str] = "llama"
+    program: ClassVar[str] = "llama.cpp"
+    loads_gguf: ClassVar[bool] = True
+    sizes_dry: ClassVar[bool] = True
 
     n_ctx: int | None = None
     """Tokens; None lets the experiment take just enough for its run."""
@@ -180,6 +189,7 @@ class EndpointSetup(Setup):
     """How a server is asked; it has loaded the model by itself, so nothing of that is here."""
 
     engine: ClassVar[str] = "endpoint"
+    program: ClassVar[str] = "the server"
     loads_file: ClassVar[bool] = False
     in_words: ClassVar[frozenset[str]] = frozenset({"base_url", "model"})
 
@@ -198,6 +208,7 @@ class TransformersSetup(Setup):
     """How Transformers loads a checkpoint, on one device, and what cache it decodes with."""
 
     engine: ClassVar[str] = "transformers"
+    program: ClassVar[str] = "Transformers"
     in_words: ClassVar[frozenset[str]] = frozenset({"method", "dtype"})
 
     method: str = "bf16"

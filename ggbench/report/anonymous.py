@@ -29,7 +29,7 @@ class Paths:
         if self.whole:
             return path
         pure = PurePath(path)
-        if pure.is_relative_to(self.home):
+        if pure.is_relative_to(self.home) and self.home != self.home.parent:  # all is below `/`, a container's home
             return str(PurePath("~") / pure.relative_to(self.home))
         return f"…/{pure.name}"
 

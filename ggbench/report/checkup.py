@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
+from pathlib import PurePath
 
 from ggbench.machine.readings import program_name
 from ggbench.plain import plain
@@ -77,7 +78,8 @@ def _without_serials(state: GpuState) -> GpuState:
 def _verdict(found: Sequence[Finding]) -> str:
     n_problems = sum(each.severity == "problem" for each in found)
     n_advice = len(found) - n_problems
-    parts = ([counted(n_problems, "problem")] if n_problems else []) + ([f"{n_advice} advice"] if n_advice else [])
+    parts = [counted(n_problems, "problem")] if n_problems else []
+    parts += [f"{counted(n_advice, 'piece')} of advice"] if n_advice else []
     return " and ".join(parts) or "nothing to do"
 
 
@@ -96,8 +98,8 @@ def _facts(checkup: Checkup, paths: Paths) -> Iterator[tuple[str, str]]:
     else:
         yield "GPU", driver.problem or "no NVIDIA GPU"
     for place in checkup.places:
-        if place.used_bytes or not place.is_disposable:
-            yield place.name, _place(place, paths)
+        if not place.is_disposable:
+            yield place.name, _place(place, checkup.places, paths)
     yield "results file", _store(checkup, paths)
     yield "Hub", _hub(checkup, paths)
     yield "calibration", _calibration(checkup)
@@ -160,10 +162,16 @@ def _gpu(state: GpuState, paths: Paths) -> str:
     return ", ".join(filter(None, (gpu.name, capability, free, processes, throttle, *serials)))
 
 
-def _place(place: Place, paths: Paths) -> str:
+def _place(place: Place, places: Sequence[Place], paths: Paths) -> str:
     used = f"{format_bytes(place.used_bytes)} in " if place.used_bytes is not None else ""
     disk = f"{place.file_system}, " if place.file_system else ""
-    return f"{used}{paths.shown(place.path)} ({disk}{format_bytes(place.free_bytes)} free)"
+    inside = [
+        f"{each.name} {format_bytes(each.used_bytes)}"
+        for each in places
+        if each.used_bytes and each is not place and PurePath(each.path).is_relative_to(place.path)
+    ]
+    whole = f"{used}{paths.shown(place.path)} ({disk}{format_bytes(place.free_bytes)} free)"
+    return f"{whole}: {', '.join(inside)}" if inside else whole
 
 
 def _store(checkup: Checkup, paths: Paths) -> str:

@@ -84,6 +84,12 @@ def _flash_attn(run: Run) -> str:
     return requested if used in ("", requested) else f"{used} ({requested})"
 
 
+def _version(environment: Environment, version: str) -> str:
+    """Version of a program; `not used` where another ran the model."""
+    is_known = environment.llama_cpp or environment.transformers or environment.server
+    return version or ("not used" if is_known else "")
+
+
 _FILE = (
     _Property("model", "subject", model_name),
     _Property("quant", "subject.quant"),
@@ -163,7 +169,8 @@ _CONFIGURATION = (
 
 _ENVIRONMENT = (
     _Property("ggbench", "environment.ggbench"),
-    _Property("llama.cpp", "environment.llama_cpp"),
+    _Property("llama.cpp", "environment", lambda environment: _version(environment, environment.llama_cpp)),
+    _Property("Transformers", "environment", lambda environment: _version(environment, environment.transformers)),
     _Property("llama-cpp-python", "environment.llama_cpp_python"),
     _Property("Python", "environment.python"),
     _Property("system", "environment.os"),

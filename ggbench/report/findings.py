@@ -216,7 +216,7 @@ def _of_cpu(cpu: CpuState) -> Iterator[Finding]:
         yield _advice(
             "cpu.busy",
             f"other programs use {format_percent(cpu.busy_share)} of the CPU",
-            "end them before a measurement, or its figures are theirs as well",
+            "end them before a measurement, or its figures are theirs as well; `top` lists them",
         )
     if cpu.quota_cpus is not None and cpu.quota_cpus < cpu.n_cpus:
         quota = format_number(cpu.quota_cpus)
@@ -270,7 +270,7 @@ def _of_places(places: Sequence[Place], paths: Paths) -> Iterator[Finding]:
             yield _problem(
                 "disk.read_only",
                 f"the folder of {place.name} ({paths.shown(place.path)}) cannot be written",
-                "change its permissions, or choose another by XDG_DATA_HOME, XDG_CACHE_HOME, HF_HOME or TMPDIR",
+                f"change its permissions, or point {place.variable} at a folder that can",
             )
     for disk in dict.fromkeys(place.disk for place in kept):
         on_disk = [place for place in kept if place.disk == disk]

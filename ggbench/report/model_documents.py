@@ -62,16 +62,16 @@ def model_file_document(model_file: ModelFile, *, tensors: bool = False) -> dict
     return found | {"tensors": model_file.tensors} if tensors else found
 
 
-def checkpoint_document(found: FoundCheckpoint, *, tensors: bool = False) -> dict[str, object]:
-    """What a checkpoint is, with the names of a GGUF's document, and a row for each method that it can be loaded by."""
+def checkpoint_document(found: FoundCheckpoint, method: Method, *, tensors: bool = False) -> dict[str, object]:
+    """What a checkpoint is when loaded by a method, with the names of a GGUF's document, and a row for each method."""
     checkpoint = found.checkpoint
-    file = found.header(checkpoint.method)
+    file = found.header(method)
     counted = model_file_document(file)
     del counted["gguf_version"], counted["big_endian"]
     document: dict[str, object] = {
         **counted,
         "model": checkpoint.name,
-        "quant": checkpoint.method.name,
+        "quant": method.name,
         "provenance": found.origin,
         "files": [str(shard.path) for shard in checkpoint.shards],
         "transformers_class": checkpoint.config.architecture,
@@ -83,7 +83,7 @@ def checkpoint_document(found: FoundCheckpoint, *, tensors: bool = False) -> dic
     if tensors:
         document["tensors"] = [
             {**picked(tensor, "name shape"), "type_name": tensor.dtype, "n_bytes": tensor.n_bytes}
-            for tensor in checkpoint.listed_tensors()
+            for tensor in checkpoint.listed_tensors(method)
         ]
     return document
 

@@ -28,7 +28,8 @@ def run_together(
 ) -> Iterator[tuple[int, Item]]:
     """Yield (index, item) of all requests as they come, each request's last one Ended or Failed.
 
-    Setting `cancel` or closing the iterator closes all connections and ends it without further items.
+    Setting `cancel` or closing the iterator closes all connections and ends it without further items. An exception that
+    a thread did not expect is raised here.
     """
     streams = [_Stream(client, kind, request) for request in requests]
     for stream in streams:
@@ -39,6 +40,9 @@ def run_together(
             for index, stream in enumerate(streams):
                 while stream.items:
                     yield index, stream.items.popleft()
+            for stream in streams:
+                if stream.unexpected is not None:
+                    raise stream.unexpected
             if is_over or (cancel is not None and cancel.is_set()):
                 return
             _wait(streams)
@@ -68,6 +72,7 @@ class _Stream:
         self._reader = kind.reader(request)
         self.exchange: Exchange = client.exchange(kind.request(request))
         self.items: deque[Item] = deque()
+        self.unexpected: Exception | None = None
         self._progress_ns = time.perf_counter_ns()
         """When something was last read that brings the end nearer."""
         self._is_silent = False
@@ -91,6 +96,8 @@ class _Stream:
         except ServerReported as error:
             text = shorten(self._client.without_key(str(error)), 200)
             self._fail(ServerFailed(f"the server reported an error: {text}", _LOG_HINT))
+        except Exception as error:  # a fault of ggbench's own, for the thread that asked
+            self.unexpected = error
 
     def _read(self) -> None:
         add, read = self.items.append, self._reader.read

@@ -46,7 +46,7 @@ def size_cases(
         if case.n_ctx > LARGEST_N_CTX
     }
     sizes = {case: CaseSize() for case in cases} | too_long
-    with DryAllocator(engine, setup) as dry:
+    with DryAllocator(engine, setup, devices) as dry:
         try:
             dry.load(file, path)
             budget = search_budget(dry, dry.context(KV_CELLS), gpus, setup, None, devices)

@@ -98,7 +98,7 @@ def _planned(row: PlanRow, found: FoundCheckpoint, method: Method, request: Plan
 def _speeds(
     file: ModelFile, cache: KvCache, budget: Budget, longest: int, n_ctx: int
 ) -> tuple[DecodeLimit | None, tuple[PlannedSpeed, ...]]:
-    """The bound of the bandwidth, and the speeds at the fixed positions and at `n_ctx`; nothing without a bandwidth."""
+    """Return the bandwidth's bound, and the speeds at fixed positions and at `n_ctx`; nothing without a bandwidth."""
     if budget.bandwidth is None:
         return None, ()
     positions = (*DECODE_POSITIONS, n_ctx)
@@ -117,7 +117,7 @@ def _notes(found: FoundCheckpoint, method: Method, file: ModelFile) -> Iterator[
     if file.missing_bytes:
         yield f"the files are incomplete: {format_bytes(file.missing_bytes)} are missing"
     if checkpoint.method.quant_method is None and method.quant_method in ("gptq", "awq"):
-        yield "a checkpoint that is stored so would take this"
+        yield f"a checkpoint quantized with {method.quant_method.upper()} would take this"
     if unused := checkpoint.unused():
         names = [tensor.name for tensor in unused[:2]] + (["others"] if len(unused) > 2 else [])
         unused_bytes = sum(tensor.n_bytes for tensor in unused)

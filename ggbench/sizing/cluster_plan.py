@@ -130,7 +130,10 @@ class _Room:
 def _dry_context(model: ModelFile, setup: LlamaSetup, cluster: Cluster) -> DryContext:
     """What a context takes over all devices; its compute buffers hardly depend on the split."""
     cluster.on_step("llama.cpp's allocator, run dry")
-    with tempfile.TemporaryDirectory(prefix="ggbench-") as folder, DryAllocator(cluster.launch(), setup) as dry:
+    with (
+        tempfile.TemporaryDirectory(prefix="ggbench-") as folder,
+        DryAllocator(cluster.launch(), setup, cluster.devices) as dry,
+    ):
         try:
             dry.load(model, write_sparse(model, Path(folder)))
             return dry.context(setup.n_ctx or DEFAULT_N_CTX)

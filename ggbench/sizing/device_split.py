@@ -1,18 +1,10 @@
-"""A model over several devices, those of RPC servers first: which layers each holds, and what each has left.
-
-Source: `load_tensors` in llama-model.cpp. Shares are those of `tensor_split`, else the free memory of each device, in
-32-bit floats; layer i of those that are offloaded lies on the first device whose summed share exceeds i / their number.
-The output counts as one more layer, and its matrix lies there too where it is tied to the input embedding.
-"""
+"""A model over several devices, those of RPC servers first: what each holds, and what it has left."""
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-
-import numpy as np
 
 from ggbench.engine.rpc_client import RpcConnection, ServerUnusable
 from ggbench.errors import NetworkError, Unsupported, UsageError
@@ -22,7 +14,7 @@ from ggbench.records.plan import DeviceMemory, PlannedDevice
 from ggbench.records.setup import LlamaSetup
 from ggbench.sizing.dry_allocator import DryContext
 from ggbench.theory.kv_cache import kv_cache
-from ggbench.theory.offload import is_on_device
+from ggbench.theory.offload import device_layers, is_on_device
 from ggbench.theory.weights import is_tied
 from ggbench.units import counted
 
@@ -56,26 +48,13 @@ def _of_server(server: str) -> list[DeviceMemory]:
     return [DeviceMemory(f"RPC{each.number}[{server}]", server, each.free_bytes) for each in devices]
 
 
-def layer_devices(n_layer: int, shares: Sequence[float], n_gpu_layers: int) -> tuple[int | None, ...]:
-    """Return the device of each layer, the output as the last, by its place among the shares; None is main memory."""
-    n_slots = n_layer + 1
-    n_offloaded = n_slots if n_gpu_layers < 0 else min(n_gpu_layers, n_slots)
-    first = n_slots - n_offloaded
-    sums = np.cumsum(np.asarray(shares, np.float32), dtype=np.float32)
-    bounds = [float(each) for each in sums / sums[-1]]
-    places = [bisect_right(bounds, float(np.float32(index) / np.float32(n_offloaded))) for index in range(n_offloaded)]
-    return (*[None] * first, *(min(place, len(bounds) - 1) for place in places))
-
-
 class DeviceSplit:
     """One model under one setup over these devices."""
 
     def __init__(self, file: ModelFile, setup: LlamaSetup, devices: Sequence[DeviceMemory]) -> None:
         """The devices have to be at least one."""
         self.devices = tuple(devices)
-        given = [*setup.tensor_split, *[0.0] * (len(devices) - len(setup.tensor_split))]
-        shares = given if any(given) else [float(device.free_bytes) for device in devices]
-        self.layers = layer_devices(file.n_layer, shares, setup.n_gpu_layers)
+        self.layers = device_layers(file.n_layer, setup, devices)
         """Device of each layer, the output as the last; None is main memory."""
         self._file, self._setup = file, setup
         self.weight_bytes = self._weights()

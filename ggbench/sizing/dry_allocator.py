@@ -6,7 +6,7 @@ share what was asked; their headers are loaded all the same, since llama.cpp may
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
@@ -15,9 +15,11 @@ from ggbench.engine.contract import Source
 from ggbench.engine.endings import Completed, Ending, EngineEnded
 from ggbench.engine.events import Allocated, Loaded, Opened, Ready
 from ggbench.engine.llama import LlamaEngine
-from ggbench.gguf_file.model_file import ModelFile
-from ggbench.records.plan import Budget
+from ggbench.gguf_file.model_file import ModelFile, layer_of
+from ggbench.records.memory import DeviceBuffers
+from ggbench.records.plan import Budget, DeviceMemory
 from ggbench.records.setup import LlamaSetup
+from ggbench.theory.offload import device_layers
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,13 +56,14 @@ def setup_to_load(setup: LlamaSetup, budget: Budget) -> LlamaSetup:
 class DryAllocator:
     """One worker that loads headers and makes contexts of them, dry. A context manager; leaving it ends the worker."""
 
-    def __init__(self, engine: LlamaEngine, setup: LlamaSetup) -> None:
-        """`setup.n_ctx` is not looked at; its threads have to be given."""
-        self._engine = engine
+    def __init__(self, engine: LlamaEngine, setup: LlamaSetup, devices: Sequence[DeviceMemory] = ()) -> None:
+        """`setup.n_ctx` is not looked at; its threads have to be given. `devices` are those of a budget for several."""
+        self._engine, self._devices = engine, devices
         self._setup = replace(setup, n_ctx=None, memory_limit_bytes=None)
         self._source: Source | None = None
         self._known: dict[tuple[object, LlamaSetup], DryContext] = {}
         self._shape: object = None
+        self._file: ModelFile | None = None
         self.versions: Mapping[str, str] | None = None
         """As the engine reports them; None before the first load."""
         self.compute_devices: tuple[str, ...] = ()
@@ -86,7 +89,7 @@ class DryAllocator:
         """
         self._shape, self._source = None, Source(path)
         allocated, loaded, _ = self._open(self._setup)
-        self._shape = _shape(file)
+        self._file, self._shape = file, _shape(file)
         self.gpu_devices = allocated.gpu_devices
         self.free_bytes = (loaded.left_bytes if loaded else None) or 0
         return tuple(device.device for device in allocated.buffers)
@@ -111,11 +114,14 @@ class DryAllocator:
 
     def _make(self, setup: LlamaSetup) -> DryContext:
         allocated, _, opened = self._open(setup)
+        n_ctx = (opened.n_ctx if opened else None) or setup.n_ctx or 0
         buffers = allocated.buffers
+        if allocated.n_copies > 1:
+            buffers = self._without_copied_norms(buffers, setup, n_ctx, allocated.n_copies)
         self.compute_devices = tuple(device.device for device in buffers if device.compute_bytes)
         self.has_gpu = any(device.compute_bytes for device in buffers if not device.is_host)
         return DryContext(
-            n_ctx=(opened.n_ctx if opened else None) or setup.n_ctx or 0,
+            n_ctx=n_ctx,
             cache_bytes=allocated.cache_bytes or 0,
             device_compute_bytes=sum(device.compute_bytes for device in buffers if not device.is_host),
             host_compute_bytes=sum(device.compute_bytes for device in buffers if device.is_host),
@@ -123,6 +129,30 @@ class DryAllocator:
             flash_attn=allocated.flash_attn,
             device_compute=tuple((each.device, each.compute_bytes) for each in buffers if not each.is_host),
             swa_cells=allocated.swa_cells,
+        )
+
+    def _without_copied_norms(
+        self, buffers: Sequence[DeviceBuffers], setup: LlamaSetup, n_ctx: int, n_copies: int
+    ) -> tuple[DeviceBuffers, ...]:
+        """The buffers less what only a dry run counts on each device with layers but the first.
+
+        llama.cpp assigns a layer's norms to the layer's device. `ggml_backend_sched_reserve_size`, which sizes a dry
+        graph, begins with a reset that forgets it; so the device before computes the first norm and sends it beside
+        the layer's input, with room for every copy. Models whose layers begin otherwise have no such norm.
+        """
+        file = self._file
+        assert file is not None
+        layers = device_layers(file.n_layer, setup, self._devices)[:-1] if self._devices else ()
+        firsts = {place: layer for layer, place in reversed(list(enumerate(layers))) if place is not None}
+        begin_with_norm = {layer_of(each.name) for each in file.tensors if each.name.endswith(".attn_norm.weight")}
+        norm_bytes = n_copies * 4 * file.n_embd * min(n_ctx, setup.n_ubatch)
+        counted = {
+            self._devices[place].device: norm_bytes
+            for place, layer in firsts.items()
+            if place > min(firsts) and layer in begin_with_norm
+        }
+        return tuple(
+            replace(each, compute_bytes=max(0, each.compute_bytes - counted.get(each.device, 0))) for each in buffers
         )
 
     def _open(self, setup: LlamaSetup) -> tuple[Allocated, Loaded | None, Opened | None]:

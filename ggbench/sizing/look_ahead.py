@@ -77,7 +77,7 @@ def look_ahead(
     probes: list[Probe] = []
     devices = device_memories(setup)  # a server that the dry worker uses answers nobody else
     gpus = list_gpus()  # the dry worker will hold some of their memory itself
-    with DryAllocator(engine, setup) as dry:
+    with DryAllocator(engine, setup, devices) as dry:
         least: DryContext | None = None
         line: tuple[DryContext, DryContext] | None = None
         try:

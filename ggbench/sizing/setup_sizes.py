@@ -121,8 +121,8 @@ class SetupSizes:
     def _dry(self) -> DryAllocator:
         """An allocator with the header loaded, and the budget known where llama.cpp loads it."""
         gpus = list_gpus()  # as they are before the dry worker holds some of their memory itself
-        devices = () if self._budget else device_memories(self._setup)
-        dry = DryAllocator(self._launch(), self._setup)
+        devices = self._budget.planned.devices if self._budget else device_memories(self._setup)
+        dry = DryAllocator(self._launch(), self._setup, devices)
         try:
             dry.load(self._file, self._file.paths[0])
             if self._budget is None:

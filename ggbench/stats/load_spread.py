@@ -67,8 +67,9 @@ def load_spread(groups: Sequence[Sequence[Repeat]], assumed_sigma: float = ASSUM
     """Return the spread between loads, from runs of the same settings in each group.
 
     Runs that lie far from the others of their group were disturbed, and are left out; one of two cannot be. The noise
-    within runs is subtracted, as far as their intervals say it. Repeats that differ by less than is assumed
-    are joined with the assumption; if they differ by more, they stand alone.
+    within runs is subtracted, as far as their intervals say it. Repeats that differ by less than is assumed are joined
+    with the assumption; if they differ by more, they stand alone, with the assumption's degrees of freedom at least,
+    since the t of one degree, 12.7, would hide every difference.
     """
     squares, within, n_repeats = 0.0, 0.0, 0
     for group in _undisturbed(groups):

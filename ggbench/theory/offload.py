@@ -1,4 +1,4 @@
-"""Which tensors llama.cpp puts on the GPU for a given `n_gpu_layers` and one device.
+"""Which tensors llama.cpp puts on the GPU for a given `n_gpu_layers`, and which layers on each of several devices.
 
 Source: `load_tensors` and the tensor classes in llama.cpp. The output counts as one more layer after the repeating
 ones; the last `n_gpu_layers` of them are offloaded, and the input embedding never is.
@@ -7,11 +7,15 @@ ones; the last `n_gpu_layers` of them are offloaded, and the input embedding nev
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from ggbench.errors import UsageError
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
+from ggbench.records.plan import DeviceMemory
 from ggbench.records.setup import LlamaSetup
 from ggbench.theory.weights import is_tied
 
@@ -69,6 +73,22 @@ def offload(file: ModelFile, n_gpu_layers: int, overrides: Sequence[tuple[str, s
         host_weight_bytes=on_device[False],
         overridden_host_bytes=overridden_host_bytes,
     )
+
+
+def device_layers(n_layer: int, setup: LlamaSetup, devices: Sequence[DeviceMemory]) -> tuple[int | None, ...]:
+    """Return the device of each layer by its index, the output's as the last; None is main memory.
+
+    Shares are those of `tensor_split`, else the free memory of each device, in 32-bit floats; layer i of those that are
+    offloaded lies on the first device whose summed share exceeds i / their number.
+    """
+    given = [*setup.tensor_split, *[0.0] * (len(devices) - len(setup.tensor_split))]
+    shares = given if any(given) else [float(device.free_bytes) for device in devices]
+    n_slots = n_layer + 1
+    n_offloaded = n_slots if setup.n_gpu_layers < 0 else min(setup.n_gpu_layers, n_slots)
+    sums = np.cumsum(np.asarray(shares, np.float32), dtype=np.float32)
+    bounds = [float(each) for each in sums / sums[-1]]
+    places = [bisect_right(bounds, float(np.float32(index) / np.float32(n_offloaded))) for index in range(n_offloaded)]
+    return (*[None] * (n_slots - n_offloaded), *(min(place, len(bounds) - 1) for place in places))
 
 
 def check_overrides(file: ModelFile, setup: LlamaSetup) -> None:

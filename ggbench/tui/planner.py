@@ -125,7 +125,7 @@ class Planner:
         loaded = dataclasses.replace(loaded, n_ctx=None, threads=setup.threads or default_threads())
         if self._allocator is None or loaded != self._allocates_for:
             self._end_worker()
-            self._allocator = DryAllocator(self._start(), loaded)
+            self._allocator = DryAllocator(self._start(), loaded, budget.devices)
             self._allocates_for = loaded
         return self._allocator
 

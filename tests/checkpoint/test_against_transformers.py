@@ -11,9 +11,12 @@ import pytest
 
 from ggbench.catalog.models import load_catalog
 from ggbench.checkpoint.architectures import ARCHITECTURES, read_layout
+from ggbench.checkpoint.checkpoint import read_checkpoint
 from ggbench.checkpoint.config import Config
 from ggbench.checkpoint.storage import METHODS, Stored
-from ggbench.checkpoint.twin_config import twin_config
+from ggbench.checkpoint.twin_config import twin_config, write_config
+from ggbench.engine.transformers_weights import load_model, read_config
+from ggbench.records.setup import TransformersSetup
 
 pytestmark = pytest.mark.transformers
 torch = pytest.importorskip("torch")
@@ -134,6 +137,23 @@ def test_bitsandbytes_stores_what_is_counted(tmp_path: Path) -> None:
         assert {key: _n_bytes(each) for key, each in held.items()} == {
             key: each.n_bytes for key, each in stored.items()
         }
+
+
+@pytest.mark.parametrize("method", ["int8", "nf4", "nf4-dq"])
+def test_a_checkpoint_saved_quantized_is_what_its_config_says(method: str, tmp_path: Path) -> None:
+    """Written by Transformers with bitsandbytes: its method, every byte that is loaded, and nothing that is not."""
+    pytest.importorskip("bitsandbytes")
+    values = {**_SMALL, "architectures": ["LlamaForCausalLM"], "model_type": "llama"}
+    write_config(Config("test", values), tmp_path)
+    setup = TransformersSetup(method, "bf16", device="cpu")
+    model = load_model(tmp_path, read_config(tmp_path, setup), setup, "cpu")
+    model.save_pretrained(tmp_path / "saved")
+    saved = read_checkpoint(tmp_path / "saved")
+    assert saved.method.name == method
+    assert (
+        saved.model_file(saved.method).weight_bytes == read_checkpoint(tmp_path).model_file(saved.method).weight_bytes
+    )
+    assert saved.unused() == ()
 
 
 def _sizes(stored: tuple[Stored, ...]) -> list[int]:

@@ -300,9 +300,9 @@ def test_a_hostile_header_is_refused(tiny: Path) -> None:
 
 
 def test_what_can_be_asked_of_an_unquantized_checkpoint(tiny: Path) -> None:
-    """What bitsandbytes converts at load needs none; GPTQ and AWQ need a checkpoint that is stored so."""
+    """What bitsandbytes converts at load needs none; GPTQ and AWQ need a checkpoint quantized by them."""
     checkpoint: Checkpoint = read_checkpoint(tiny)
     assert [each.name for each in checkpoint.methods()] == ["bf16", "f16", "f32", "int8", "nf4", "nf4-dq"]
     checkpoint.require(METHODS["nf4"])
-    with pytest.raises(UsageError, match="is stored as bf16, and awq-int4 needs a checkpoint that is stored so"):
+    with pytest.raises(UsageError, match="is stored as bf16, and awq-int4 needs a checkpoint quantized by it"):
         checkpoint.require(METHODS["awq-int4"])

@@ -15,6 +15,7 @@ from ggbench.cli.main import main
 from ggbench.recording.rig import Rig
 from ggbench.store.database import Store
 from tests.fakes.engine import Answer, FakeWorker, fake_rig
+from tests.fakes.hub import TestHub
 from tests.fakes.projector import a_projector
 from tests.schemas import validation
 
@@ -83,3 +84,18 @@ def projector(tmp_path: Path) -> Path:
     path = tmp_path / "mmproj-f16.gguf"
     path.write_bytes(a_projector())
     return path
+
+
+@pytest.fixture
+def repo(hub: TestHub, tiny_twin: Path) -> str:
+    """A repo of two quants, with what else lies in one."""
+    hub.add_repo(
+        "org/tiny-GGUF",
+        files={
+            "tiny-q8_0.gguf": tiny_twin,
+            "tiny-bf16.gguf": tiny_twin.read_bytes() + bytes(64),
+            "mmproj-tiny-f16.gguf": b"GGUF and more",
+            "README.md": b"# tiny\n",
+        },
+    )
+    return "org/tiny-GGUF"

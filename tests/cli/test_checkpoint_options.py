@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from importlib import metadata
 from pathlib import Path
+from pkgutil import iter_modules
 
 import pytest
 
+from ggbench import experiments
+from ggbench.catalog.reference import MEASURE_CHECKPOINTS
 from ggbench.errors import ExitCode
 from tests.cli.conftest import Run
 from tests.fakes.checkpoints import GPTQ, QWEN2_TINY, write_checkpoint
+
+README = Path(__file__).parents[2] / "README.md"
 
 
 @pytest.fixture
@@ -65,11 +71,23 @@ def test_options_of_a_checkpoint_do_not_go_with_a_gguf(ggbench: Run, tmp_path: P
 
 @pytest.mark.parametrize("command", ["quality", "tune"])
 def test_what_needs_a_gguf_says_so(ggbench: Run, folder: Path, command: str) -> None:
-    """One line with the reason, and one with the commands that take a checkpoint."""
+    """One line with the reason, and one with the commands that take a checkpoint, as the README has them."""
     ran = ggbench(command, f"tf:{folder}", "bf16")
     assert ran.code == ExitCode.USAGE
     assert f"{command} needs a GGUF" in ran.err
-    assert "decode, prefill, speed, bench and maxctx measure checkpoints" in ran.err
+    measuring = "decode, prefill, speed, bench and maxctx"
+    assert f"{measuring} measure checkpoints" in ran.err
+    assert f"{measuring} also measure checkpoints" in README.read_text(encoding="utf-8")
+
+
+def test_the_commands_that_measure_a_checkpoint_are_those_whose_experiments_do() -> None:
+    """And bench, which is three of them."""
+    modules = [
+        importlib.import_module(f"ggbench.experiments.{each.name}") for each in iter_modules(experiments.__path__)
+    ]
+    kinds = [module.EXPERIMENT for module in modules if hasattr(module, "EXPERIMENT")]
+    measured = [each.kind for each in kinds if not each.needs_gguf]
+    assert sorted((*measured, "bench")) == sorted(MEASURE_CHECKPOINTS)
 
 
 def test_missing_packages_are_named_before_anything_is_loaded(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.paths import results_file
+from ggbench.paths import caches_dir, results_file
 from ggbench.records.checkup import LlamaBuild
 from tests.cli.conftest import Run
 from tests.fakes.nvml import install, replay
@@ -36,6 +36,33 @@ def test_a_fresh_home_stays_as_it_was(ggbench: Run, unmeasured: Path) -> None:
         assert fact in ran.out
     assert str(unmeasured) not in ran.out
     assert list(unmeasured.iterdir()) == []
+
+
+def test_every_cache_is_counted(ggbench: Run) -> None:
+    """Whoever made it: ggbench, its set-up, or one of its scripts."""
+    compiled = caches_dir() / "llama.cpp/0.3.36/1/llama.whl"
+    compiled.parent.mkdir(parents=True)
+    compiled.write_bytes(bytes(3 << 20))
+
+    text, document = ggbench("doctor"), ggbench("doctor", "--json")
+
+    (line,) = [line for line in text.out.splitlines() if line.startswith("- caches: ")]
+    assert "llama.cpp 3.00 MiB" in line
+    used = {each["name"]: each["used_bytes"] for each in document.json["places"]}
+    assert used["caches"] >= used["llama.cpp"] == 3 << 20
+
+
+def test_each_folder_that_cannot_be_written_has_its_variable(ggbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which moves that folder and no other."""
+    for name in ("DATA", "CACHE"):
+        monkeypatch.setenv(f"XDG_{name}_HOME", "/dev/null")
+    monkeypatch.setenv("HF_HOME", "/dev/null/huggingface")
+
+    found = {each["message"]: each["hint"] for each in ggbench("doctor", "--json").json["findings"]}
+
+    for folder, variable in (("results", "XDG_DATA_HOME"), ("caches", "XDG_CACHE_HOME"), ("Hugging", "HF_HOME")):
+        (hint,) = [hint for message, hint in found.items() if message.startswith(f"the folder of {folder}")]
+        assert f"point {variable} at a folder that can" in hint
 
 
 def test_a_damaged_store_is_reported_and_left(ggbench: Run) -> None:

@@ -10,48 +10,12 @@ from pathlib import Path
 import pytest
 
 from ggbench.engine import protocol
-from ggbench.engine.endings import Completed, Crashed, Ending, Failed, OutOfMemory
+from ggbench.engine.endings import Completed, Ending, Failed, OutOfMemory
 from ggbench.engine.events import ContextProven, Proving
-from ggbench.engine.workloads.decode import Decode
 from ggbench.engine.workloads.prove_context import ProveContext
-from ggbench.records.outcome import Outcome
 from ggbench.records.setup import LlamaSetup
 from tests.cli.conftest import FakeMachine, Run
-from tests.fakes.engine import Answer, FakeWorker, obey
-
-
-def crash(_request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-    yield Crashed(-6, ("last words",))
-
-
-def starve(_request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-    yield OutOfMemory("load", "cudaMalloc failed: out of memory")
-
-
-def starve_later(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-    """The weights fit, and a context does not."""
-    yield from obey(request) if isinstance(request, protocol.LoadModel) else starve(request)
-
-
-def fail_on_cuda(_request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-    yield Crashed(-6, ("CUDA error: no kernel image is available for execution on the device",))
-
-
-def refuse(message: str) -> Answer:
-    """A worker whose llama.cpp makes no context, for this reason."""
-
-    def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-        if isinstance(request, protocol.MakeContext):
-            yield Failed("context", f"llama_init_from_model: {message}")
-        else:
-            yield from obey(request)
-
-    return answer
-
-
-def refuse_v_cache(_request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-    """As where `auto` finds that flash attention does not work."""
-    yield Failed("context", "quantized V cache was requested, but this requires Flash Attention")
+from tests.fakes.engine import Answer, obey
 
 
 def test_decode_shows_w_and_b(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
@@ -254,129 +218,6 @@ def test_bench_with_the_largest_context(
         assert (row["max_n_ctx"], row["max_n_ctx_verified"]) == ("8192", "True")
         assert "max n_ctx" in ggbench(*words, "--format", "md").out
         assert "max n_ctx" not in ggbench("bench", tiny_twin, "-n", "300", "--format", "md").out
-
-
-@pytest.mark.parametrize(("answer", "code", "outcome"), [(crash, 6, "crashed"), (starve, 3, "out_of_memory")])
-def test_a_run_that_ends_badly(
-    ggbench: Run, machine: FakeMachine, tiny_twin: Path, answer: object, code: int, outcome: str
-) -> None:
-    """Its reason is in the row, and its exit code says which kind it was."""
-    machine.answers = {0: answer}  # type: ignore[dict-item]
-    ran = ggbench("decode", tiny_twin, "-n", "300", "--json")
-    assert ran.code == code
-    assert ran.json["outcome"] == outcome
-
-
-@pytest.mark.parametrize(
-    ("answer", "hint"),
-    [
-        (crash, "try another quant: if it works, download this file again"),
-        (refuse("quantized V cache requires flash_attn to be enabled"), "Hint: --flash-attn on is what it needs"),
-        (refuse("SPLIT_MODE_TENSOR requires flash_attn to be enabled"), "Hint: --flash-attn on"),
-        (refuse("K cache type q8_0 with block size 32 does not divide n_embd_head_k=80"), "--type-k f16"),
-        (refuse("V cache type q8_0 with block size 32 does not divide n_embd_head_v=80"), "--type-v f16"),
-        (refuse("model does not support different K (f16) and V (q8_0) cache types"), "--type-k q8_0 --type-v q8_0"),
-        (refuse("failed to initialize the context"), "another quant or other options"),
-        (fail_on_cuda, "the driver may be too old for this build"),
-        (refuse_v_cache, "--type-v f16 does without flash attention"),
-        (starve, "Hint: a smaller quant needs less"),
-        (
-            starve_later,
-            "ggbench maxctx {} --n-ubatch 256 --threads 2 --memory-limit 1MiB finds the n_ctx that fits",
-        ),
-        (starve_later, "; a smaller quant or --type-k q8_0 --type-v q8_0 needs less"),
-    ],
-)
-def test_an_only_run_that_ends_badly_says_what_to_do(
-    ggbench: Run, machine: FakeMachine, tiny_twin: Path, answer: Answer, hint: str
-) -> None:
-    """Once and in one line, after the reason, which is not repeated."""
-    machine.answers = {0: answer}
-    ran = ggbench("decode", tiny_twin, "-n", "300", "--memory-limit", "1MiB", "-ub", "256")
-    *_, reason, last = ran.err.splitlines()
-    assert last.startswith("Hint: ")
-    assert hint.format(tiny_twin) in last
-    assert reason.count("out of memory") <= 2  # cudaMalloc says it too
-    machine.answers = {0: answer}
-    (line,) = ggbench("decode", tiny_twin, "-n", "300", "--quiet").err.splitlines()
-    assert line.startswith("Error: ")
-    machine.answers = {}
-    assert "Hint" not in ggbench("decode", tiny_twin, "-n", "300").err
-
-
-def test_less_memory_names_all_the_options_that_it_takes(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-    """A quantized V cache needs flash attention, which this command has switched off."""
-    machine.answers = {0: starve_later}
-    assert "--type-k q8_0 --type-v q8_0 --flash-attn on needs less" in (
-        ggbench("decode", tiny_twin, "-n", "300", "-fa", "off").err
-    )
-
-
-@pytest.mark.parametrize("content", [b"", b"plain text, no model", b"GGUF\x03\0\0\0" + b"\xff" * 16])
-def test_a_bad_file_is_exit_code_5(ggbench: Run, machine: FakeMachine, tmp_path: Path, content: bytes) -> None:
-    """Empty, text, and counts of 2^64: one line each, before anything is loaded."""
-    path = tmp_path / "bad.gguf"
-    path.write_bytes(content)
-    for command in ("decode", "inspect"):
-        ran = ggbench(command, path)
-        assert ran.code == 5
-        assert ran.err.splitlines()[-2].startswith("Error: ")
-        assert ran.err.count(ran.err.splitlines()[-2].removeprefix("Error: ")) == 1
-    assert machine.workers == []
-
-
-def test_a_missing_file_is_exit_code_5(ggbench: Run) -> None:
-    """Its name is in the line."""
-    ran = ggbench("inspect", "nowhere.gguf")
-    assert ran.code == 5
-    assert "nowhere.gguf" in ran.err
-
-
-def test_a_name_that_no_file_can_have_is_exit_code_5(ggbench: Run) -> None:
-    """The system refuses to look for it; the line is no longer than one of a name that it takes."""
-    ran = ggbench("inspect", "n" * 10_000)
-    assert ran.code == 5
-    assert "cannot be opened" in ran.err
-    assert len(ran.err) < 500
-
-
-def test_ctrl_c_keeps_what_was_measured(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-    """The row of a cancelled run has its samples, stays in the store, and ends in 130."""
-
-    def cancel_halfway(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-        for number, item in enumerate(obey(request)):
-            if isinstance(request, Decode) and request.n_gen == 1000 and number == 6:
-                machine.cancel.set()
-            yield item
-
-    machine.answers = {0: cancel_halfway}
-    ran = ggbench("decode", tiny_twin, "-n", "1000", "--json")
-    assert ran.code == 130
-    assert ran.json["outcome"] == Outcome.CANCELLED
-    assert ran.json["n_gen"] == 500
-    shown = ggbench("results", "show", "1", "--json")
-    assert shown.json["state"] == "cancelled"
-    assert shown.json["n_gen"] == 500
-
-
-def test_a_folder_of_broken_files_is_exit_code_5(ggbench: Run, machine: FakeMachine, tmp_path: Path) -> None:
-    """No worker was at fault."""
-    for quant in ("q8_0", "q4_0"):
-        (tmp_path / f"model-{quant}.gguf").write_bytes(b"GGUF but not really")
-    assert ggbench("bench", tmp_path, "-n", "300").code == 5
-
-
-def test_an_interrupt_between_runs_is_no_success(
-    ggbench: Run, machine: FakeMachine, tiny_twin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A table that lacks rows ends in 130, also where every row that it has is complete."""
-    for quant in ("q8_0", "q4_0"):
-        (tmp_path / f"model-{quant}.gguf").write_bytes(tiny_twin.read_bytes())
-
-    monkeypatch.setattr(FakeWorker, "close", lambda _engine: machine.cancel.set())
-    ran = ggbench("bench", tmp_path, "-n", "300", "--json")
-    assert ran.code == 130
-    assert [row["outcome"] for row in ran.json["rows"]] == ["completed"]
 
 
 def test_text_from_a_file_does_not_steer_the_terminal(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:

@@ -217,7 +217,7 @@ def test_a_request_longer_than_the_servers_context_is_not_sent(opened: Opener) -
     engine, _ = opened(n_ctx=100)
     *events, ending = engine.run(Decode(25, 100))
     assert not events
-    assert ending == Failed("decode", "125 tokens do not fit into the server's context of 100")
+    assert ending == Failed("decode", "126 tokens do not fit into the server's context of 100")
 
 
 def test_cancelling_ends_a_stream_with_what_came(opened: Opener, cancel: threading.Event) -> None:

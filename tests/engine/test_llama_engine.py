@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -12,12 +11,13 @@ import pytest
 from ggbench.engine import protocol
 from ggbench.engine.contract import Source, engine_module
 from ggbench.engine.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
-from ggbench.engine.events import Allocated, Event, Loaded, Opened, Ready, Steps
+from ggbench.engine.events import Allocated, Loaded, Opened, Ready, Steps
 from ggbench.engine.llama import LlamaEngine, launch
 from ggbench.engine.workloads.decode import Decode
 from ggbench.errors import StoreError
 from ggbench.records.memory import Place
 from ggbench.records.setup import LlamaSetup, Setup
+from tests.fakes.engine_bench import Bench, Script
 
 SETUP = LlamaSetup(n_ctx=512, threads=1)
 FILE = Source(Path("/models/x.gguf"))
@@ -31,53 +31,21 @@ CONTEXT_LOG = (
 )
 PLACES = {"CPU": Place.HOST, "CUDA0": Place.GPU, "CUDA_Host": Place.HOST}
 LOADED, OPENED = Loaded(0.1), Opened(0.1, 512, 512, 512)
-HEALTHY: dict[type, tuple[protocol.Message | Ending, ...]] = {
+HEALTHY: Script = {
     protocol.LoadModel: (protocol.Devices(PLACES), *LOAD_LOG, LOADED, Completed()),
     protocol.MakeContext: (*CONTEXT_LOG, OPENED, Completed()),
     Decode: (Steps(26, [1], [1]), protocol.Log(3, "a warning"), Completed()),
 }
 
 
-class FakeTransport:
-    """Answers each type of request as its script says."""
-
-    def __init__(self, script: dict[type, tuple[protocol.Message | Ending, ...]]) -> None:
-        self.script = script
-        self.requests: list[protocol.Request] = []
-        self.closed = False
-
-    def call(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-        self.requests.append(request)
-        yield from self.script[type(request)]
-
-    def close(self) -> None:
-        self.closed = True
-
-
-class Bench:
-    """An engine and every worker that it started; one after another takes the next script, the last again and again."""
-
-    def __init__(self, *scripts: dict[type, tuple[protocol.Message | Ending, ...]]) -> None:
-        self.workers: list[FakeTransport] = []
-
-        def start() -> FakeTransport:
-            self.workers.append(FakeTransport(scripts[min(len(self.workers), len(scripts) - 1)]))
-            return self.workers[-1]
-
-        self.engine = LlamaEngine(start)
-
-    def open(self, setup: Setup = SETUP, **options: int) -> list[Event | Ending]:
-        return list(self.engine.open(FILE, setup, reserve_bytes=options.get("reserve_bytes", 0)))
-
-    @property
-    def asked(self) -> list[list[type]]:
-        """Types of requests, worker by worker."""
-        return [[type(request) for request in worker.requests] for worker in self.workers]
+def llama_bench(*scripts: Script) -> Bench[LlamaEngine]:
+    """Return llama.cpp's engine over workers of these scripts."""
+    return Bench(LlamaEngine, FILE, SETUP, *scripts)
 
 
 def test_allocations_come_before_what_they_were_made_for_and_no_log_leaves() -> None:
     """Those of the load, then those of load and context together, each at the place that ggml gave."""
-    first, loaded, second, opened, ending = Bench(HEALTHY).open()
+    first, loaded, second, opened, ending = llama_bench(HEALTHY).open()
     assert isinstance(first, Allocated) and isinstance(second, Allocated)
     assert (loaded, opened, ending) == (LOADED, OPENED, Completed())
     assert [(each.device, each.place, each.kv_bytes >> 20) for each in first.buffers] == [
@@ -90,7 +58,7 @@ def test_allocations_come_before_what_they_were_made_for_and_no_log_leaves() -> 
 
 def test_a_workload_logs_nothing_to_its_caller() -> None:
     """Its events, and its ending."""
-    bench = Bench(HEALTHY)
+    bench = llama_bench(HEALTHY)
     bench.open()
     assert list(bench.engine.run(Decode(25, 1))) == [Steps(26, [1], [1]), Completed()]
 
@@ -106,7 +74,7 @@ def test_a_workload_logs_nothing_to_its_caller() -> None:
 )  # fmt: skip
 def test_a_field_of_the_context_keeps_the_loaded_model(field: dict[str, object]) -> None:
     """Only the context is made again, by the same worker."""
-    bench = Bench(HEALTHY)
+    bench = llama_bench(HEALTHY)
     bench.open()
     assert bench.open(replace(SETUP, **field))[-1] == Completed()  # type: ignore[arg-type]
     assert bench.asked == [[protocol.LoadModel, protocol.MakeContext, protocol.MakeContext]]
@@ -122,7 +90,7 @@ def test_a_field_of_the_context_keeps_the_loaded_model(field: dict[str, object])
 )  # fmt: skip
 def test_a_field_of_the_load_loads_again(field: dict[str, object]) -> None:
     """By the same worker, which has no limit."""
-    bench = Bench(HEALTHY)
+    bench = llama_bench(HEALTHY)
     bench.open()
     assert bench.open(replace(SETUP, **field))[-1] == Completed()  # type: ignore[arg-type]
     assert bench.asked == [[protocol.LoadModel, protocol.MakeContext] * 2]
@@ -152,7 +120,7 @@ def test_every_field_of_the_setup_is_of_the_load_or_of_the_context() -> None:
 )
 def test_another_limit_takes_another_worker(setup: LlamaSetup, reserve_bytes: int) -> None:
     """A process can be limited once; the same limit again needs no other, and lifting it does."""
-    bench = Bench(HEALTHY)
+    bench = llama_bench(HEALTHY)
     bench.open()
     bench.open(setup, reserve_bytes=reserve_bytes)
     assert bench.workers[0].closed
@@ -169,7 +137,7 @@ def test_another_limit_takes_another_worker(setup: LlamaSetup, reserve_bytes: in
 @pytest.mark.parametrize("ending", [Failed("load", "no"), OutOfMemory("load", "cudaMalloc failed")])
 def test_a_refused_load_reports_what_was_allocated_and_keeps_the_worker(ending: Ending) -> None:
     """The next open loads again."""
-    bench = Bench({**HEALTHY, protocol.LoadModel: (protocol.Devices(PLACES), *LOAD_LOG, ending)})
+    bench = llama_bench({**HEALTHY, protocol.LoadModel: (protocol.Devices(PLACES), *LOAD_LOG, ending)})
     allocated, last = bench.open()
     assert isinstance(allocated, Allocated)
     assert allocated.total("weight_bytes") >> 20 == 110
@@ -181,7 +149,7 @@ def test_a_refused_load_reports_what_was_allocated_and_keeps_the_worker(ending: 
 def test_a_refused_context_reports_what_was_allocated_and_keeps_the_model() -> None:
     """What the context before it had is no part of it."""
     refusal = OutOfMemory("context", "failed to allocate")
-    bench = Bench(HEALTHY)
+    bench = llama_bench(HEALTHY)
     bench.open()
     bench.workers[0].script = {**HEALTHY, protocol.MakeContext: (protocol.Log(4, refusal.message), refusal)}
     allocated, last = bench.open(replace(SETUP, n_ctx=1 << 20))
@@ -196,7 +164,7 @@ def test_a_refused_context_reports_what_was_allocated_and_keeps_the_model() -> N
 )
 def test_a_worker_that_is_gone_is_replaced_by_the_next_open(ending: Ending) -> None:
     """Its model is loaded again; until then nothing is open."""
-    bench = Bench({**HEALTHY, Decode: (ending,)}, HEALTHY)
+    bench = llama_bench({**HEALTHY, Decode: (ending,)}, HEALTHY)
     bench.open()
     assert list(bench.engine.run(Decode(25, 1))) == [ending]
     assert bench.workers[0].closed
@@ -216,7 +184,7 @@ def test_a_fault_with_weights_repacked_for_amx_has_a_hint(device: str, returncod
     """A known bug of llama.cpp; another signal, or other memory, is something else."""
     log = protocol.Log(2, f"load_tensors:          {device} model buffer size =   100.00 MiB")
     script = {**HEALTHY, protocol.LoadModel: (log, LOADED, Completed()), Decode: (Crashed(returncode, ()),)}
-    bench = Bench(script)
+    bench = llama_bench(script)
     bench.open()
     (ending,) = bench.engine.run(Decode(25, 1))
     assert isinstance(ending, Crashed)
@@ -225,7 +193,7 @@ def test_a_fault_with_weights_repacked_for_amx_has_a_hint(device: str, returncod
 
 def test_without_an_n_ctx_the_model_alone_is_loaded() -> None:
     """A search looks at the model before it knows which context to ask for."""
-    bench = Bench(HEALTHY)
+    bench = llama_bench(HEALTHY)
     assert bench.open(replace(SETUP, n_ctx=None))[1:] == [LOADED, Completed()]
     assert bench.asked == [[protocol.LoadModel]]
 
@@ -237,7 +205,7 @@ class OtherSetup(Setup):
 @pytest.mark.parametrize(("source", "setup"), [(Source(url="http://127.0.0.1"), SETUP), (FILE, OtherSetup())])
 def test_what_is_not_a_file_for_llama_cpp_is_refused(source: Source, setup: Setup) -> None:
     """Without a request to the worker."""
-    bench = Bench(HEALTHY)
+    bench = llama_bench(HEALTHY)
     (ending,) = bench.engine.open(source, setup)
     assert isinstance(ending, Failed)
     assert bench.asked == [[]]
@@ -245,7 +213,7 @@ def test_what_is_not_a_file_for_llama_cpp_is_refused(source: Source, setup: Setu
 
 def test_closing_twice_and_opening_again() -> None:
     """A later open starts another worker."""
-    bench = Bench(HEALTHY)
+    bench = llama_bench(HEALTHY)
     bench.engine.close()
     bench.engine.close()
     assert bench.workers[0].closed
@@ -255,7 +223,7 @@ def test_closing_twice_and_opening_again() -> None:
 
 def test_the_first_worker_is_ready_before_anything_is_opened() -> None:
     """What it reports of itself comes with the first request."""
-    bench = Bench({**HEALTHY, protocol.LoadModel: (Ready(7, {}), *HEALTHY[protocol.LoadModel])})
+    bench = llama_bench({**HEALTHY, protocol.LoadModel: (Ready(7, {}), *HEALTHY[protocol.LoadModel])})
     assert len(bench.workers) == 1
     assert bench.open()[0] == Ready(7, {})
 

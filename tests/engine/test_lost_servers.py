@@ -10,8 +10,8 @@ import pytest
 from ggbench.engine import lost_servers, protocol
 from ggbench.engine.endings import Completed, Crashed, Ending, Failed, OutOfMemory, ServerLost, TimedOut
 from ggbench.engine.workloads.decode import Decode
-from tests.engine.test_llama_engine import HEALTHY, SETUP, Bench
-from tests.fakes.rpc_server import answers, free_port, listening, speaks
+from tests.engine.test_llama_engine import HEALTHY, SETUP, llama_bench
+from tests.fakes.rpc_server import answers, listening, refusing, speaks
 
 LOST = "/llama.cpp/ggml/src/ggml-rpc/ggml-rpc.cpp:549: Remote RPC server crashed or returned malformed response"
 
@@ -26,9 +26,8 @@ def aborted(*log_tail: str) -> Crashed:
 
 def test_a_server_that_is_not_there_fails_the_load_without_a_worker() -> None:
     """llama.cpp would abort; the worker lives on for the next load, which asks again."""
-    gone = f"127.0.0.1:{free_port()}"
-    bench = Bench(HEALTHY)
-    with listening(speaks()) as server:
+    bench = llama_bench(HEALTHY)
+    with listening(speaks()) as server, refusing() as gone:
         setup = replace(SETUP, rpc_servers=(server, gone))
         assert (
             bench.open(setup)
@@ -41,7 +40,7 @@ def test_a_server_that_is_not_there_fails_the_load_without_a_worker() -> None:
 
 def test_a_worker_that_uses_the_servers_is_not_asked_about_them_again() -> None:
     """They serve one client, which it is."""
-    bench = Bench(HEALTHY)
+    bench = llama_bench(HEALTHY)
     with listening(speaks()) as server:
         setup = replace(SETUP, rpc_servers=(server,))
         bench.open(setup)
@@ -51,7 +50,7 @@ def test_a_worker_that_uses_the_servers_is_not_asked_about_them_again() -> None:
 
 def test_other_servers_take_another_worker() -> None:
     """A process does not let go of the devices that it has registered."""
-    bench = Bench(HEALTHY)
+    bench = llama_bench(HEALTHY)
     with listening(speaks()) as server:
         bench.open(replace(SETUP, rpc_servers=(server,)))
         bench.open()
@@ -61,7 +60,7 @@ def test_other_servers_take_another_worker() -> None:
 
 def lost(ending: Ending, *servers: str) -> Ending:
     """What the engine makes of a decode that ended so."""
-    bench = Bench(decode_that_ends(ending))
+    bench = llama_bench(decode_that_ends(ending))
     bench.open(replace(SETUP, rpc_servers=servers))
     bench.workers[0].closed = False
     *_, last = bench.engine.run(Decode(25, 1))

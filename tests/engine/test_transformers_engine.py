@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
@@ -13,8 +14,8 @@ import pytest
 
 from ggbench.engine import protocol
 from ggbench.engine.contract import Source, engine_module
-from ggbench.engine.endings import Completed, Crashed, Ending, Failed, OutOfMemory
-from ggbench.engine.events import Event, Loaded, Opened, Steps
+from ggbench.engine.endings import Completed, Crashed, Failed, OutOfMemory
+from ggbench.engine.events import Loaded, Opened, Steps
 from ggbench.engine.transformers import SETUP as ENGINE_SETUP
 from ggbench.engine.transformers import TransformersEngine
 from ggbench.engine.transformers_errors import is_memory_error, one_line, wanted_bytes
@@ -22,53 +23,20 @@ from ggbench.engine.transformers_packages import check_packages
 from ggbench.engine.workloads.decode import Decode
 from ggbench.engine.workloads.score import Score
 from ggbench.errors import EngineFailed, UsageError
-from ggbench.records.setup import LlamaSetup, Setup, TransformersSetup
+from ggbench.records.setup import LlamaSetup, TransformersSetup
+from tests.fakes.engine_bench import Bench, Script
 
 SETUP = TransformersSetup(n_ctx=512, threads=1)
 FOLDER = Source(Path("/checkpoints/x"))
-HEALTHY: dict[type, tuple[protocol.Message | Ending, ...]] = {
+HEALTHY: Script = {
     protocol.LoadCheckpoint: (Loaded(0.1), Completed()),
     protocol.MakeCache: (Opened(0.1, 512), Completed()),
     Decode: (Steps(26, [1], [1]), protocol.Log(3, "a warning"), Completed()),
 }
 
 
-class FakeTransport:
-    """Answers each type of request as its script says."""
-
-    def __init__(self, script: dict[type, tuple[protocol.Message | Ending, ...]]) -> None:
-        self.script = script
-        self.requests: list[protocol.Request] = []
-        self.closed = False
-
-    def call(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-        self.requests.append(request)
-        yield from self.script[type(request)]
-
-    def close(self) -> None:
-        self.closed = True
-
-
-class Bench:
-    """An engine and every worker that it started."""
-
-    def __init__(self, check: Callable[[str], None] = lambda method: None) -> None:
-        self.workers: list[FakeTransport] = []
-        self.script = dict(HEALTHY)
-
-        def start() -> FakeTransport:
-            self.workers.append(FakeTransport(self.script))
-            return self.workers[-1]
-
-        self.engine = TransformersEngine(start, check)
-
-    def open(self, setup: Setup = SETUP) -> list[Event | Ending]:
-        return list(self.engine.open(FOLDER, setup))
-
-    @property
-    def asked(self) -> list[list[type]]:
-        """Types of requests, worker by worker."""
-        return [[type(request) for request in worker.requests] for worker in self.workers]
+def _bench(*scripts: Script, check: Callable[[str], None] = lambda method: None) -> Bench[TransformersEngine]:
+    return Bench(partial(TransformersEngine, check=check), FOLDER, SETUP, *(scripts or (HEALTHY,)))
 
 
 def test_the_engine_is_found_by_its_setup() -> None:
@@ -78,7 +46,7 @@ def test_the_engine_is_found_by_its_setup() -> None:
 
 def test_a_model_and_its_cache_are_opened_and_no_log_leaves() -> None:
     """Events in order, and one ending."""
-    bench = Bench()
+    bench = _bench()
     assert bench.open() == [Loaded(0.1), Opened(0.1, 512), Completed()]
     assert list(bench.engine.run(Decode(25, 1))) == [Steps(26, [1], [1]), Completed()]
 
@@ -86,7 +54,7 @@ def test_a_model_and_its_cache_are_opened_and_no_log_leaves() -> None:
 @pytest.mark.parametrize("field", [{"n_ctx": 1024}, {"n_seq_max": 4}])
 def test_another_cache_keeps_the_loaded_model(field: dict[str, int]) -> None:
     """Only the cache is made again, by the same worker."""
-    bench = Bench()
+    bench = _bench()
     bench.open()
     bench.open(replace(SETUP, **field))  # type: ignore[arg-type]
     assert bench.asked == [[protocol.LoadCheckpoint, protocol.MakeCache, protocol.MakeCache]]
@@ -97,7 +65,7 @@ def test_another_cache_keeps_the_loaded_model(field: dict[str, int]) -> None:
 )
 def test_another_load_takes_a_new_worker(field: dict[str, object]) -> None:
     """A process that has had a limit or another model begins nowhere near where the first did."""
-    bench = Bench()
+    bench = _bench()
     bench.open()
     bench.open(replace(SETUP, **field))  # type: ignore[arg-type]
     assert bench.asked == [[protocol.LoadCheckpoint, protocol.MakeCache]] * 2
@@ -106,9 +74,8 @@ def test_another_load_takes_a_new_worker(field: dict[str, object]) -> None:
 
 def test_a_crash_names_transformers_and_the_next_open_starts_again() -> None:
     """Not llama.cpp, which did not run."""
-    bench = Bench()
+    bench = _bench({**HEALTHY, Decode: (Crashed(-9, ()),)}, HEALTHY)
     bench.open()
-    bench.script[Decode] = (Crashed(-9, ()),)
     (ending,) = bench.engine.run(Decode(25, 1))
     assert isinstance(ending, Crashed)
     assert ending.reason == "Transformers was ended by SIGKILL"
@@ -118,25 +85,26 @@ def test_a_crash_names_transformers_and_the_next_open_starts_again() -> None:
 
 def test_a_refused_cache_keeps_the_worker() -> None:
     """A search goes on with the same model after a cache that did not fit."""
-    bench = Bench()
+    refusal = OutOfMemory("context", "no room")
+    bench = _bench()
     bench.open()
-    bench.script[protocol.MakeCache] = (OutOfMemory("context", "no room"),)
-    assert bench.open(replace(SETUP, n_ctx=1 << 20)) == [OutOfMemory("context", "no room")]
-    bench.script[protocol.MakeCache] = HEALTHY[protocol.MakeCache]
+    bench.workers[0].script = {**HEALTHY, protocol.MakeCache: (refusal,)}
+    assert bench.open(replace(SETUP, n_ctx=1 << 20)) == [refusal]
+    bench.workers[0].script = HEALTHY
     assert bench.open()[-1] == Completed()
     assert len(bench.workers) == 1
 
 
 def test_what_is_no_checkpoint_and_what_is_not_open() -> None:
     """Each is an ending, not an exception."""
-    bench = Bench()
+    bench = _bench()
     assert [type(item) for item in bench.engine.open(FOLDER, LlamaSetup())] == [Failed]
     assert list(bench.engine.run(Decode(25, 1))) == [Failed("decode", "no model is open")]
 
 
 def test_quality_is_refused_in_one_line() -> None:
     """Scoring is llama.cpp's, and the line says what to do."""
-    engine = Bench().engine
+    engine = _bench().engine
     assert engine.unsupported(Decode) == ""
     assert "convert the checkpoint to GGUF" in engine.unsupported(Score)
     (ending,) = engine.run(Score(((1,),), ((1,),), 0, 1, 1))
@@ -149,7 +117,7 @@ def test_missing_packages_end_the_open_with_what_to_install() -> None:
     def missing(method: str) -> None:
         raise EngineFailed(f"{method}: none", "install them")
 
-    bench = Bench(missing)
+    bench = _bench(check=missing)
     ending = bench.open()[-1]
     assert isinstance(ending, Failed) and isinstance(ending.error, EngineFailed)
     assert not bench.workers
@@ -186,17 +154,21 @@ def test_packages_that_are_missing_or_too_old_are_named(
     check_packages(method)
 
 
-def test_memory_errors_are_told_from_others() -> None:
-    """Texts as torch 2.13 writes them, of its CPU allocator, its CUDA allocator and oneDNN."""
+def test_memory_errors_are_recognized() -> None:
+    """By texts of torch 2.13's CPU and CUDA allocators, and, under a limit, of oneDNN and Transformers' conversion."""
     cpu = RuntimeError(
         "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to "
         "allocate 32000256 bytes. Error code 12 (Cannot allocate memory)"
     )
     cuda = RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.10 GiB")
-    onednn = RuntimeError("could not create a primitive")
+    unclear = [
+        RuntimeError("could not create a primitive"),
+        RuntimeError("We encountered some issues during automatic conversion of the weights. For details look at"),
+    ]
     assert is_memory_error(cpu, is_limited=False) and is_memory_error(cuda, is_limited=False)
     assert is_memory_error(MemoryError(), is_limited=False)
-    assert is_memory_error(onednn, is_limited=True) and not is_memory_error(onednn, is_limited=False)
+    for error in unclear:
+        assert is_memory_error(error, is_limited=True) and not is_memory_error(error, is_limited=False)
     assert not is_memory_error(ValueError("unknown model type"), is_limited=True)
     assert wanted_bytes(cpu) == 32_000_256
     assert wanted_bytes(cuda) == 2 << 30

@@ -33,6 +33,8 @@ pytestmark = [
     pytest.mark.timeout(300),
 ]
 CPU = TransformersSetup(device="cpu", threads=1)
+CONVERTED = ("int8", "nf4", "nf4-dq")
+"""What bitsandbytes makes of weights at load."""
 
 
 def _folder(tmp_path: Path, values: Mapping[str, object]) -> Path:
@@ -48,18 +50,24 @@ def engine() -> Iterator[TransformersEngine]:
     engine.close()
 
 
+def _need_packages(method: str) -> None:
+    if method in CONVERTED:
+        pytest.importorskip("bitsandbytes")
+
+
 def _open(engine: TransformersEngine, folder: Path, setup: TransformersSetup) -> list[Event | Ending]:
     return list(engine.open(Source(folder), setup))
 
 
-@pytest.mark.parametrize("method", ["bf16", "f32"])
+@pytest.mark.parametrize("method", ["bf16", "f32", *CONVERTED])
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 def test_prompts_and_decodes_are_timed_and_memory_is_what_the_config_says(
     tmp_path: Path, engine: TransformersEngine, method: str, cache: str
 ) -> None:
     """Weights as counted from config.json without torch, and a cache of two bytes, or four, for each number."""
+    _need_packages(method)
     folder = _folder(tmp_path, QWEN2_TINY)
-    dtype = METHODS[method].dtype or ""
+    dtype = METHODS[method].dtype or "bf16"
     setup = TransformersSetup(method, dtype, cache, device="cpu", threads=1, n_ctx=64)  # type: ignore[arg-type]
     opened = _open(engine, folder, setup)
     assert opened[-1] == Completed()
@@ -162,15 +170,31 @@ def test_what_cannot_be_loaded_is_one_line(
     assert words in ending.message and "\n" not in ending.message
 
 
-def test_a_trained_checkpoint_is_loaded_as_it_was_saved(tmp_path: Path, engine: TransformersEngine) -> None:
-    """From safetensors that Transformers itself wrote."""
+def test_what_is_converted_need_not_fit_into_the_limit(tmp_path: Path, engine: TransformersEngine) -> None:
+    """Random weights are made unquantized first, which a file would hold outside of memory."""
+    _need_packages("nf4")
+    folder = _folder(tmp_path, {**QWEN2_TINY, "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 12})
+    limited = TransformersSetup("nf4", "bf16", device="cpu", threads=1, memory_limit_bytes=300 * MIB, n_ctx=64)
+    checkpoint = read_checkpoint(folder)
+    assert (checkpoint.model_file(METHODS["bf16"]).weight_bytes or 0) > 300 * MIB
+    assert _open(engine, folder, limited)[-1] == Completed()
+    ending = _open(engine, folder, replace(limited, method="bf16"))[-1]
+    assert isinstance(ending, OutOfMemory) and ending.stage == "load"
+
+
+@pytest.mark.parametrize("method", ["bf16", *CONVERTED])
+def test_a_trained_checkpoint_is_loaded_as_it_was_saved(
+    tmp_path: Path, engine: TransformersEngine, method: str
+) -> None:
+    """From safetensors that Transformers itself wrote, converted at load where the method does."""
+    _need_packages(method)
     from transformers import AutoConfig, AutoModelForCausalLM
 
     values = {key: value for key, value in QWEN2_TINY.items() if key not in ("architectures", "model_type")}
     AutoModelForCausalLM.from_config(AutoConfig.for_model("qwen2", **values)).save_pretrained(tmp_path)
-    opened = _open(engine, tmp_path, TransformersSetup(device="cpu", threads=1, n_ctx=64))
+    opened = _open(engine, tmp_path, TransformersSetup(method, "bf16", device="cpu", threads=1, n_ctx=64))
     assert opened[-1] == Completed()
     allocated = [event for event in opened if isinstance(event, Allocated)][-1]
-    assert allocated.tensor_bytes == read_checkpoint(tmp_path).model_file(METHODS["bf16"]).weight_bytes
+    assert allocated.tensor_bytes == read_checkpoint(tmp_path).model_file(METHODS[method]).weight_bytes
     assert any(isinstance(event, Opened) for event in opened)
     assert list(engine.run(Decode(8, 4)))[-1] == Completed()

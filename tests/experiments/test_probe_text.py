@@ -36,7 +36,13 @@ OUT = Outcome.OUT_OF_MEMORY
 )
 def test_an_answer_in_one_line(probe: Probe, text: str) -> None:
     """What loads and does not decode is said to do both."""
-    assert answer_text(probe) == text
+    assert answer_text(probe, "llama.cpp") == text
+
+
+def test_the_program_that_refused_is_named() -> None:
+    """A checkpoint is not run by llama.cpp."""
+    for outcome, text in ((Outcome.FAILED, "Transformers refused"), (Outcome.CRASHED, "Transformers crashed")):
+        assert text in answer_text(Probe(512, "alloc", outcome, 1.0), "Transformers")
 
 
 def test_a_question_comes_with_what_is_known() -> None:

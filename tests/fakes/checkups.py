@@ -23,7 +23,10 @@ from tests.fakes.machines import GPU
 GIB = 1 << 30
 HOME = "/home/alice"
 
-PLACE = Place("results", f"{HOME}/.local/share/ggbench", 3 << 20, 90 * GIB, 1, "ext4", True, False)
+PLACE = Place("results", "XDG_DATA_HOME", f"{HOME}/.local/share/ggbench", 3 << 20, 90 * GIB, 1, "ext4", True, False)
+CACHES = replace(
+    PLACE, name="caches", variable="XDG_CACHE_HOME", path=f"{HOME}/.cache/ggbench", used_bytes=GIB + (14 << 20)
+)
 SOUND = Checkup(
     ggbench="0.1.0",
     python="3.11.2",
@@ -43,7 +46,9 @@ SOUND = Checkup(
     driver=GpuDriver(),
     places=(
         PLACE,
-        replace(PLACE, name="twins", path=f"{HOME}/.cache/ggbench/twins", is_disposable=True, used_bytes=GIB),
+        CACHES,
+        replace(CACHES, name="llama.cpp", path=f"{CACHES.path}/llama.cpp", is_disposable=True, used_bytes=14 << 20),
+        replace(CACHES, name="twins", path=f"{CACHES.path}/twins", is_disposable=True, used_bytes=GIB),
     ),
     store=StoreHealth(f"{HOME}/.local/share/ggbench/results.sqlite", 3 << 20, 5, 5, 12),
     hub=HubLogin(None, False, False, None),

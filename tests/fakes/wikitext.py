@@ -11,9 +11,9 @@ TEXT = b" \n = Robert Boulter = \n \n Robert Boulter is an English film , televi
 
 
 def archive(content: bytes = TEXT, member: str = MEMBER, compression: int = zipfile.ZIP_DEFLATED) -> bytes:
-    """A zip file with one member beside others."""
+    """A zip file with one member beside others; the same bytes whenever it is made."""
     stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", compression) as opened:
-        opened.writestr("wikitext-2-raw/wiki.train.raw", "train")
-        opened.writestr(member, content)
+    with zipfile.ZipFile(stream, "w") as opened:
+        for name, held in (("wikitext-2-raw/wiki.train.raw", b"train"), (member, content)):
+            opened.writestr(zipfile.ZipInfo(name), held, compression)
     return stream.getvalue()

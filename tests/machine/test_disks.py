@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import psutil
+import pytest
 
 from ggbench.machine.disks import describe_place
 
@@ -21,7 +22,7 @@ def test_files_count_once_and_links_not_at_all(tmp_path: Path) -> None:
     with (tmp_path / "sparse").open("wb") as file:
         file.truncate(1 << 30)
 
-    place = describe_place("cache", tmp_path)
+    place = describe_place("caches", "XDG_CACHE_HOME", tmp_path)
 
     assert place.used_bytes is not None
     assert 1 << 20 <= place.used_bytes < (1 << 20) + (1 << 16)
@@ -31,7 +32,7 @@ def test_files_count_once_and_links_not_at_all(tmp_path: Path) -> None:
 
 def test_a_missing_folder_has_the_disk_of_the_nearest_above(tmp_path: Path) -> None:
     """It is made when something is first written; nothing is made to look at it."""
-    place = describe_place("results", tmp_path / "a/b/c")
+    place = describe_place("results", "XDG_DATA_HOME", tmp_path / "a/b/c")
 
     assert (place.used_bytes, place.is_writable) == (0, True)
     assert place.disk == tmp_path.stat().st_dev
@@ -40,6 +41,17 @@ def test_a_missing_folder_has_the_disk_of_the_nearest_above(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_folder_below_a_file_cannot_be_written(tmp_path: Path, is_link: bool) -> None:
+    """Nor one below a link to nothing; the disk is that of the folder that the file is in."""
+    blocking = tmp_path / "blocking"
+    blocking.symlink_to(tmp_path / "missing") if is_link else blocking.touch()
+
+    place = describe_place("results", "XDG_DATA_HOME", blocking / "ggbench")
+
+    assert (place.is_writable, place.disk) == (False, tmp_path.stat().st_dev)
+
+
 def test_only_the_room_is_asked_for(tmp_path: Path) -> None:
     """The folder of temporary files is not ggbench's, so it is not added up."""
-    assert describe_place("temporary files", tmp_path, counts=False).used_bytes is None
+    assert describe_place("temporary files", "TMPDIR", tmp_path, counts=False).used_bytes is None

@@ -26,6 +26,11 @@ def test_only_what_is_below_home_is_named(path: str, shown: str, in_a_command: s
     assert ALICES.shell_word(path) == in_a_command
 
 
+def test_a_home_at_the_root_names_nothing() -> None:
+    """A container gives it to a user that it does not know, and everything is below it."""
+    assert Paths(Path("/")).shown("/scratch/alice/a.db") == "…/a.db"
+
+
 def test_whole_paths_are_shown_where_asked_for() -> None:
     """And quoted for a shell."""
     whole = Paths(Path("/home/alice"), whole=True)

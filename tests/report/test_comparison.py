@@ -20,6 +20,7 @@ from ggbench.records.subject import Subject
 from ggbench.records.summary import QuantSummary
 from ggbench.report.comparison import ComparedLine, Comparison, compare_quants
 from ggbench.report.comparison_sentence import sentence_of
+from ggbench.report.differences import differences_of
 from ggbench.report.terminal.comparison import ComparisonReport
 from tests.fakes.machines import ENVIRONMENT
 from tests.fakes.summaries import search_of, with_run, with_subject
@@ -313,3 +314,13 @@ def test_prompts_of_one_length_are_compared() -> None:
     assert "is better in prefill 25 (2.00 ±0.20 times)" in sentence_of(compared)
     assert not compared.is_empty
     assert [each.header for each in compared.lines if "prefill" in each.header] == ["prefill 25", "prefill 512"]
+
+
+def test_the_program_that_ran_each_quant_differs() -> None:
+    """With its version; the other program was not used, which is not the same as unknown."""
+    llama = replace(ENVIRONMENT, llama_cpp="build 7000")
+    torch = replace(ENVIRONMENT, llama_cpp="", transformers="5.23.0, torch 2.13.0")
+    rows = [row(environment=llama), row(quant="bf16", environment=torch)]
+    (environment,) = [each for each in differences_of(rows) if each.topic == "environment"]
+    assert "llama.cpp: build 7000 in a, not used in b" in environment.lines
+    assert "Transformers: not used in a, 5.23.0, torch 2.13.0 in b" in environment.lines

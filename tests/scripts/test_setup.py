@@ -22,8 +22,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PYTHON = Path(sys.base_prefix, "bin", f"python3.{sys.version_info.minor}")
 TOOLS = (
-    "bash", "env", "basename", "cat", "cp", "cut", "dirname", "find", "flock", "grep", "gzip", "head", "mkdir", "mv",
-    "readlink", "realpath", "rm", "sha256sum", "sort", "tail", "tar", "uname",
+    "bash", "env", "basename", "cat", "cksum", "cp", "cut", "dirname", "flock", "grep", "gzip", "head", "mkdir", "mv",
+    "readlink", "realpath", "rm", "tail", "tar", "uname",
 )  # fmt: skip
 PYPROJECT = """
 [build-system]
@@ -61,21 +61,23 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 """
 
 
-def wheel(folder: Path, name: str, version: str, module: str = "", requires: str = "") -> Path:
+def wheel(
+    folder: Path, name: str, version: str, module: str = "", requires: str = "", tag: str = "py3-none-any"
+) -> Path:
     """Make a wheel of one module, which prints."""
     info = f"{name}-{version}.dist-info"
     files = {
         f"{module or name}/__init__.py": "",
         f"{module or name}/__main__.py": f"print('this is {name}')\n",
         f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{requires}",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/WHEEL": f"Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: {tag}\n",
     }
     records = [
         f"{path},sha256={base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip('=')},{len(text)}"
         for path, text in files.items()
     ]
     files[f"{info}/RECORD"] = "\n".join([*records, f"{info}/RECORD,,"]) + "\n"
-    path = folder / f"{name}-{version}-py3-none-any.whl"
+    path = folder / f"{name}-{version}-{tag}.whl"
     with zipfile.ZipFile(path, "w") as archive:
         for inner, text in files.items():
             archive.writestr(inner, text)
@@ -185,28 +187,18 @@ OLD = 'case "$2" in *"(3, 11)"*) exit 1 ;; esac; exec {python} "$@"'
         ("", "", {}, ("tests",), "unknown argument tests", "scripts/setup [test]"),
         ("", "", {}, ("--wheels",), "--wheels needs a path", "give a wheel"),
         ("", "", {}, ("--wheels", "/no/where"), "there is no /no/where", "give a wheel"),
-        ("", "", {}, ("--wheels", "{tmp}/torch-2.0.0-py3-none-any.whl"), "is not a wheel of llama-cpp", "begins"),
-        ("", "", {}, ("--wheels", "{tmp}/llama_cpp_python-0.3.9-py3-none-any.whl"), "is older than 0.3.36", "newer"),
+        ("", "", {"XDG_CACHE_HOME": "/dev/null"}, (), "/dev/null/ggbench/llama.cpp/0.3.36 cannot be written", "XDG_CA"),
     ],
-    ids=["no venv", "old", "no Python", "no compiler", "no nvcc", "unknown", "no path", "missing", "other", "older"],
+    ids=["no venv", "old", "no Python", "no compiler", "no nvcc", "unknown", "no path", "missing", "no cache"],
 )  # fmt: skip
 def test_what_is_missing_is_said_at_once(
-    checkout: Checkout,
-    tmp_path: Path,
-    tool: str,
-    script: str,
-    environ: dict[str, str],
-    words: tuple[str, ...],
-    what: str,
-    to_do: str,
+    checkout: Checkout, tool: str, script: str, environ: dict[str, str], words: tuple[str, ...], what: str, to_do: str
 ) -> None:
     """In two lines, before anything is made or downloaded."""
-    for name, version in (("torch", "2.0.0"), ("llama_cpp_python", "0.3.9")):
-        wheel(tmp_path, name, version)
     if tool:
         checkout.tool(tool, script.format(python=PYTHON))
 
-    ran = checkout.run("setup", *(word.format(tmp=tmp_path) for word in words), **environ)
+    ran = checkout.run("setup", *words, **environ)
 
     assert (ran.returncode, ran.stdout) == (1, "")
     error, hint = ran.stderr.splitlines()[-2:]
@@ -222,16 +214,57 @@ def test_what_is_missing_is_said_at_once(
 def test_a_wheel_is_used_as_it_is_and_stays(checkout: Checkout, tmp_path: Path) -> None:
     """Without a compiler, in any version that is new enough; a later set-up keeps it, and the launcher runs."""
     given = wheel(tmp_path, "llama_cpp_python", "0.4.1+cu130", "llama_cpp")
+    using = "ggbench: using llama-cpp-python 0.4.1+cu130 as it is\n"
 
     first = checkout.run("setup", "--wheels", given)
     (checkout.root / "pyproject.toml").touch()
     launched = checkout.run("ggbench")
     again = checkout.run("setup")
 
-    assert (first.returncode, first.stderr) == (0, f"ggbench: using {given.name} as it is\n")
+    assert (first.returncode, first.stderr) == (0, using)
     assert (launched.returncode, launched.stdout) == (0, "this is ggbench\n")
-    assert launched.stderr == f"ggbench: using {given.name} as it is\n"
+    assert launched.stderr == using
     assert (again.returncode, again.stderr) == (0, "")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # pip on a busy machine
+def test_of_a_folder_of_wheels_the_newest_that_fits_is_used(checkout: Checkout, tmp_path: Path) -> None:
+    """Among wheels of one version for other Pythons and machines, and a newer one that does not fit."""
+    folder = tmp_path / "wheels of mine"
+    folder.mkdir()
+    for version, tag in (("0.3.37", "py3-none-any"), ("0.3.37", "py3-none-zos_s390x"), ("0.3.38", "cp27-none-any")):
+        wheel(folder, "llama_cpp_python", version, "llama_cpp", tag=tag)
+
+    ran = checkout.run("setup", "--wheels", folder)
+
+    assert (ran.returncode, ran.stderr) == (0, "ggbench: using llama-cpp-python 0.3.37 as it is\n")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # pip on a busy machine
+@pytest.mark.parametrize(
+    ("name", "version", "tag", "is_folder"),
+    [
+        ("torch", "2.0.0", "py3-none-any", False),
+        ("llama_cpp_python", "0.3.9", "py3-none-any", False),
+        ("llama_cpp_python", "0.3.36", "cp27-none-any", False),
+        ("llama_cpp_python", "0.3.36", "cp27-none-any", True),
+    ],
+    ids=["another package", "too old", "of another Python", "a folder of another Python"],
+)
+def test_a_wheel_that_cannot_be_used_is_refused(
+    checkout: Checkout, tmp_path: Path, name: str, version: str, tag: str, is_folder: bool
+) -> None:
+    """With what pip says of it, and what a wheel has to be."""
+    given = wheel(tmp_path, name, version, tag=tag)
+
+    ran = checkout.run("setup", "--wheels", tmp_path if is_folder else given)
+
+    *_, error, hint = ran.stderr.splitlines()
+    assert ran.returncode == 1
+    assert error == f"Error: {tmp_path.name if is_folder else given.name} cannot be installed; the reason is above"
+    assert hint.startswith("Hint: give llama-cpp-python>=0.3.36 for Python 3.")
 
 
 @pytest.mark.slow

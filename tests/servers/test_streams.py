@@ -192,6 +192,20 @@ def test_cancelling_closes_the_connection_at_once(serve: Serve) -> None:
     assert not any(isinstance(item, Ended | Failed) for item in rest)
 
 
+def test_a_fault_while_reading_is_raised_where_the_stream_was_asked_for(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not lost with the thread that met it."""
+    endpoint = serve(AnyLength("llama_server"))
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("ggbench.servers.streams._Stream._note_progress", fail)
+    with pytest.raises(ZeroDivisionError):
+        generate(endpoint)
+
+
 def test_the_network_is_timed_apart(serve: Serve) -> None:
     """Twenty empty requests over one connection, and what it took to open it."""
     endpoint = serve(Recording("llama_server"))

@@ -7,10 +7,13 @@ from collections.abc import Sequence
 import pytest
 
 from ggbench.records.cluster import DeviceSpeed
+from ggbench.records.plan import DeviceMemory
 from ggbench.records.setup import LlamaSetup
 from ggbench.sizing.cluster_plan import split_setup
 from ggbench.sizing.cluster_split import best_split, step_ms
-from ggbench.sizing.device_split import layer_devices
+from ggbench.theory.offload import device_layers
+
+DEVICES = DeviceMemory("RPC0[a:1]", "a:1", 1 << 30), DeviceMemory("RPC0[c:1]", "c:1", 1 << 30)
 
 
 def speed(
@@ -39,7 +42,8 @@ def test_layers_follow_the_shares(
     shares: tuple[float, ...], n_gpu_layers: int, devices: tuple[int | None, ...]
 ) -> None:
     """Of four layers and the output, which is the fifth; the last ones are offloaded."""
-    assert layer_devices(4, shares, n_gpu_layers) == devices
+    setup = LlamaSetup(tensor_split=shares, n_gpu_layers=n_gpu_layers)
+    assert device_layers(4, setup, DEVICES) == devices
 
 
 @pytest.mark.parametrize(("link_ms", "n_layers"), [(0.1, (10, 0)), (9.0, (10, 0)), (11.0, (0, 10))])
@@ -87,4 +91,4 @@ def test_a_split_becomes_shares_in_layers_with_the_output_on_the_last_device() -
     assert best is not None
     setup = split_setup(LlamaSetup(rpc_servers=("a:1", "b:1", "c:1")), speeds, best)
     assert (setup.rpc_servers, setup.tensor_split, setup.n_gpu_layers) == (("a:1", "c:1"), (3.0, 5.0), 8)
-    assert layer_devices(10, setup.tensor_split, setup.n_gpu_layers) == (*[None] * 3, *[0] * 3, *[1] * 5)
+    assert device_layers(10, setup, DEVICES) == (*[None] * 3, *[0] * 3, *[1] * 5)

@@ -42,18 +42,18 @@ def certificate_details(run: Run, *, folded: bool = False, readings: Sequence[Ma
 
     `readings` of the machine go into a section of their own; `folded` as in `again_line`.
     """
-    found, environment = context_of(run), run.head.environment
+    found, environment, program = context_of(run), run.head.environment, run.head.setup.program
     real = [probe for probe in found.probes if not probe.is_dry]
     lines = [
         *(f"Warning: {warning}" for warning in found.warnings),
         f"Note: {run.reason}" if run.reason else "",
-        *_crash_notes(found),
+        *_crash_notes(found, program),
         twin_caption([run.subject]),
         f"Measured with {environment_line(environment)}" if environment else "",
     ]
     parts: list[RenderableType] = [facts_table(quant_name(run.subject), _facts(run, found)), Text()]
     if real:
-        parts += [_probes_table(real), Text()]
+        parts += [_probes_table(real, program), Text()]
     if machine := machine_table(readings, run.gpu_use):
         parts += [machine, Text()]
     return Group(*parts, *(Text(plain(line)) for line in lines if line), *again_line(run.head.command, folded=folded))
@@ -101,7 +101,7 @@ def _facts(run: Run, found: ContextResult) -> Facts:
     windows = swa_text(memory.swa_cells, memory.n_ctx)
     return [
         ("works", _answer(found, n_ubatch)),
-        ("fails", _failure(found)),
+        ("fails", _failure(found, setup.program)),
         ("planned", _planned(plan, n_dry)),
         ("memory", _limit(plan)),
         ("reserve", f"{format_bytes(plan.reserve_bytes)} ({plan.reserve_source})" if plan.reserve_source else ""),
@@ -127,14 +127,14 @@ def _answer(found: ContextResult, n_ubatch: int | None) -> str:
 
 def _planned(plan: SearchPlan, n_dry: int) -> str:
     """What was expected beforehand, which is what `plan` prints."""
+    theory = f"{format_count(plan.theory_n_ctx)} if there were only weights and KV cache"
     if plan.planned_n_ctx is None:
-        return ""
+        return "" if plan.theory_n_ctx is None else f"n_ctx {theory}"
     least = "at least " if plan.is_planned_higher else ""
     planned = (
         f"n_ctx {least}{format_count(plan.planned_n_ctx)}, as in ggbench plan, by {counted(n_dry, 'dry allocation')}"
     )
-    theory = format_count(plan.theory_n_ctx)
-    return planned if plan.theory_n_ctx is None else f"{planned}; {theory} if there were only weights and KV cache"
+    return planned if plan.theory_n_ctx is None else f"{planned}; {theory}"
 
 
 def _limit(plan: SearchPlan) -> str:
@@ -176,23 +176,23 @@ def _peak(memory: Memory) -> str:
     return f"{format_bytes(memory.peak_bytes)}{other}"
 
 
-def _failure(found: ContextResult) -> str:
+def _failure(found: ContextResult, program: str) -> str:
     """What the smallest n_ctx that failed did, by its last probe."""
     if found.first_fail_n_ctx is not None:
         tried = [probe for probe in found.probes if probe.n_ctx == found.first_fail_n_ctx and not probe.is_dry]
-        did = f" {outcome_text(tried[-1])}" if tried else ""
+        did = f" {outcome_text(tried[-1], program)}" if tried else ""
         return f"n_ctx {format_count(found.first_fail_n_ctx)}{did}"
     if found.max_n_ctx is not None and found.max_n_ctx == found.plan.ceiling_n_ctx:
         return f"not found: the search ended at its ceiling, {format_count(found.plan.ceiling_n_ctx)}"
     return ""
 
 
-def _crash_notes(found: ContextResult) -> list[str]:
+def _crash_notes(found: ContextResult, program: str) -> list[str]:
     """What happened and what to do next, for each cause of a crash."""
     crashed = {probe.reason: probe.n_ctx for probe in found.probes if probe.outcome is Outcome.CRASHED}
     return [
-        f"Note: at n_ctx {format_count(n_ctx)} llama.cpp crashed ({reason}), and the search went on below it. "
-        "Another --flash-attn setting or quant may get further; if it crashes again, report it to llama.cpp."
+        f"Note: at n_ctx {format_count(n_ctx)} {program} crashed ({reason}), and the search went on below it. "
+        f"Another kind of attention or quant may get further; if it crashes again, report it to {program}."
         for reason, n_ctx in crashed.items()
     ]
 
@@ -209,10 +209,10 @@ def _budget(setup: Setup, plan: SearchPlan) -> str:
     return f"{format_bytes(plan.budget_bytes)}; {of}{reserve}{format_bytes(plan.free_bytes)} were free before"
 
 
-def _probes_table(probes: Sequence[Probe]) -> Table:
+def _probes_table(probes: Sequence[Probe], program: str) -> Table:
     columns = [
         right("n_ctx", (format_count(probe.n_ctx) for probe in probes)),
-        Cells("outcome", tuple(plain(outcome_text(probe)) for probe in probes), wraps=True),
+        Cells("outcome", tuple(plain(outcome_text(probe, program)) for probe in probes), wraps=True),
         right("time", (format_number(probe.seconds, 2) for probe in probes), "s"),
         right("KV", (format_bytes(probe.kv_bytes) for probe in probes)),
         right("compute", (format_bytes(probe.compute_bytes) for probe in probes)),

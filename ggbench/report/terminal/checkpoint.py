@@ -8,6 +8,7 @@ from rich.text import Text
 
 from ggbench.catalog.checkpoints import FoundCheckpoint, planned_methods
 from ggbench.checkpoint.checkpoint import Checkpoint
+from ggbench.checkpoint.storage import Method
 from ggbench.errors import GgbenchError
 from ggbench.plain import in_words, plain
 from ggbench.report import UNKNOWN
@@ -19,11 +20,11 @@ _OWN_MARKS = ("ggbench_twin", "ggbench.twin")
 """Keys of the config that are ggbench's."""
 
 
-def checkpoint_details(found: FoundCheckpoint) -> RenderableType:
-    """Files, shape, tensor types, the size under each method, and the config."""
+def checkpoint_details(found: FoundCheckpoint, method: Method) -> RenderableType:
+    """Return files, shape and tensor types as loaded by a method, the size under each other, and the config."""
     checkpoint = found.checkpoint
-    file = found.header(checkpoint.method)
-    heading = Text(f"{checkpoint.name}  {checkpoint.method.name}", style="bold")
+    file = found.header(method)
+    heading = Text(f"{checkpoint.name}  {method.name}", style="bold")
     if checkpoint.is_twin:
         heading.append(f"\n{TWIN_CAPTION}", style="not bold yellow")
     if file.truncation:
@@ -45,11 +46,11 @@ def checkpoint_details(found: FoundCheckpoint) -> RenderableType:
     )
 
 
-def stored_tensors_table(checkpoint: Checkpoint) -> Table:
-    """Every tensor as it is stored, by Transformers' names and torch's order of sides."""
+def stored_tensors_table(checkpoint: Checkpoint, method: Method) -> Table:
+    """Return every tensor as the method stores it, by Transformers' names and torch's order of sides."""
     rows = [
         [plain(each.name), " × ".join(map(str, each.shape)), each.dtype, format_bytes(each.n_bytes)]
-        for each in checkpoint.listed_tensors()
+        for each in checkpoint.listed_tensors(method)
     ]
     return new_table("Tensors", {"name": "left", "shape": "right", "type": "left", "size": "right"}, rows)
 

@@ -100,8 +100,11 @@ class ModelsScreen(StartScreen):
         hub, text = host_of(self).services.hub, message.text
 
         def search() -> Iterator[Sequence[RepoSummary]]:
+            from ggbench.catalog.reference import parse_file_model
             from ggbench.hub.listing import search_repos
 
+            if text.lower().startswith(("tf:", "synth-tf:")):
+                parse_file_model(text)  # raises UsageError: checkpoints are measured on the command line
             yield search_repos(hub, text, _MAX_FOUND)
 
         self.perform("search", search, lambda found: self.query_one(ModelsPane).show_found(text, found_models(found)))

@@ -1,0 +1,37 @@
+"""Which runs repeat one another."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ggbench.experiments.repeats import repeats_among
+from ggbench.records.decode import DecodeSettings
+from ggbench.records.outcome import Outcome
+from ggbench.records.run import Run, RunHead
+from ggbench.records.setup import LlamaSetup
+from ggbench.records.subject import Subject
+from tests.fakes.machines import ENVIRONMENT
+
+
+def _run(**versions: str) -> Run:
+    head = RunHead(
+        kind="decode",
+        subject=Subject(model="m", quant="q8_0", source="file", file="m.gguf"),
+        setup=LlamaSetup(),
+        settings=DecodeSettings(64),
+        environment=replace(ENVIRONMENT, **versions),  # type: ignore[arg-type]
+    )
+    return Run(head=head, outcome=Outcome.COMPLETED)
+
+
+def test_runs_that_are_alike_are_one_group() -> None:
+    """One that differs stands alone and is in none."""
+    assert [len(group) for group in repeats_among([_run(), _run(server="llama-server b1"), _run()])] == [2]
+
+
+@pytest.mark.parametrize("version", ["llama_cpp", "llama_cpp_python", "transformers", "server", "system_info"])
+def test_another_version_is_no_repeat(version: str) -> None:
+    """Of any program that the figures come from."""
+    assert not repeats_among([_run(), _run(**{version: "another"})])
