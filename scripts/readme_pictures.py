@@ -21,9 +21,10 @@ from tests.fakes.snapshots import normalised, words_of
 FOLDER = Path(__file__).parent.parent / ".readme"
 _SIZE = (120, 38)
 _LOOK_EVERY_S = 0.2
+_SETTLES_S = 1.0
 _DEADLINE_S = 120.0
 _MODEL = "qwen2.5-14b"
-_N_GEN = 1000
+_N_GEN = 600
 _NEARLY_DONE = re.compile(r"[78]\d%")
 """The share of its tokens that a run in a picture has decoded."""
 
@@ -31,10 +32,14 @@ _Step = Callable[[GgbenchApp, Pilot[None]], Awaitable[None]]
 
 
 async def _until(app: GgbenchApp, is_there: Callable[[str], object]) -> None:
-    """Wait for what the screen shows. Raises TimeoutError."""
-    async with asyncio.timeout(_DEADLINE_S):
-        while not is_there(words_of(app)):
-            await asyncio.sleep(_LOOK_EVERY_S)
+    """Wait for what the screen shows. Raises TimeoutError with what it shows instead."""
+    try:
+        async with asyncio.timeout(_DEADLINE_S):
+            while not is_there(words_of(app)):
+                await asyncio.sleep(_LOOK_EVERY_S)
+    except TimeoutError:
+        raise TimeoutError(words_of(app)) from None
+    await asyncio.sleep(_SETTLES_S)
 
 
 def _take(app: GgbenchApp, name: str) -> None:
@@ -49,7 +54,7 @@ async def _library(app: GgbenchApp, pilot: Pilot[None]) -> None:
     await pilot.press("right")
     await _until(app, lambda words: "at 16k" in words and "✗" in words)
     await pilot.press("down", "down", "down")
-    await asyncio.sleep(1)
+    await asyncio.sleep(_SETTLES_S)
     _take(app, "library")
 
 
@@ -58,7 +63,6 @@ async def _pick(app: GgbenchApp, pilot: Pilot[None]) -> None:
     await _until(app, lambda words: "Pick" in words)
     await pilot.press("enter")
     await _until(app, lambda words: "Run q" in words)
-    await asyncio.sleep(1)
     _take(app, "pick")
 
 
@@ -76,7 +80,6 @@ async def _compare(app: GgbenchApp, pilot: Pilot[None]) -> None:
     await _until(app, lambda words: words.count("completed") > 1 or words.count("✓") > 1)
     await pilot.press("space", "space", "c")
     await _until(app, lambda words: "better" in words or "no difference" in words)
-    await asyncio.sleep(1)
     _take(app, "compare")
 
 
@@ -98,9 +101,9 @@ def main() -> int:
     folder = parser.parse_args().folder
     with tempfile.TemporaryDirectory() as home:
         os.environ.update({f"XDG_{name}_HOME": f"{home}/{name}" for name in ("DATA", "CONFIG", "STATE")})
-        asyncio.run(_follow(_MODEL, [_library, _pick]))
         if folder is not None:
             asyncio.run(_follow(folder.resolve(), [_run, _compare]))
+        asyncio.run(_follow(_MODEL, [_library, _pick]))
     return 0
 
 
