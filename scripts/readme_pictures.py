@@ -1,15 +1,19 @@
-"""The README's pictures: the TUI as it is, driven by keys."""
+"""The README's pictures: the TUI as it is, driven by keys, with runs of trained models in a home of their own."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import os
+import re
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from textual.pilot import Pilot
 
+from ggbench.catalog.added_places import add_place
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.services import Services
 from tests.fakes.snapshots import normalised, words_of
@@ -17,16 +21,25 @@ from tests.fakes.snapshots import normalised, words_of
 FOLDER = Path(__file__).parent.parent / ".readme"
 _SIZE = (120, 38)
 _LOOK_EVERY_S = 0.2
-_DEADLINE_S = 200.0
+_SETTLES_S = 1.0
+_DEADLINE_S = 120.0
 _MODEL = "qwen2.5-14b"
+_N_GEN = 600
+_NEARLY_DONE = re.compile(r"[78]\d%")
+"""The share of its tokens that a run in a picture has decoded."""
+
+_Step = Callable[[GgbenchApp, Pilot[None]], Awaitable[None]]
 
 
-async def _until(app: GgbenchApp, is_there: Callable[[str], bool]) -> None:
-    """Wait for what the screen shows. Raises TimeoutError."""
-    async with asyncio.timeout(_DEADLINE_S):
-        while not is_there(words_of(app)):
-            await asyncio.sleep(_LOOK_EVERY_S)
-    await asyncio.sleep(1)
+async def _until(app: GgbenchApp, is_there: Callable[[str], object]) -> None:
+    """Wait for what the screen shows. Raises TimeoutError with what it shows instead."""
+    try:
+        async with asyncio.timeout(_DEADLINE_S):
+            while not is_there(words_of(app)):
+                await asyncio.sleep(_LOOK_EVERY_S)
+    except TimeoutError:
+        raise TimeoutError(words_of(app)) from None
+    await asyncio.sleep(_SETTLES_S)
 
 
 def _take(app: GgbenchApp, name: str) -> None:
@@ -41,7 +54,7 @@ async def _library(app: GgbenchApp, pilot: Pilot[None]) -> None:
     await pilot.press("right")
     await _until(app, lambda words: "at 16k" in words and "✗" in words)
     await pilot.press("down", "down", "down")
-    await asyncio.sleep(1)
+    await asyncio.sleep(_SETTLES_S)
     _take(app, "library")
 
 
@@ -53,21 +66,44 @@ async def _pick(app: GgbenchApp, pilot: Pilot[None]) -> None:
     _take(app, "pick")
 
 
-async def _take_all(names: list[str]) -> None:
-    """Plans of a model for a card that is not here, and which of its quants to run."""
-    steps = {"library": _library, "pick": _pick}
-    app = GgbenchApp(Services.of_this_machine(offline=True), opens=_MODEL)
+async def _run(app: GgbenchApp, pilot: Pilot[None]) -> None:
+    """Measure the two smallest quants of the folder, one after the other, and take the second."""
+    await _until(app, lambda words: words.count("✓") > 1)
+    await pilot.press("end", "space", "up", "up", "space", "b")
+    await _until(app, lambda words: "✓ a" in words and _NEARLY_DONE.search(words))
+    _take(app, "run")
+
+
+async def _compare(app: GgbenchApp, pilot: Pilot[None]) -> None:
+    await _until(app, lambda _words: not app.is_busy)
+    await pilot.press("3")
+    await _until(app, lambda words: words.count("completed") > 1 or words.count("✓") > 1)
+    await pilot.press("space", "space", "c")
+    await _until(app, lambda words: "better" in words or "no difference" in words)
+    _take(app, "compare")
+
+
+async def _follow(opens: Path | str, steps: list[_Step]) -> None:
+    """Take these steps one after the other in one app."""
+    if isinstance(opens, Path):
+        add_place(opens)
+    app = GgbenchApp(Services.of_this_machine(offline=True), n_gen=_N_GEN, opens=opens)
     async with app.run_test(size=_SIZE) as pilot:
-        for take in [take for name, take in steps.items() if not names or name in names]:
-            await take(app, pilot)
+        for step in steps:
+            await step(app, pilot)
     app.close_queues()
 
 
 def main() -> int:
-    """Take each picture that was asked for, in their order."""
+    """Plans and a pick of a model for a card that is not here; with a folder, its files' runs and their comparison."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[[], "library", "pick"], help="default: all")
-    asyncio.run(_take_all(parser.parse_args().names))
+    parser.add_argument("folder", nargs="?", type=Path, help="a folder with quants of one small trained model")
+    folder = parser.parse_args().folder
+    with tempfile.TemporaryDirectory() as home:
+        os.environ.update({f"XDG_{name}_HOME": f"{home}/{name}" for name in ("DATA", "CONFIG", "STATE")})
+        if folder is not None:
+            asyncio.run(_follow(folder.resolve(), [_run, _compare]))
+        asyncio.run(_follow(_MODEL, [_library, _pick]))
     return 0
 
 

@@ -66,8 +66,8 @@ def test_unknown_name_lists_all_where_none_is_near() -> None:
 
 def test_many_names_are_not_listed_but_where_they_are() -> None:
     """After the nearest, where there are some."""
-    assert UnknownName("model", "zzz", ["b", "a"], listed_by="ggbench models").hint == "all: ggbench models"
-    assert UnknownName("model", "abd", ["abc"], listed_by="ggbench x").hint == "nearest: abc; all: ggbench x"
+    assert UnknownName("model", "zzz", ["b", "a"], listed_by="ggbench models").hint == "ggbench models lists all"
+    assert UnknownName("model", "abd", ["abc"], listed_by="ggbench x").hint == "nearest: abc; ggbench x lists all"
 
 
 def test_an_error_is_told_in_one_line() -> None:

@@ -181,7 +181,7 @@ def _what_decided(pick: Pick, recommended: Checked) -> str:
     name = candidate_name(own, with_model=several)
     best = "has the most parameters" if several and needs.prefer == "quality" else _best_text(pick, recommended)
     if ideal is None or ideal.candidate.name == own.name:
-        return f"{name} {best}, and no need decides."
+        return f"{name} {best}, and would be the pick without these needs too."
     other = candidate_name(ideal.candidate, with_model=several)
     if ideal.missed:
         decided = {"memory": "memory", "speed": "speed", "loss": "--max-loss"}

@@ -60,7 +60,8 @@ class LibraryScreen(ChosenQuantsScreen):
     HELP = (
         "Choose a model on the left. The table shows how much memory each of its quants needs, its maximum n_ctx and "
         "its predicted speed, before any download. P picks the one to run. Mark quants and run them. Twins need no "
-        "download. A path typed or pasted into the filter adds a folder or a file of yours to the list."
+        "download. A path typed or pasted into the filter adds a folder or a file of yours to the list, a URL adds a "
+        "server; if it needs an API key, start with: ggbench tui --api-key-env VARIABLE."
     )
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("P", "pick", "Pick", tooltip="Say which quant of the model to run, why, and by which command"),

@@ -39,7 +39,7 @@ class _PullsTable(ColumnTable):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("j", "cursor_down", show=False),
         Binding("k", "cursor_up", show=False),
-        Binding("enter", "screen.retry", "Resume", tooltip="Go on with a stopped or failed download"),
+        Binding("enter", "screen.retry", "Resume", tooltip="Resume a stopped or failed download"),
     ]
 
 

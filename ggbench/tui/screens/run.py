@@ -57,7 +57,7 @@ class RunScreen(Screen[None]):
     CSS_PATH = "run.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("p", "pause", "Pause", tooltip="Hold the decode between two tokens; no other job starts"),
-        Binding("p", "resume", "Resume", tooltip="Go on after a pause"),
+        Binding("p", "resume", "Resume", tooltip="Continue after a pause"),
         Binding("s", "skip", "Skip", tooltip="End the running job, keep what it has, start the next"),
         Binding("c", "cancel", "Cancel all", tooltip="End the running job and those that wait; what is measured stays"),
         Binding("v", "next_plot", "Next plot", tooltip="Draw the next figure, such as KLD after PPL"),
