@@ -69,7 +69,7 @@ def hint_for(job: Job, run: Run, *, is_searched: bool = False) -> str:
             return _less_memory(job, run, is_searched)
         case Outcome.TIMED_OUT:
             return "" if "--timeout" in run.reason else "--timeout gives the worker longer"
-        case Outcome.FAILED | Outcome.CRASHED if isinstance(job.setup, TransformersSetup):
+        case Outcome.FAILED if isinstance(job.setup, TransformersSetup):
             return next(hint for words, hint in _OF_CHECKPOINTS.items() if words in run.reason)
         case Outcome.FAILED:
             return next((hint for words, hint in _REFUSALS.items() if words in run.reason), _REFUSED)
@@ -78,7 +78,7 @@ def hint_for(job: Job, run: Run, *, is_searched: bool = False) -> str:
         case Outcome.CRASHED:
             return (
                 "what was measured before is kept; try another quant: if it works, download this file again, "
-                "if it crashes too, report the crash to llama.cpp"
+                f"if it crashes too, report the crash to {job.setup.program}"
             )
     return ""
 

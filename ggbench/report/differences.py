@@ -9,7 +9,7 @@ from typing import Any
 from ggbench.plain import in_words, plain
 from ggbench.records.machine import Environment
 from ggbench.records.run import Run
-from ggbench.records.setup import LlamaSetup
+from ggbench.records.setup import LlamaSetup, Setup, TransformersSetup
 from ggbench.records.summary import QuantSummary
 from ggbench.report.columns import on_off, reader
 from ggbench.report.names import model_name
@@ -52,6 +52,11 @@ class _Property:
     form: Callable[[Any], str] = str
     """The text of what is there; one that is not known is never passed."""
 
+    def is_foreign_to(self, summaries: Sequence[QuantSummary]) -> bool:
+        """Return whether it is of one engine's setup, and not all were run by that engine."""
+        root = self.path.partition(".")[0]
+        return root in ("llama", "checkpoint") and any(reader(root)(summary) is None for summary in summaries)
+
     def text(self, summary: QuantSummary) -> str:
         """What people read; empty where it is not known."""
         value = reader(self.path)(summary)
@@ -82,6 +87,13 @@ def _flash_attn(run: Run) -> str:
     used = {None: "", True: "on", False: "off"}[run.memory.flash_attn]
     requested = run.head.setup.flash_attn if isinstance(run.head.setup, LlamaSetup) else ""
     return requested if used in ("", requested) else f"{used} ({requested})"
+
+
+def _threads(setup: Setup) -> str:
+    """Threads as they were asked for; empty where the engine has none of its own."""
+    if not isinstance(setup, LlamaSetup | TransformersSetup):
+        return ""
+    return "one per core" if setup.threads is None else str(setup.threads)
 
 
 def _version(environment: Environment, version: str) -> str:
@@ -121,8 +133,8 @@ _CONFIGURATION = (
     _Property("n_gen", "decode.n_gen", format_count),
     _Property("n_batch", "memory.n_batch", format_count),
     _Property("n_ubatch", "memory.n_ubatch", format_count),
-    _Property("type_k", "llama.type_k"),
-    _Property("type_v", "llama.type_v"),
+    _Property("type_k", "setup", lambda setup: setup.cache_types[0] if setup.cache_types else ""),
+    _Property("type_v", "setup", lambda setup: setup.cache_types[1] if setup.cache_types else ""),
     _Property("flash attention", "run", _flash_attn),
     _Property("n_gpu_layers", "llama.n_gpu_layers", lambda n_layers: "all" if n_layers < 0 else str(n_layers)),
     _Property("main_gpu", "llama", lambda setup: "all" if setup.main_gpu is None else str(setup.main_gpu)),
@@ -135,7 +147,7 @@ _CONFIGURATION = (
         "llama.tensor_overrides",
         lambda overrides: " ".join(f"{pattern}={to}" for pattern, to in overrides) or "none",
     ),
-    _Property("threads", "llama", lambda setup: "one per core" if setup.threads is None else str(setup.threads)),
+    _Property("threads", "setup", _threads),
     _Property(
         "threads_batch",
         "llama",
@@ -145,14 +157,8 @@ _CONFIGURATION = (
     _Property("mlock", "llama.mlock", on_off),
     _Property("KV offload", "llama.kv_offload", on_off),
     _Property("cache", "checkpoint.cache"),
-    _Property("type of the cache", "checkpoint.dtype"),
     _Property("attention", "checkpoint.attention"),
     _Property("torch.compile", "checkpoint.torch_compile", on_off),
-    _Property(
-        "threads of torch",
-        "checkpoint",
-        lambda setup: "one per core" if setup.threads is None else str(setup.threads),
-    ),
     _Property("full SWA cache", "llama.swa_full", on_off),
     _Property("sequences", "llama.n_seq_max"),
     _Property(
@@ -162,7 +168,7 @@ _CONFIGURATION = (
     ),
     _Property(
         "memory limit",
-        "llama",
+        "setup",
         lambda setup: "none" if setup.memory_limit_bytes is None else format_bytes(setup.memory_limit_bytes),
     ),
 )
@@ -191,7 +197,8 @@ _BANDWIDTH = (_Property("bandwidth of the limits", "limit.bandwidth_bytes_per_s"
 
 def _differing(properties: Sequence[_Property], summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
     """A line for each property that is not the same in all: `threads: 2 in a and c, 4 in b`."""
-    lines = (_difference(one.name, [one.text(summary) for summary in summaries]) for one in properties)
+    shared = [one for one in properties if not one.is_foreign_to(summaries)]
+    lines = (_difference(one.name, [one.text(summary) for summary in summaries]) for one in shared)
     return tuple(line for line in lines if line)
 
 

@@ -198,7 +198,7 @@ def devices_budget(
 
 def _in_main_memory(limit_bytes: int | None, reserve_bytes: int | None) -> Budget:
     ram = describe_ram()
-    why = "for the process that llama.cpp runs in and for the system: a quarter of main memory, at most 1 GiB"
+    why = "for the process that runs the model and for the system: a quarter of main memory, at most 1 GiB"
     default_bytes = min(CPU_RESERVE_BYTES, ram.total_bytes // CPU_RESERVE_SHARE)
     reserve = _Reserve(default_bytes, why, min(default_bytes, BESIDE_BUFFERS_BYTES), BESIDE_BUFFERS_BYTES)
     device = f"{describe_cpu().name}, main memory"

@@ -14,7 +14,7 @@ from ggbench.records.memory import DeviceBuffers, Memory, Place
 from ggbench.records.outcome import Outcome
 from ggbench.records.prefill import PrefillResult
 from ggbench.records.run import Run, RunHead
-from ggbench.records.setup import LlamaSetup
+from ggbench.records.setup import LlamaSetup, TransformersSetup
 from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
 from ggbench.records.subject import Subject
 from ggbench.records.summary import QuantSummary
@@ -324,3 +324,14 @@ def test_the_program_that_ran_each_quant_differs() -> None:
     (environment,) = [each for each in differences_of(rows) if each.topic == "environment"]
     assert "llama.cpp: build 7000 in a, not used in b" in environment.lines
     assert "Transformers: not used in a, 5.23.0, torch 2.13.0 in b" in environment.lines
+
+
+def test_options_of_one_engine_do_not_differ_from_another_engine() -> None:
+    """What both have does: threads, the types of the cache, the limit."""
+    torch = TransformersSetup(threads=1, attention="eager")
+    rows = [row(setup=LlamaSetup(mlock=True)), row(setup=torch)]
+    (found,) = [each for each in differences_of(rows) if each.topic == "configuration"]
+    assert "engine: llama in a, transformers in b" in found.lines
+    assert "threads: one per core in a, 1 in b" in found.lines
+    assert "type_k: f16 in a, bf16 in b" in found.lines
+    assert not any(line.startswith(("mlock", "attention", "cache", "memory limit")) for line in found.lines)
