@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,7 +26,7 @@ def written_aside(path: Path) -> Iterator[Path]:
 
     The name is short, so that any name that the file system takes for `path` can be written.
     """
-    aside = path.with_name(f".{secrets.token_hex(8)}{PART_SUFFIX}")
+    aside = path.with_name(f".{os.urandom(8).hex()}{PART_SUFFIX}")
     try:
         yield aside
     finally:

@@ -56,16 +56,16 @@ class UsageError(GgbenchError):
 
 
 class UnknownName(UsageError):
-    """A name that does not exist; the hint lists the nearest."""
+    """A name that does not exist; the hint lists the nearest, else all, or says where many are listed."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "") -> None:
+    def __init__(self, kind: str, name: str, known: Iterable[str], hint: str = "", listed_by: str = "") -> None:
         import difflib
 
         names = sorted(known)
         near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
-        super().__init__(
-            f"no {kind} named {name!r}", hint or f"{'nearest' if near else 'known'}: {', '.join(near or names)}"
-        )
+        found = f"nearest: {', '.join(near)}" if near else "" if listed_by else f"known: {', '.join(names)}"
+        listed = f"all: {listed_by}" if listed_by else ""
+        super().__init__(f"no {kind} named {name!r}", hint or "; ".join(filter(None, (found, listed))))
 
 
 class DoesNotFit(GgbenchError):

@@ -64,6 +64,12 @@ def test_unknown_name_lists_all_where_none_is_near() -> None:
     assert UnknownName("model", "zzz", ["b", "a"], hint="see ggbench models").hint == "see ggbench models"
 
 
+def test_many_names_are_not_listed_but_where_they_are() -> None:
+    """After the nearest, where there are some."""
+    assert UnknownName("model", "zzz", ["b", "a"], listed_by="ggbench models").hint == "all: ggbench models"
+    assert UnknownName("model", "abd", ["abc"], listed_by="ggbench x").hint == "nearest: abc; all: ggbench x"
+
+
 def test_an_error_is_told_in_one_line() -> None:
     """`str` is the message alone; the hint is a second line of its own."""
     error = GgbenchError("it broke", "repair it")

@@ -6,7 +6,6 @@ minutes: here a models.toml gives their names to models of the same kind that ta
 
 from __future__ import annotations
 
-import ctypes
 import os
 import re
 import shlex
@@ -16,8 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from ggbench.gguf_file.twin import cached_twin
+from tests.conftest import TINY
+from tests.fakes.scores import with_tokenizer
 from tests.readme import README, SHOWN, WIDTH
-from tests.real.conftest import smollm2 as smollm2  # a fixture
 
 pytestmark = [pytest.mark.llama, pytest.mark.slow]
 
@@ -27,12 +28,16 @@ _SMALL = """
 [[model]]
 id = "{id}"
 n_layer = {n_layer}
-n_embd = 512
-n_head = 8
-n_head_kv = 8
-n_ff = 512
+n_embd = 256
+n_head = 4
+n_head_kv = 4
+n_ff = 256
 n_vocab = 1024
 """
+_MODELS = {"qwen1.5-0.5b": 2, "qwen1.5-7b": 4}
+"""Id and layers."""
+_LESS = {"bench": "-t 1", "maxctx": "-t 1 -ub 64 --memory-limit 192MiB", "forecast": "-t 1"}
+"""What is added to the lines that measure, by command: a proof reads as many bytes of KV cache as memory holds."""
 
 
 def _shown() -> dict[str, list[str]]:
@@ -82,20 +87,26 @@ def _assert_has_shape(printed: list[str], shown: list[str]) -> None:
             assert found is not None, f"{text!r} is not in:\n" + "\n".join(printed)
 
 
+@pytest.fixture(scope="module")
+def twins(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the twins, which the tests of this file share."""
+    return tmp_path_factory.mktemp("twins")
+
+
 @pytest.fixture
-def small_models(home: Path) -> None:
+def small_models(home: Path, twins: Path) -> None:
     """Small models under the names of the README's."""
     config = home / "config" / "ggbench" / "models.toml"
     config.parent.mkdir(parents=True)
-    small = [("qwen1.5-0.5b", 6), ("qwen1.5-7b", 4)]
-    config.write_text("".join(_SMALL.format(id=model, n_layer=n_layer) for model, n_layer in small))
+    config.write_text("".join(_SMALL.format(id=model, n_layer=n_layer) for model, n_layer in _MODELS.items()))
+    (home / "cache" / "ggbench" / "twins").symlink_to(twins)
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("small_models")
 def test_the_demo_shows_the_whole_way() -> None:
     """Plan, pick, twins and their decode, compare, each with its command line; then what to type next."""
-    printed = _run("ggbench demo -n 250")
+    printed = _run("ggbench demo -n 32")
     steps = [line.split()[2] for line in printed if line.startswith("$ ggbench ")]
     assert steps == ["plan", "pick", "bench", "compare"]
     assert any(line.startswith("Run q") for line in printed)
@@ -112,7 +123,7 @@ def test_what_is_measured_has_the_shape_that_is_shown(home: Path) -> None:
         line = next(line for line in measured if line.startswith(f"ggbench {command} "))
         if command == "report":
             line = line.replace("report.html", str(home / "report.html"))
-        printed = _run(f"{line} -t 1" if command in ("bench", "maxctx", "forecast") else line)
+        printed = _run(f"{line} {_LESS.get(command, '')}")
         if command == "compare":
             assert re.search(r"better in|no difference", " ".join(printed))
         elif command == "report":
@@ -122,24 +133,18 @@ def test_what_is_measured_has_the_shape_that_is_shown(home: Path) -> None:
             _assert_has_shape(printed, [text for text in measured[line] if "twins of" not in text])
 
 
-@pytest.mark.real
 @pytest.mark.timeout(300)
-def test_a_scored_text_has_the_shape_that_is_shown(home: Path, smollm2: Path) -> None:
-    """Quality, with two short chunks: a trained model, and its quants as llama-quantize makes them."""
-    from llama_cpp import llama_cpp as lib
-
+def test_a_scored_text_has_the_shape_that_is_shown(home: Path, twins: Path) -> None:
+    """Quality, of small files that pass for trained ones."""
     folder = home / "models" / "smollm2"
     folder.mkdir(parents=True)
-    (folder / smollm2.name).symlink_to(smollm2)
-    params = lib.llama_model_quantize_default_params()
-    params.allow_requantize = True
-    for quant in ("Q2_K", "Q3_K_M", "Q4_K_M"):
-        params.ftype = getattr(lib, f"LLAMA_FTYPE_MOSTLY_{quant}")
-        path = folder / f"SmolLM2-135M-Instruct.{quant}.gguf"
-        assert lib.llama_model_quantize(str(smollm2).encode(), str(path).encode(), ctypes.byref(params)) == 0
+    for quant in ("q2_k", "q3_k_m", "q4_k_m", "q4_1"):
+        with_tokenizer(cached_twin("tiny", TINY, quant, twins), folder / f"SmolLM2-135M-Instruct.{quant}.gguf")
+    text = home / "text.txt"
+    text.write_text("A short text, which single bytes make long enough. " * 8)
     (line, shown), *others = ((line, text) for line, text in _shown().items() if line.startswith("ggbench quality"))
     assert others == []
-    _assert_has_shape(_run(re.sub(r"--chunks \d+", "--chunks 2 -c 64", line)), shown)
+    _assert_has_shape(_run(f"{line} --text {text} -c 64 -t 1"), shown)
 
 
 def test_no_line_of_the_readme_is_left_out() -> None:

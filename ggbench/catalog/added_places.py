@@ -1,4 +1,4 @@
-"""Folders, files and servers that a person added by hand: remembered in the config folder, and listed.
+"""Folders and files that a person added by hand: what they type, which of it has models, and those listed.
 
 A place is remembered only once a GGUF was found in it. Removing one forgets the path and leaves its files alone.
 """
@@ -8,28 +8,19 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-import msgspec
-
-from ggbench import paths
-from ggbench.atomic_files import replace_file
 from ggbench.catalog.disk import LocalModel, models_in_place, path_argument
 from ggbench.catalog.reference import EndpointRef, expand_path, parse_model, path_exists
+from ggbench.catalog.remembered import remember_places, remembered_places
 from ggbench.errors import BadFile, UsageError
 from ggbench.plain import plain
 from ggbench.servers.address import is_url
 
-_MAX_BYTES = 1 << 20
 _STARTS = ("/", "~", "./", "../", "file://")
-
-
-class _Remembered(msgspec.Struct, frozen=True):
-    places: tuple[str, ...] = ()
-    servers: tuple[str, ...] = ()
 
 
 def typed_path(text: str) -> Path | None:
@@ -77,37 +68,6 @@ def added_models() -> tuple[LocalModel, ...]:
     return tuple(found)
 
 
-def remembered_places() -> tuple[Path, ...]:
-    """Return the places in the order in which they were added; none where the file is missing or damaged."""
-    return tuple(Path(place) for place in _remembered().places if place)
-
-
-def remembered_servers() -> tuple[str, ...]:
-    """Return the base URLs of the servers in the order in which they were added."""
-    return _remembered().servers
-
-
-def add_server(base_url: str) -> None:
-    """Remember a server. Raises UsageError where the config folder cannot be written."""
-    known = _remembered()
-    if base_url not in known.servers:
-        _write(_Remembered(known.places, (*known.servers, base_url)))
-
-
-def forget_server(base_url: str) -> None:
-    """Forget a server. Raises UsageError where the config folder cannot be written."""
-    known = _remembered()
-    _write(_Remembered(known.places, tuple(each for each in known.servers if each != base_url)))
-
-
-def _remembered() -> _Remembered:
-    with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeError):
-        with paths.added_places_file().open("rb") as source:
-            content = source.read(_MAX_BYTES)
-        return msgspec.json.decode(content, type=_Remembered)
-    return _Remembered()
-
-
 def add_place(path: Path) -> tuple[LocalModel, ...]:
     """Find the models of a folder or a file, remember it, and return them.
 
@@ -122,13 +82,13 @@ def add_place(path: Path) -> tuple[LocalModel, ...]:
     others = {place: held for place, held in known.items() if place != path}
     if not files <= frozenset().union(*others.values()):
         kept = [place for place, held in known.items() if place == path or not held or not held <= files]
-        _remember([*kept, *([] if path in kept else [path])])
+        remember_places([*kept, *([] if path in kept else [path])])
     return found
 
 
 def forget_place(path: Path) -> None:
     """Forget a place; its files stay. Raises UsageError where the config folder cannot be written."""
-    _remember([place for place in remembered_places() if place != path])
+    remember_places([place for place in remembered_places() if place != path])
 
 
 def _listed(path: Path) -> tuple[LocalModel, ...]:
@@ -155,19 +115,6 @@ def _measurable(path: Path) -> tuple[LocalModel, ...]:
 
 def _files(models: Sequence[LocalModel]) -> frozenset[Path]:
     return frozenset(path for model in models for path in model.paths)
-
-
-def _remember(places: Iterable[Path]) -> None:
-    _write(_Remembered(tuple(map(str, places)), _remembered().servers))
-
-
-def _write(known: _Remembered) -> None:
-    file = paths.added_places_file()
-    try:
-        replace_file(file, msgspec.json.format(msgspec.json.encode(known)))
-    except (OSError, UnicodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "its name is not text"
-        raise UsageError(f"{plain(str(file))} cannot be written: {reason}", "nothing was remembered") from None
 
 
 def _unquoted(text: str) -> str:

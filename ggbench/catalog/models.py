@@ -89,7 +89,8 @@ class Catalog:
         """Return the model with this id, in any case; UnknownName has the nearest ids and how to search the Hub."""
         found = next((model for model in self.models if model.id == model_id.lower()), None)
         if found is None:
-            error = UnknownName("model", model_id, (model.id for model in self.models))
+            ids = (model.id for model in self.models)
+            error = UnknownName("model", model_id, ids, listed_by="ggbench models")
             error.hint += f"; a Hub repo is org/name: ggbench models --search {shlex.quote(plain(model_id))}"
             raise error
         return found

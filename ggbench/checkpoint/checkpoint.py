@@ -101,7 +101,7 @@ class Checkpoint:
     def require(self, method: Method) -> None:
         """Raise UsageError where it cannot be loaded as this."""
         self._require_own(method)
-        if self.method.quant_method is None and method.quant_method in ("gptq", "awq") and not self.is_twin:
+        if self.method.quant_method is None and method.quant_method in ("gptq", "awq"):
             raise UsageError(
                 f"{self.name} is stored as {self.method.name}, and {method.name} needs a checkpoint quantized by it",
                 f"take one whose name ends in {'GPTQ-Int4' if method.quant_method == 'gptq' else 'AWQ'}, "

@@ -30,12 +30,15 @@ _OF_METHOD: Mapping[str, tuple[str, Mapping[str, tuple[int, int]]]] = {
 def check_packages(method: str) -> None:
     """Raise EngineFailed, naming each package that a method needs and that is missing or too old."""
     extra, own = _OF_METHOD.get(method, ("", {}))
+    where = (
+        "on a machine with a CUDA GPU" if extra == "gptqmodel" else "for a CPU alone install torch's CPU build first"
+    )
     faults = [fault for name, oldest in {**_BASE, **own}.items() if (fault := _fault(name, oldest))]
     if faults:
         extras = ",".join(filter(None, ("transformers", extra)))
         raise EngineFailed(
             f"{method} of a checkpoint needs packages that are not here: {', '.join(faults)}",
-            f"install them with pip install 'ggbench[{extras}]'; for a CPU alone install torch's CPU build first",
+            f"install them with pip install 'ggbench[{extras}]'; {where}",
         )
 
 

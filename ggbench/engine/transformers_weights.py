@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,20 @@ _TILE = 1 << 20
 minute."""
 _STD = 0.02
 """`initializer_range` of most configs; activations of a random model stay finite with it."""
+_CONVERTED = frozenset({"int8", "nf4", "nf4-dq"})
+"""Methods by which bitsandbytes converts what it loads."""
 _NEEDS_CUDA = frozenset({"gptq-int4", "gptq-int8", "awq-int4"})
 
 
 def read_config(folder: Path, setup: TransformersSetup) -> Any:  # noqa: ANN401 - torch is not imported here
-    """Return Transformers' config of a checkpoint, with the module of its model imported. Raises ValueError."""
+    """Return Transformers' config of a checkpoint, with all imported that loads its model. Raises ValueError."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = AutoConfig.from_pretrained(folder, trust_remote_code=setup.trust_remote_code, local_files_only=True)
     if type(config) in AutoModelForCausalLM._model_mapping:
         AutoModelForCausalLM._model_mapping[type(config)]
+    if setup.method in _CONVERTED:
+        importlib.import_module("bitsandbytes")
     return config
 
 
@@ -42,6 +47,8 @@ def load_model(folder: Path, config: Any, setup: TransformersSetup, device: str)
         "trust_remote_code": setup.trust_remote_code,
     }
     files = list(folder.glob("*.safetensors"))
+    if not files:  # random weights are not stored in any way
+        config.__dict__.pop("quantization_config", None)
     loaded = options | {"device_map": {"": device}} | _quantization(config, setup)
     if files:
         with beside_the_limit(sum(file.stat().st_size for file in files)):  # mapped while they are read
@@ -121,7 +128,7 @@ def _empty_model(config: Any, options: dict[str, Any]) -> Any:  # noqa: ANN401
 def _quantization(config: Any, setup: TransformersSetup) -> dict[str, Any]:  # noqa: ANN401
     """Return the option that converts at load; empty where nothing is converted, or the files already are."""
     stored = getattr(config, "quantization_config", None)
-    if stored is not None or setup.method not in ("int8", "nf4", "nf4-dq"):
+    if stored is not None or setup.method not in _CONVERTED:
         return {}
     from transformers import BitsAndBytesConfig
 

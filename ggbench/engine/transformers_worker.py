@@ -5,6 +5,7 @@ It never reaches for the network: a checkpoint is in a folder before it is loade
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from pathlib import Path
@@ -32,6 +33,7 @@ class TransformersWorker:
 
     def __init__(self, pipe: EventPipe) -> None:
         os.environ.update(_QUIET)
+        logging.disable(logging.WARNING)  # bitsandbytes logs in every product
         self._pipe = pipe
         self._model = TransformersModel()
         pipe.send(Ready(os.getpid(), self._model.versions))

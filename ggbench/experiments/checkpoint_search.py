@@ -13,7 +13,7 @@ from dataclasses import replace
 from ggbench.engine.endings import Completed, Ending, OutOfMemory
 from ggbench.engine.events import ContextProven, Event
 from ggbench.engine.workloads.prove_context import ProveContext
-from ggbench.errors import DoesNotFit, EngineFailed, UsageError
+from ggbench.errors import DoesNotFit, EngineFailed, Unsupported, UsageError
 from ggbench.experiments.probe_text import answer_text, question_text
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import list_gpu_processes
@@ -33,9 +33,10 @@ _CEILING = 1 << 20
 
 
 def search_checkpoint(session: Session) -> Generator[Progress, None, Conclusion]:
-    """Make and prove caches. Raises DoesNotFit, EngineFailed, UsageError and what `materialize` does."""
+    """Make and prove caches. Raises DoesNotFit, EngineFailed, Unsupported, UsageError and what `materialize` does."""
     settings, setup = session.settings(ContextSettings), session.setup
-    assert isinstance(setup, TransformersSetup)
+    if not isinstance(setup, TransformersSetup):
+        raise Unsupported("the largest context is searched by llama.cpp and Transformers", "name a GGUF file instead")
     if settings.mmproj:
         raise UsageError("a projector is loaded by llama.cpp alone", "omit --mmproj")
     file = yield from session.prepare_file()

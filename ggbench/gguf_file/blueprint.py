@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from ggbench.errors import UsageError
 from ggbench.gguf_file import gguf_constants
-from ggbench.gguf_file.encoded_header import encode_model
 from ggbench.gguf_file.ggml_types import tensor_bytes
 from ggbench.gguf_file.gguf_constants import tensor_name
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
@@ -218,6 +217,8 @@ def build_tensors(hyper: Hyperparameters) -> tuple[TensorInfo, ...]:
 
 def build_model(hyper: Hyperparameters, name: str) -> ModelFile:
     """Return the model of this shape with f16 matrices and no file, enough to count with; llama.cpp is not needed."""
+    from ggbench.gguf_file.encoded_header import encode_model
+
     return encode_model(build_metadata(hyper), build_tensors(hyper), name)
 
 

@@ -43,6 +43,11 @@ class LineFit:
     robust_w_tokens_per_ms: float | None
     """W from a Theil-Sen slope, to cross-check; None where that slope is not positive."""
 
+    @property
+    def is_flat(self) -> bool:
+        """Whether there is a line, and it does not climb measurably."""
+        return self.w_tokens_per_ms is None and self.b_ci95 is not None and self.b_ci95[0] > 0
+
 
 def w_ratio(fit: LineFit | None, limit: DecodeLimit | None) -> float | None:
     """Return the measured W over the limit's; 1.0 is the physical limit. None where either is unknown."""

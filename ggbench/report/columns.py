@@ -73,7 +73,7 @@ def imported_text(environment: Environment | None) -> str:
 def _too_few(summary: QuantSummary) -> list[str]:
     """That there is no W, where nothing but more tokens would make one."""
     decode, fit = summary.decode, summary.fit
-    if decode is None or fit is None or fit.w_ci95 is not None or fit.r2 is not None:
+    if decode is None or fit is None or fit.w_ci95 is not None or fit.is_flat:
         return []
     from ggbench.stats.linefit import fewest_samples
 

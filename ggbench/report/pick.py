@@ -273,7 +273,18 @@ def _why_nothing(pick: Pick) -> tuple[str, ...]:
     if nearest.candidate.row.outcome is not Outcome.COMPLETED:
         return (f"llama.cpp sizes none of them: {plain(nearest.candidate.row.reason)}.",)
     misses = in_words([miss_text(check, nearest.candidate) for check in nearest.missed])
-    return (f"The nearest, {name}, misses {misses}.", *_beyond_training(nearest.candidate))
+    helps = _what_speeds_up(nearest.missed, nearest.candidate)
+    return (f"The nearest, {name}, misses {misses}.", *helps, *_beyond_training(nearest.candidate))
+
+
+def _what_speeds_up(missed: Sequence[NeedCheck], candidate: Candidate) -> list[str]:
+    """A sentence on what would help where speed alone is missed; a bound is in proportion to the bandwidth."""
+    if [check.need for check in missed] != ["speed"]:
+        return []
+    if candidate.speed is not None and candidate.speed.is_bound and missed[0].value:
+        ratio = format_number(missed[0].wanted / missed[0].value)
+        return [f"No setting helps: it takes a smaller model, a shorter context, or {ratio} times the bandwidth."]
+    return ["A smaller model or a shorter context is faster, and `ggbench tune` may find faster settings."]
 
 
 def _beyond_training(candidate: Candidate) -> list[str]:

@@ -3,9 +3,9 @@
 One candidate dominates another if it is at least as good in quality, in speed and in context, and clearly better in one
 of them. At least as good means that value and both ends of the interval are; clearly better, that the intervals are
 apart. So two figures whose intervals overlap never decide by themselves, a bound on speed does not beat a measurement,
-and what is dominated by the dominated is dominated too. A loss or a speed that is unknown of one of two candidates
-leaves both on the front: losses compare between quants of one model, and of two cache types only where both are known.
-A context that llama.cpp refused to size counts as none.
+and what is dominated by the dominated is dominated too. A loss, a speed or a context that is unknown of one of two
+candidates leaves both on the front: losses compare between quants of one model, and of two cache types only where both
+are known. A context that llama.cpp refused to size counts as none.
 """
 
 from __future__ import annotations
@@ -63,10 +63,16 @@ def _by_speed(one: Candidate, other: Candidate) -> list[_Order]:
 
 
 def _by_context(one: Candidate, other: Candidate) -> _Order:
-    mine, theirs = one.offered_n_ctx or 0, other.offered_n_ctx or 0
+    mine, theirs = _context(one), _context(other)
+    if mine is None or theirs is None:
+        return "unknown"
     if mine == theirs:
         return "as good"
     return "better" if mine > theirs else "worse"
+
+
+def _context(candidate: Candidate) -> int | None:
+    return candidate.offered_n_ctx if candidate.row.outcome is Outcome.COMPLETED else 0
 
 
 def _less(one: Expected, other: Expected) -> _Order:

@@ -13,9 +13,9 @@ from ggbench.catalog.added_places import (
     added_models,
     forget_place,
     is_local,
-    remembered_places,
     typed_path,
 )
+from ggbench.catalog.remembered import remembered_places
 from ggbench.errors import BadFile, UsageError
 from tests.fakes.model_stores import gguf_bytes
 

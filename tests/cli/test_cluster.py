@@ -27,7 +27,7 @@ from ggbench.gguf_file.twin import cached_twin
 from ggbench.units import MIB
 from tests.cli.conftest import Ran, Run
 from tests.conftest import TINY
-from tests.fakes.rpc_server import free_port, is_silent, listening, speaks
+from tests.fakes.rpc_server import free_port, is_silent, listening, refusing, speaks
 
 with_rpc = pytest.mark.skipif(
     not is_built_with_rpc(), reason='llama.cpp was built without RPC: CMAKE_ARGS="-DGGML_RPC=on" ./scripts/setup'
@@ -69,8 +69,7 @@ def ends(pid_fd: int) -> bool:
 
 def test_probes_are_a_table_or_a_document(ggbench: Run) -> None:
     """One that cannot be used is a row with its reason, and the exit code says so."""
-    gone = f"127.0.0.1:{free_port()}"
-    with listening(speaks()) as server:
+    with listening(speaks()) as server, refusing() as gone:
         shown, found = ggbench("cluster", "probe", server, gone), ggbench("cluster", "probe", server, "--json")
     assert (shown.code, found.code) == (4, 0)
     assert f"{gone}: refuses connections: nothing listens there\n" in shown.out

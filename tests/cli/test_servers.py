@@ -153,7 +153,7 @@ def test_an_api_key_is_sent_and_appears_nowhere(ggbench: Run, serve: Serve, monk
         (("pick",), "this needs a model file"),
         (("forecast",), "this needs a model file"),
         (("limits",), "this needs a model file"),
-        (("pull", "q4_0"), "this needs a model file"),
+        (("pull", "q4_0"), "is a server, and pull downloads from the Hub"),
     ],
 )
 def test_what_a_server_cannot_is_refused_in_one_line(ggbench: Run, words: tuple[str, ...], message: str) -> None:

@@ -11,7 +11,7 @@ from ggbench.engine import lost_servers, protocol
 from ggbench.engine.endings import Completed, Crashed, Ending, Failed, OutOfMemory, ServerLost, TimedOut
 from ggbench.engine.workloads.decode import Decode
 from tests.engine.test_llama_engine import HEALTHY, SETUP, llama_bench
-from tests.fakes.rpc_server import answers, free_port, listening, speaks
+from tests.fakes.rpc_server import answers, listening, refusing, speaks
 
 LOST = "/llama.cpp/ggml/src/ggml-rpc/ggml-rpc.cpp:549: Remote RPC server crashed or returned malformed response"
 
@@ -26,9 +26,8 @@ def aborted(*log_tail: str) -> Crashed:
 
 def test_a_server_that_is_not_there_fails_the_load_without_a_worker() -> None:
     """llama.cpp would abort; the worker lives on for the next load, which asks again."""
-    gone = f"127.0.0.1:{free_port()}"
     bench = llama_bench(HEALTHY)
-    with listening(speaks()) as server:
+    with listening(speaks()) as server, refusing() as gone:
         setup = replace(SETUP, rpc_servers=(server, gone))
         assert (
             bench.open(setup)

@@ -9,7 +9,7 @@ import pytest
 from ggbench.engine.rpc_client import RpcConnection, ServerUnusable, find_unusable
 from ggbench.engine.rpc_probe import probe_server
 from ggbench.records.cluster import RemoteDevice
-from tests.fakes.rpc_server import answers, free_port, is_silent, listening, speaks
+from tests.fakes.rpc_server import answers, is_silent, listening, refusing, speaks
 
 TIMEOUT_S = 0.2
 
@@ -58,8 +58,10 @@ def test_the_greeting_of_older_versions_is_read() -> None:
 
 def test_nobody_at_the_port_is_one_line() -> None:
     """The connection is refused at once."""
-    server = f"127.0.0.1:{free_port()}"
-    with pytest.raises(ServerUnusable, match=f"^RPC server {server} refuses connections: nothing listens there$"):
+    with (
+        refusing() as server,
+        pytest.raises(ServerUnusable, match=f"^RPC server {server} refuses connections: nothing"),
+    ):
         RpcConnection(server)
 
 

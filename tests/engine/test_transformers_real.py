@@ -173,10 +173,10 @@ def test_what_cannot_be_loaded_is_one_line(
 def test_what_is_converted_need_not_fit_into_the_limit(tmp_path: Path, engine: TransformersEngine) -> None:
     """Random weights are made unquantized first, which a file would hold outside of memory."""
     _need_packages("nf4")
-    folder = _folder(tmp_path, {**QWEN2_TINY, "hidden_size": 512, "intermediate_size": 1024, "num_hidden_layers": 40})
-    limited = TransformersSetup("nf4", "bf16", device="cpu", threads=1, memory_limit_bytes=160 * MIB, n_ctx=64)
+    folder = _folder(tmp_path, {**QWEN2_TINY, "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 12})
+    limited = TransformersSetup("nf4", "bf16", device="cpu", threads=1, memory_limit_bytes=300 * MIB, n_ctx=64)
     checkpoint = read_checkpoint(folder)
-    assert (checkpoint.model_file(METHODS["bf16"]).weight_bytes or 0) > 160 * MIB
+    assert (checkpoint.model_file(METHODS["bf16"]).weight_bytes or 0) > 300 * MIB
     assert _open(engine, folder, limited)[-1] == Completed()
     ending = _open(engine, folder, replace(limited, method="bf16"))[-1]
     assert isinstance(ending, OutOfMemory) and ending.stage == "load"

@@ -132,7 +132,7 @@ def test_a_decode_runs_on_a_new_engine(target: Target, store: Store) -> None:
 
 
 def test_what_an_engine_cannot_do_is_a_run_with_its_reason(target: Target, store: Store) -> None:
-    """A search needs llama.cpp; the error says so, and nothing is left open."""
+    """The error says so, and nothing is left open."""
     *_, finished = run_job(rig_of(store), Job(MAXCTX, target, ServerSetup(), ContextSettings()))
     assert isinstance(finished, Finished)
     assert isinstance(finished.error, Unsupported)

@@ -26,6 +26,14 @@ def listening(behave: Behaviour | None) -> Iterator[str]:
             server.shutdown(socket.SHUT_RDWR)
 
 
+@contextlib.contextmanager
+def refusing() -> Iterator[str]:
+    """Yield an address on which nobody listens, and that nobody else can take meanwhile."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{held.getsockname()[1]}"
+
+
 def free_port() -> int:
     """A port on which nobody listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -15,6 +15,8 @@ from ggbench.engine.endings import Completed, Ending
 from ggbench.engine.events import Scored, Tokenized
 from ggbench.engine.workloads.score import Score
 from ggbench.engine.workloads.tokenize import Tokenize
+from ggbench.gguf_file.encoded_header import encode_header
+from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin
 from tests.conftest import TINY
 from tests.fakes.engine import Answer, obey
@@ -86,6 +88,22 @@ def without_mark(twin: Path, path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     content = twin.read_bytes().replace(b"ggbench.twin", b"ggbench.none")
     path.write_bytes(content.replace(_string(b"none"), _string(b"gpt2")))
+    return path
+
+
+def with_tokenizer(twin: Path, path: Path) -> Path:
+    """A twin without its mark and with a tokenizer of single bytes, which llama.cpp loads and scores texts with."""
+    file = read_model_file(twin)
+    metadata = {key: value for key, value in file.metadata.items() if not key.startswith(("ggbench.", "tokenizer."))}
+    words = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
+    words += [f"word{number}" for number in range(len(words), TINY.n_vocab)]
+    tokenizer = {
+        "tokenizer.ggml.model": "llama",
+        "tokenizer.ggml.tokens": words,
+        "tokenizer.ggml.scores": [-float(number) for number in range(len(words))],
+    }
+    header = encode_header(metadata | tokenizer, file.tensors)
+    path.write_bytes(header.data + twin.read_bytes()[len(header.data) - header.file_bytes :])
     return path
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from ggbench.records.speed import LatencySummary, LineFit
 from ggbench.records.subject import Subject
 from ggbench.records.summary import QuantSummary
 from ggbench.report.columns import BENCH, COLUMNS, b_text, bench_columns, swa_text, tok_s_text, w_text
+from ggbench.stats.linefit import fit_line
 from tests.fakes.summaries import search_of, with_decode
 
 
@@ -112,6 +114,9 @@ def test_a_row_without_w_says_how_many_tokens_it_takes(completed: QuantSummary) 
     assert note(with_decode(short, fit=LineFit(90, None, None, None, (0.0, 13.6), None, None))).startswith("90 tokens")
     assert note(with_decode(short, unsteady="the clock fell")).endswith("247; unsteady: the clock fell")
     assert note(with_decode(short, fit=LineFit(300, None, (1234.4, None), None, (9.0, 11.0), None, None))) == ""
+    constant = fit_line(np.arange(1, 3001), np.full(3000, 20e6))
+    assert constant is not None
+    assert note(with_decode(short, fit=constant)) == ""
 
 
 @pytest.mark.parametrize(

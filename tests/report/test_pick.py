@@ -119,6 +119,16 @@ def test_the_reason_names_what_decided() -> None:
     assert "The nearest, q6_k, misses 0.0030 nats by 0.0021 (0.0051)." in lossy
 
 
+def test_what_would_help_is_said_where_speed_alone_is_missed() -> None:
+    """By a bound no setting reaches it; a speed that was measured may be raised by settings."""
+    bounded = candidate("q2_k", tok_s=turn_of(60.0, basis="bound"), gib=3)
+    assert reason(recommend([bounded], Needs(given_tok_s=90.0)))[1:] == (
+        "No setting helps: it takes a smaller model, a shorter context, or 1.50 times the bandwidth.",
+    )
+    (_, advice) = reason(recommend([candidate("q2_k", tok_s=30.0, gib=3)], Needs(given_tok_s=90.0)))
+    assert "`ggbench tune` may find" in advice
+
+
 def test_what_is_a_little_better_but_for_its_interval_is_not_denied() -> None:
     """The fastest of those that lose as little is not said to lose least."""
     found = [

@@ -107,6 +107,12 @@ def test_what_cannot_be_sized_dominates_nothing() -> None:
     assert _chosen(recommend([refused, unknown], Needs())) == unknown
 
 
+def test_a_context_that_is_unknown_is_not_dominated_by_one_that_is_too_short() -> None:
+    """It may meet the need, which the other misses."""
+    unknown, short = candidate("q8_0", loss=0.01, n_ctx=None), candidate("q4_k_m", loss=0.01, n_ctx=4096)
+    assert _chosen(recommend([unknown, short], Needs())) == unknown
+
+
 @given(candidate_lists(), any_needs(), st.data())
 def test_rows_that_are_dominated_change_nothing(found: list[Candidate], needs: Needs, data: st.DataObject) -> None:
     """Neither in the recommendation nor in its alternatives, nor does their order."""

@@ -12,15 +12,8 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from ggbench.catalog.added_places import (
-    add_place,
-    add_server,
-    added_models,
-    forget_place,
-    forget_server,
-    remembered_places,
-    remembered_servers,
-)
+from ggbench.catalog.added_places import add_place, added_models, forget_place
+from ggbench.catalog.remembered import add_server, forget_server, remembered_places, remembered_servers
 from ggbench.errors import BadFile, UnknownName
 from ggbench.records.setup import LlamaSetup
 from ggbench.tui.app import GgbenchApp

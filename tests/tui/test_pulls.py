@@ -287,6 +287,19 @@ def test_without_a_network_the_search_says_what_works(app: GgbenchApp, drive: Dr
     drive(app, steps, (120, 30))
 
 
+def test_a_checkpoint_is_left_to_the_command_line(app: GgbenchApp, drive: Drive) -> None:
+    """The line says so, and which commands take it; the Hub is not asked."""
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        for typed in ("tf:org/name", "synth-tf:qwen1.5-0.5b"):
+            shown = await press(app, pilot, "slash", *typed, "enter")
+            assert "this needs a GGUF, which a checkpoint of Transformers is not" in shown
+            assert "decode, prefill, speed" in shown
+            await press(app, pilot, "escape", "escape")
+
+    drive(app, steps, (120, 30))
+
+
 def test_a_repo_typed_in_full_is_opened(services: Services, planner: FakePlanner, drive: Drive) -> None:
     """Without a search, and only once it is chosen; a repo that does not exist is reported."""
     planner.errors["maker/not-there"] = UsageError("there is no repo maker/not-there", "look for it")

@@ -74,7 +74,7 @@ class ModelsScreen(StartScreen):
         services, is_first = host_of(self).services, self.catalog is None
 
         def read() -> Iterator[_Listed]:
-            from ggbench.catalog.added_places import remembered_servers
+            from ggbench.catalog.remembered import remembered_servers
 
             catalog, servers = services.load_catalog(), remembered_servers()
             if is_first:
@@ -100,8 +100,11 @@ class ModelsScreen(StartScreen):
         hub, text = host_of(self).services.hub, message.text
 
         def search() -> Iterator[Sequence[RepoSummary]]:
+            from ggbench.catalog.reference import parse_file_model
             from ggbench.hub.listing import search_repos
 
+            if text.lower().startswith(("tf:", "synth-tf:")):
+                parse_file_model(text)  # raises UsageError: checkpoints are measured on the command line
             yield search_repos(hub, text, _MAX_FOUND)
 
         self.perform("search", search, lambda found: self.query_one(ModelsPane).show_found(text, found_models(found)))
@@ -145,7 +148,7 @@ class ModelsScreen(StartScreen):
         services = host_of(self).services
 
         def add() -> Iterator[tuple[str, int]]:
-            from ggbench.catalog.added_places import add_server
+            from ggbench.catalog.remembered import add_server
 
             n_models = len(services.resolve(message.base_url))
             add_server(message.base_url)
@@ -162,7 +165,7 @@ class ModelsScreen(StartScreen):
     @on(ModelList.ServerRemovalRequested)
     def _remove_server(self, message: ModelList.ServerRemovalRequested) -> None:
         def remove() -> Iterator[str]:
-            from ggbench.catalog.added_places import forget_server
+            from ggbench.catalog.remembered import forget_server
 
             forget_server(message.base_url)
             yield message.base_url
