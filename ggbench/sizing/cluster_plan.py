@@ -44,7 +44,8 @@ class Cluster:
 def plan_cluster(variant: PlannedVariant, setup: LlamaSetup, cluster: Cluster) -> ClusterPlan:
     """Time twins on each device and on the CPU alone, then find the split; `setup.threads` have to be given.
 
-    Nothing is timed of a model that no split holds. Raises Unsupported for a model whose steps cannot be counted, EngineFailed where a device does not compute.
+    Nothing is timed of a model that no split holds. Raises Unsupported for a model whose steps cannot be counted,
+    EngineFailed where a device does not compute.
     """
     if variant.file is None:
         raise Unsupported(variant.reason, "name another quant")
