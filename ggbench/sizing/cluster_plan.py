@@ -44,17 +44,23 @@ class Cluster:
 def plan_cluster(variant: PlannedVariant, setup: LlamaSetup, cluster: Cluster) -> ClusterPlan:
     """Time twins on each device and on the CPU alone, then find the split; `setup.threads` have to be given.
 
-    Raises Unsupported for a model whose steps cannot be counted, EngineFailed where a device does not compute.
+    Nothing is timed of a model that no split holds. Raises Unsupported for a model whose steps cannot be counted,
+    EngineFailed where a device does not compute.
     """
     if variant.file is None:
         raise Unsupported(variant.reason, "name another quant")
     model, devices = variant.file, cluster.devices
     n_ctx = setup.n_ctx or min(DEFAULT_N_CTX, model.n_ctx_train or DEFAULT_N_CTX)
     context = _dry_context(model, replace(setup, n_ctx=n_ctx), cluster)
-    speeds = _timed(model, setup, cluster)
     room = _Room(model, setup, devices, context)
-    names = [each.machine for each in speeds]
     n_layer = model.n_layer
+    untimed = [
+        DeviceSpeed(device=name, server=server, layer_ms=0, kv_ms=0, output_ms=0) for name, server in _places(cluster)
+    ]
+    if best_split(untimed, n_layer, [n_layer] * len(untimed), n_ctx, room.overflow) is None:
+        return ClusterPlan(model=variant.model, quant=variant.quant, n_ctx=n_ctx, speeds=(), best=None)
+    speeds = _timed(model, setup, cluster)
+    names = [each.machine for each in speeds]
 
     def best(left_out: str = "") -> ClusterSplit | None:
         capacities = [0 if name == left_out else n_layer for name in names]
@@ -153,9 +159,6 @@ def _timed(model: ModelFile, setup: LlamaSetup, cluster: Cluster) -> tuple[Devic
     with twin_folder(folder) as own:
         cluster.on_step("writing twins of some layers")
         paths = [group.write(number, own) for number in range(len(costs))]
-        places: list[tuple[int | None, str, str]] = [
-            (index, each.device, each.server) for index, each in enumerate(cluster.devices)
-        ]
         return tuple(
             time_device(
                 cluster.launch(),
@@ -163,9 +166,14 @@ def _timed(model: ModelFile, setup: LlamaSetup, cluster: Cluster) -> tuple[Devic
                 costs,
                 model,
                 setup_alone(setup, cluster.devices, index),
-                (name, server),
-                cluster.links.get(server),
+                place,
+                cluster.links.get(place[1]),
                 cluster.on_step,
             )
-            for index, name, server in [*places, (None, MAIN_MEMORY, "")]
+            for index, place in enumerate(_places(cluster))
         )
+
+
+def _places(cluster: Cluster) -> list[tuple[str, str]]:
+    """Name and server of each device, main memory last."""
+    return [*((each.device, each.server) for each in cluster.devices), (MAIN_MEMORY, "")]

@@ -39,10 +39,10 @@ def cluster_twins(model: ModelFile) -> tuple[TwinGroup, tuple[StepCost, ...]]:
     return group_twins(files), tuple(step_cost(model, each) for each in layers)
 
 
-def setup_alone(setup: LlamaSetup, devices: Sequence[DeviceMemory], index: int | None) -> LlamaSetup:
-    """Return how to load a model on one of the devices; None is main memory."""
+def setup_alone(setup: LlamaSetup, devices: Sequence[DeviceMemory], index: int) -> LlamaSetup:
+    """Return how to load a model on one of the devices; the index behind the last is main memory."""
     alone = replace(setup, rpc_servers=(), tensor_split=(), n_gpu_layers=-1, n_ctx=None, memory_limit_bytes=None)
-    if index is None:
+    if index == len(devices):
         return replace(alone, n_gpu_layers=0)
     server = devices[index].server
     if not server:

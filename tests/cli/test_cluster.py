@@ -245,3 +245,24 @@ def test_a_device_that_runs_out_is_named(ggbench: Run, tiny_twin: Path) -> None:
         ran = ggbench("decode", tiny_twin, "--rpc", f"127.0.0.1:{port}", "-n", "8", "--json")
     assert ran.code == 3
     assert f"device 0 of 127.0.0.1:{port} could not allocate" in measured(ran)["reason"]
+
+
+@with_rpc
+@pytest.mark.llama
+def test_a_plan_keeps_within_the_limit_of_each_machine(ggbench: Run, tmp_path: Path) -> None:
+    """What no machine holds alone is split, and llama.cpp loads it so; what all together do not hold is not timed."""
+    twin = cached_twin("deep", replace(TINY, n_layer=96), "q8_0", tmp_path)
+    port = free_port()
+    words = ("cluster", "plan", twin, "--rpc", f"127.0.0.1:{port}", "-c", "256", "-t", "1")
+    with serving(port, "--memory", "1GiB") as server:
+        ready(server)
+        (split,) = ggbench(*words, "--memory-limit", "88MiB", "--json").json["plans"]
+        none = ggbench(*words, "--memory-limit", "20MiB")
+        ran = ggbench(*split["command"].split()[1:], "-n", "8", "--json")
+    assert all(split["best"]["n_layers"])
+    assert [without for _, without in split["without"]] == [None, None]
+    assert ran.code == 0
+    assert none.code == 3
+    assert "it does not fit" in none.out
+    assert "Error: no split over these machines holds it" in none.err
+    assert "layers" not in none.err

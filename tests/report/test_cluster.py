@@ -29,3 +29,11 @@ def test_a_machine_without_use_is_named_and_commands_stay_whole(render: Callable
     assert [line.split()[1] for line in text.splitlines() if "no loss: leave it out" in line] == ["b:1"]
     assert [line.split()[1] for line in text.splitlines() if "does not fit" in line] == ["a:1"]
     assert "500" in text
+
+
+def test_what_fits_in_no_way_is_one_line(render: Callable[..., str]) -> None:
+    """Nothing was timed then."""
+    plan = ClusterPlan(model="m", quant="q8_0", n_ctx=2048, speeds=(), best=None)
+    assert render(cluster_report(plan, width=80), 80).strip() == (
+        "m q8_0: the fastest split at n_ctx 2k: none, it does not fit"
+    )

@@ -53,7 +53,10 @@ def probes_table(probes: Sequence[ServerProbe], *, width: int | None = None) -> 
 
 def cluster_report(plan: ClusterPlan, *, width: int | None = None) -> RenderableType:
     """The best split by device, what each machine is worth, and the lines that run it; `width` is the terminal's."""
-    counts = plan.best.n_layers if plan.best else (0,) * len(plan.speeds)
+    title = f"{plain(plan.model)} {plain(plan.quant)}: the fastest split at n_ctx {format_length(plan.n_ctx)}"
+    if plan.best is None:
+        return Text(f"{title}: none, it does not fit")
+    counts = plan.best.n_layers
     by_device = fitted_table(
         [
             names("device", (speed.device for speed in plan.speeds)),
@@ -67,7 +70,7 @@ def cluster_report(plan: ClusterPlan, *, width: int | None = None) -> Renderable
             right("link", (format_ms(speed.link_ms) for speed in plan.speeds), "ms, before", stays=True),
         ],
         dim=[not count for count in counts],
-        title=f"{plain(plan.model)} {plain(plan.quant)}: the fastest split at n_ctx {format_length(plan.n_ctx)}",
+        title=title,
         width=width,
     )  # fmt: skip
     choices: list[tuple[str, ClusterSplit | None]] = [("all of use", plan.best)]
