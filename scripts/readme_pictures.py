@@ -95,7 +95,7 @@ async def _follow(opens: Path | str, steps: list[_Step]) -> None:
 
 
 def main() -> int:
-    """Plans and a pick of a model for a card that is not here; with a folder, runs of its files and their comparison."""
+    """Plans and a pick for a card that is not here; with a folder, runs of its files and their comparison."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, help="a folder with quants of one small trained model")
     folder = parser.parse_args().folder
