@@ -24,7 +24,7 @@ _LOOK_EVERY_S = 0.2
 _SETTLES_S = 1.0
 _DEADLINE_S = 120.0
 _MODEL = "qwen2.5-14b"
-_N_GEN = 600
+_N_GEN = 400
 _NEARLY_DONE = re.compile(r"[78]\d%")
 """The share of its tokens that a run in a picture has decoded."""
 
@@ -67,9 +67,9 @@ async def _pick(app: GgbenchApp, pilot: Pilot[None]) -> None:
 
 
 async def _run(app: GgbenchApp, pilot: Pilot[None]) -> None:
-    """Measure the two smallest quants of the folder, one after the other, and take the second."""
-    await _until(app, lambda words: words.count("✓") > 1)
-    await pilot.press("end", "space", "up", "up", "space", "b")
+    """Measure the largest and the smallest quant of the folder, one after the other, and take the second."""
+    await _until(app, lambda words: "q2_k" in words and words.count("✓") > 1)
+    await pilot.press("home", "space", "end", "space", "b")
     await _until(app, lambda words: "✓ a" in words and _NEARLY_DONE.search(words))
     _take(app, "run")
 
@@ -86,7 +86,7 @@ async def _compare(app: GgbenchApp, pilot: Pilot[None]) -> None:
 async def _follow(opens: Path | str, steps: list[_Step]) -> None:
     """Take these steps one after the other in one app."""
     if isinstance(opens, Path):
-        add_place(opens)
+        opens = add_place(opens)[0].paths[0]
     app = GgbenchApp(Services.of_this_machine(offline=True), n_gen=_N_GEN, opens=opens)
     async with app.run_test(size=_SIZE) as pilot:
         for step in steps:
@@ -95,7 +95,7 @@ async def _follow(opens: Path | str, steps: list[_Step]) -> None:
 
 
 def main() -> int:
-    """Plans and a pick of a model for a card that is not here; with a folder, its files' runs and their comparison."""
+    """Plans and a pick for a card that is not here; with a folder, runs of its files and their comparison."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, help="a folder with quants of one small trained model")
     folder = parser.parse_args().folder
