@@ -89,23 +89,15 @@ def moe_twin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def hub(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestHub]:
-    """A Hub on this machine, which HF_ENDPOINT names; huggingface_hub's own client talks to it."""
-    from huggingface_hub import close_session
-    from huggingface_hub.utils import _detect_agent
-
-    from tests.fakes.hub import TestHub
+    """A Hub on this machine, which HF_ENDPOINT names, with nothing cached and nobody logged in."""
+    from tests.fakes.hub import served
 
     for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HF_HOME", str(home / "huggingface"))
     monkeypatch.setenv("NO_PROXY", "127.0.0.1,localhost")
-    # Its first request of the day asks the real Hub for the names of coding agents.
-    monkeypatch.setattr(_detect_agent, "_registry", {"standardEnvVars": [], "harnesses": {}})
-    close_session()
-    with TestHub() as hub:
-        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    with served() as hub:
         yield hub
-        close_session()
     assert hub.errors == []
 
 

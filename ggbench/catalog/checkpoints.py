@@ -77,7 +77,7 @@ class CheckpointToRun:
 
     @property
     def download_bytes(self) -> int:
-        """Bytes to download first."""
+        """Return the bytes to download first."""
         return self.found.download_bytes
 
     def header(self) -> ModelFile:

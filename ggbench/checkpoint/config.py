@@ -31,7 +31,7 @@ class Config:
 
     @property
     def architecture(self) -> str:
-        """Return the class that Transformers loads it as, `Qwen2ForCausalLM`. Raises BadFile where none is named."""
+        """The class that Transformers loads it as, `Qwen2ForCausalLM`. Raises BadFile where none is named."""
         names = self.values.get("architectures")
         if not isinstance(names, list) or not names or not isinstance(names[0], str):
             raise BadFile(f"{self.name}: its {CONFIG} names no architecture", "give the folder of a language model")
@@ -45,7 +45,7 @@ class Config:
 
     @property
     def code_files(self) -> tuple[str, ...]:
-        """Return the Python files that the checkpoint asks Transformers to run, `auto_map`; printable."""
+        """Python files that the checkpoint asks Transformers to run, `auto_map`; printable."""
         named = self.values.get("auto_map")
         if not isinstance(named, dict):
             return ()

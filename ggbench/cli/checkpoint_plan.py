@@ -46,7 +46,7 @@ def planned_rows(
 
 
 def sources(found: FoundCheckpoint) -> Mapping[str, str]:
-    """Where each kind of figure comes from."""
+    """Return where each kind of figure comes from."""
     files = "config.json alone, by what each method stores"
     if found.checkpoint.shards:
         files = f"the tensors of its safetensors as {found.checkpoint.method.name}, of other methods config.json"

@@ -18,6 +18,8 @@ from ggbench.units import format_bytes
 _PROMPT_SEED = 1
 _WARM_UP = 512
 """Side of the matrices whose product starts torch's threads before a limit of memory counts their stacks."""
+_COMPILING_STEPS = 3
+"""Steps until torch.compile has seen that positions differ; made with the cache, so that no decode times them."""
 _PIECES = 64
 """Limit on the pieces in which a growing cache is filled, of at least `_LEAST_PIECE`: each one copies all before it."""
 _LEAST_PIECE = 512
@@ -121,6 +123,8 @@ class TransformersModel:
         self.clear()
         for _ in self.fill(self.n_cells if setup.cache == "dynamic" else 1):
             pass
+        for _ in range(min(_COMPILING_STEPS, self.n_cells - 1) if setup.torch_compile else 0):
+            self.timed_step(self.random_tokens(self.n_seqs, 1))
         self._kv_bytes = _tensor_bytes(self._cached())
         self.clear()
         self.release()

@@ -6,9 +6,10 @@ import importlib.util
 import json
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -168,6 +169,32 @@ def test_what_cannot_be_loaded_is_one_line(
     ending = _open(engine, _folder(tmp_path, {**QWEN2_TINY, **values}), setup)[-1]
     assert isinstance(ending, Failed)
     assert words in ending.message and "\n" not in ending.message
+
+
+def test_what_torch_compiles_is_compiled_with_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before any step is timed; a prompt is computed without."""
+    import torch
+
+    from ggbench.engine.transformers_model import TransformersModel
+
+    compiled: list[tuple[int, ...]] = []
+
+    def compile_step(forward: Callable[..., object]) -> Callable[..., object]:
+        def run(**options: Any) -> object:  # noqa: ANN401
+            compiled.append(tuple(options["input_ids"].shape))
+            return forward(**options)
+
+        return run
+
+    monkeypatch.setattr(torch, "compile", compile_step)
+    setup = replace(CPU, cache="static", torch_compile=True, n_ctx=64)
+    model = TransformersModel()
+    model.load(_folder(tmp_path, QWEN2_TINY), setup)
+    model.make_cache(setup)
+    assert compiled == [(1, 1)] * 3
+    model.read_prompts(8)
+    assert compiled == [(1, 1)] * 3
+    assert model.cache.get_seq_length() == 8
 
 
 def test_what_is_converted_need_not_fit_into_the_limit(tmp_path: Path, engine: TransformersEngine) -> None:

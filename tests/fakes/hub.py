@@ -11,11 +11,12 @@ import hashlib
 import os
 import sys
 import threading
-from collections.abc import Collection, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from unittest import mock
 
 from tests.fakes.hub_faults import (
     Corrupt,
@@ -49,9 +50,30 @@ __all__ = [
     "Unavailable",
     "WrongLength",
     "WrongRange",
+    "served",
 ]
 
 _LFS_BYTES = 10 << 20
+
+
+@contextmanager
+def served() -> Iterator[TestHub]:
+    """Serve a Hub that HF_ENDPOINT names; huggingface_hub's own client talks to it."""
+    from huggingface_hub import close_session
+    from huggingface_hub.utils import _detect_agent
+
+    # Its first request of the day asks the real Hub for the names of coding agents.
+    agents: dict[str, object] = {"standardEnvVars": [], "harnesses": {}}
+    close_session()
+    with (
+        mock.patch.object(_detect_agent, "_registry", agents),
+        TestHub() as hub,
+        mock.patch.dict(os.environ, HF_ENDPOINT=hub.url),
+    ):
+        try:
+            yield hub
+        finally:
+            close_session()
 
 
 @dataclass(slots=True)

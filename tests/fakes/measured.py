@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -115,7 +116,7 @@ def put_interrupted(store: Store, head: RunHead, n_gen: int = 100) -> int:
 
 def freeze_times(path: Path) -> None:
     """Give every run a time of its own, an hour apart, so that a picture of them is always the same."""
-    with sqlite3.connect(path) as connection:
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("UPDATE runs SET started_at = printf('2026-11-20T%02d:00:00+00:00', id)")
     connection.close()
 

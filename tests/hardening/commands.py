@@ -23,7 +23,7 @@ _LONGER: Mapping[str, tuple[str, ...]] = {
     "speed": ("--inputs", "64,512", "-n", "512"),
 }
 """Options that make a command measure for longer than a kill waits; any other is run as it is."""
-_OTHERS: Mapping[str, tuple[str, ...]] = {"demo": ("demo", "-n", "600"), "pick": ("pick", "MODEL", "--measure")}
+_OTHERS: Mapping[str, tuple[str, ...]] = {"demo": ("demo", "-n", "60"), "pick": ("pick", "MODEL", "--measure")}
 """Commands that measure without the options of the others."""
 _GONE_WITHIN_S = 2.0
 

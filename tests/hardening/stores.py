@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import random
@@ -33,7 +34,7 @@ def damaged_stores(n: int, draw: random.Random, folder: Path) -> Trials:
     for script in SCRIPTS:
         path = folder / f"{script.stem}.sqlite"
         build(script, path)
-        with sqlite3.connect(path) as raw:
+        with contextlib.closing(sqlite3.connect(path)) as raw, raw:
             raw.execute("PRAGMA journal_mode = DELETE")
         sources.append(path.read_bytes())
     store = paths.results_file()

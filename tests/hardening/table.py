@@ -11,17 +11,14 @@ from pathlib import Path
 from unittest import mock
 
 from ggbench.engine.rpc_devices import is_built_with_rpc
-from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.machine import bandwidth
 from ggbench.machine.cpu import default_threads
 from ggbench.machine.read_probe import ReadRate
+from tests.conftest import TINY
 from tests.hardening import headers, kills, names, network, rpc_kills, scarcity, stores, terminals, together
 from tests.hardening.trials import Trials, own_home
 
-_TINY = Hyperparameters(
-    architecture="qwen2", n_layer=2, n_embd=256, n_head=4, n_head_kv=4, n_ff=512, n_vocab=1024, n_ctx_train=4096
-)
 COLUMNS = ("", "tried", "tracebacks", "hangs", "orphans", "bytes lost", "bytes unverified")
 
 
@@ -69,7 +66,7 @@ def run_rows(
     for name in chosen:
         with tempfile.TemporaryDirectory(prefix="ggbench-hardening-") as folder, own_home(Path(folder) / "home"):
             _know_bandwidth()
-            model = cached_twin("tiny", _TINY, "q8_0", Path(folder) / "twins")
+            model = cached_twin("tiny", TINY, "q8_0", Path(folder) / "twins")
             if name in ("names", "terminals", "kills", "writers", "disk", "together"):
                 names.store_with_a_run()
             began = time.monotonic()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import subprocess
+from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from ggbench.errors import BadFile
 from tests.hardening.commands import measuring_commands, reading_commands
 from tests.hardening.damage import MUTATIONS, damaged
+from tests.hardening.kills import rest_of
 from tests.hardening.names import _harm
 from tests.hardening.table import ROWS, SLOW, markdown, run_rows
 from tests.hardening.trials import Trials, unprintable
@@ -49,6 +53,34 @@ def test_what_goes_wrong_is_counted() -> None:
     assert row.counts == (4, 4, 1, 0, 0, 0)
     assert not row.is_clean
     assert "| a row | 4 | 4 | 1 | 0 | 0 | 0 |" in markdown([row])
+
+
+@dataclass
+class Slow:
+    """A process that does not end before it was waited for some times."""
+
+    n_waits: int
+
+    def communicate(self, timeout: float) -> tuple[str, str]:
+        """Return its output or raise TimeoutExpired."""
+        self.n_waits -= 1
+        if self.n_waits < 0:
+            return "", "ended"
+        raise subprocess.TimeoutExpired("ggbench", timeout)
+
+
+@pytest.mark.parametrize(
+    ("stored", "may_go_on", "expected"),
+    [((0, 1, 2, 3), True, "ended"), ((0, 1, 1), True, None), ((0, 1), False, None)],
+    ids=["stores more", "stores no more", "was stopped"],
+)
+def test_a_slow_command_does_not_hang(
+    monkeypatch: pytest.MonkeyPatch, stored: tuple[int, ...], may_go_on: bool, expected: str | None
+) -> None:
+    """One that goes on after its worker was killed may take as long as it stores something."""
+    monkeypatch.setattr("tests.hardening.kills._n_stored", iter(stored).__next__)
+    process = cast("subprocess.Popen[str]", Slow(3))
+    assert rest_of(process, may_go_on=may_go_on) == expected
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from __future__ import annotations
 import io
 import json
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,10 @@ OpenStore = Callable[[str], Store]
 
 
 @pytest.fixture
-def other(tmp_path: Path) -> Store:
+def other(tmp_path: Path) -> Iterator[Store]:
     """The store of another machine."""
-    return Store.open(tmp_path / "other.sqlite")
+    with Store.open(tmp_path / "other.sqlite") as opened:
+        yield opened
 
 
 def put_runs(store: Store) -> list[int]:
@@ -68,7 +69,6 @@ def test_a_bundle_takes_runs_with_samples_and_observations(store: Store, other: 
             assert away.n_samples == here.n_samples > 0
             bodies = [each.body for each in read_recording(other, away).observations]
             assert bodies == [each.body for each in read_recording(reopened, here).observations]
-    other.close()
 
 
 def test_a_bundle_names_no_folder_user_and_serial_number(store: Store, other: Store, tmp_path: Path) -> None:
@@ -90,7 +90,6 @@ def test_a_bundle_names_no_folder_user_and_serial_number(store: Store, other: St
     assert (away.environment.imported.tool, away.environment.imported.file) == ("ggbench 0.1.0", "x.zip")
     whole = moved(store, run_ids, other, tmp_path / "y.zip", with_paths=True)
     assert not whole[0].is_new
-    other.close()
 
 
 def test_a_model_named_by_its_folder_is_called_by_its_file(store: Store, other: Store, tmp_path: Path) -> None:
@@ -103,7 +102,6 @@ def test_a_model_named_by_its_folder_is_called_by_its_file(store: Store, other: 
     for with_paths in (False, True):
         (again,) = moved(store, [run_id], other, tmp_path / f"{with_paths}.zip", with_paths=with_paths)
         assert not again.is_new
-    other.close()
 
 
 def test_numbers_in_base64_are_no_paths(store: Store, other: Store, tmp_path: Path) -> None:
@@ -129,7 +127,6 @@ def test_paths_are_kept_when_asked_for(store: Store, other: Store, tmp_path: Pat
     assert away.subject.file == "/cache/twins/q4_k_m.gguf"
     assert away.environment is not None
     assert away.environment.gpus == (machines.GPU,)
-    other.close()
 
 
 def test_the_same_runs_are_stored_once_also_back_home(store: Store, other: Store, tmp_path: Path) -> None:
@@ -141,7 +138,6 @@ def test_the_same_runs_are_stored_once_also_back_home(store: Store, other: Store
 
     assert [each.is_new for each in (*first, *again, *home)] == [True, False, False]
     assert home[0].run_id == run_ids[0]
-    other.close()
 
 
 def test_an_imported_run_keeps_its_first_mark(store: Store, other: Store, tmp_path: Path, read: ReadRuns) -> None:
@@ -152,7 +148,6 @@ def test_an_imported_run_keeps_its_first_mark(store: Store, other: Store, tmp_pa
 
     assert {each.imported.mark.tool for each in passed_on} == {"llama-bench"}
     assert not any(each.is_new for each in direct)
-    other.close()
 
 
 def test_runs_are_json_too(store: Store, other: Store, tmp_path: Path) -> None:
@@ -167,7 +162,6 @@ def test_runs_are_json_too(store: Store, other: Store, tmp_path: Path) -> None:
 
     assert [each.is_new for each in kept] == [True]
     assert other.load_chunks(kept[0].run_id) == store.load_chunks(run_ids[0])
-    other.close()
 
 
 @pytest.mark.parametrize(
@@ -264,7 +258,6 @@ def test_hostile_texts_of_a_bundle_are_plain(store: Store, other: Store, tmp_pat
     kept = keep(other, list(read_bundle(path)))
 
     assert other.load_run(kept[0].run_id).subject.model == "]0;xevil name"
-    other.close()
 
 
 def test_a_zip_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -132,7 +133,7 @@ def test_damage_among_the_samples_costs_the_run_it_is_in(path: Path, head: RunHe
 def test_a_newer_store_is_refused_and_not_touched(path: Path, head: RunHead) -> None:
     """The hint says to upgrade, and not one byte changes."""
     fill(path, head)
-    with sqlite3.connect(path) as raw:
+    with contextlib.closing(sqlite3.connect(path)) as raw, raw:
         raw.execute("PRAGMA user_version = 99")
     raw.close()
     before = path.read_bytes()
@@ -146,7 +147,7 @@ def test_a_newer_store_is_refused_and_not_touched(path: Path, head: RunHead) -> 
 def test_a_database_of_another_program_is_refused_and_not_touched(path: Path) -> None:
     """The tables of ggbench do not end up in it."""
     path.parent.mkdir()
-    with sqlite3.connect(path) as raw:
+    with contextlib.closing(sqlite3.connect(path)) as raw, raw:
         raw.execute("CREATE TABLE bookmarks (url TEXT)")
     raw.close()
     before = path.read_bytes()

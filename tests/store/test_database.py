@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import json
 import sqlite3
 from collections.abc import Callable
@@ -125,7 +126,7 @@ def test_samples_are_little_endian_int64_on_disk(path: Path, head: RunHead) -> N
     """The documented format holds for whoever reads the file with another program, beyond 32 bits too."""
     with Store.open(path) as store:
         store.append_samples(store.begin(head), SERIES, 26, [1, 1 << 40])
-    with sqlite3.connect(path) as raw:
+    with contextlib.closing(sqlite3.connect(path)) as raw, raw:
         step_ns, sample_ns = raw.execute("SELECT step_ns, sample_ns FROM samples").fetchone()
     raw.close()
     assert step_ns == bytes.fromhex("01000000000000000000000000010000")
@@ -231,7 +232,7 @@ def test_deleting_a_run_takes_what_it_has_and_leaves_the_others(path: Path, head
         assert [stored.run_id for stored in store.list_runs()] == [kept]
         assert store.load_samples(kept).step_ns.tolist() == [10, 11]
         assert store.begin(head) > deleted
-    with sqlite3.connect(path) as raw:
+    with contextlib.closing(sqlite3.connect(path)) as raw, raw:
         counts = [raw.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in ("samples", "observations")]
     raw.close()
     assert counts == [1, 1]
@@ -295,7 +296,7 @@ def test_records_of_other_versions_are_read_or_left_out(path: Path, head: RunHea
         newer, older = store.begin(head), store.begin(head)
         store.finish(newer, run)
         store.finish(older, run)
-    with sqlite3.connect(path) as raw:
+    with contextlib.closing(sqlite3.connect(path)) as raw, raw:
         for name in ("subject", "memory", "environment", "gpu_use"):
             document = json.loads(raw.execute(f"SELECT {name} FROM runs WHERE id = ?", (newer,)).fetchone()[0])
             raw.execute(f"UPDATE runs SET {name} = ? WHERE id = ?", (json.dumps(document | {"from_2031": 1}), newer))

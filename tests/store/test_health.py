@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from pathlib import Path
 
@@ -101,7 +102,7 @@ def test_a_file_that_is_no_database_is_a_problem(path: Path, content: bytes) -> 
 def test_another_programs_database_is_foreign(path: Path) -> None:
     """It is not counted, and not damaged either."""
     path.parent.mkdir(parents=True)
-    with sqlite3.connect(path) as other:
+    with contextlib.closing(sqlite3.connect(path)) as other, other:
         other.execute("CREATE TABLE bookmarks (url TEXT)")
     other.close()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sqlite3
 from dataclasses import replace
@@ -96,7 +97,7 @@ def test_two_files_have_two_names(look: Look, filled: Path) -> None:
             head = start(model=path)
             put_run(store, replace(head, subject=replace(head.subject, source="file", file=path)))
         unsteady = put_run(store, start())
-    with sqlite3.connect(filled) as connection:
+    with contextlib.closing(sqlite3.connect(filled)) as connection, connection:
         connection.execute(
             "UPDATE runs SET result = json_set(result, '$.unsteady', 'it slowed') WHERE id = ?", (unsteady,)
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import sqlite3
 from pathlib import Path
@@ -96,7 +97,7 @@ def test_a_run_that_measured_nothing_compares_too(look: Look, filled: Path) -> N
 
 def test_a_run_of_an_unknown_kind_is_opened_but_not_compared(look: Look, filled: Path) -> None:
     """What is known of it is shown with the reason; comparing or saving it says why that cannot be done."""
-    with sqlite3.connect(filled) as connection:
+    with contextlib.closing(sqlite3.connect(filled)) as connection, connection:
         connection.execute("UPDATE runs SET kind = 'nobody_knows' WHERE id = 4")
     connection.close()
 

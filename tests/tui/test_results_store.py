@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("start_with_results")
 
 def test_a_store_of_a_newer_ggbench_says_so(look: Look, filled: Path) -> None:
     """In place of the runs, with what to do."""
-    with sqlite3.connect(filled) as connection:
+    with contextlib.closing(sqlite3.connect(filled)) as connection, connection:
         connection.execute("PRAGMA user_version = 99")
     connection.close()
 

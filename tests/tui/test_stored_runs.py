@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from pathlib import Path
 
@@ -97,7 +98,7 @@ def test_a_run_has_the_readings_of_the_machine(path: Path) -> None:
 )
 def test_a_run_that_cannot_be_read_is_listed_with_the_reason(path: Path, change: str, reason: str) -> None:
     """It hides no other run, and can be opened; what its samples show is there where only its result is unreadable."""
-    with sqlite3.connect(path) as connection:
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(f"UPDATE runs SET {change} WHERE id = 1")
     connection.close()
     with Store.open(path) as store:
