@@ -67,20 +67,11 @@ async def _pick(app: GgbenchApp, pilot: Pilot[None]) -> None:
 
 
 async def _run(app: GgbenchApp, pilot: Pilot[None]) -> None:
-    """Measure the largest and the smallest quant of the folder, one after the other, and take the second."""
+    """Measure two quants of the folder, one after the other, and take the second while it decodes."""
     await _until(app, lambda words: "q2_k" in words and words.count("✓") > 1)
-    await pilot.press("home", "space", "end", "space", "b")
+    await pilot.press("home", "space", "space", "b")
     await _until(app, lambda words: "✓ a" in words and _NEARLY_DONE.search(words))
     _take(app, "run")
-
-
-async def _compare(app: GgbenchApp, pilot: Pilot[None]) -> None:
-    await _until(app, lambda _words: not app.is_busy)
-    await pilot.press("3")
-    await _until(app, lambda words: words.count("completed") > 1 or words.count("✓") > 1)
-    await pilot.press("space", "space", "c")
-    await _until(app, lambda words: "better" in words or "no difference" in words)
-    _take(app, "compare")
 
 
 async def _follow(opens: Path | str, steps: list[_Step]) -> None:
@@ -95,14 +86,14 @@ async def _follow(opens: Path | str, steps: list[_Step]) -> None:
 
 
 def main() -> int:
-    """Plans and a pick for a card that is not here; with a folder, runs of its files and their comparison."""
+    """Plans and a pick for a card that is not here; with a folder, runs of two of its files."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, help="a folder with quants of one small trained model")
     folder = parser.parse_args().folder
     with tempfile.TemporaryDirectory() as home:
         os.environ.update({f"XDG_{name}_HOME": f"{home}/{name}" for name in ("DATA", "CONFIG", "STATE")})
         if folder is not None:
-            asyncio.run(_follow(folder.resolve(), [_run, _compare]))
+            asyncio.run(_follow(folder.resolve(), [_run]))
         asyncio.run(_follow(_MODEL, [_library, _pick]))
     return 0
 
