@@ -86,18 +86,15 @@ def test_the_plot_has_the_pick_and_what_is_dominated(golden: Golden) -> None:
     assert pick_plot(recommend(_candidates()[:1], Needs()), 80, 16, color=False) == ""
 
 
+AS_WITHOUT = "and would be the pick without these needs too."
+
+
 def test_the_reason_names_what_decided() -> None:
     """Each need by its name, with by how much what would come first misses it."""
     found = _candidates()
     needs = {
         "Memory decides: q8_0 would come first, but misses a context of 8,192 tokens by 1.40 GiB (4,096 fit).": Needs(),
-<<<<<<< HEAD
-        "q4_k_m is the fastest of those that lose little, and would be the pick without these needs too.": Needs(
-            given_prefer="speed"
-        ),
-=======
         f"q4_k_m is the fastest of those that lose little, {AS_WITHOUT}": Needs(given_prefer="speed"),
->>>>>>> window
         "q4_k_m has the longest context": Needs(given_prefer="context"),
     }
     for text, need in needs.items():
@@ -120,11 +117,7 @@ def test_the_reason_names_what_decided() -> None:
             )
         )
     )
-<<<<<<< HEAD
-    assert "q4_k_m loses least of those that are not clearly slower than the fastest, and would be the pick" in between
-=======
     assert f"q4_k_m loses least of those that are not clearly slower than the fastest, {AS_WITHOUT}" in between
->>>>>>> window
     lossy = " ".join(reason(recommend(found[1:3], Needs(max_loss=0.003))))
     assert "The nearest, q6_k, misses 0.0030 nats by 0.0021 (0.0051)." in lossy
 
@@ -146,11 +139,7 @@ def test_what_is_a_little_better_but_for_its_interval_is_not_denied() -> None:
         candidate("q5_k_m", loss=measured_loss(0.0101, 0.05), tok_s=20.0),
     ]
     text = " ".join(reason(recommend(found, Needs())))
-<<<<<<< HEAD
-    assert "q5_k_m is the fastest of those that do not clearly lose more than the best, and would be the pick" in text
-=======
     assert f"q5_k_m is the fastest of those that do not clearly lose more than the best, {AS_WITHOUT}" in text
->>>>>>> window
 
 
 def test_what_may_meet_a_need_is_not_said_to() -> None:
