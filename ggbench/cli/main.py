@@ -163,9 +163,7 @@ def _run(args: list[str] | None) -> int:
         status = cli.main(args, prog_name="ggbench", standalone_mode=False)
         sys.stdout.flush()  # here and not while the interpreter ends, which complains of a closed pipe
         return status if isinstance(status, int) else ExitCode.DONE
-    except (
-        SystemExit
-    ) as end:  # no command raises it: click does after a completion, or where a stream's reader has gone
+    except SystemExit as end:  # raised by click after a completion, or where a stream's reader has gone
         return end.code if COMPLETION in os.environ and isinstance(end.code, int) else ExitCode.PIPE_CLOSED
     except GgbenchError as error:
         if os.environ.get("GGBENCH_DEBUG"):
