@@ -25,7 +25,6 @@ def build(script: Path, path: Path, *changes: str) -> None:
 
 
 def version(number: int) -> Path:
-    """The dump of a version."""
     return DATA / f"store_v{number}.sql"
 
 
@@ -38,5 +37,4 @@ def schema(path: Path) -> list[tuple[str, str]]:
 
 
 def whole(store: Store, run_id: int) -> Run:
-    """A run as it is shown."""
     return read_run(store, store.load_run(run_id))

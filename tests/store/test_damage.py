@@ -33,7 +33,6 @@ def damage(path: Path, *statements: str) -> None:
 @pytest.mark.parametrize("column", ["subject", "model", "setup", "settings", "command", "state", "memory", "kind"])
 @pytest.mark.parametrize("value", ["NULL", "x'ce41'", "CAST(x'ce41' AS TEXT)"], ids=["none", "bytes", "not UTF-8"])
 def test_a_damaged_column_does_not_hide_the_other_runs(path: Path, head: RunHead, column: str, value: str) -> None:
-    """The run is listed as far as it can be read."""
     with Store.open(path) as store:
         store.begin(head)
         store.begin(head)
@@ -46,7 +45,6 @@ def test_a_damaged_column_does_not_hide_the_other_runs(path: Path, head: RunHead
 
 @pytest.mark.parametrize("value", ["NULL", "'text'", "x'010203'"])
 def test_damaged_samples_are_left_out(path: Path, head: RunHead, value: str) -> None:
-    """Samples are whole 64-bit words, or none."""
     with Store.open(path) as store:
         run_id = store.begin(head)
         store.append_samples(run_id, SERIES, 0, [7] * 10)
@@ -56,7 +54,6 @@ def test_damaged_samples_are_left_out(path: Path, head: RunHead, value: str) -> 
 
 
 def test_a_run_that_no_migration_can_read_leaves_the_file_as_it_was(path: Path) -> None:
-    """The error says what to do; nothing is written before the whole migration has succeeded."""
     build(version(4), path)
     raw = sqlite3.connect(path)
     columns = [row[1] for row in raw.execute("PRAGMA table_info(runs)")]

@@ -21,7 +21,6 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_a_missing_file_is_sound_and_stays_missing(path: Path) -> None:
-    """The first run makes it."""
     health = inspect_store(path)
 
     assert (health.file_bytes, health.version, health.problem) == (None, None, "")
@@ -29,7 +28,6 @@ def test_a_missing_file_is_sound_and_stays_missing(path: Path) -> None:
 
 
 def test_a_sound_store_is_counted_while_it_is_written(path: Path, head: RunHead) -> None:
-    """The newest runs are in the write-ahead log of the process that has the file open."""
     with Store.open(path) as store:
         store.begin(head)
         store.append_samples(store.begin(head), "decode/p25/b1/r0", 0, list(range(100)))
@@ -45,7 +43,6 @@ def test_a_sound_store_is_counted_while_it_is_written(path: Path, head: RunHead)
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_an_older_store_is_counted_and_not_migrated(path: Path, script: Path) -> None:
-    """Every version that was ever released; migrating is left to the command that needs it."""
     build(script, path)
     before = contents(path.parent)
 
@@ -59,7 +56,6 @@ def test_an_older_store_is_counted_and_not_migrated(path: Path, script: Path) ->
 
 
 def test_a_store_of_a_newer_ggbench_says_its_version(path: Path) -> None:
-    """Whether its tables still have a state or not."""
     build(
         SCRIPTS[-1],
         path,
@@ -73,7 +69,6 @@ def test_a_store_of_a_newer_ggbench_says_its_version(path: Path) -> None:
 
 
 def test_a_damaged_store_says_what_is_wrong(path: Path, head: RunHead) -> None:
-    """Pages overwritten in its middle are found by SQLite's integrity check, and nothing is moved."""
     with Store.open(path) as store:
         run_id = store.begin(head)
         for chunk in range(40):
@@ -100,7 +95,6 @@ def test_a_file_that_is_no_database_is_a_problem(path: Path, content: bytes) -> 
 
 
 def test_another_programs_database_is_foreign(path: Path) -> None:
-    """It is not counted, and not damaged either."""
     path.parent.mkdir(parents=True)
     with contextlib.closing(sqlite3.connect(path)) as other, other:
         other.execute("CREATE TABLE bookmarks (url TEXT)")
@@ -112,7 +106,6 @@ def test_another_programs_database_is_foreign(path: Path) -> None:
 
 
 def test_stores_that_were_moved_aside_are_counted(path: Path) -> None:
-    """Damaged files that ggbench kept stay until the person removes them."""
     path.parent.mkdir(parents=True)
     path.write_bytes(b"garbage")
     Store.open(path).close()

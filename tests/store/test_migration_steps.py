@@ -16,7 +16,6 @@ from tests.fakes.old_stores import build, schema, version, whole
 
 
 def add_note(connection: sqlite3.Connection) -> None:
-    """A step that a later version might take."""
     connection.execute("ALTER TABLE runs ADD COLUMN note TEXT NOT NULL DEFAULT 'none'")
 
 
@@ -27,7 +26,6 @@ def fail_halfway(connection: sqlite3.Connection) -> None:
 
 
 def test_a_later_step_is_taken_once_and_keeps_the_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the missing steps run, on data that is there."""
     build(version(1), path)
     monkeypatch.setattr(migrations, "MIGRATIONS", (*migrations.MIGRATIONS, add_note))
     for _ in range(2):
@@ -43,7 +41,6 @@ def test_a_later_step_is_taken_once_and_keeps_the_runs(path: Path, monkeypatch: 
 def test_a_step_that_fails_leaves_the_file_at_its_version(
     path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """The steps before it in the same upgrade are undone too, and the old ggbench can still read everything."""
     build(version(number), path)
     before = schema(path)
     with monkeypatch.context() as patched:
@@ -72,7 +69,6 @@ Store.open(Path(sys.argv[1]))
 
 
 def test_a_migration_that_is_killed_leaves_the_file_as_it_was(path: Path) -> None:
-    """After every step and before the commit; the next ggbench migrates it."""
     build(version(3), path)
     before = schema(path)
     ended = subprocess.run([sys.executable, "-c", KILLED, str(path)], check=False)

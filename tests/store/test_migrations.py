@@ -28,7 +28,6 @@ def observed(store: Store, run_id: int, kind: type) -> tuple[object, ...]:
 
 
 def test_every_version_has_a_file_to_be_tested_from() -> None:
-    """A new migration comes with what the version before it left on disks."""
     assert [script.name for script in SCRIPTS] == [
         f"store_v{number}.sql" for number in range(1, migrations.newest_version() + 1)
     ]
@@ -36,7 +35,6 @@ def test_every_version_has_a_file_to_be_tested_from() -> None:
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_every_run_of_every_version_is_listed_and_read(path: Path, script: Path) -> None:
-    """Without an error, under its id, with the kind and the state that it had; the schema is that of a fresh file."""
     build(script, path)
     with Store.open(path) as store:
         assert store.notices == ()
@@ -62,7 +60,6 @@ def test_every_run_of_every_version_is_listed_and_read(path: Path, script: Path)
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_a_finished_decode_of_every_version_is_found_whole(path: Path, script: Path) -> None:
-    """Subject, setup, settings, samples, prompt, memory, fit, percentiles, limit and the use of the GPU."""
     build(script, path)
     with Store.open(path) as store:
         run = whole(store, 1)
@@ -110,7 +107,6 @@ def test_a_finished_decode_of_every_version_is_found_whole(path: Path, script: P
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
 def test_a_killed_run_of_every_version_is_reduced_from_what_it_had(path: Path, script: Path) -> None:
-    """`bench` of an older version is a decode; the steps that were stored give its percentiles."""
     build(script, path)
     with Store.open(path) as store:
         stored, run = store.load_run(2), whole(store, 2)
@@ -124,7 +120,6 @@ def test_a_killed_run_of_every_version_is_reduced_from_what_it_had(path: Path, s
 
 @pytest.mark.parametrize("script", SCRIPTS[1:], ids=lambda script: script.stem)
 def test_readings_are_read(path: Path, script: Path) -> None:
-    """What the machine did comes back with its GPU, and what it meant for the run."""
     build(script, path)
     with Store.open(path) as store:
         first, second = observed(store, 1, MachineReading)
@@ -143,7 +138,6 @@ def test_readings_are_read(path: Path, script: Path) -> None:
 
 @pytest.mark.parametrize("script", SCRIPTS[2:], ids=lambda script: script.stem)
 def test_searches_are_read(path: Path, script: Path) -> None:
-    """The finished one has its certificate, and the killed one what it had asked."""
     build(script, path)
     with Store.open(path) as store:
         run, killed = whole(store, 3), whole(store, 4)
@@ -196,14 +190,12 @@ def test_the_largest_context_of_a_bench_becomes_a_search(path: Path) -> None:
 
 
 def test_a_search_that_a_bench_had_stored_is_not_doubled(path: Path) -> None:
-    """The bench's row repeats what its search found."""
     build(version(3), path, BENCH_ROW.format(n_ctx=24_576), "UPDATE runs SET quant = 'q4_k_m' WHERE id = 9")
     with Store.open(path) as store:
         assert [run.run_id for run in store.list_runs(kind="maxctx")] == [4, 3]
 
 
 def test_ids_are_kept_and_never_used_twice(path: Path) -> None:
-    """Also those of runs that were deleted before."""
     build(version(3), path, "UPDATE sqlite_sequence SET seq = 40", "DELETE FROM runs WHERE id = 3")
     with Store.open(path) as store:
         assert [run.run_id for run in store.list_runs()] == [4, 2, 1]
@@ -212,7 +204,6 @@ def test_ids_are_kept_and_never_used_twice(path: Path) -> None:
 
 
 def test_a_prefill_of_an_older_version_is_read(path: Path) -> None:
-    """With its lengths and repeats from the command that reproduces it, and every timing but the warm-up's."""
     build(
         version(3),
         path,
@@ -241,7 +232,6 @@ def test_a_prefill_of_an_older_version_is_read(path: Path) -> None:
 def test_settings_come_from_the_command_that_reproduces_a_run(
     path: Path, command: str, expected: DecodeSettings
 ) -> None:
-    """No version before stored them; without it, from what was measured."""
     quoted = command.replace("'", "''")
     build(version(3), path, f"UPDATE runs SET command = '{quoted}' WHERE id = 1")
     with Store.open(path) as store:
@@ -256,7 +246,6 @@ def test_settings_come_from_the_command_that_reproduces_a_run(
     ],
 )
 def test_settings_of_a_search_come_from_its_command(path: Path, options: str, expected: ContextSettings) -> None:
-    """The reserve as the certificate has it, in bytes."""
     build(
         version(3),
         path,
@@ -273,7 +262,6 @@ DAMAGED = ("not JSON", "[]", "", "7", '{"buffers": 7, "max_n_ctx": NaN, "fit": I
 @pytest.mark.parametrize("text", [*DAMAGED, '"\\udce9"', '{"reason": "\\udce9"}'])
 @pytest.mark.parametrize("column", ["outcome_row", "certificate", "environment"])
 def test_a_column_that_cannot_be_read_does_not_lose_its_run(path: Path, column: str, text: str) -> None:
-    """Nor any other: the run is there with its samples, and shown as far as it can be read."""
     build(version(3), path, f"UPDATE runs SET {column} = '{text}'")
     with Store.open(path) as store:
         assert [run.run_id for run in store.list_runs()] == [4, 3, 2, 1]
@@ -283,7 +271,6 @@ def test_a_column_that_cannot_be_read_does_not_lose_its_run(path: Path, column: 
 
 
 def test_a_setup_that_cannot_be_read_is_kept_and_explained(path: Path) -> None:
-    """Only its own run is not shown; a setup of a newer ggbench may be read again by that one."""
     build(version(3), path, "UPDATE runs SET config = 'not JSON' WHERE id = 1")
     with Store.open(path) as store:
         assert len(store.list_runs()) == 4
@@ -294,7 +281,6 @@ def test_a_setup_that_cannot_be_read_is_kept_and_explained(path: Path) -> None:
 
 
 def test_a_run_of_version_1_takes_observations(path: Path) -> None:
-    """A file that was made before there were readings takes them for runs old and new, and deletes them with a run."""
     build(version(1), path)
     reading = MachineReading(1, 0.25, 2, 3)
     with Store.open(path) as store:
@@ -307,7 +293,6 @@ def test_a_run_of_version_1_takes_observations(path: Path) -> None:
 
 
 def test_the_migration_uses_no_record_of_ggbench() -> None:
-    """They change with time, and what is on disks does not."""
     code = "import sys, ggbench.store.version_4; print(*(name for name in sys.modules if name.startswith('ggbench')))"
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert set(ended.stdout.split()) == {"ggbench", "ggbench.store", "ggbench.store.version_4"}
@@ -323,7 +308,6 @@ def test_the_migration_uses_no_record_of_ggbench() -> None:
     ],
 )
 def test_a_stored_b_that_was_not_measured_is_withdrawn(path: Path, w: str, b_ci95: str, b_ms: float | None) -> None:
-    """B is a value only beside W and above zero; its interval stays as a bound, and everything else as it was."""
     fit = (
         f"json_set(result, '$.fit.w_tokens_per_ms', json('{w}'), '$.fit.b_ci95', json('{b_ci95}'), '$.fit.b_ms', 11.0)"
     )
