@@ -313,6 +313,12 @@ def _of_store(checkup: Checkup, paths: Paths) -> Iterator[Finding]:
             f"the results file has version {store.version}, and this ggbench knows {store.newest_version}",
             "upgrade ggbench; the file is left as it is",
         )
+    elif store.version not in (None, 0, store.newest_version):
+        yield _problem(
+            "store.older",
+            f"the results file has version {store.version}, of a ggbench before its first release",
+            "move it away; ggbench will make a new one",
+        )
     place = next((each for each in checkup.places if each.name == "results"), None)
     if place is not None and place.file_system in _NETWORK_FILE_SYSTEMS:
         yield _advice(

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from ggbench.atomic_files import make_folders, sync_folder
 from ggbench.errors import StoreError
-from ggbench.store import migrations
+from ggbench.store.schema import VERSION, create_tables, identify
 from ggbench.system_calls import FOLDER, lock_file, lock_record
 
 _BUSY_TIMEOUT_S = 10.0
@@ -25,11 +25,11 @@ _SIBLINGS = ("-wal", "-shm", "-journal")
 
 
 def open_connection(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
-    """Open or make the results file and bring it up to date; returns also the notices for the person.
+    """Open or make the results file; returns also the notices for the person.
 
     A damaged file is moved aside and a fresh one made; one that cannot be written is opened to be read. Raises
-    StoreError, with the file left as it was, where it was written by a newer ggbench or is another program's, where the
-    folder or the disk cannot be written, and where the file system cannot lock files.
+    StoreError, with the file left as it was, where it has another version or is another program's, where the folder or
+    the disk cannot be written, and where the file system cannot lock files.
     """
     try:
         make_folders(path.parent)
@@ -184,8 +184,8 @@ def _connect_to_read(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
     try:
         connection.row_factory = sqlite3.Row
         connection.text_factory = _text_of
-        if _must_migrate(connection, path):
-            raise StoreError(f"{path} is of an older ggbench and cannot be written to upgrade it", _writable_hint(path))
+        if _is_empty(connection, path):
+            raise StoreError(f"{path} has no tables and cannot be written", _writable_hint(path))
     except BaseException:
         connection.close()
         raise
@@ -197,11 +197,10 @@ def _connect(path: Path) -> sqlite3.Connection:
     try:
         connection.row_factory = sqlite3.Row
         connection.text_factory = _text_of
-        if _must_migrate(connection, path):
+        if _is_empty(connection, path):
             with writing(connection, path):
-                _migrate(connection, path)
-                _read_tables(connection)  # before the commit, so that a damaged file is left as it was
-            connection.execute("PRAGMA journal_mode = WAL")  # last: it changes a file that may prove to be damaged
+                create_tables(connection)
+            connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA foreign_keys = ON")
         _read_tables(connection)
         status = path.stat()
@@ -222,29 +221,22 @@ def _text_of(raw: bytes) -> str:
     return raw.decode("utf-8", "replace")
 
 
-def _migrate(connection: sqlite3.Connection, path: Path) -> None:
-    """Bring the tables up to date. Raises StoreError where a damaged record cannot be, as SQLite need not notice."""
-    try:
-        migrations.migrate(connection)
-    except (TypeError, ValueError, LookupError, ArithmeticError) as error:
-        raise StoreError(
-            f"the results file {path} is damaged: a run of it cannot be read ({type(error).__name__})",
-            f"`sqlite3 {path} .recover` may save what it holds; move it away to start a new one",
-        ) from error
-
-
-def _must_migrate(connection: sqlite3.Connection, path: Path) -> bool:
-    version, newest = migrations.version_of(connection), migrations.newest_version()
-    application_id = connection.execute("PRAGMA application_id").fetchone()[0]
-    is_empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
-    if application_id != migrations.APPLICATION_ID and not is_empty:
+def _is_empty(connection: sqlite3.Connection, path: Path) -> bool:
+    """Return whether the file has no tables yet. Raises StoreError where they are not those of this ggbench."""
+    version, is_foreign = identify(connection)
+    if is_foreign:
         raise StoreError(f"{path} is a database of another program", "move it away; ggbench will make its own")
-    if version > newest:
+    if version > VERSION:
         raise StoreError(
-            f"{path} was written by a newer ggbench (store version {version}, this one knows {newest})",
+            f"{path} was written by a newer ggbench (store version {version}, this one knows {VERSION})",
             "upgrade ggbench; the file was left as it is",
         )
-    return version < newest
+    if version not in (0, VERSION):
+        raise StoreError(
+            f"{path} was written by a ggbench before its first release (store version {version}, not {VERSION})",
+            "move it away; ggbench will make a new one",
+        )
+    return version == 0
 
 
 def _start_afresh(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:

@@ -1,4 +1,4 @@
-"""Whether the results file is sound, found without changing it: not migrated, not moved aside, not created."""
+"""Whether the results file is sound, found without changing it: not moved aside, not created."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 
 from ggbench import paths
 from ggbench.records.checkup import StoreHealth
-from ggbench.store import migrations
 from ggbench.store.runs import RUNNING
+from ggbench.store.schema import VERSION, identify
 
 _BUSY_TIMEOUT_S = 2.0
 _MOST_FAULTS = 3
@@ -22,7 +22,7 @@ def inspect_store(path: Path | None = None) -> StoreHealth:
     """Describe the results file at `path`, or the person's own."""
     path = path or paths.results_file()
     n_set_aside = len(list(path.parent.glob(f"{path.stem}.broken-*{path.suffix}")))
-    health = StoreHealth(str(path), None, None, migrations.newest_version(), None, n_set_aside=n_set_aside)
+    health = StoreHealth(str(path), None, None, VERSION, None, n_set_aside=n_set_aside)
     try:
         n_bytes = path.stat().st_size
     except FileNotFoundError:
@@ -39,20 +39,14 @@ def inspect_store(path: Path | None = None) -> StoreHealth:
 
 def _inspected(path: Path, health: StoreHealth) -> StoreHealth:
     with contextlib.closing(open_to_read(path)) as connection:
-        version = migrations.version_of(connection)
-        application_id = connection.execute("PRAGMA application_id").fetchone()[0]
-        tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        is_foreign = bool(tables) and application_id != migrations.APPLICATION_ID
+        version, is_foreign = identify(connection)
         health = replace(health, version=version, is_foreign=is_foreign)
         faults = [row[0] for row in connection.execute(f"PRAGMA integrity_check({_MOST_FAULTS})")]
         if faults != ["ok"]:
             return replace(health, problem="; ".join(faults))
-        if is_foreign or "runs" not in tables:
+        if version != VERSION or is_foreign:
             return health
         n_runs = connection.execute("SELECT count(*) FROM runs").fetchone()[0]
-        columns = {row[1] for row in connection.execute("PRAGMA table_info(runs)")}
-        if "state" not in columns:
-            return replace(health, n_runs=n_runs)
         running = connection.execute("SELECT count(*) FROM runs WHERE state = ?", (RUNNING,)).fetchone()[0]
         return replace(health, n_runs=n_runs, n_running=running)
 

@@ -1,7 +1,7 @@
 """Which process a run belongs to, to distinguish a run whose process was killed from one that goes on.
 
 A process is its pid and its start in seconds since the machine booted: a later process with the same pid does not share
-it, and it stays when the clock is set. An older ggbench stored seconds since the epoch, which equal no process's.
+it, and it stays when the clock is set.
 """
 
 from __future__ import annotations

@@ -227,7 +227,7 @@ def test_samples_and_observations_are_stored_while_the_run_goes_on(
 
 
 def test_the_store_knows_observations_by_these_names() -> None:
-    """Runs that people have stored bear them, so renaming a record needs a migration."""
+    """Runs that people have stored bear them, so a record is renamed only with a new version of the store."""
     names = {kind_of(each) for each in (DecodeLimit, GpusInUse, MachineReading, Memory, PromptTiming)}
     names |= {kind_of(each) for each in (WorkerPeak, WorkerStarted, *MAXCTX.observed)}
     assert names == {

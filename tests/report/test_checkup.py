@@ -59,6 +59,12 @@ def test_all_of_it_is_shown_where_asked_for() -> None:
             assert private in text
 
 
+def test_a_results_file_of_no_release_is_a_problem() -> None:
+    """With what to do; an empty one is none."""
+    found = [findings(replace(SOUND, store=replace(SOUND.store, version=n)), Paths(Path(HOME))) for n in (4, 0)]
+    assert [[each.code for each in every] for every in found] == [["store.older"], []]
+
+
 def test_the_document_has_every_fact() -> None:
     """Versions are written with a point, and findings have stable codes."""
     read = json.loads(json_of(replace(WITH_GPU, store=replace(SOUND.store, version=9)), Paths(Path(HOME))))

@@ -130,16 +130,22 @@ def test_damage_among_the_samples_costs_the_run_it_is_in(path: Path, head: RunHe
     assert path.read_bytes() == bytes(content)
 
 
-def test_a_newer_store_is_refused_and_not_touched(path: Path, head: RunHead) -> None:
-    """The hint says to upgrade, and not one byte changes."""
+@pytest.mark.parametrize(
+    ("version", "what", "hint"),
+    [(99, "a newer ggbench", "upgrade"), (4, "before its first release", "move it away"), (-1, "before", "move")],
+)
+def test_a_store_of_another_version_is_refused_and_not_touched(
+    path: Path, head: RunHead, version: int, what: str, hint: str
+) -> None:
+    """The hint says what to do, and not one byte changes."""
     fill(path, head)
     with contextlib.closing(sqlite3.connect(path)) as raw, raw:
-        raw.execute("PRAGMA user_version = 99")
+        raw.execute(f"PRAGMA user_version = {version}")
     raw.close()
     before = path.read_bytes()
-    with pytest.raises(StoreError, match="newer ggbench") as caught:
+    with pytest.raises(StoreError, match=what) as caught:
         Store.open(path)
-    assert "upgrade" in caught.value.hint
+    assert hint in caught.value.hint
     assert path.read_bytes() == before
     assert [file.name for file in path.parent.iterdir()] == ["results.sqlite"]
 
