@@ -34,7 +34,6 @@ def pytest_configure() -> None:
 
 @pytest.fixture(scope="session")
 def machine_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The cache of a machine whose bandwidth was measured with every number of threads, which takes seconds."""
     from ggbench.machine.bandwidth import cached_bandwidth
     from ggbench.machine.cpu import logical_cpus
     from ggbench.machine.read_probe import ReadRate
@@ -62,14 +61,12 @@ def home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPat
 
 @pytest.fixture
 def unmeasured(home: Path) -> Path:
-    """The home folder of a machine of which nothing is known."""
     shutil.rmtree(home / "cache")
     return home
 
 
 @pytest.fixture(scope="session")
 def tiny_twin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Q8_0 twin of a two-layer model."""
     from ggbench.gguf_file.twin import cached_twin
 
     return cached_twin("tiny", TINY, "q8_0", tmp_path_factory.mktemp("twins"))
@@ -77,7 +74,6 @@ def tiny_twin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def moe_twin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Q8_0 twin of a two-layer mixture of experts."""
     from dataclasses import replace
 
     from ggbench.gguf_file.twin import cached_twin
@@ -89,7 +85,6 @@ def moe_twin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def hub(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestHub]:
-    """A Hub on this machine, which HF_ENDPOINT names, with nothing cached and nobody logged in."""
     from tests.fakes.hub import served
 
     for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
@@ -99,10 +94,3 @@ def hub(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestHub]:
     with served() as hub:
         yield hub
     assert hub.errors == []
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test without a docstring does not run: it says what is true when it passes."""
-    silent = [item.nodeid for item in items if isinstance(item, pytest.Function) and not item.obj.__doc__]
-    if silent:
-        raise pytest.UsageError(f"tests without a docstring: {', '.join(silent)}")

@@ -62,12 +62,10 @@ def output_of(line: str) -> list[str]:
 
 
 def parts(text: str) -> dict[str, str]:
-    """Every generated part as the text has it."""
     return {match[2]: match[0] for match in _PART.finditer(text)}
 
 
 def updated(text: str) -> str:
-    """The text with every part generated."""
     return _PART.sub(lambda match: f"{match[1]}{generate(match[2])}{match[3]}", text)
 
 

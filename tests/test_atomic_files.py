@@ -25,7 +25,6 @@ from tests.fakes.tiny_repo import add_tiny_repo, tiny_listing
 
 @pytest.fixture
 def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SyncedDisk:
-    """What this test writes in its folder."""
     return SyncedDisk(monkeypatch, tmp_path)
 
 
@@ -40,7 +39,6 @@ WRITERS: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("writer", WRITERS)
 def test_a_power_cut_after_a_write_takes_nothing(writer: str, tmp_path: Path, disk: SyncedDisk) -> None:
-    """Content is on the disk before it has its name, and the name before the call returns."""
     WRITERS[writer](tmp_path / "file")
     assert disk.named
     assert disk.lost_by_a_power_cut() == []
@@ -51,7 +49,6 @@ def test_a_power_cut_after_a_write_takes_nothing(writer: str, tmp_path: Path, di
 def test_a_power_cut_after_a_pull_takes_nothing(
     to_folder: bool, number: int, tmp_path: Path, hub: TestHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A download returns only once content, link, branch and every new folder are on the disk."""
     monkeypatch.setenv("HF_HOME", str(tmp_path / "huggingface"))
     add_tiny_repo(hub)
     listing = tiny_listing(hub)
@@ -80,7 +77,6 @@ def test_a_power_cut_after_a_damaged_store_was_moved_aside_takes_nothing(
 
 
 def test_new_folders_survive_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The name of each new folder is synced in the folder above it."""
     synced: list[Path] = []
     monkeypatch.setattr(atomic_files, "sync_folder", synced.append)
     make_folders(tmp_path / "a" / "b")
@@ -88,7 +84,6 @@ def test_new_folders_survive_a_power_cut(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_disk_that_is_full_at_the_sync_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Network file systems and delayed allocation may say so only then."""
     path = tmp_path / "file"
     path.write_bytes(b"before")
 
@@ -103,7 +98,6 @@ def test_a_disk_that_is_full_at_the_sync_leaves_the_old_file(tmp_path: Path, mon
 
 
 def test_a_folder_that_cannot_be_synced_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some network file systems refuse it; a disk that fails is one."""
 
     def refuse(_descriptor: int) -> None:
         raise OSError(code, os.strerror(code))
@@ -118,7 +112,6 @@ def test_a_folder_that_cannot_be_synced_is_no_error(tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize("has_links", [True, False], ids=["links", "no links"])
 def test_a_taken_name_is_left_as_it_is(has_links: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With hard links, and on file systems that have none."""
     new, taken = tmp_path / "new", tmp_path / "taken"
     new.write_bytes(b"new")
     taken.write_bytes(b"taken")
@@ -137,6 +130,5 @@ def test_a_taken_name_is_left_as_it_is(has_links: bool, tmp_path: Path, monkeypa
 
 
 def test_the_longest_name_can_be_written(tmp_path: Path) -> None:
-    """The temporary name is not longer than the name itself may be."""
     replace_file(tmp_path / ("n" * 255), b"content")
     assert [len(entry.name) for entry in tmp_path.iterdir()] == [255]

@@ -32,26 +32,22 @@ DATA = (
 
 @pytest.fixture(scope="module")
 def wheel() -> frozenset[str]:
-    """The paths in the wheel, but for its metadata."""
     return frozenset(each.distribution_path for each in WheelBuilder(str(ROOT)).recurse_included_files())
 
 
 def test_the_wheel_has_every_file_of_the_package_and_nothing_else(wheel: frozenset[str]) -> None:
-    """No test, no script, no cache; the catalog is put inside the package."""
     package = {str(file.relative_to(ROOT)) for file in (ROOT / "ggbench").rglob("*") if file.is_file()}
     expected = {path for path in package if "__pycache__" not in path} | {"ggbench/models.toml"}
     assert wheel == expected
 
 
 def test_what_is_no_python_is_data_that_is_read(wheel: frozenset[str]) -> None:
-    """Every kind of data is there, and no other file."""
     data = {path for path in wheel if not path.endswith(".py")}
     assert [pattern for pattern in DATA if not fnmatch.filter(data, pattern)] == []
     assert {path for path in data if not any(fnmatch.fnmatch(path, pattern) for pattern in DATA)} == set()
 
 
 def test_the_source_distribution_builds_and_tests_itself() -> None:
-    """Beside pyproject.toml it has the package, its tests with their data, the scripts and the README's pictures."""
     files = {each.distribution_path for each in SdistBuilder(str(ROOT)).recurse_included_files()}
     for needed in ("README.md", "LICENSE", "models.toml", "ggbench/__init__.py", "tests/conftest.py"):
         assert needed in files
@@ -62,7 +58,6 @@ def test_the_source_distribution_builds_and_tests_itself() -> None:
 
 
 def test_the_version_is_stated_once() -> None:
-    """In the package; the metadata takes it from there."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert "version" in project["dynamic"] and "version" not in project
     assert version("ggbench") == ggbench.__version__ == "0.1.0"

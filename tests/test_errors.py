@@ -24,26 +24,22 @@ def drawn() -> list[tuple[str, str, int]]:
 
 
 def descendants(error: type[GgbenchError]) -> set[type[GgbenchError]]:
-    """All errors below one."""
     return {error}.union(*(descendants(child) for child in error.__subclasses__()))
 
 
 def test_the_docstring_draws_every_error() -> None:
-    """None is missing there, and none is only there."""
     ours = {error.__name__ for error in descendants(GgbenchError) if error.__module__ == errors.__name__}
     assert {name for name, *_ in drawn()} == ours
 
 
 @pytest.mark.parametrize(("name", "parent", "code"), drawn())
 def test_every_error_has_the_parent_and_the_exit_code_drawn(name: str, parent: str, code: int) -> None:
-    """A script may rely on the code, and a handler of ours on the parent."""
     error: type[GgbenchError] = getattr(errors, name)
     assert error.exit_code == code
     assert error.__base__ is (Exception if parent == name else getattr(errors, parent))
 
 
 def test_exit_codes_are_those_of_the_design() -> None:
-    """A script that distinguishes them keeps working."""
     assert {code.name: code.value for code in ExitCode} == {
         "DONE": 0, "UNEXPECTED": 1, "USAGE": 2, "DOES_NOT_FIT": 3, "NETWORK": 4, "BAD_FILE": 5, "ENGINE_FAILED": 6,
         "INTERRUPTED": 130, "PIPE_CLOSED": 141,
@@ -51,7 +47,6 @@ def test_exit_codes_are_those_of_the_design() -> None:
 
 
 def test_unknown_name_points_at_the_nearest() -> None:
-    """A typo is answered with the word that was meant, in any case."""
     error = UnknownName("quant", "Q4_K_N", ["q8_0", "q4_k_m", "q2_k"])
     assert error.message == "no quant named 'Q4_K_N'"
     assert error.hint.startswith("nearest: q4_k_m")
@@ -59,18 +54,15 @@ def test_unknown_name_points_at_the_nearest() -> None:
 
 
 def test_unknown_name_lists_all_where_none_is_near() -> None:
-    """Then the person sees what there is."""
     assert UnknownName("model", "zzz", ["b", "a"]).hint == "known: a, b"
     assert UnknownName("model", "zzz", ["b", "a"], hint="see ggbench models").hint == "see ggbench models"
 
 
 def test_many_names_are_not_listed_but_where_they_are() -> None:
-    """After the nearest, where there are some."""
     assert UnknownName("model", "zzz", ["b", "a"], listed_by="ggbench models").hint == "ggbench models lists all"
     assert UnknownName("model", "abd", ["abc"], listed_by="ggbench x").hint == "nearest: abc; ggbench x lists all"
 
 
 def test_an_error_is_told_in_one_line() -> None:
-    """`str` is the message alone; the hint is a second line of its own."""
     error = GgbenchError("it broke", "repair it")
     assert (str(error), error.message, error.hint) == ("it broke", "it broke", "repair it")

@@ -14,20 +14,17 @@ _HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 
 
 def test_generated_parts_have_not_drifted() -> None:
-    """What commands print that need nothing of this machine; ./scripts/update_readme writes it."""
     text = README.read_text(encoding="utf-8")
     assert parts(text).keys() == SHOWN.keys()
     assert updated(text) == text
 
 
 def test_the_readme_can_be_read_in_two_minutes() -> None:
-    """What does not fit belongs in `ggbench COMMAND --help`, or on the page of evidence."""
     assert len(README.read_text(encoding="utf-8").splitlines()) < 250
 
 
 @pytest.mark.parametrize("page", [README, EVIDENCE], ids=lambda path: path.name)
 def test_links_lead_somewhere(page: Path) -> None:
-    """Files that are there, and headings as GitHub names them."""
     lost = []
     for target in _LINK.findall(page.read_text(encoding="utf-8")):
         name, _, anchor = target.partition("#")

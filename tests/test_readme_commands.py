@@ -89,13 +89,11 @@ def _assert_has_shape(printed: list[str], shown: list[str]) -> None:
 
 @pytest.fixture(scope="module")
 def twins(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the twins, which the tests of this file share."""
     return tmp_path_factory.mktemp("twins")
 
 
 @pytest.fixture
 def small_models(home: Path, twins: Path) -> None:
-    """Small models under the names of the README's."""
     config = home / "config" / "ggbench" / "models.toml"
     config.parent.mkdir(parents=True)
     config.write_text("".join(_SMALL.format(id=model, n_layer=n_layer) for model, n_layer in _MODELS.items()))
@@ -105,7 +103,6 @@ def small_models(home: Path, twins: Path) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("small_models")
 def test_the_demo_shows_the_whole_way() -> None:
-    """Plan, pick, twins and their decode, compare, each with its command line; then what to type next."""
     printed = _run("ggbench demo -n 32")
     steps = [line.split()[2] for line in printed if line.startswith("$ ggbench ")]
     assert steps == ["plan", "pick", "bench", "compare"]
@@ -116,7 +113,6 @@ def test_the_demo_shows_the_whole_way() -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("small_models")
 def test_what_is_measured_has_the_shape_that_is_shown(home: Path) -> None:
-    """bench, compare, report, maxctx and forecast, in the order of the README."""
     shown = _shown()
     measured = {line: text for line, text in shown.items() if line not in {each.line for each in SHOWN.values()}}
     for command in ("bench", "compare", "report", "maxctx", "forecast"):
@@ -135,7 +131,6 @@ def test_what_is_measured_has_the_shape_that_is_shown(home: Path) -> None:
 
 @pytest.mark.timeout(300)
 def test_a_scored_text_has_the_shape_that_is_shown(home: Path, twins: Path) -> None:
-    """Quality, of small files that pass for trained ones."""
     folder = home / "models" / "smollm2"
     folder.mkdir(parents=True)
     for quant in ("q2_k", "q3_k_m", "q4_k_m", "q4_1"):
@@ -148,7 +143,6 @@ def test_a_scored_text_has_the_shape_that_is_shown(home: Path, twins: Path) -> N
 
 
 def test_no_line_of_the_readme_is_left_out() -> None:
-    """A command line that is added to the README is generated, or is run by a test of this file."""
     generated = {each.line for each in SHOWN.values()}
     assert {line.split()[1] for line in _shown() if line not in generated} == {
         "bench", "compare", "report", "maxctx", "forecast", "quality",

@@ -32,7 +32,6 @@ from ggbench.system_calls import (
 def test_bytes_go_to_their_offset_from_any_thread(
     tmp_path: Path, read: Callable[[int, memoryview, int], int], write: Callable[[int, memoryview, int], int]
 ) -> None:
-    """A reader and a writer share a descriptor, and neither moves the other."""
     descriptor = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
     wrong: list[int] = []
 
@@ -53,7 +52,6 @@ def test_bytes_go_to_their_offset_from_any_thread(
 
 
 def test_a_read_at_the_end_returns_what_there_is(tmp_path: Path) -> None:
-    """As `preadv` does."""
     (tmp_path / "file").write_bytes(b"abc")
     descriptor = os.open(tmp_path / "file", os.O_RDONLY)
     buffer = memoryview(bytearray(8))
@@ -65,7 +63,6 @@ def test_a_read_at_the_end_returns_what_there_is(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("reserve", [reserve_room, extend_where_room])
 def test_room_is_reserved_or_refused(tmp_path: Path, reserve: Callable[[int, int, Path], None]) -> None:
-    """The file has its whole length at once; more than the disk has is refused as on a full disk."""
     with (tmp_path / "file").open("wb") as file:
         reserve(file.fileno(), 100_000, tmp_path)
         assert (tmp_path / "file").stat().st_size == 100_000
@@ -76,7 +73,6 @@ def test_room_is_reserved_or_refused(tmp_path: Path, reserve: Callable[[int, int
 
 @pytest.mark.parametrize("make", [scratch_file, scratch_file_on_disk])
 def test_a_scratch_file_is_shared_and_gone_at_the_end(make: Callable[[str, int], AbstractContextManager[str]]) -> None:
-    """Another process opens it by its path."""
     with make("ggbench-test", 4096) as path:
         with Path(path).open("r+b") as file:
             file.write(b"rows")
@@ -87,7 +83,6 @@ def test_a_scratch_file_is_shared_and_gone_at_the_end(make: Callable[[str, int],
 
 
 def test_locks_are_shared_or_not(tmp_path: Path) -> None:
-    """Two readers hold it together; who does not wait is refused while they do."""
     (tmp_path / "file").touch()
     first, second, third = (os.open(tmp_path / "file", os.O_RDONLY) for _ in range(3))
     lock_file(first, shared=True)
@@ -101,7 +96,6 @@ def test_locks_are_shared_or_not(tmp_path: Path) -> None:
 
 
 def test_a_record_lock_is_this_processs_own(tmp_path: Path) -> None:
-    """Another process, which does not wait, is refused; the one that has it gets it again."""
     path = tmp_path / "file"
     again = f"import sys, fcntl; fcntl.lockf(open({str(path)!r}, 'r+b'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
     with path.open("w+b") as file:
@@ -112,7 +106,6 @@ def test_a_record_lock_is_this_processs_own(tmp_path: Path) -> None:
 
 
 def test_only_the_seams_ask_which_system_it_is() -> None:
-    """A port looks at these modules, and at the worker's pipes; everything else runs anywhere."""
     package = Path(system_calls.__file__).parent
     found = {
         str(path.relative_to(package))

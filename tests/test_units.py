@@ -51,7 +51,6 @@ from ggbench.units import (
     ],
 )
 def test_sizes_are_read_in_both_conventions(text: str, n_bytes: int) -> None:
-    """GiB and a bare G are 2^30, GB is 10^9, in any case and with or without a blank."""
     assert parse_size(text) == n_bytes
 
 
@@ -67,7 +66,6 @@ def test_sizes_are_read_in_both_conventions(text: str, n_bytes: int) -> None:
     ],
 )
 def test_bandwidths_are_read(text: str, bytes_per_s: float) -> None:
-    """A datasheet's figure is in powers of ten."""
     assert parse_bandwidth(text) == pytest.approx(bytes_per_s)
 
 
@@ -77,7 +75,6 @@ def test_bandwidths_are_read(text: str, bytes_per_s: float) -> None:
      "2000000TiB", "٢٤GiB", "24GiB\n24", "nan", "inf", "-1", "+6GiB", "6e9GB", "0x10G", "٦GB", "6ＧB", "6GBs", "GiB"],
 )  # fmt: skip
 def test_what_is_no_size_is_a_usage_error(text: str) -> None:
-    """Each with one line of what is wrong and one of what to write."""
     with pytest.raises(UsageError) as caught:
         parse_size(text)
     assert caught.value.hint
@@ -88,7 +85,6 @@ def test_what_is_no_size_is_a_usage_error(text: str) -> None:
     "text", ["", " ", "80", "80GiB", "80GiB/m", "-80GiB/s", "0GB/s", "1e9", "-1", "nan", "inf", "٦GB/s", "1,008GB/s"]
 )
 def test_what_is_no_bandwidth_is_a_usage_error(text: str) -> None:
-    """A bandwidth needs its `/s`."""
     with pytest.raises(UsageError):
         parse_bandwidth(text)
 
@@ -116,7 +112,6 @@ def test_a_size_in_bits_is_refused(text: str, in_bytes: str) -> None:
     ],
 )
 def test_a_bandwidth_in_bits_is_refused(text: str, in_bytes: str) -> None:
-    """Networks write bits as bps, whatever the case of the letters before."""
     with pytest.raises(UsageError, match=f"'{text}' is a number of bits") as caught:
         parse_bandwidth(text)
     assert in_bytes in caught.value.hint
@@ -126,7 +121,6 @@ def test_a_bandwidth_in_bits_is_refused(text: str, in_bytes: str) -> None:
 @settings(deadline=None)
 @given(st.text(max_size=20))
 def test_any_text_is_a_size_or_a_usage_error(text: str) -> None:
-    """Nothing else comes out, whatever a person types."""
     try:
         n_bytes = parse_size(text)
     except UsageError:
@@ -137,7 +131,6 @@ def test_any_text_is_a_size_or_a_usage_error(text: str) -> None:
 @settings(deadline=None)
 @given(st.integers(1, 2**50))
 def test_a_formatted_size_reads_back(n_bytes: int) -> None:
-    """To the three digits that it is written with."""
     assert parse_size(format_bytes(n_bytes)) == pytest.approx(n_bytes, rel=0.005)
 
 
@@ -157,7 +150,6 @@ def test_a_formatted_size_reads_back(n_bytes: int) -> None:
     ],
 )
 def test_bytes(n_bytes: int | None, text: str) -> None:
-    """As llama.cpp counts: powers of two, three digits or one decimal."""
     assert format_bytes(n_bytes) == text
 
 
@@ -175,14 +167,12 @@ def test_bytes(n_bytes: int | None, text: str) -> None:
     ],
 )
 def test_numbers(value: float | None, digits: int, text: str) -> None:
-    """Significant digits without exponents; nothing before the point is rounded away."""
     assert format_number(value, digits) == text
 
 
 @settings(deadline=None)
 @given(st.floats(1e-6, 1e9), st.integers(2, 5))
 def test_a_number_keeps_its_digits(value: float, digits: int) -> None:
-    """What is printed is within half a unit of the last digit asked for."""
     text = format_number(value, digits)
     assert "e" not in text
     assert float(text) == pytest.approx(value, rel=0.5001 * 10 ** (1 - digits))
@@ -204,7 +194,6 @@ def test_a_number_keeps_its_digits(value: float, digits: int) -> None:
     ],
 )
 def test_intervals(value: float, low: float, high: float, text: str) -> None:
-    """No more digits than the interval supports; a lopsided one shows both ends."""
     assert format_interval(value, low, high) == text
 
 
@@ -216,7 +205,6 @@ def test_an_interval_too_short_to_matter_is_omitted() -> None:
 @settings(deadline=None)
 @given(st.floats(0.01, 1e5), st.floats(1e-4, 0.3))
 def test_an_even_interval_is_printed_within_a_tenth(value: float, share: float) -> None:
-    """Rounding moves the half width by less than a sixth of it."""
     text = format_interval(value, value * (1 - share), value * (1 + share))
     shown = float(text.split("±")[1])
     assert shown == pytest.approx(value * share, rel=1 / 6, abs=0.5)
@@ -226,13 +214,11 @@ def test_an_even_interval_is_printed_within_a_tenth(value: float, share: float) 
     ("value", "text"), [(10.917, "10.92"), (0.0431, "0.043"), (0.0, "0.00"), (2204.0, "2204.00"), (None, "—")]
 )
 def test_milliseconds(value: float | None, text: str) -> None:
-    """Two decimals, and two digits for a sampler's microseconds."""
     assert format_ms(value) == text
 
 
 @pytest.mark.parametrize(("ratio", "text"), [(0.784, "78 %"), (1.0, "100 %"), (0.0123, "1.2 %"), (None, "—")])
 def test_percentages(ratio: float | None, text: str) -> None:
-    """Whole from 10 % on."""
     assert format_percent(ratio) == text
 
 
@@ -266,12 +252,10 @@ def test_parameters(n_params: int | None, text: str) -> None:
     ],
 )
 def test_durations(seconds: float | None, text: str) -> None:
-    """Minutes and seconds, and hours where there are some."""
     assert format_duration(seconds) == text
 
 
 def test_the_rest() -> None:
-    """Counts, fixed decimals and bandwidths."""
     assert (format_count(10_000), format_count(None)) == ("10,000", "—")
     assert format_fixed(1250.04, 1) == "1,250.0"
     assert (format_bandwidth(1.008e12), format_bandwidth(24.7e9), format_bandwidth(None)) == (
@@ -286,12 +270,10 @@ def test_the_rest() -> None:
     [("82.58TFLOPS", 82.58e12), ("900 gflops", 9e11), ("1PFLOPS", 1e15), ("330.3 TFLOP/s", 330.3e12)],
 )
 def test_compute_rates(text: str, flop_per_s: float) -> None:
-    """As datasheets write them, in any case."""
     assert parse_compute(text) == pytest.approx(flop_per_s)
 
 
 def test_binary_units_are_the_articles() -> None:
-    """The article takes GB for 2^30 bytes and TFLOPS for 2^40; what says GiB means that anyway."""
     assert parse_bandwidth("1008GB/s", binary=True) == 1008 * 2**30
     assert parse_bandwidth("1008GiB/s", binary=True) == parse_bandwidth("1008GiB/s") == 1008 * 2**30
     assert parse_compute("82.58TFLOPS", binary=True) == 82.58 * 2**40
@@ -306,7 +288,6 @@ def test_binary_units_are_the_articles() -> None:
 
 @pytest.mark.parametrize("text", ["82.58", "TFLOPS", "-1TFLOPS", "1TB/s", "0TFLOPS", "9999999999TFLOPS", "1e3TFLOPS"])
 def test_what_is_no_compute_rate(text: str) -> None:
-    """Each says what is accepted."""
     with pytest.raises(UsageError, match="a compute rate such as") as caught:
         parse_compute(text)
     assert caught.value.hint
@@ -317,7 +298,6 @@ def test_what_is_no_compute_rate(text: str) -> None:
     [(3 << 30, "3GiB"), (1200 << 20, "1200MiB"), (0, "0"), ((1 << 30) + 1, "1073741825B"), (512_000, "512000B")],
 )
 def test_an_exact_size_is_read_back_as_the_same_bytes(n_bytes: int, text: str) -> None:
-    """In a command that reproduces a run a size may not be rounded."""
     assert exact_size(n_bytes) == text
     assert n_bytes == 0 or parse_size(text) == n_bytes
 
@@ -339,7 +319,6 @@ def test_an_exact_size_is_read_back_as_the_same_bytes(n_bytes: int, text: str) -
     ],
 )
 def test_tokens_are_read_as_people_write_them(text: str, n_tokens: int) -> None:
-    """Thousands may be grouped, and k is 1024 for contexts and generated tokens alike."""
     assert parse_tokens(text) == n_tokens
 
 
@@ -362,7 +341,6 @@ def test_tokens_are_read_as_people_write_them(text: str, n_tokens: int) -> None:
     ],
 )
 def test_what_is_no_number_of_tokens_says_what_to_write(text: str, hint: str) -> None:
-    """A group of other than three digits is a slip, and half a token is none."""
     with pytest.raises(UsageError, match=r"token|out of range") as caught:
         parse_tokens(text)
     assert hint in caught.value.hint

@@ -12,13 +12,11 @@ MakeFile = Callable[[str, int], Path]
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """The folder for the files."""
     return tmp_path
 
 
 @pytest.fixture
 def make_file(folder: Path) -> MakeFile:
-    """Create a sparse file of a given size."""
 
     def make(name: str, n_bytes: int) -> Path:
         path = folder / name

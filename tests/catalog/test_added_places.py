@@ -8,20 +8,13 @@ from pathlib import Path
 import pytest
 
 from ggbench import paths
-from ggbench.catalog.added_places import (
-    add_place,
-    added_models,
-    forget_place,
-    is_local,
-    typed_path,
-)
+from ggbench.catalog.added_places import add_place, added_models, forget_place, is_local, typed_path
 from ggbench.catalog.remembered import remembered_places
 from ggbench.errors import BadFile, UsageError
 from tests.fakes.model_stores import gguf_bytes
 
 
 def put(path: Path) -> Path:
-    """A GGUF of a header alone."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(gguf_bytes())
     return path
@@ -53,7 +46,6 @@ def test_a_path_is_told_from_a_name(tmp_path: Path, home: Path, monkeypatch: pyt
 
 
 def test_an_added_folder_is_remembered_until_it_is_removed(tmp_path: Path) -> None:
-    """With the models in and below it; removing it leaves the files."""
     files = [put(tmp_path / "models/a-q8_0.gguf"), put(tmp_path / "models/deep/down/b-q4_0.gguf")]
     found = add_place(tmp_path / "models")
     assert [model.name for model in found] == ["a-q8_0", "b-q4_0"]
@@ -67,7 +59,6 @@ def test_an_added_folder_is_remembered_until_it_is_removed(tmp_path: Path) -> No
 
 
 def test_no_file_is_listed_twice(tmp_path: Path) -> None:
-    """What lies in an added folder is not remembered again; a folder replaces what lies in it."""
     inner = put(tmp_path / "models/deep/a-q8_0.gguf")
     put(tmp_path / "models/b-q8_0.gguf")
     add_place(inner)
@@ -80,7 +71,6 @@ def test_no_file_is_listed_twice(tmp_path: Path) -> None:
 
 
 def test_a_hard_link_beside_an_added_folder_is_no_second_list_of_it(tmp_path: Path) -> None:
-    """A scan of the outer folder has one of two names; the inner one's files are listed there alone."""
     inner = put(tmp_path / "models/deep/a-q8_0.gguf")
     put(tmp_path / "models/deep/a-q4_0.gguf")
     (tmp_path / "models/a-q8_0.gguf").hardlink_to(inner)
@@ -93,7 +83,6 @@ def test_a_hard_link_beside_an_added_folder_is_no_second_list_of_it(tmp_path: Pa
 
 
 def test_what_cannot_be_measured_is_refused_and_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each with one line of why: missing, empty, broken, not a GGUF, a huge tree, a name that is too long."""
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.txt").write_text("no model")
     (tmp_path / "broken").mkdir()
@@ -139,7 +128,6 @@ def test_a_place_that_is_gone_is_listed_with_why(tmp_path: Path) -> None:
 
 
 def test_a_damaged_list_is_an_empty_one(tmp_path: Path) -> None:
-    """The next place that is added writes a good one."""
     listed = paths.added_places_file()
     listed.parent.mkdir(parents=True)
     for content in (b"", b"[1]", b'{"places": [1]}', b"\xff\xfe"):
@@ -151,7 +139,6 @@ def test_a_damaged_list_is_an_empty_one(tmp_path: Path) -> None:
 
 
 def test_a_list_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
-    """With its path, and what follows from it."""
     paths.added_places_file().mkdir(parents=True)
     with pytest.raises(UsageError, match=r"places\.json cannot be written"):
         add_place(put(tmp_path / "a-q8_0.gguf"))

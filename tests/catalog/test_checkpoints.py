@@ -32,7 +32,6 @@ from tests.fakes.hub import TestHub
 
 @pytest.fixture
 def access(hub: TestHub) -> HubAccess:
-    """The test Hub as configured by the environment."""
     return HubAccess.from_environment()
 
 
@@ -53,7 +52,6 @@ def _files(folder: Path) -> dict[str, Path]:
     ],
 )
 def test_the_prefix_states_a_checkpoint(text: str, ref: CheckpointRef) -> None:
-    """`tf:` of a folder or a repo, `synth-tf:` of a catalog model, each with a QUANT or without."""
     assert parse_model(text) == ref
 
 
@@ -67,7 +65,6 @@ def test_a_folder_takes_precedence_over_a_repo(tmp_path: Path, monkeypatch: pyte
 
 
 def test_labels_leave_the_quant_out() -> None:
-    """A run is named by MODEL alone."""
     for text, label in (
         ("synth-tf:qwen1.5-7b:nf4", "synth-tf:qwen1.5-7b"),
         ("tf:Qwen/Qwen2-7B:int8", "tf:Qwen/Qwen2-7B"),
@@ -78,21 +75,18 @@ def test_labels_leave_the_quant_out() -> None:
 
 @pytest.mark.parametrize("text", ["tf:", "tf: ", "tf:name", "synth-tf:", "synth-tf:org/name", "tf:org/name:"])
 def test_what_names_no_checkpoint_is_one_line(text: str) -> None:
-    """With a hint at the right form."""
     with pytest.raises(UsageError) as caught:
         parse_model(text)
     assert caught.value.hint
 
 
 def test_commands_of_gguf_files_refuse_a_checkpoint() -> None:
-    """They say which commands take it."""
     with pytest.raises(UsageError, match="this needs a GGUF"):
         parse_file_model("synth-tf:qwen1.5-7b")
 
 
 @pytest.mark.usefixtures("home")
 def test_a_catalog_model_becomes_a_config() -> None:
-    """Written when it is to be run, once; tied as its config.json is, which of Qwen1.5 0.5B its GGUF is not."""
     target = resolve_one("synth-tf:qwen1.5-0.5b:nf4")
     planned = target.header()
     file = materialize(target)
@@ -104,7 +98,6 @@ def test_a_catalog_model_becomes_a_config() -> None:
 
 
 def test_a_mixture_of_experts_has_no_checkpoint() -> None:
-    """One line, with what can be taken instead."""
     with pytest.raises(Unsupported, match="is a mixture of experts, of which no checkpoint is made"):
         resolve("synth-tf:qwen1.5-moe-a2.7b")
 
@@ -146,7 +139,6 @@ def test_a_checkpoint_keeps_its_own_groups_and_bits_where_its_quant_is_named(
 
 
 def test_a_repo_is_planned_from_its_config_alone(hub: TestHub, access: HubAccess, tmp_path: Path) -> None:
-    """A few hundred bytes are received, once; the size of the files is the listing's."""
     folder = write_checkpoint(tmp_path / "repo", {**QWEN2_TINY, "quantization_config": GPTQ}, "gptq-int4", n_shards=2)
     hub.add_repo("org/tiny-GPTQ", _files(folder))
     found = find_checkpoint(HubCheckpointRef("org/tiny-GPTQ"), hub=access)
@@ -160,7 +152,6 @@ def test_a_repo_is_planned_from_its_config_alone(hub: TestHub, access: HubAccess
 
 
 def test_a_repo_is_downloaded_and_then_found_here(hub: TestHub, access: HubAccess, tmp_path: Path) -> None:
-    """Into Hugging Face's cache, where a later call needs no network."""
     hub.add_repo("org/tiny", _files(write_checkpoint(tmp_path / "repo", QWEN2_TINY, n_shards=3)))
     file = materialize(resolve_one("tf:org/tiny", hub=access))
     assert sorted(path.name for path in file.paths[0].iterdir())[0] == "config.json"
@@ -173,7 +164,6 @@ def test_a_repo_is_downloaded_and_then_found_here(hub: TestHub, access: HubAcces
 
 
 def test_a_download_that_stopped_is_taken_up_again(hub: TestHub, access: HubAccess, tmp_path: Path) -> None:
-    """A snapshot that lacks a shard is not taken for the checkpoint."""
     hub.add_repo("org/tiny", _files(write_checkpoint(tmp_path / "repo", QWEN2_TINY, n_shards=3)))
     folder = materialize(resolve_one("tf:org/tiny", hub=access)).paths[0]
     shard = folder / "model-00002-of-00003.safetensors"
@@ -185,7 +175,6 @@ def test_a_download_that_stopped_is_taken_up_again(hub: TestHub, access: HubAcce
 
 
 def test_a_gated_repo_says_how_to_get_in(hub: TestHub, access: HubAccess, tmp_path: Path) -> None:
-    """The same two lines as for a GGUF."""
     hub.add_repo("org/gated", _files(write_checkpoint(tmp_path / "repo", QWEN2_TINY)), gated=True)
     with pytest.raises(NetworkError, match="org/gated is gated") as caught:
         resolve("tf:org/gated", hub=access)
@@ -193,7 +182,6 @@ def test_a_gated_repo_says_how_to_get_in(hub: TestHub, access: HubAccess, tmp_pa
 
 
 def test_a_repo_of_gguf_files_is_no_checkpoint(hub: TestHub, access: HubAccess) -> None:
-    """It says what the repo contains, and how to name it."""
     hub.add_repo("org/GGUF", {"a-q8_0.gguf": b"GGUF", "README.md": b""})
     with pytest.raises(UsageError, match=r"org/GGUF has no config.json; it contains \.gguf, \.md") as caught:
         resolve("tf:org/GGUF", hub=access)
@@ -201,7 +189,6 @@ def test_a_repo_of_gguf_files_is_no_checkpoint(hub: TestHub, access: HubAccess) 
 
 
 def test_offline_a_repo_that_was_seen_is_still_planned(hub: TestHub, access: HubAccess, tmp_path: Path) -> None:
-    """From the listing and the config that were kept; one that was not is a clear error."""
     import dataclasses
 
     hub.add_repo("org/tiny", _files(write_checkpoint(tmp_path / "repo", QWEN2_TINY)))

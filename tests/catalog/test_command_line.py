@@ -69,6 +69,5 @@ def test_a_file_is_named_by_its_whole_path() -> None:
 
 
 def test_a_persons_own_bandwidth_is_stated_to_its_digits() -> None:
-    """Nothing without one."""
     assert stated_bandwidth(None) == {}
     assert stated_bandwidth(Bandwidth(1008.125e9, "given")) == {"bandwidth": "1008.125GB/s"}

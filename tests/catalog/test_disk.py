@@ -23,7 +23,6 @@ not_as_root = pytest.mark.skipif(os.geteuid() == 0, reason="root may read everyt
 
 @pytest.fixture(autouse=True)
 def no_system_folders(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An Ollama of the machine itself is none of the tests' business."""
     monkeypatch.setattr(model_stores, "SYSTEM_OLLAMA", ())
     for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "LLAMA_CACHE", "OLLAMA_MODELS"):
         monkeypatch.delenv(name, raising=False)
@@ -31,7 +30,6 @@ def no_system_folders(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def hub_cache(home: Path) -> Path:
-    """Hugging Face's cache of this test."""
     return home / "cache/huggingface/hub"
 
 
@@ -43,12 +41,10 @@ def put(path: Path, content: bytes = b"") -> Path:
 
 
 def arguments_of(models: tuple[LocalModel, ...]) -> list[tuple[str, ...]]:
-    """Return the arguments of each."""
     return [model.arguments for model in models]
 
 
 def test_models_of_all_stores_have_arguments(home: Path, hub_cache: Path) -> None:
-    """A repo by its name and quant, everything else by its path."""
     put_in_hub_cache(hub_cache, "Qwen/Qwen2.5-7B-GGUF", "qwen2.5-7b-q8_0.gguf", gguf_bytes())
     put(home / "cache/llama.cpp/org_repo_m-q4_0.gguf")
     put(home / ".lmstudio/models/publisher/Repo-Q6_K-GGUF/model.gguf")
@@ -70,7 +66,6 @@ def test_models_of_all_stores_have_arguments(home: Path, hub_cache: Path) -> Non
 
 
 def test_arguments_select_the_same_file(home: Path, hub_cache: Path) -> None:
-    """The selector accepts the arguments, including blobs without a suffix."""
     put_in_hub_cache(hub_cache, "org/repo", "m-q8_0.gguf", gguf_bytes())
     put(home / ".lmstudio/models/it's me/a b-q4_0.gguf")
     put_in_ollama(home / ".ollama/models", gguf_bytes("llama"))
@@ -81,7 +76,6 @@ def test_arguments_select_the_same_file(home: Path, hub_cache: Path) -> None:
 
 
 def test_shards_are_one_model_and_a_missing_one_is_reported(home: Path) -> None:
-    """The first shard's header describes all."""
     folder = home / ".lmstudio/models/publisher/repo"
     shards = [put(folder / f"m-q8_0-0000{number}-of-00002.gguf") for number in (1, 2)]
     put(folder / "n-q8_0-00002-of-00003.gguf")
@@ -93,7 +87,6 @@ def test_shards_are_one_model_and_a_missing_one_is_reported(home: Path) -> None:
 
 
 def test_one_file_by_several_names_is_listed_once(home: Path, hub_cache: Path) -> None:
-    """A second snapshot, a link in another store and a hard link lead to the same blob."""
     link = put_in_hub_cache(hub_cache, "org/repo", "m-q8_0.gguf", gguf_bytes())
     put_in_hub_cache(hub_cache, "org/repo", "m-q8_0.gguf", gguf_bytes(), commit="b" * 40)
     folder = home / ".lmstudio/models/org/repo"
@@ -105,7 +98,6 @@ def test_one_file_by_several_names_is_listed_once(home: Path, hub_cache: Path) -
 
 
 def test_an_older_commit_is_listed_by_path(hub_cache: Path) -> None:
-    """`org/name quant` means the commit of `main`; the other can still be measured."""
     older = put_in_hub_cache(hub_cache, "org/repo", "m-q8_0.gguf", gguf_bytes(n_ctx_train=1), commit="f" * 40)
     put_in_hub_cache(hub_cache, "org/repo", "m-q8_0.gguf", gguf_bytes(n_ctx_train=2))
     (hub_cache / "models--org--repo/refs").mkdir()
@@ -128,7 +120,6 @@ def test_an_ambiguous_quant_is_listed_by_path(hub_cache: Path) -> None:
 
 
 def test_twins_are_listed_by_catalog_id() -> None:
-    """Where `synth:<id>` finds the file again; any other twin is listed by its path."""
     model = load_catalog().model("qwen1.5-0.5b")
     raw = gguf_bytes(more={"ggbench.twin": True, "ggbench.twin.source": f"catalog:{model.id}"})
     put(paths.twins_dir() / f"{model.id}-q8_0.gguf", raw)
@@ -142,7 +133,6 @@ def test_twins_are_listed_by_catalog_id() -> None:
 
 
 def test_broken_files_are_listed_with_the_reason(home: Path) -> None:
-    """One does not hide the others, and its name cannot control the terminal."""
     folder = home / ".lmstudio/models/a/b"
     put(folder / "red\x1b[31m-q8_0.gguf", b"GGUF")
     put(folder / "byte\udcff-q4_0.gguf", b"<html>not found</html>")
@@ -153,7 +143,6 @@ def test_broken_files_are_listed_with_the_reason(home: Path) -> None:
 
 
 def test_ollamas_broken_manifests_are_listed_with_the_reason(home: Path) -> None:
-    """A missing blob, and a manifest without one; neither has arguments."""
     root = home / ".ollama/models"
     put_in_ollama(root, gguf_bytes()).unlink()
     put_manifest(root, "manifests/registry.ollama.ai/library/evil/latest", b'{"layers": 7}')
@@ -166,7 +155,6 @@ def test_ollamas_broken_manifests_are_listed_with_the_reason(home: Path) -> None
 
 
 def test_symlink_loops_end(tmp_path: Path) -> None:
-    """Each folder is entered once, under whatever name."""
     put(tmp_path / "a/m-q8_0.gguf")
     (tmp_path / "a/up").symlink_to(tmp_path)
     (tmp_path / "a/self").symlink_to(tmp_path / "a/self")
@@ -175,14 +163,12 @@ def test_symlink_loops_end(tmp_path: Path) -> None:
 
 
 def test_depth_is_bounded(tmp_path: Path) -> None:
-    """Publisher, repo and quant are within; a whole tree is not walked to its end."""
     put(tmp_path / "publisher/repo/q8_0/deep.gguf")
     put(tmp_path / "1/2/3/4/5/6/too-deep.gguf")
     assert [model.name for model in models_in_place(tmp_path)] == ["deep"]
 
 
 def test_too_many_folders_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was found so far is listed, with an entry that says so."""
     monkeypatch.setattr(local_files, "MAX_FOLDERS", 3)
     put(tmp_path / "m-q8_0.gguf")
     for number in range(9):
@@ -193,7 +179,6 @@ def test_too_many_folders_are_reported(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_file_deleted_while_listed_is_left_out(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between finding it and reading its size."""
     gone = put(home / ".lmstudio/models/a/b/gone-q8_0.gguf")
     put(home / ".lmstudio/models/a/b/m-q8_0.gguf")
     listed = local_files.variants_in
@@ -208,7 +193,6 @@ def test_a_file_deleted_while_listed_is_left_out(home: Path, monkeypatch: pytest
 
 
 def test_an_unreadable_store_is_reported(tmp_path: Path) -> None:
-    """Here it is deleted before it is read; the other stores are listed."""
     put(tmp_path / "there/m-q8_0.gguf")
     gone = [ModelStore("Ollama", tmp_path / "x", "ollama"), ModelStore("Hugging Face", tmp_path / "x", "hub")]
     found = find_local_models((tmp_path / "there",), gone)
@@ -221,7 +205,6 @@ def test_an_unreadable_store_is_reported(tmp_path: Path) -> None:
 
 @not_as_root
 def test_a_store_without_permission_is_reported(home: Path) -> None:
-    """Ollama's service folder is not readable by others."""
     put_in_ollama(home / ".ollama/models", gguf_bytes())
     (home / ".ollama").chmod(0)
     try:
@@ -232,7 +215,6 @@ def test_a_store_without_permission_is_reported(home: Path) -> None:
 
 
 def test_a_second_scan_opens_no_file(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The index has files of the same size and mtime."""
     put(home / ".lmstudio/models/a/b/m-q8_0.gguf")
     first = find_local_models()
     monkeypatch.setattr("ggbench.catalog.header_index.read_facts", lambda path: pytest.fail(f"{path} was opened"))
@@ -240,7 +222,6 @@ def test_a_second_scan_opens_no_file(home: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_place_may_be_one_file(tiny_twin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any shard selects its model; a folder is listed by relative path too."""
     (model,) = models_in_place(tiny_twin)
     assert models_in_place(tiny_twin) == (model,)
     file = read_model_file(tiny_twin)
@@ -252,7 +233,6 @@ def test_a_place_may_be_one_file(tiny_twin: Path, tmp_path: Path, monkeypatch: p
 
 @pytest.mark.parametrize("name", ["nowhere", "m.gguf/below", "x" * 300])
 def test_a_missing_place_is_one_clear_error(tmp_path: Path, name: str) -> None:
-    """A missing folder is a BadFile."""
     put(tmp_path / "m.gguf")
     with pytest.raises(BadFile):
         models_in_place(tmp_path / name)

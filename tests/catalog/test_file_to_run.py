@@ -17,7 +17,6 @@ from tests.fakes.hub import TestHub
 def test_a_planned_quant_knows_the_file_to_run(
     tmp_path: Path, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file by its path; of a catalog model the repo that publishes the quant, none where it is not published."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "m-q8_0.gguf").hardlink_to(tiny_twin)
     assert [each.to_run for each in planned_model("m-q8_0.gguf").variants] == [
@@ -30,7 +29,6 @@ def test_a_planned_quant_knows_the_file_to_run(
 
 
 def test_a_published_quant_knows_where_its_download_lands(hub: TestHub, tiny_twin: Path) -> None:
-    """Before it and after it; that of a twin is the published file."""
     hub.add_repo("org/tiny", {"tiny-q8_0.gguf": tiny_twin})
     access = HubAccess.from_environment()
     (before,) = (each.to_run for each in planned_model("org/tiny", ["q8_0"], hub=access).variants)

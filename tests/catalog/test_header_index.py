@@ -17,7 +17,6 @@ QWEN2 = HeaderFacts("qwen2", 32768, None, False, None)
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """A file with a header."""
     path = tmp_path / "m.gguf"
     path.write_bytes(gguf_bytes())
     return path
@@ -33,13 +32,11 @@ def ask(index: Path, model: Path) -> HeaderFacts:
 
 
 def rewrite(model: Path, content: bytes, *, mtime_ns: int) -> None:
-    """Other bytes with a date of one's own."""
     model.write_bytes(content)
     os.utime(model, ns=(mtime_ns, mtime_ns))
 
 
 def test_a_file_of_the_same_size_and_date_is_not_opened_again(tmp_path: Path, model: Path) -> None:
-    """The index is used, whatever the file contains now."""
     dated = model.stat().st_mtime_ns
     assert ask(tmp_path / "index", model) == QWEN2
     rewrite(model, b"\0" * model.stat().st_size, mtime_ns=dated)
@@ -48,7 +45,6 @@ def test_a_file_of_the_same_size_and_date_is_not_opened_again(tmp_path: Path, mo
 
 @pytest.mark.parametrize(("grows", "older_ns"), [(32, 0), (0, 1_000_000)])
 def test_another_size_or_date_is_another_file(tmp_path: Path, model: Path, grows: int, older_ns: int) -> None:
-    """A replaced file is read again."""
     dated = model.stat().st_mtime_ns
     ask(tmp_path / "index", model)
     rewrite(model, gguf_bytes("llama") + bytes(grows), mtime_ns=dated - older_ns)
@@ -56,7 +52,6 @@ def test_another_size_or_date_is_another_file(tmp_path: Path, model: Path, grows
 
 
 def test_a_broken_file_is_not_cached(tmp_path: Path, model: Path) -> None:
-    """It may still be being written."""
     whole, dated = model.read_bytes(), model.stat().st_mtime_ns
     rewrite(model, bytes(len(whole)), mtime_ns=dated)
     with pytest.raises(BadFile):
@@ -78,7 +73,6 @@ def test_a_broken_file_is_not_cached(tmp_path: Path, model: Path) -> None:
     ],
 )
 def test_a_damaged_or_newer_index_is_rebuilt(tmp_path: Path, model: Path, damage: object) -> None:
-    """The file is read again, and the next process finds a valid index."""
     assert callable(damage)
     index = tmp_path / "index"
     ask(index, model)
@@ -88,7 +82,6 @@ def test_a_damaged_or_newer_index_is_rebuilt(tmp_path: Path, model: Path, damage
 
 
 def test_entries_not_queried_stay_while_files_exist(tmp_path: Path, model: Path) -> None:
-    """Listing one folder keeps the other entries; deleted files are dropped."""
     index = tmp_path / "index"
     other, gone = tmp_path / "other.gguf", tmp_path / "gone.gguf"
     for path in (other, gone):
@@ -100,13 +93,11 @@ def test_entries_not_queried_stay_while_files_exist(tmp_path: Path, model: Path)
 
 
 def test_a_read_only_folder_is_not_an_error(tmp_path: Path, model: Path) -> None:
-    """The index is only a cache."""
     (tmp_path / "file").write_bytes(b"")
     assert ask(tmp_path / "file" / "index", model) == QWEN2
 
 
 def test_a_name_that_is_not_utf8_is_read_each_time(tmp_path: Path) -> None:
-    """Bytes that are not UTF-8 cannot be stored in JSON, and do not affect other entries."""
     odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.gguf"))
     odd.write_bytes(gguf_bytes())
     assert ask(tmp_path / "index", odd) == QWEN2
@@ -114,7 +105,6 @@ def test_a_name_that_is_not_utf8_is_read_each_time(tmp_path: Path) -> None:
 
 
 def test_header_values_are_validated(tmp_path: Path) -> None:
-    """Names are made printable and short; an invalid length or type is unknown."""
     path = tmp_path / "m.gguf"
     keys = {"ggbench.twin": True, "ggbench.twin.source": "a\nb", "general.file_type": "seven"}
     path.write_bytes(gguf_bytes("\x1b[31m" + "x" * 500, -1, keys))
@@ -126,7 +116,6 @@ def test_header_values_are_validated(tmp_path: Path) -> None:
 
 
 def test_a_type_before_the_tokenizer_is_the_quant(tmp_path: Path) -> None:
-    """Older files have it there."""
     path = tmp_path / "m.gguf"
     path.write_bytes(gguf_bytes(more={"general.file_type": 7}))
     assert read_facts(path).quant == "q8_0"
@@ -134,7 +123,6 @@ def test_a_type_before_the_tokenizer_is_the_quant(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["fifo", "folder", "missing", "loop"])
 def test_a_special_file_is_an_error_without_waiting(tmp_path: Path, kind: str) -> None:
-    """A FIFO has no writer, a symlink may be a loop."""
     path = tmp_path / "m.gguf"
     if kind == "fifo":
         os.mkfifo(path)

@@ -12,7 +12,6 @@ from tests.catalog.conftest import MakeFile
 
 
 def test_variants_come_largest_first_with_their_quants_in_lower_case(tmp_path: Path, make_file: MakeFile) -> None:
-    """The quant is parsed from the name in any case; other files are not models."""
     make_file("qwen1_5-0_5b-chat-q4_k_m.gguf", 400)
     make_file("Qwen1.5-0.5B-Q8_0.GGUF", 800)
     make_file("README.md", 10)
@@ -20,7 +19,6 @@ def test_variants_come_largest_first_with_their_quants_in_lower_case(tmp_path: P
 
 
 def test_shards_are_one_variant(tmp_path: Path, make_file: MakeFile) -> None:
-    """Its size is the sum, its first file the first shard, and missing shards are counted."""
     make_file("m-q8_0-00002-of-00003.gguf", 20)
     first = make_file("m-q8_0-00001-of-00003.gguf", 30)
     (variant,) = local_variants(tmp_path)
@@ -30,7 +28,6 @@ def test_shards_are_one_variant(tmp_path: Path, make_file: MakeFile) -> None:
 
 @pytest.mark.parametrize("number", [1, 2])
 def test_one_shard_selects_all_its_siblings(make_file: MakeFile, number: int) -> None:
-    """Any shard of a split model can be given."""
     shards = [make_file(f"m-q8_0-0000{n}-of-00002.gguf", 10) for n in (1, 2)]
     make_file("m-q4_0.gguf", 5)
     (variant,) = local_variants(shards[number - 1])
@@ -38,7 +35,6 @@ def test_one_shard_selects_all_its_siblings(make_file: MakeFile, number: int) ->
 
 
 def test_sidecars_are_left_out(tmp_path: Path, make_file: MakeFile) -> None:
-    """A projector or an importance matrix is not a model."""
     make_file("mmproj-model-f16.gguf", 9)
     make_file("imatrix.gguf", 9)
     make_file("m-q4_0.gguf", 5)
@@ -46,7 +42,6 @@ def test_sidecars_are_left_out(tmp_path: Path, make_file: MakeFile) -> None:
 
 
 def test_direct_subfolders_are_searched(tmp_path: Path, make_file: MakeFile) -> None:
-    """Repos with a folder per quant are common; a folder named like a file is a folder."""
     make_file("UD-Q4_K_XL/m-UD-Q4_K_XL-00001-of-00001.gguf", 5)
     make_file("a.gguf/m-q2_k.gguf", 3)
     make_file("too/deep/m-q8_0.gguf", 9)
@@ -64,7 +59,6 @@ def test_broken_link_and_name_with_control_characters(tmp_path: Path, make_file:
 
 @pytest.mark.parametrize("name", ["nowhere", "file.gguf/below", "x" * 300, "/dev/null"])
 def test_an_invalid_place_is_one_clear_error(tmp_path: Path, make_file: MakeFile, name: str) -> None:
-    """Missing, below a file, too long a name, a device: all are BadFile."""
     make_file("file.gguf", 1)
     with pytest.raises(BadFile):
         local_variants(tmp_path / name)

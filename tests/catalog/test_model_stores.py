@@ -13,23 +13,19 @@ from ggbench.catalog.model_stores import find_model_stores
 
 @pytest.fixture(autouse=True)
 def no_system_folders(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An Ollama of the machine itself is none of the tests' business."""
     monkeypatch.setattr(model_stores, "SYSTEM_OLLAMA", ())
 
 
 def make(*folders: Path) -> None:
-    """Folders with their parents."""
     for folder in folders:
         folder.mkdir(parents=True)
 
 
 def found(environment: dict[str, str], platform: str = "linux") -> dict[Path, tuple[str, str]]:
-    """Each folder with its program and layout."""
     return {store.root: (store.name, store.layout) for store in find_model_stores(environment, platform)}
 
 
 def test_default_folders_of_every_program(tmp_path: Path) -> None:
-    """Old and new folders of each are found; missing ones are left out."""
     usual = {
         tmp_path / ".cache/huggingface/hub": ("Hugging Face", "hub"),
         tmp_path / ".cache/llama.cpp": ("llama.cpp", "folder"),
@@ -46,7 +42,6 @@ def test_default_folders_of_every_program(tmp_path: Path) -> None:
     ("platform", "folder"), [("darwin", "Library/Caches/llama.cpp"), ("win32", "AppData/Local/llama.cpp")]
 )
 def test_llama_cpp_has_a_cache_for_each_platform(tmp_path: Path, platform: str, folder: str) -> None:
-    """As its fs_get_cache_directory says."""
     make(tmp_path / folder)
     assert found({"HOME": str(tmp_path)}, platform) == {tmp_path / folder: ("llama.cpp", "folder")}
 
@@ -61,7 +56,6 @@ def test_llama_cpp_has_a_cache_for_each_platform(tmp_path: Path, platform: str, 
     ],
 )
 def test_each_variable_moves_the_hugging_face_cache(tmp_path: Path, variable: str, folder: str) -> None:
-    """As huggingface_hub reads them; an empty one is ignored."""
     make(tmp_path / folder, tmp_path / ".cache/huggingface/hub")
     moved = find_model_stores({"HOME": str(tmp_path), variable: str(tmp_path / "x")}, "linux")
     assert [store.root for store in moved if store.name == "Hugging Face"] == [tmp_path / folder]
@@ -70,14 +64,12 @@ def test_each_variable_moves_the_hugging_face_cache(tmp_path: Path, variable: st
 
 
 def test_llama_cache_is_read_in_both_of_its_layouts(tmp_path: Path) -> None:
-    """Newer llama.cpp uses Hugging Face's layout in LLAMA_CACHE; repos are not found by it."""
     make(tmp_path / "x")
     here = find_model_stores({"HOME": str(tmp_path), "LLAMA_CACHE": "~/x"}, "linux")
     assert [(store.layout, store.finds_repos) for store in here] == [("hub", False), ("folder", False)]
 
 
 def test_ollama_models_comes_before_the_default(tmp_path: Path) -> None:
-    """Both are searched: models pulled before the variable was set are still there."""
     make(tmp_path / "x", tmp_path / ".ollama/models")
     assert list(found({"HOME": str(tmp_path), "OLLAMA_MODELS": str(tmp_path / "x")})) == [
         tmp_path / "x",
@@ -86,7 +78,6 @@ def test_ollama_models_comes_before_the_default(tmp_path: Path) -> None:
 
 
 def test_lm_studio_may_have_moved_its_home_and_its_models(tmp_path: Path) -> None:
-    """The pointer file names a home, whose settings name a folder."""
     make(tmp_path / "home/models", tmp_path / "big disk")
     (tmp_path / ".lmstudio-home-pointer").write_text(f"{tmp_path / 'home'}\n")
     (tmp_path / "home/settings.json").write_text(json.dumps({"downloadsFolder": str(tmp_path / "big disk")}))
@@ -97,7 +88,6 @@ def test_lm_studio_may_have_moved_its_home_and_its_models(tmp_path: Path) -> Non
     "settings", ["{", "[" * 100_000, '{"downloadsFolder": 7}', '{"downloadsFolder": "a\\u0000b"}', "7"]
 )
 def test_invalid_lm_studio_settings_are_ignored(tmp_path: Path, settings: str) -> None:
-    """Its default folder is still found."""
     make(tmp_path / ".lmstudio/models")
     (tmp_path / ".lmstudio/settings.json").write_text(settings)
     (tmp_path / ".lmstudio-home-pointer").write_bytes(b"\xff\x00")

@@ -125,7 +125,6 @@ ARTICLE_BILLIONS = {
 
 @pytest.fixture
 def write_models(tmp_path: Path) -> WriteModels:
-    """Writes a user's models.toml and gives its path."""
 
     def write(text: str) -> Path:
         path = tmp_path / "models.toml"
@@ -137,12 +136,10 @@ def write_models(tmp_path: Path) -> WriteModels:
 
 @pytest.fixture
 def shipped(tmp_path: Path) -> Catalog:
-    """The catalog with no user file."""
     return load_catalog(tmp_path / "none.toml")
 
 
 def count_parameters(hyper: Hyperparameters) -> int:
-    """Parameters of all tensors that the model has."""
     return sum(tensor.n_elements for tensor in build_tensors(hyper))
 
 
@@ -158,14 +155,12 @@ def test_shape_has_the_published_parameter_count(shipped: Catalog, model_id: str
 @pytest.mark.llama
 @pytest.mark.parametrize(("model_id", "quant"), PUBLISHED_TENSOR_BYTES)
 def test_planned_tensors_have_the_bytes_of_the_published_file(shipped: Catalog, model_id: str, quant: str) -> None:
-    """Shapes, types and tied embeddings all enter the sum, to the byte."""
     planned = plan_twin(shipped.model(model_id).hyper, [quant], name=model_id)[quant]
     assert planned.weight_bytes == PUBLISHED_TENSOR_BYTES[model_id, quant]
 
 
 @pytest.mark.llama
 def test_bpw_of_llama_3_1_is_that_of_llama_cpps_documentation(shipped: Catalog) -> None:
-    """Twelve quants to four decimals."""
     planned = plan_twin(shipped.model("llama-3.1-8b").hyper, list(LLAMA_3_1_BPW), name="llama")
     assert {quant: round(planned[quant].bpw or 0, 4) for quant in LLAMA_3_1_BPW} == LLAMA_3_1_BPW
 
@@ -184,17 +179,11 @@ def test_gpt_oss_lacks_its_tokenizer_alone(shipped: Catalog) -> None:
 
 @pytest.mark.parametrize(
     ("model_id", "n_active"),
-    [
-        ("qwen3-30b-a3b", 3_353_032_704),
-        ("mixtral-8x7b", 12.88e9),
-        ("gpt-oss-20b", 3.61e9),
-        ("gpt-oss-120b", 5.13e9),
-    ],
+    [("qwen3-30b-a3b", 3_353_032_704), ("mixtral-8x7b", 12.88e9), ("gpt-oss-20b", 3.61e9), ("gpt-oss-120b", 5.13e9)],
 )
 def test_a_token_has_the_published_number_of_active_parameters(
     shipped: Catalog, model_id: str, n_active: float
 ) -> None:
-    """As counted by others from config.json and in the model cards, of which OpenAI's leave out the embedding."""
     parameters = count_by_role(build_model(shipped.model(model_id).hyper, model_id))
     embedding = 0 if model_id.startswith("gpt-oss") else parameters.embedding
     assert parameters.active + embedding == pytest.approx(n_active, rel=0.002)
@@ -202,7 +191,6 @@ def test_a_token_has_the_published_number_of_active_parameters(
 
 @pytest.mark.parametrize(("model_id", "row"), ARTICLE_BILLIONS.items())
 def test_qwen15_shape_is_the_articles(shipped: Catalog, model_id: str, row: tuple[int, int, int, int, float]) -> None:
-    """Sizes, n_groups and total agree with the article's table; it counts in 2^30 and leaves out the final norm."""
     hyper = shipped.model(model_id).hyper
     *shape, billions = row
     assert [hyper.n_embd, hyper.n_layer, hyper.n_ff, hyper.n_head // hyper.n_head_kv] == shape
@@ -210,13 +198,11 @@ def test_qwen15_shape_is_the_articles(shipped: Catalog, model_id: str, row: tupl
 
 
 def test_smallest_qwen15_has_an_output_matrix_of_its_own(shipped: Catalog) -> None:
-    """Article, table 6.3.6: the official q8_0 of 0.5B is 628.14 MiB at 8.50 BPW, which a tied model cannot be."""
     n_params = count_parameters(shipped.model("qwen1.5-0.5b").hyper)
     assert n_params == pytest.approx(628.14 * 2**20 * 8 / 8.50, rel=1e-3)
 
 
 def test_catalog_has_every_promised_size(shipped: Catalog) -> None:
-    """Nine of Qwen1.5, five of Qwen2, seven of Qwen2.5, 24 later ones; repos of makers and of ggml-org alone."""
     assert {model.id for model in shipped} == {*PUBLISHED_PARAMETERS, "qwen1.5-0.5b"}
     without = [model.id for model in shipped if model.repo is None]
     assert without[0] == "qwen1.5-moe-a2.7b"
@@ -225,7 +211,6 @@ def test_catalog_has_every_promised_size(shipped: Catalog) -> None:
 
 
 def test_file_pattern_gives_the_names_that_the_official_repos_use(shipped: Catalog) -> None:
-    """A dot in a size is an underscore in Qwen1.5 and Qwen2 and stays a dot in Qwen2.5."""
     names = {}
     for model_id in ("qwen1.5-0.5b", "qwen2-1.5b", "qwen2.5-1.5b"):
         model = shipped.model(model_id)
@@ -239,7 +224,6 @@ def test_file_pattern_gives_the_names_that_the_official_repos_use(shipped: Catal
 
 
 def test_id_is_found_in_any_case_and_an_unknown_one_names_the_nearest(shipped: Catalog) -> None:
-    """A typo is answered with the ids it may have meant."""
     assert shipped.model("Qwen2.5-7B").id == "qwen2.5-7b"
     with pytest.raises(UnknownName) as caught:
         shipped.model("qwen2.5-7bb")
@@ -247,7 +231,6 @@ def test_id_is_found_in_any_case_and_an_unknown_one_names_the_nearest(shipped: C
 
 
 def test_user_file_overrides_one_key_and_keeps_the_rest(write_models: WriteModels, shipped: Catalog) -> None:
-    """A user who mirrors a repo writes two lines, and the shape stays the shipped one."""
     mine = load_catalog(write_models('[[model]]\nid = "qwen1.5-7b"\nrepo = "me/mirror"\n')).model("qwen1.5-7b")
     theirs = shipped.model("qwen1.5-7b")
     assert (mine.repo, mine.origin) == ("me/mirror", "user")
@@ -255,7 +238,6 @@ def test_user_file_overrides_one_key_and_keeps_the_rest(write_models: WriteModel
 
 
 def test_user_file_adds_a_model_with_every_optional_key(write_models: WriteModels, shipped: Catalog) -> None:
-    """All keys of a shape can be set; shipped models stay, and come first."""
     text = f"""
     [[model]]
     id = "mine"
@@ -312,7 +294,6 @@ def test_example_in_the_head_of_the_shipped_file_is_a_model(write_models: WriteM
     ],
 )
 def test_broken_user_file_names_its_line(write_models: WriteModels, text: str, line: int, what: str) -> None:
-    """The message has the file, the line and the reason, and no raw control character."""
     path = write_models(text)
     with pytest.raises(UsageError) as caught:
         load_catalog(path)
@@ -323,7 +304,6 @@ def test_broken_user_file_names_its_line(write_models: WriteModels, text: str, l
 
 
 def test_text_that_is_not_utf8_names_its_line(tmp_path: Path) -> None:
-    """A Latin-1 file is reported with its line too."""
     path = tmp_path / "models.toml"
     path.write_bytes(b'[[model]]\nid = "a"\ntitle = "\xe9"\n')
     with pytest.raises(UsageError, match="line 3: this is not UTF-8"):
@@ -331,19 +311,16 @@ def test_text_that_is_not_utf8_names_its_line(tmp_path: Path) -> None:
 
 
 def test_endless_nesting_is_an_error_and_not_a_crash(write_models: WriteModels) -> None:
-    """The TOML parser recurses once for each bracket."""
     with pytest.raises(UsageError, match=r"models\.toml"):
         load_catalog(write_models("a = " + "[" * 5000))
 
 
 def test_folder_in_place_of_the_file_is_an_error(tmp_path: Path) -> None:
-    """An unreadable file is one clear line."""
     with pytest.raises(UsageError, match="cannot be read"):
         load_catalog(tmp_path)
 
 
 def test_windows_line_ends_and_byte_order_mark_are_read(tmp_path: Path) -> None:
-    """Files come from any editor."""
     path = tmp_path / "models.toml"
     path.write_bytes(b'\xef\xbb\xbf[[model]]\r\nid = "qwen2-7b"\r\ntitle = "Mine"\r\n')
     assert load_catalog(path).model("qwen2-7b").title == "Mine"

@@ -14,13 +14,11 @@ LIBRARY = "manifests/registry.ollama.ai/library"
 
 
 def test_a_tag_resolves_to_the_blob_of_its_weights(tmp_path: Path) -> None:
-    """Not to the projector or the template; the config has the quant where the tag does not."""
     blob = put_in_ollama(tmp_path, b"weights", file_type="Q4_K_M")
     assert list(ollama_models(tmp_path)) == [OllamaModel("llama3.2:1b", blob, "q4_k_m")]
 
 
 def test_names_are_accepted_by_ollama_run(tmp_path: Path) -> None:
-    """The library namespace and the public registry are omitted; the quant is read from the tag."""
     raw = ollama_manifest(put_blob(tmp_path, b"weights"))
     put_manifest(tmp_path, f"{LIBRARY}/qwen2.5/7b-instruct-q8_0", raw)
     put_manifest(tmp_path, "manifests/registry.ollama.ai/someone/tuned/latest", raw)
@@ -37,7 +35,6 @@ def test_names_are_accepted_by_ollama_run(tmp_path: Path) -> None:
 
 
 def test_a_manifest_may_be_a_list_of_builds(tmp_path: Path) -> None:
-    """As Ollama 0.40 stores them; the older manifest of the same name is not listed again."""
     builds = [put_blob(tmp_path, ollama_manifest(put_blob(tmp_path, weights))) for weights in (b"ggml", b"llamacpp")]
     listed = {
         "schemaVersion": 2,
@@ -56,7 +53,6 @@ def test_a_manifest_may_be_a_list_of_builds(tmp_path: Path) -> None:
     ["sha256:../../../../etc/passwd", "sha256:" + "a" * 63, "/etc/passwd", "md5:" + "a" * 64, "sha256:" + "g" * 64],
 )
 def test_an_invalid_digest_is_rejected(tmp_path: Path, digest: str) -> None:
-    """It is never used as a path."""
     put_manifest(tmp_path, f"{LIBRARY}/evil/latest", ollama_manifest(digest))
     (model,) = ollama_models(tmp_path)
     assert model.blob is None
@@ -69,7 +65,6 @@ def test_an_invalid_digest_is_rejected(tmp_path: Path, digest: str) -> None:
     ids=["empty", "cut", "bytes", "nested", "list", "number", "digest", "large"],
 )
 def test_an_invalid_manifest_is_reported(tmp_path: Path, raw: bytes) -> None:
-    """One broken manifest does not hide the others."""
     put_manifest(tmp_path, f"{LIBRARY}/broken/latest", raw)
     put_in_ollama(tmp_path, b"weights")
     broken, whole = ollama_models(tmp_path)
@@ -79,7 +74,6 @@ def test_an_invalid_manifest_is_reported(tmp_path: Path, raw: bytes) -> None:
 
 
 def test_a_model_without_a_single_weights_file_is_reported(tmp_path: Path) -> None:
-    """Safetensors models have one layer per tensor."""
     put_manifest(
         tmp_path, f"{LIBRARY}/mlx/latest", b'{"layers": [{"mediaType": "application/vnd.ollama.image.tensor"}]}'
     )
@@ -88,7 +82,6 @@ def test_a_model_without_a_single_weights_file_is_reported(tmp_path: Path) -> No
 
 
 def test_symlink_loops_and_stray_files_are_ignored(tmp_path: Path) -> None:
-    """Anything but a manifest is ignored."""
     folder = tmp_path / LIBRARY / "loop"
     folder.mkdir(parents=True)
     (folder / "tag").symlink_to(folder / "tag")
@@ -97,6 +90,5 @@ def test_symlink_loops_and_stray_files_are_ignored(tmp_path: Path) -> None:
 
 
 def test_a_missing_store_raises(tmp_path: Path) -> None:
-    """The caller reports why a store is missing."""
     with pytest.raises(FileNotFoundError):
         list(ollama_models(tmp_path / "nowhere"))

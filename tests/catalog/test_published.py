@@ -7,13 +7,7 @@ from pathlib import Path
 import pytest
 
 from ggbench.catalog import published
-from ggbench.catalog.published.rows import (
-    METRICS,
-    Figure,
-    load_sources,
-    table_of,
-    versions_of,
-)
+from ggbench.catalog.published.rows import METRICS, Figure, load_sources, table_of, versions_of
 from ggbench.catalog.published.selection import filter_published, nearest_published
 from ggbench.errors import UnknownName
 from tests.catalog.published_rows import ROWS, only, printed
@@ -35,12 +29,10 @@ def total(source: str, table: str | None, *metrics: str) -> float:
 
 
 def test_every_document_has_its_rows() -> None:
-    """The counts come from regular expressions over the documents: nothing is missing and nothing is there twice."""
     assert Counter(row.source for row in ROWS) == ROW_COUNTS
 
 
 def test_the_docs_of_the_data_state_the_same_counts() -> None:
-    """sources.toml names each table with its rows, and the text that people read has the same numbers."""
     assert {source.id: source.rows for source in load_sources()} == ROW_COUNTS
     counted = Counter((row.source, row.table) for row in ROWS)
     assert {(source.id, table.name): table.rows for source in load_sources() for table in source.tables} == counted
@@ -77,7 +69,6 @@ def test_the_docs_of_the_data_state_the_same_counts() -> None:
 def test_sums_over_a_table_are_those_of_the_raw_text(
     source: str, table: str | None, metrics: tuple[str, ...], expected: float
 ) -> None:
-    """The sums were taken by regular expressions over the documents' lines, without the parser that made the data."""
     assert total(source, table, *metrics) == pytest.approx(expected, abs=0.005)
 
 
@@ -131,12 +122,10 @@ def test_sums_over_a_table_are_those_of_the_raw_text(
     ],
 )
 def test_cells_are_as_printed(asked: dict[str, str | int], metric: str, expected: str) -> None:
-    """Cells looked up in the documents by eye."""
     assert printed(only(**asked), metric) == expected
 
 
 def test_a_word_is_never_a_number() -> None:
-    """Where a document has a word there is no value, and these are all the words there are."""
     cells = [cell for row in ROWS for metric in METRICS if (cell := getattr(row, metric)) is not None]
     words = Counter(cell.printed for cell in cells if cell.value is None)
     assert set(words) == {"oom", "N/A", "Exception", "not reported"}
@@ -145,7 +134,6 @@ def test_a_word_is_never_a_number() -> None:
 
 
 def test_units_are_those_of_the_column() -> None:
-    """A cell in another unit keeps it as printed, and its value is in the column's; 10W is Chinese for 100,000."""
     file = only(table="6.3.3", quant="gptq-int4", size="0.5B")
     assert printed(file, "file_size_gb") == "473 MB"
     assert file.file_size_gb and file.file_size_gb.value == pytest.approx(0.473)
@@ -162,14 +150,12 @@ def test_memory_that_vllm_takes_whole_is_not_reported() -> None:
 
 
 def test_what_a_document_does_not_state_is_absent() -> None:
-    """The bitsandbytes document states no lengths: neither zero nor a default stands in their place."""
     row = only(table="H100 80GB SXM, Llama 3.1 70B", quant="nf4", batch_size=8)
     assert row.throughput_tok_s and row.throughput_tok_s.value == 34.07
     assert {row.n_prompt, row.n_gen, row.n_gpu, row.memory_gb, row.latency_improvement} == {None}
 
 
 def test_vllm_rows_of_72b_carry_their_settings() -> None:
-    """Settings are spelt out from the list under the table, and differ from the default where the note says so."""
     rows = filter_published(ROWS, model="qwen2.5-72b", system="vllm")
     assert len(rows) == 27
     by_note = {row.note: row.setting for row in rows}
@@ -182,14 +168,12 @@ def test_vllm_rows_of_72b_carry_their_settings() -> None:
 
 
 def test_a_setting_that_cannot_have_held_the_input_is_not_claimed() -> None:
-    """Inputs beyond the stated default's max_model_len have no setting but a remark."""
     rows = [row for row in filter_published(ROWS, source="qwen2-speed", system="vllm") if (row.n_prompt or 0) > 32768]
     assert len(rows) == 16
     assert all(row.setting is None and "cannot hold" in (row.remark or "") for row in rows)
 
 
 def test_versions_are_the_tables_with_the_rows_own_over_them() -> None:
-    """A note in a row that names another version wins over the environment at the head of the document."""
     plain = only(source="qwen2.5-speed", table="7B (vLLM)", quant="awq", n_prompt=63488)
     assert versions_of(plain)["vLLM"] == "0.6.3"
     assert versions_of(only(source="qwen2.5-speed", table="7B (vLLM)", quant="awq", n_prompt=129024))["vLLM"] == "0.6.2"
@@ -204,7 +188,6 @@ def test_versions_are_the_tables_with_the_rows_own_over_them() -> None:
 
 
 def test_slips_of_a_document_stay_with_a_remark() -> None:
-    """A block printed twice is there twice, and a broken cell is kept and named."""
     twice = [
         row
         for row in filter_published(ROWS, source="qwen2-speed", model="qwen2-72b", system="vllm", quant="awq")
@@ -249,7 +232,6 @@ def test_columns_agree_with_each_other_as_the_documents_define_them() -> None:
     ],
 )
 def test_rows_are_found_by_name(asked: dict[str, str], count: int) -> None:
-    """Whole names win over beginnings, devices match by a word, case does not matter, and nothing is an error."""
     assert len(filter_published(ROWS, **asked)) == count
 
 
@@ -274,7 +256,6 @@ def test_a_name_that_no_row_has_is_an_error_with_the_known_ones(asked: dict[str,
 
 
 def test_llama_cpp_rows_of_the_same_quant_come_first() -> None:
-    """On the same card and workload the article's own row comes first and nothing differs."""
     near = nearest_published(ROWS, "qwen1.5-7b", "Q4_K_M", device="NVIDIA GeForce RTX 4090", n_prompt=25, n_gen=10_000)
     assert (near[0].row.table, near[0].row.quant, near[0].differences) == ("6.4.4", "q4_k_m", ())
     assert near[1].differences == ("quant q4_0, not q4_k_m",)
@@ -282,7 +263,6 @@ def test_llama_cpp_rows_of_the_same_quant_come_first() -> None:
 
 
 def test_every_difference_is_named() -> None:
-    """System, quant, device, GPUs, both lengths, batch and variant are said where they differ."""
     (near,) = nearest_published(ROWS, "qwen2.5-72b", "bf16", "RTX 3060", n_prompt=512, n_gen=128, batch_size=2, limit=1)
     assert near.differences == (
         f"system {near.row.system}, not llama.cpp",
@@ -296,7 +276,6 @@ def test_every_difference_is_named() -> None:
 
 
 def test_the_nearest_rows_follow_device_and_length() -> None:
-    """With no llama.cpp row the bits decide, then the device, then the position halfway through the generation."""
     long = nearest_published(ROWS, "qwen2.5-7b", "q4_k_m", n_prompt=60_000, n_gen=256, limit=2)
     assert {(row.row.quant, row.row.n_prompt) for row in long} == {("gptq-int4", 63488), ("awq", 63488)}
     on_h100 = nearest_published(ROWS, "llama-3.1-70b", "q8_0", device="NVIDIA H100 80GB HBM3", limit=2)
@@ -315,13 +294,11 @@ def test_the_nearest_rows_follow_device_and_length() -> None:
     ],
 )
 def test_a_device_is_the_same_only_when_its_bandwidth_is(device: str | None, same: bool) -> None:
-    """NVML's longer names are recognised, and a card of other memory or make is named as a difference."""
     (near,) = nearest_published(ROWS, "qwen2.5-7b", "q4_k_m", device=device, limit=1)
     assert any(difference.startswith("device ") for difference in near.differences) != same
 
 
 def test_theory_and_absent_speeds_are_no_neighbours() -> None:
-    """Rows of theory, of sizes only, and N/A are not put under a measurement; an unmeasured model has none."""
     near = nearest_published(ROWS, "llama-3.1-70b", "q8_0", device="H100", limit=1000)
     assert all(row.row.throughput_tok_s and row.row.throughput_tok_s.printed != "N/A" for row in near)
     assert {row.row.system for row in nearest_published(ROWS, "qwen1.5-7b", "f16", limit=1000)}.isdisjoint({"theory"})

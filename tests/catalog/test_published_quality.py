@@ -5,18 +5,13 @@ from dataclasses import replace
 import pytest
 
 from ggbench.catalog.published.quality import Scored, ln_ppl_ratio, nearest_quality
-from ggbench.catalog.published.rows import (
-    METRICS,
-    WITH_ERRORS,
-    Figure,
-)
+from ggbench.catalog.published.rows import METRICS, WITH_ERRORS, Figure
 from tests.catalog.published_rows import ROWS, only, printed
 
 OWN = Scored("llama-3-8b", "mine", 8_030_000_000, "Q4_K_M", "f16", "wikitext-2", 512, 564, is_whole=True, base="f16")
 
 
 def test_errors_are_numbers_too() -> None:
-    """What stands after `±`; the figures that have one are those that the documents print with one."""
     row = only(table="LLaMA 3 8b Scoreboard", quant="q4_k_m", imatrix=None)
     assert row.kld == Figure("0.031273 ± 0.000238", 0.031273, 0.000238)
     assert row.mean_dp_percent == Figure("-0.596 ± 0.014", -0.596, 0.014)
@@ -32,7 +27,6 @@ def test_errors_are_numbers_too() -> None:
 
 
 def test_the_same_quant_of_the_same_model_is_nearest() -> None:
-    """Without a difference; then the one with an importance matrix, then other models of that size."""
     near = nearest_quality(OWN, limit=4)
     assert [(each.row.model, each.row.quant) for each in near] == [("llama-3-8b", "q4_k_m")] * 2 + [
         ("llama-2-7b", "q4_k_m"), ("qwen1.5-7b", "q4_k_m"),
@@ -74,7 +68,6 @@ def test_every_difference_of_a_score_is_named() -> None:
 def test_the_ratio_of_perplexities_follows_from_what_is_printed(
     asked: dict[str, str], expected: tuple[float, float | None] | None
 ) -> None:
-    """From a ratio, a difference, or the row of the 16-bit model."""
     found = ln_ppl_ratio(only(**asked))
     if expected is None or found is None:
         assert found == expected

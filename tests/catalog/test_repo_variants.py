@@ -15,12 +15,10 @@ from tests.fakes.hub import TestHub
 
 
 def variant(name: str, quant: str | None, gib: int = 1, missing: tuple[str, ...] = ()) -> RepoVariant:
-    """A variant of one file."""
     return RepoVariant(name, quant, (RepoFile(f"{name}.gguf", gib * GIB, "0" * 64, "1" * 40),), missing)
 
 
 def listing_of(*variants: RepoVariant) -> RepoListing:
-    """A repo with these, at some commit."""
     return RepoListing("org/name", "main", "c" * 40, variants, (), 0, "2026-11-21T12:00:00Z")
 
 
@@ -29,26 +27,22 @@ PLAIN = listing_of(variant("m-q8_0", "q8_0", 8), variant("m-UD-Q4_K_M", "ud-q4_k
 
 
 def names(listing: RepoListing, *quants: str, pattern: str | None = None, known: tuple[str, ...] = ()) -> list[str]:
-    """Of the chosen variants."""
     return [each.name for each in choose(listing, RepoRequest("org/name", "main", quants, pattern, known))]
 
 
 def test_quants_select_in_order_without_duplicates() -> None:
-    """By quant, by file name, in any case; `UD-` is significant."""
     assert names(PLAIN, "q4_k_m", "q8_0", "m-q8_0.gguf") == ["m-q4_k_m", "m-q8_0"]
     assert names(PLAIN, "ud-q4_k_m") == ["m-UD-Q4_K_M"]
     assert names(PLAIN) == ["m-q8_0", "m-UD-Q4_K_M", "m-q4_k_m"]
 
 
 def test_a_missing_quant_lists_the_available_ones() -> None:
-    """With sizes."""
     with pytest.raises(UnknownName) as caught:
         choose(PLAIN, RepoRequest("org/name", quants=("q2_k",)))
     assert "q8_0 (8.00 GiB), ud-q4_k_m (5.00 GiB)" in caught.value.hint
 
 
 def test_two_files_of_one_quant_are_selected_by_name() -> None:
-    """The error lists both with sizes, a file name resolves it, and the reproducing command uses that name."""
     listing = listing_of(
         variant("base-q8_0", "q8_0", 8), variant("instruct-q8_0", "q8_0", 7), variant("x-q4_0", "q4_0")
     )
@@ -64,7 +58,6 @@ def test_two_files_of_one_quant_are_selected_by_name() -> None:
 
 
 def test_a_file_without_a_quant_is_selected_by_name() -> None:
-    """Its quant is unknown until the header is read."""
     listing = listing_of(variant("model", None))
     found = FoundVariant(ACCESS, listing, listing.variants[0])
     assert (found.quant, found.selector) == ("unknown", "model")
@@ -72,7 +65,6 @@ def test_a_file_without_a_quant_is_selected_by_name() -> None:
 
 
 def test_a_catalog_model_is_narrowed_by_its_file_pattern() -> None:
-    """A repo may hold several models, also in shards and folders."""
     listing = listing_of(
         variant("qwen-7b-q8_0", "q8_0"), variant("q4/Qwen-7B-Q4_0", "q4_0"), variant("qwen-7b-coder-q8_0-x", "q8_0")
     )
@@ -83,14 +75,12 @@ def test_a_catalog_model_is_narrowed_by_its_file_pattern() -> None:
 
 
 def test_without_quants_a_catalog_model_has_its_known_ones() -> None:
-    """A repo may have more; they can still be named."""
     assert names(PLAIN, known=("q8_0", "q2_k")) == ["m-q8_0"]
     assert names(PLAIN, "q4_k_m", known=("q8_0",)) == ["m-q4_k_m"]
     assert names(PLAIN, known=("q2_k",)) == ["m-q8_0", "m-UD-Q4_K_M", "m-q4_k_m"]
 
 
 def test_a_missing_shard_is_named() -> None:
-    """An incomplete model cannot be used."""
     missing = ("m-q8_0-00002-of-00003.gguf", "m-q8_0-00003-of-00003.gguf")
     found = FoundVariant(ACCESS, PLAIN, variant("m-q8_0", "q8_0", missing=missing))
     with pytest.raises(BadFile, match=r"org/name is missing m-q8_0-00002-of-00003\.gguf and 1 more"):
@@ -98,7 +88,6 @@ def test_a_missing_shard_is_named() -> None:
 
 
 def test_a_cached_revision_needs_no_network(hub: TestHub) -> None:
-    """As left by `hf download --revision`: the cache records the commit of a tag."""
     from huggingface_hub import hf_hub_download
 
     hub.add_repo("org/name", {"m-q8_0.gguf": b"new"})

@@ -40,7 +40,6 @@ n_ctx_train = 1024
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder that is the working directory."""
     folder = tmp_path / "here"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -49,7 +48,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def tiny() -> None:
-    """A model small enough to make, in the user's own catalog."""
     user_file = paths.user_models_file()
     user_file.parent.mkdir(parents=True)
     user_file.write_text(TINY)
@@ -116,7 +114,6 @@ def test_model_is_parsed(text: str, ref: ModelRef, monkeypatch: pytest.MonkeyPat
 
 
 def test_an_existing_path_is_a_path(make_file: MakeFile) -> None:
-    """A folder takes precedence over a repo or an id of the same spelling, also with a QUANT or a colon in its name."""
     make_file("org/name/m-q4_0.gguf", 1)
     make_file("qwen1.5-7b/m-q4_0.gguf", 1)
     make_file("odd:q4_0/m-q8_0.gguf", 1)
@@ -133,7 +130,6 @@ def test_an_existing_path_is_a_path(make_file: MakeFile) -> None:
 
 
 def test_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shell does not expand it behind a quote."""
     monkeypatch.setenv("HOME", str(tmp_path))
     assert parse_model("~/m.gguf:q4_0") == PathRef(tmp_path / "m.gguf", "q4_0")
 
@@ -168,7 +164,6 @@ def test_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     ],
 )
 def test_an_invalid_model_is_a_usage_error(text: str) -> None:
-    """Each with a hint on the accepted forms."""
     with pytest.raises(UsageError) as caught:
         parse_model(text)
     assert caught.value.hint
@@ -185,7 +180,6 @@ def test_an_invalid_model_is_a_usage_error(text: str) -> None:
     ],
 )
 def test_the_intended_form_is_suggested(text: str, hint: str) -> None:
-    """Where the name is right for another kind of model."""
     with pytest.raises(UsageError) as caught:
         resolve(text)
     assert hint in caught.value.hint
@@ -193,7 +187,6 @@ def test_the_intended_form_is_suggested(text: str, hint: str) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_twin_without_a_quant_is_made_in_the_articles_eight(tmp_path: Path) -> None:
-    """In the order of the article's tables; nothing is written until a target is materialized."""
     targets = resolve("synth:Qwen1.5-0.5B")
     assert [target.quant for target in targets] == [
         "q8_0",
@@ -213,7 +206,6 @@ def test_twin_without_a_quant_is_made_in_the_articles_eight(tmp_path: Path) -> N
 
 @pytest.mark.usefixtures("folder")
 def test_quants_keep_their_order_without_duplicates() -> None:
-    """In another case it is not a second one, and MODEL:QUANT comes first."""
     targets = resolve("synth:qwen1.5-0.5b:Q2_K", ["Q8_0", "q2_k", "q8_0"])
     assert [(target.model, target.quant) for target in targets] == [("synth:qwen1.5-0.5b", q) for q in ("q2_k", "q8_0")]
 
@@ -223,7 +215,6 @@ def test_quants_keep_their_order_without_duplicates() -> None:
     "arguments", [("synth:qwen1.5-7bb", []), ("qwen1.5-7bb", []), ("synth:qwen1.5-7b", ["q4_k_mm"])]
 )
 def test_unknown_id_or_quant_names_the_nearest(arguments: tuple[str, list[str]]) -> None:
-    """Reported before anything is written."""
     with pytest.raises(UnknownName) as caught:
         resolve(*arguments)
     assert "qwen1.5-7b" in caught.value.hint or "q4_k_m" in caught.value.hint.lower()
@@ -235,7 +226,6 @@ def test_unknown_id_or_quant_names_the_nearest(arguments: tuple[str, list[str]])
     ["qwen1.5-7b", "Qwen/Qwen1.5-7B-Chat-GGUF", "hf:Qwen/Qwen1.5-7B-Chat-GGUF:q4_0", "twin:Qwen/Qwen1.5-7B-Chat-GGUF"],
 )
 def test_missing_model_has_a_hint(model: str) -> None:
-    """A twin of the catalog's shape needs no network."""
     with pytest.raises(NetworkError) as caught:
         resolve(model, hub=HubAccess.from_environment(offline=True))
     assert "synth:qwen1.5-7b" in caught.value.hint
@@ -243,7 +233,6 @@ def test_missing_model_has_a_hint(model: str) -> None:
 
 @pytest.mark.usefixtures("folder", "tiny")
 def test_catalog_model_without_a_repo_has_a_hint() -> None:
-    """Its twin, or a path; no request is sent."""
     with pytest.raises(UsageError, match="tiny is not on this disk") as caught:
         resolve("tiny")
     assert "synth:tiny" in caught.value.hint
@@ -251,7 +240,6 @@ def test_catalog_model_without_a_repo_has_a_hint() -> None:
 
 
 def test_folder_selects_all_its_variants(make_file: MakeFile) -> None:
-    """Without a quant, largest first; the first shard represents a split model."""
     make_file("models/m-q4_0.gguf", 40)
     first = make_file("models/m-q8_0-00001-of-00002.gguf", 50)
     make_file("models/m-q8_0-00002-of-00002.gguf", 30)
@@ -265,7 +253,6 @@ def test_folder_selects_all_its_variants(make_file: MakeFile) -> None:
 
 
 def test_quant_of_a_folder_may_be_a_file_name(make_file: MakeFile) -> None:
-    """With or without .gguf, in any case; both names of one file are one target."""
     path = make_file("models/My-Model-Q4_0.gguf", 40)
     make_file("models/My-Model-Q8_0.gguf", 80)
     (target,) = resolve("models", ["my-model-q4_0.gguf", "My-Model-Q4_0", "q4_0"])
@@ -274,14 +261,12 @@ def test_quant_of_a_folder_may_be_a_file_name(make_file: MakeFile) -> None:
 
 
 def test_fp16_is_f16(make_file: MakeFile) -> None:
-    """Qwen's repos spell it with a p."""
     make_file("models/m-fp16.gguf", 40)
     make_file("models/m-bf16.gguf", 40)
     assert [resolve_one("models", quant).quant for quant in ("fp16", "F16", "m-fp16.gguf")] == ["f16"] * 3
 
 
 def test_broken_file_is_still_a_target(make_file: MakeFile) -> None:
-    """Without a quant in its name the header is read, and its error is reported when its turn comes."""
     make_file("models/model.gguf", 40)
     target = resolve_one("models")
     assert target.quant == "unknown"
@@ -290,7 +275,6 @@ def test_broken_file_is_still_a_target(make_file: MakeFile) -> None:
 
 
 def test_ud_quant_is_not_the_plain_one(make_file: MakeFile) -> None:
-    """The prefix is significant: Q4_K_M does not take UD-Q4_K_M."""
     make_file("models/m-UD-Q4_K_M.gguf", 40)
     with pytest.raises(UnknownName):
         resolve("models", ["q4_k_m"])
@@ -298,7 +282,6 @@ def test_ud_quant_is_not_the_plain_one(make_file: MakeFile) -> None:
 
 
 def test_missing_quant_lists_the_available_ones(make_file: MakeFile) -> None:
-    """With sizes, and for a single file too."""
     make_file("models/m-q8_0.gguf", 3 << 20)
     for model in ("models", "models/m-q8_0.gguf"):
         with pytest.raises(UnknownName) as caught:
@@ -307,7 +290,6 @@ def test_missing_quant_lists_the_available_ones(make_file: MakeFile) -> None:
 
 
 def test_two_files_of_one_quant_are_selected_by_name(make_file: MakeFile) -> None:
-    """Ambiguity lists the candidates with their sizes, and a file name resolves it."""
     make_file("models/a-q8_0.gguf", 2 << 20)
     make_file("models/b-q8_0.gguf", 1 << 20)
     for ask in (lambda: resolve("models", ["q8_0"]), lambda: resolve_one("models")):
@@ -328,7 +310,6 @@ def test_each_target_of_a_folder_is_selected_again(make_file: MakeFile) -> None:
 
 
 def test_one_target_of_several_is_ambiguous(make_file: MakeFile) -> None:
-    """A command for one quant lists them with their sizes."""
     make_file("models/m-q8_0.gguf", 2 << 20)
     make_file("models/m-q4_0.gguf", 1 << 20)
     with pytest.raises(UsageError) as caught:
@@ -339,14 +320,12 @@ def test_one_target_of_several_is_ambiguous(make_file: MakeFile) -> None:
 
 @pytest.mark.parametrize("model", ["empty", "./nowhere", "nowhere.gguf", "a/b/c"])
 def test_path_without_a_model_is_a_bad_file(folder: Path, model: str) -> None:
-    """An empty folder and places that do not exist."""
     (folder / "empty").mkdir()
     with pytest.raises(BadFile):
         resolve(model)
 
 
 def test_control_characters_of_a_path_are_not_printed(make_file: MakeFile) -> None:
-    """Errors and targets are printable."""
     make_file("red\x1b[31m/m\x07-q4_0.gguf", 1)
     (target,) = resolve("red\x1b[31m")
     assert target.model.isprintable()
@@ -360,7 +339,6 @@ def test_control_characters_of_a_path_are_not_printed(make_file: MakeFile) -> No
 @pytest.mark.llama
 @pytest.mark.usefixtures("folder", "tiny")
 def test_twin_is_made_on_demand_and_reused(tmp_path: Path) -> None:
-    """The second time it is the same file; given as a path, it is recognized as a twin."""
     target = resolve_one("synth:tiny", "Q4_0")
     reported: list[tuple[int, int]] = []
     made = materialize(target, lambda done, total: reported.append((done, total)))
@@ -379,7 +357,6 @@ def test_twin_is_made_on_demand_and_reused(tmp_path: Path) -> None:
 @pytest.mark.llama
 @pytest.mark.usefixtures("folder", "tiny")
 def test_ambiguous_twin_lists_the_sizes_it_would_have(tmp_path: Path) -> None:
-    """They are planned and not written."""
     with pytest.raises(UsageError) as caught:
         resolve_one("synth:tiny")
     assert all(f"{quant} (" in caught.value.hint for quant in ("q8_0", "q2_k"))

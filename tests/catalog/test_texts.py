@@ -12,7 +12,6 @@ from ggbench.errors import BadFile, UsageError
 
 
 def test_a_file_is_named_and_hashed(tmp_path: Path) -> None:
-    """The hash is of its bytes as they are."""
     path = tmp_path / "prose.txt"
     path.write_bytes("Grüße\r\n".encode())
     source, text = find_text(path)
@@ -26,14 +25,12 @@ def test_a_file_is_named_and_hashed(tmp_path: Path) -> None:
     ("content", "text"), [("one\n", "one"), ("one\n\n", "one\n"), ("one", "one"), ("\none", "\none")]
 )
 def test_one_newline_at_the_end_is_not_scored(tmp_path: Path, content: str, text: str) -> None:
-    """llama-perplexity reads a file without it (llama.cpp, common/arg.cpp)."""
     path = tmp_path / "prose.txt"
     path.write_text(content)
     assert find_text(path)[1] == text
 
 
 def test_without_a_file_pythons_own_manual_is_scored() -> None:
-    """It is there without a network, and long enough."""
     source, text = find_text(None)
     assert (source.name, source.path) == (TOPICS, "")
     assert len(text) > 300_000
@@ -41,7 +38,6 @@ def test_without_a_file_pythons_own_manual_is_scored() -> None:
 
 
 def test_a_text_that_has_changed_is_refused(tmp_path: Path) -> None:
-    """Figures of two texts do not compare."""
     path = tmp_path / "prose.txt"
     path.write_text("one")
     source, _ = find_text(path)
@@ -59,7 +55,6 @@ def test_a_text_that_has_changed_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_file_that_is_no_text_is_named(tmp_path: Path, content: bytes, error: type[Exception], message: str) -> None:
-    """With what is wrong."""
     path = tmp_path / "bad.txt"
     path.write_bytes(content)
     with pytest.raises(error, match=message):
@@ -67,7 +62,6 @@ def test_a_file_that_is_no_text_is_named(tmp_path: Path, content: bytes, error: 
 
 
 def test_a_text_that_is_not_there_is_named(tmp_path: Path) -> None:
-    """A folder is none either, nor a device without an end."""
     with pytest.raises(UsageError, match=r"missing\.txt cannot be read: No such file"):
         find_text(tmp_path / "missing.txt")
     for path in (tmp_path, Path("/dev/zero")):

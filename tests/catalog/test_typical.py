@@ -8,7 +8,6 @@ from ggbench.catalog.published.typical import typical_loss
 
 
 def test_the_median_of_published_divergences() -> None:
-    """q4_k_m: llama-3-8b has 0.028152 with an importance matrix and 0.031273 without, llama-2-7b 0.012686."""
     found = typical_loss("Q4_K_M", 7_000_000_000)
     assert found is not None
     assert found.basis == "published typical"
@@ -18,7 +17,6 @@ def test_the_median_of_published_divergences() -> None:
 
 
 def test_the_range_is_of_models_of_about_the_size() -> None:
-    """q2_k costs Qwen1.5 0.5B 0.6 nats and Qwen1.5 72B 0.08, by ln of the ratio of perplexities."""
     small, large = typical_loss("q2_k", 500_000_000), typical_loss("q2_k", 72_000_000_000)
     assert small is not None
     assert large is not None
@@ -28,7 +26,6 @@ def test_the_range_is_of_models_of_about_the_size() -> None:
 
 
 def test_better_types_lose_less() -> None:
-    """In the order that everybody knows."""
     names = ("f16", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_m", "q2_k", "iq1_s")
     losses = [found.nats.value for name in names if (found := typical_loss(name, None)) is not None]
     assert len(losses) == len(names)
@@ -36,7 +33,6 @@ def test_better_types_lose_less() -> None:
 
 
 def test_16_bits_lose_nothing_and_unknown_types_are_unknown() -> None:
-    """`ud-q4_k_xl` is a publisher's own mix, of which no table has a figure."""
     unquantized = typical_loss("fp16", None)
     assert unquantized is not None
     assert unquantized.nats.value == 0

@@ -20,13 +20,11 @@ from tests.fakes.wikitext import TEXT, archive
 
 @pytest.fixture
 def access(hub: TestHub) -> HubAccess:
-    """The test Hub, which has the repo."""
     hub.add_repo(REPO, {"README.md": b"# ci", ARCHIVE: archive()})
     return HubAccess.from_environment()
 
 
 def test_it_is_downloaded_once(access: HubAccess, hub: TestHub) -> None:
-    """Into the cache that other programs share; after that the network is not used."""
     source, text = find_text(WIKITEXT_2, access)
     assert text == TEXT.decode()[:-1]
     assert (source.name, source.path, source.source) == (WIKITEXT_2, "", REPO)
@@ -43,7 +41,6 @@ def test_it_is_downloaded_once(access: HubAccess, hub: TestHub) -> None:
 
 
 def test_huggingface_hub_finds_what_was_downloaded(access: HubAccess) -> None:
-    """Its own look into the cache, which `hf download` shares."""
     from huggingface_hub import try_to_load_from_cache
 
     path = fetch_archive(access)
@@ -52,7 +49,6 @@ def test_huggingface_hub_finds_what_was_downloaded(access: HubAccess) -> None:
 
 
 def test_without_a_network_it_has_to_be_there(access: HubAccess, hub: TestHub) -> None:
-    """One line, and what to do; a run that names it needs no network later."""
     offline = dataclasses.replace(access, offline=True)
     with pytest.raises(NetworkError, match="wikitext-2 is not on this disk") as caught:
         find_text(WIKITEXT_2, offline)
@@ -63,7 +59,6 @@ def test_without_a_network_it_has_to_be_there(access: HubAccess, hub: TestHub) -
 
 
 def test_a_path_is_always_a_file(access: HubAccess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also one of that name; as text, `./wikitext-2` is the file."""
     monkeypatch.chdir(tmp_path)
     Path(WIKITEXT_2).write_text("mine")
     for asked in (Path(WIKITEXT_2), f"./{WIKITEXT_2}", str(tmp_path / WIKITEXT_2)):
@@ -73,7 +68,6 @@ def test_a_path_is_always_a_file(access: HubAccess, tmp_path: Path, monkeypatch:
 
 
 def test_what_arrives_damaged_is_not_kept(access: HubAccess, hub: TestHub) -> None:
-    """Its hash is not the Hub's."""
     hub.fail(f"/cdn/{REPO}/*", Corrupt(10), times=None)
     with pytest.raises(BadFile, match="arrived damaged twice"):
         fetch_archive(access)
@@ -81,7 +75,6 @@ def test_what_arrives_damaged_is_not_kept(access: HubAccess, hub: TestHub) -> No
 
 
 def test_a_damaged_file_in_the_cache_is_named(access: HubAccess) -> None:
-    """It is not read."""
     path = fetch_archive(access).resolve()
     path.write_bytes(path.read_bytes()[:-1] + b"x")
     with pytest.raises(BadFile, match="SHA-256 is not the one in its name") as caught:
@@ -125,7 +118,6 @@ def test_an_archive_that_is_no_good_is_one_line(
 
 
 def test_an_understated_size_does_not_fill_the_memory(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is read ends where the header says, and then the checksum is wrong."""
     size = (100_000).to_bytes(4, "little")
     hub.add_repo(REPO, {ARCHIVE: archive(bytes(100_000)).replace(size, (100).to_bytes(4, "little"))})
     with pytest.raises(BadFile, match="Bad CRC-32"):
@@ -133,7 +125,6 @@ def test_an_understated_size_does_not_fill_the_memory(hub: TestHub, monkeypatch:
 
 
 def test_a_repo_that_has_it_no_more_says_so(hub: TestHub) -> None:
-    """It is no business of the person's."""
     hub.add_repo(REPO, {"other.zip": archive()})
     with pytest.raises(NetworkError, match=f"{REPO} has no {ARCHIVE} any more"):
         fetch_archive(HubAccess.from_environment())

@@ -11,5 +11,4 @@ from tests.fakes.checkpoints import QWEN2_TINY, write_checkpoint
 
 @pytest.fixture
 def tiny(tmp_path: Path) -> Path:
-    """A whole checkpoint of a tiny Qwen2 in bf16."""
     return write_checkpoint(tmp_path / "tiny", QWEN2_TINY)

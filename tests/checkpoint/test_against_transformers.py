@@ -77,7 +77,6 @@ def _check(config: Config, folder: Path) -> Any:  # noqa: ANN401
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("is_tied", [False, True, None])
 def test_every_architecture_has_the_same_parameters(architecture: str, is_tied: bool | None, tmp_path: Path) -> None:
-    """Names, shapes, bytes, windows and the modules that quantization converts; also where the config says little."""
     values = {**_SMALL, "architectures": [architecture], "model_type": _KINDS[architecture]}
     if is_tied is not None:
         values["tie_word_embeddings"] = is_tied
@@ -99,7 +98,6 @@ def test_every_architecture_has_the_same_parameters(architecture: str, is_tied: 
     ],
 )
 def test_options_of_a_config_change_both_alike(architecture: str, change: Mapping[str, object], tmp_path: Path) -> None:
-    """Biases, widths of heads and windows."""
     values = {**_SMALL, "architectures": [architecture], "model_type": _KINDS[architecture], **change}
     _check(Config("test", values), tmp_path)
 
@@ -111,14 +109,12 @@ _MODELS = [
 
 @pytest.mark.parametrize("model_id", [model.id for model in _MODELS if not model.hyper.n_expert])
 def test_a_catalog_model_is_loaded_from_the_config_made_of_it(model_id: str, tmp_path: Path) -> None:
-    """Of every size in the catalog, without a byte of weights."""
     model = load_catalog().model(model_id)
     made = _check(twin_config(model.hyper, model.id, tied=model.tied_in_config), tmp_path)
     assert made.config.max_position_embeddings == model.hyper.n_ctx_train
 
 
 def test_bitsandbytes_stores_what_is_counted(tmp_path: Path) -> None:
-    """Its own code quantizes a matrix on the CPU: int8 with its scales, nf4 with its absmax, and both of them twice."""
     functional = pytest.importorskip("bitsandbytes").functional
     values = {**_SMALL, "architectures": ["LlamaForCausalLM"], "model_type": "llama"}
     parameter = next(each for each in read_layout(Config("test", values)).parameters if each.is_converted)
@@ -141,7 +137,6 @@ def test_bitsandbytes_stores_what_is_counted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", ["int8", "nf4", "nf4-dq"])
 def test_a_checkpoint_saved_quantized_is_what_its_config_says(method: str, tmp_path: Path) -> None:
-    """Written by Transformers with bitsandbytes: its method, every byte that is loaded, and nothing that is not."""
     pytest.importorskip("bitsandbytes")
     values = {**_SMALL, "architectures": ["LlamaForCausalLM"], "model_type": "llama"}
     write_config(Config("test", values), tmp_path)

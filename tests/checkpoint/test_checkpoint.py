@@ -17,7 +17,6 @@ from tests.fakes.checkpoints import GPTQ, QWEN2_TINY, safetensors_bytes, tensors
 
 
 def _change(folder: Path, **values: object) -> Path:
-    """Write other values of config.json."""
     path = folder / "config.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
     return folder
@@ -34,7 +33,6 @@ def _error(folder: Path) -> GgbenchError:
 
 
 def test_a_whole_checkpoint_is_counted_from_its_files(tiny: Path) -> None:
-    """Two bytes to a weight, 16 bits exactly, and K and V of every layer."""
     checkpoint = read_checkpoint(tiny)
     file = checkpoint.model_file(checkpoint.method)
     n_params = 2 * (256 * 256 * 2 + 256 * 128 * 2 + 256 + 128 * 2 + 3 * 256 * 512 + 2 * 256) + 2 * 256000 + 256
@@ -54,7 +52,6 @@ def test_shards_are_counted_as_one(tmp_path: Path) -> None:
 
 
 def test_an_output_beside_a_tied_one_is_not_loaded(tmp_path: Path) -> None:
-    """Qwen1.5 0.5B holds lm_head in its file and ties it in its config: part of the file, and not of the weights."""
     values = {**QWEN2_TINY, "tie_word_embeddings": True}
     spare = Stored("lm_head.weight", "BF16", (1000, 256))
     checkpoint = read_checkpoint(write_checkpoint(tmp_path / "tied", values, extra=[spare]))
@@ -66,7 +63,6 @@ def test_an_output_beside_a_tied_one_is_not_loaded(tmp_path: Path) -> None:
 
 
 def test_a_quantized_checkpoint_is_loaded_as_it_is_stored(tmp_path: Path) -> None:
-    """Of GPTQ, packed weights, zeros, scales and indices are counted, and no other method can be asked of it."""
     folder = write_checkpoint(tmp_path / "gptq", {**QWEN2_TINY, "quantization_config": GPTQ}, "gptq-int4")
     checkpoint = read_checkpoint(folder)
     file = checkpoint.model_file(checkpoint.method)
@@ -78,7 +74,6 @@ def test_a_quantized_checkpoint_is_loaded_as_it_is_stored(tmp_path: Path) -> Non
 
 
 def test_group_and_bits_are_those_of_the_config(tmp_path: Path) -> None:
-    """A group of 64 doubles the scales and zeros; 8 bits double the weights."""
     sizes = {}
     for label, change in {"128": {}, "64": {"group_size": 64}, "row": {"group_size": -1}, "int8": {"bits": 8}}.items():
         values = {**QWEN2_TINY, "quantization_config": {**GPTQ, **change}}
@@ -99,14 +94,12 @@ def test_group_and_bits_are_those_of_the_config(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("stated", "first"), [({}, 28), ({"max_window_layers": 0}, 0), ({"max_window_layers": 3}, 3)])
 def test_windows_of_qwen_begin_behind_the_layers_that_have_none(stated: dict[str, int], first: int) -> None:
-    """Transformers takes 28 where the config does not say."""
     values = {**QWEN2_TINY, "num_hidden_layers": 32, "use_sliding_window": True, "sliding_window": 128, **stated}
     states = read_layout(Config("test", values)).shape.states
     assert [state.window for state in states] == [None] * first + [128] * (32 - first)
 
 
 def test_modules_that_were_left_out_are_counted_unquantized(tmp_path: Path) -> None:
-    """`modules_to_not_convert` of AWQ and bitsandbytes names parts of module names."""
     quantization = {"quant_method": "awq", "bits": 4, "group_size": 128, "modules_to_not_convert": ["mlp"]}
     folder = tmp_path / "awq"
     folder.mkdir()
@@ -132,7 +125,6 @@ def test_modules_that_were_left_out_are_counted_unquantized(tmp_path: Path) -> N
     ],
 )
 def test_a_damaged_config_is_one_line(tmp_path: Path, content: bytes, what: str) -> None:
-    """Whatever the bytes are, the error says what is wrong with the file."""
     (tmp_path / "config.json").write_bytes(content)
     assert what in _error(tmp_path).message
 
@@ -159,7 +151,6 @@ def test_a_damaged_config_is_one_line(tmp_path: Path, content: bytes, what: str)
     ],
 )
 def test_impossible_numbers_are_one_line(tiny: Path, key: str, value: object) -> None:
-    """Huge, negative and mistyped values of a hostile config are refused before anything is made of them."""
     (tiny / "model.safetensors").unlink()
     if key == "torch_dtype":
         assert read_checkpoint(_change(tiny, **{key: value})).method.name == "bf16"
@@ -170,14 +161,12 @@ def test_impossible_numbers_are_one_line(tiny: Path, key: str, value: object) ->
 
 
 def test_a_config_far_too_large_is_not_read_whole(tmp_path: Path) -> None:
-    """A sparse file of a gigabyte is refused by its size."""
     with (tmp_path / "config.json").open("wb") as file:
         file.truncate(1 << 30)
     assert "is larger than 16.0 MiB" in _error(tmp_path).message
 
 
 def test_an_unknown_architecture_is_named(tiny: Path) -> None:
-    """One clear line, with those that are known."""
     error = _error(_change(tiny, architectures=["MambaForCausalLM"]))
     assert isinstance(error, Unsupported)
     assert error.message == "tiny: architecture MambaForCausalLM is not counted from a config"
@@ -208,7 +197,6 @@ def test_methods_that_are_not_counted_are_named(tiny: Path) -> None:
 
 
 def test_a_folder_without_config_says_what_it_holds(tmp_path: Path) -> None:
-    """Of GGUF files it says how to name them."""
     assert _error(tmp_path).message == f"{tmp_path.name} has no config.json"
     (tmp_path / "a.gguf").touch()
     assert _error(tmp_path).hint == "the folder holds GGUF files: give it without tf:"
@@ -216,7 +204,6 @@ def test_a_folder_without_config_says_what_it_holds(tmp_path: Path) -> None:
 
 
 def test_a_link_that_leads_nowhere_is_a_download_that_stopped(tiny: Path) -> None:
-    """Hugging Face's cache links a snapshot's files to blobs, which come later."""
     (tiny / "model.safetensors").unlink()
     (tiny / "model.safetensors").symlink_to("../blobs/none")
     assert "did not finish" in _error(tiny).hint
@@ -226,7 +213,6 @@ def test_a_link_that_leads_nowhere_is_a_download_that_stopped(tiny: Path) -> Non
 
 
 def test_missing_shards_are_named(tmp_path: Path) -> None:
-    """By their names, up to three of them."""
     folder = write_checkpoint(tmp_path / "sharded", QWEN2_TINY, n_shards=3)
     (folder / "model-00002-of-00003.safetensors").unlink()
     assert _error(folder).message == "sharded lacks model-00002-of-00003.safetensors of 3"
@@ -235,7 +221,6 @@ def test_missing_shards_are_named(tmp_path: Path) -> None:
 
 
 def test_an_index_cannot_point_outside_its_folder(tmp_path: Path) -> None:
-    """Names from a hostile index are no paths."""
     for name in ("../x.safetensors", "/etc/x.safetensors", "a\\b.safetensors", "x.bin", "x\n.safetensors", 7):
         folder = tmp_path / str(hash(name))
         folder.mkdir()
@@ -259,7 +244,6 @@ def test_a_partial_file_has_missing_bytes(tiny: Path) -> None:
 
 
 def test_files_of_another_model_are_not_counted(tmp_path: Path) -> None:
-    """A config and safetensors that do not belong together are a clear error."""
     folder = write_checkpoint(tmp_path / "mixed", QWEN2_TINY)
     write_safetensors(folder / "model.safetensors", tensors_of({**QWEN2_TINY, "vocab_size": 2000}))
     assert "is 2000 x 256 in the file and 1000 x 256 by config.json" in _error(folder).message
@@ -273,7 +257,6 @@ def _with_header(folder: Path, header: bytes) -> Path:
 
 
 def test_a_hostile_header_is_refused(tiny: Path) -> None:
-    """Lengths, offsets and shapes are checked before anything is read or made of them."""
     length = struct.pack("<Q", 1 << 60)
     assert "claims" in _error(_with_header(tiny, length + b"{}")).message
     assert "claims 0 bytes" in _error(_with_header(tiny, bytes(8))).message
@@ -300,7 +283,6 @@ def test_a_hostile_header_is_refused(tiny: Path) -> None:
 
 
 def test_what_can_be_asked_of_an_unquantized_checkpoint(tiny: Path) -> None:
-    """What bitsandbytes converts at load needs none; GPTQ and AWQ need a checkpoint quantized by them."""
     checkpoint: Checkpoint = read_checkpoint(tiny)
     assert [each.name for each in checkpoint.methods()] == ["bf16", "f16", "f32", "int8", "nf4", "nf4-dq"]
     checkpoint.require(METHODS["nf4"])

@@ -22,15 +22,12 @@ from tests.schemas import validation
 
 @dataclass(frozen=True)
 class Ran:
-    """What a command left behind."""
-
     code: int
     out: str
     err: str
 
     @property
     def json(self) -> dict[str, Any]:
-        """The one document on stdout."""
         document: dict[str, Any] = json.loads(self.out)
         return document
 
@@ -40,7 +37,6 @@ Run = Callable[..., Ran]
 
 @pytest.fixture
 def ggbench(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs the command line and returns its exit code and output; what it prints with --json is as its schema says."""
 
     def run(*args: object) -> Ran:
         capsys.readouterr()
@@ -57,8 +53,6 @@ def ggbench(capsys: pytest.CaptureFixture[str]) -> Run:
 
 @dataclass
 class FakeMachine:
-    """What the measuring commands run on."""
-
     answers: dict[int, Answer]
     workers: list[FakeWorker]
     cancel: threading.Event
@@ -66,7 +60,6 @@ class FakeMachine:
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
-    """Measuring commands get workers that answer as `answers` says, on a machine without a GPU."""
     monkeypatch.setattr("ggbench.machine.gpus.list_gpus", tuple)
     fake = FakeMachine({}, [], threading.Event())
 
@@ -80,7 +73,6 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
 
 @pytest.fixture
 def projector(tmp_path: Path) -> Path:
-    """A projector of 4 MiB."""
     path = tmp_path / "mmproj-f16.gguf"
     path.write_bytes(a_projector())
     return path
@@ -88,7 +80,6 @@ def projector(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def repo(hub: TestHub, tiny_twin: Path) -> str:
-    """A repo of two quants, with what else lies in one."""
     hub.add_repo(
         "org/tiny-GGUF",
         files={

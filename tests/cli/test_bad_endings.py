@@ -24,7 +24,6 @@ def starve(_request: protocol.Request) -> Iterator[protocol.Message | Ending]:
 
 
 def starve_later(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-    """The weights fit, and a context does not."""
     yield from obey(request) if isinstance(request, protocol.LoadModel) else starve(request)
 
 
@@ -53,7 +52,6 @@ def refuse_v_cache(_request: protocol.Request) -> Iterator[protocol.Message | En
 def test_a_run_that_ends_badly(
     ggbench: Run, machine: FakeMachine, tiny_twin: Path, answer: object, code: int, outcome: str
 ) -> None:
-    """Its reason is in the row, and its exit code says which kind it was."""
     machine.answers = {0: answer}  # type: ignore[dict-item]
     ran = ggbench("decode", tiny_twin, "-n", "300", "--json")
     assert ran.code == code
@@ -73,17 +71,13 @@ def test_a_run_that_ends_badly(
         (fail_on_cuda, "the driver may be too old for this build"),
         (refuse_v_cache, "--type-v f16 does without flash attention"),
         (starve, "Hint: a smaller quant needs less"),
-        (
-            starve_later,
-            "ggbench maxctx {} --n-ubatch 256 --threads 2 --memory-limit 1MiB finds the n_ctx that fits",
-        ),
+        (starve_later, "ggbench maxctx {} --n-ubatch 256 --threads 2 --memory-limit 1MiB finds the n_ctx that fits"),
         (starve_later, "; a smaller quant or --type-k q8_0 --type-v q8_0 needs less"),
     ],
 )
 def test_an_only_run_that_ends_badly_says_what_to_do(
     ggbench: Run, machine: FakeMachine, tiny_twin: Path, answer: Answer, hint: str
 ) -> None:
-    """Once and in one line, after the reason, which is not repeated."""
     machine.answers = {0: answer}
     ran = ggbench("decode", tiny_twin, "-n", "300", "--memory-limit", "1MiB", "-ub", "256")
     *_, reason, last = ran.err.splitlines()
@@ -98,7 +92,6 @@ def test_an_only_run_that_ends_badly_says_what_to_do(
 
 
 def test_less_memory_names_all_the_options_that_it_takes(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-    """A quantized V cache needs flash attention, which this command has switched off."""
     machine.answers = {0: starve_later}
     assert "--type-k q8_0 --type-v q8_0 --flash-attn on needs less" in (
         ggbench("decode", tiny_twin, "-n", "300", "-fa", "off").err
@@ -107,7 +100,6 @@ def test_less_memory_names_all_the_options_that_it_takes(ggbench: Run, machine: 
 
 @pytest.mark.parametrize("content", [b"", b"plain text, no model", b"GGUF\x03\0\0\0" + b"\xff" * 16])
 def test_a_bad_file_is_exit_code_5(ggbench: Run, machine: FakeMachine, tmp_path: Path, content: bytes) -> None:
-    """Empty, text, and counts of 2^64: one line each, before anything is loaded."""
     path = tmp_path / "bad.gguf"
     path.write_bytes(content)
     for command in ("decode", "inspect"):
@@ -119,14 +111,12 @@ def test_a_bad_file_is_exit_code_5(ggbench: Run, machine: FakeMachine, tmp_path:
 
 
 def test_a_missing_file_is_exit_code_5(ggbench: Run) -> None:
-    """Its name is in the line."""
     ran = ggbench("inspect", "nowhere.gguf")
     assert ran.code == 5
     assert "nowhere.gguf" in ran.err
 
 
 def test_a_name_that_no_file_can_have_is_exit_code_5(ggbench: Run) -> None:
-    """The system refuses to look for it; the line is no longer than one of a name that it takes."""
     ran = ggbench("inspect", "n" * 10_000)
     assert ran.code == 5
     assert "cannot be opened" in ran.err
@@ -134,7 +124,6 @@ def test_a_name_that_no_file_can_have_is_exit_code_5(ggbench: Run) -> None:
 
 
 def test_ctrl_c_keeps_what_was_measured(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-    """The row of a cancelled run has its samples, stays in the store, and ends in 130."""
 
     def cancel_halfway(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
         for number, item in enumerate(obey(request)):
@@ -153,7 +142,6 @@ def test_ctrl_c_keeps_what_was_measured(ggbench: Run, machine: FakeMachine, tiny
 
 
 def test_a_folder_of_broken_files_is_exit_code_5(ggbench: Run, machine: FakeMachine, tmp_path: Path) -> None:
-    """No worker was at fault."""
     for quant in ("q8_0", "q4_0"):
         (tmp_path / f"model-{quant}.gguf").write_bytes(b"GGUF but not really")
     assert ggbench("bench", tmp_path, "-n", "300").code == 5
@@ -162,7 +150,6 @@ def test_a_folder_of_broken_files_is_exit_code_5(ggbench: Run, machine: FakeMach
 def test_an_interrupt_between_runs_is_no_success(
     ggbench: Run, machine: FakeMachine, tiny_twin: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A table that lacks rows ends in 130, also where every row that it has is complete."""
     for quant in ("q8_0", "q4_0"):
         (tmp_path / f"model-{quant}.gguf").write_bytes(tiny_twin.read_bytes())
 

@@ -21,7 +21,6 @@ README = Path(__file__).parents[2] / "README.md"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A checkpoint of a config alone."""
     folder = tmp_path / "tiny"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps(QWEN2_TINY))
@@ -30,7 +29,6 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def packages(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Those of the extra, whatever is installed; a test changes them."""
     found = {"torch": "2.13.0", "transformers": "5.23.0", "accelerate": "1.15.0", "safetensors": "0.8.0"}
     real = metadata.version
 
@@ -56,14 +54,12 @@ def packages(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 def test_options_that_do_not_go_with_a_checkpoint_are_named(
     ggbench: Run, folder: Path, options: list[str], line: str
 ) -> None:
-    """Before anything is loaded."""
     ran = ggbench("decode", f"tf:{folder}", "-n", "500", *options)
     assert ran.code == ExitCode.USAGE
     assert line in ran.err
 
 
 def test_options_of_a_checkpoint_do_not_go_with_a_gguf(ggbench: Run, tmp_path: Path) -> None:
-    """Nor with a catalog model, a twin or a server."""
     ran = ggbench("decode", "synth:qwen1.5-0.5b", "q4_0", "--cache", "static", "--trust-remote-code")
     assert ran.code == ExitCode.USAGE
     assert "--cache, --trust-remote-code are for a checkpoint, and synth:qwen1.5-0.5b is none" in ran.err
@@ -81,7 +77,6 @@ def test_what_needs_a_gguf_says_so(ggbench: Run, folder: Path, command: str) -> 
 
 
 def test_the_commands_that_measure_a_checkpoint_are_those_whose_experiments_do() -> None:
-    """And bench, which is three of them."""
     modules = [
         importlib.import_module(f"ggbench.experiments.{each.name}") for each in iter_modules(experiments.__path__)
     ]
@@ -93,7 +88,6 @@ def test_the_commands_that_measure_a_checkpoint_are_those_whose_experiments_do()
 def test_missing_packages_are_named_before_anything_is_loaded(
     ggbench: Run, folder: Path, packages: dict[str, str]
 ) -> None:
-    """With the command that installs them; a server or a GGUF is measured without."""
     del packages["torch"]
     packages["transformers"] = "4.57.1"
     ran = ggbench("decode", f"tf:{folder}", "-n", "500")
@@ -103,7 +97,6 @@ def test_missing_packages_are_named_before_anything_is_loaded(
 
 
 def test_a_method_has_packages_of_its_own(ggbench: Run, folder: Path) -> None:
-    """They are in extras of their own."""
     ran = ggbench("decode", f"tf:{folder}", "nf4", "-n", "500")
     assert ran.code == ExitCode.ENGINE_FAILED
     assert "nf4 of a checkpoint needs packages that are not here: bitsandbytes" in ran.err
@@ -111,7 +104,6 @@ def test_a_method_has_packages_of_its_own(ggbench: Run, folder: Path) -> None:
 
 
 def test_code_of_a_checkpoint_is_refused_by_name(ggbench: Run, tmp_path: Path) -> None:
-    """Unless it is trusted; nothing of it is imported to find out."""
     folder = tmp_path / "own"
     folder.mkdir()
     code_of = {"auto_map": {"AutoModelForCausalLM": "modeling_own.OwnModel"}}
@@ -123,7 +115,6 @@ def test_code_of_a_checkpoint_is_refused_by_name(ggbench: Run, tmp_path: Path) -
 
 
 def test_a_checkpoint_of_another_method_is_refused(ggbench: Run, tmp_path: Path) -> None:
-    """What it is stored as is in the line."""
     folder = write_checkpoint(tmp_path / "gptq", {**QWEN2_TINY, "quantization_config": GPTQ}, "gptq-int4")
     ran = ggbench("decode", f"tf:{folder}", "bf16", "-n", "500")
     assert ran.code == ExitCode.USAGE

@@ -17,7 +17,6 @@ NAMES += ["model.safetensors.index.json"]
 
 @pytest.fixture
 def repo(hub: TestHub, tmp_path: Path) -> str:
-    """A checkpoint of two shards, with a file that is not needed."""
     folder = write_checkpoint(tmp_path / "made", QWEN2_TINY, n_shards=2)
     hub.add_repo("org/tiny", {**{path.name: path for path in folder.iterdir()}, "README.md": b"words"})
     return "tf:org/tiny"
@@ -25,13 +24,11 @@ def repo(hub: TestHub, tmp_path: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if the extra were installed; workers replay messages."""
     monkeypatch.setattr("ggbench.engine.transformers_packages.check_packages", lambda method: None)
 
 
 @pytest.mark.usefixtures("machine")
 def test_a_repo_is_planned_pulled_and_measured(ggbench: Run, hub: TestHub, repo: str) -> None:
-    """A plan reads config.json alone; what pull brought, decode runs without asking the Hub."""
     plan = ggbench("plan", repo, "bf16", "--vram", "24GiB", "--json").json["rows"][0]
     assert hub.sent_bytes("*.safetensors") == 0
     pulled = ggbench("pull", repo)
@@ -49,14 +46,12 @@ def test_a_repo_is_planned_pulled_and_measured(ggbench: Run, hub: TestHub, repo:
 
 @pytest.mark.usefixtures("machine")
 def test_a_repo_that_is_not_here_is_downloaded_by_decode(ggbench: Run, repo: str) -> None:
-    """As a GGUF is, unless downloads are refused."""
     refused = ggbench("decode", repo, "-n", "300", "--no-download")
     assert refused.code != 0 and "Traceback" not in refused.err
     assert ggbench("decode", repo, "nf4", "-n", "300", "--json").json["quant"] == "nf4"
 
 
 def test_inspect_shows_the_method_that_is_named(ggbench: Run, hub: TestHub, repo: str, tmp_path: Path) -> None:
-    """As loaded by it; a quantized checkpoint is only what it is stored as."""
     stored = ggbench("inspect", repo, "--json").json
     nf4 = ggbench("inspect", f"{repo}:nf4", "--json", "--tensors").json
     assert (stored["quant"], nf4["quant"]) == ("bf16", "nf4")
@@ -82,7 +77,6 @@ def test_inspect_shows_the_method_that_is_named(ggbench: Run, hub: TestHub, repo
     ],
 )
 def test_what_pull_does_not_take_is_named(ggbench: Run, words: list[str], what: str) -> None:
-    """One line, and what to do."""
     ran = ggbench("pull", *words)
     assert ran.code == 2
     assert what in ran.err

@@ -14,7 +14,6 @@ CARD = ("--vram", "24GiB", "--bandwidth", "1008GB/s")
 
 
 def test_a_plan_has_the_fields_of_a_gguf(ggbench: Run) -> None:
-    """Every method of a catalog model; all weights in one memory, and a cache of their type."""
     ran = ggbench("plan", "synth-tf:qwen1.5-7b", "--gpu", "rtx-4090", "--json")
     assert ran.code == 0
     rows = {row["quant"]: row for row in ran.json["rows"]}
@@ -36,7 +35,6 @@ def test_a_plan_has_the_fields_of_a_gguf(ggbench: Run) -> None:
 
 
 def test_the_longest_context_is_what_the_weights_leave(ggbench: Run) -> None:
-    """By the cache's bytes per token, and not beyond a limit that is given."""
     [row] = ggbench("plan", "synth-tf:qwen1.5-7b", "int8", *CARD, "--reserve", "0", "--json").json["rows"]
     assert row["planned_n_ctx"] == (24 * 2**30 - row["weight_bytes"]) // row["kv_bytes_per_token"]
     limited = ggbench("plan", "synth-tf:qwen1.5-7b", "int8", *CARD, "--memory-limit", "10GiB", "--json").json["rows"][0]
@@ -47,7 +45,6 @@ def test_the_longest_context_is_what_the_weights_leave(ggbench: Run) -> None:
 
 
 def test_published_sizes_stand_below(ggbench: Run) -> None:
-    """The article's file and memory of the same model and method, with the difference."""
     ran = ggbench("plan", "synth-tf:qwen1.5-7b", "bf16", "nf4", *CARD, "--against", "published", "--json")
     bf16, nf4 = ran.json["rows"]
     article = next(each for each in bf16["against"] if each["source"] == "article")
@@ -63,7 +60,6 @@ def test_published_sizes_stand_below(ggbench: Run) -> None:
 
 
 def test_a_folder_is_planned_and_inspected(ggbench: Run, tmp_path: Path) -> None:
-    """With the bytes of its files; what is not loaded of them is said."""
     folder = write_checkpoint(tmp_path / "tiny", {**QWEN2_TINY, "quantization_config": GPTQ}, "gptq-int4")
     [row] = ggbench("plan", f"tf:{folder}", *CARD, "--json").json["rows"]
     found = ggbench("inspect", folder, "--json", "--tensors").json
@@ -77,7 +73,6 @@ def test_a_folder_is_planned_and_inspected(ggbench: Run, tmp_path: Path) -> None
 
 
 def test_inspect_shows_what_each_method_makes_of_it(ggbench: Run) -> None:
-    """BPW and bytes read for each token, of a model that is nowhere on this disk."""
     ran = ggbench("inspect", "synth-tf:qwen1.5-0.5b", "--tensors")
     assert ran.code == 0
     for text in ("Loaded as", "tied to the embedding", "gptq-int4  8.15", "model.layers.23.mlp.down_proj.weight"):
@@ -87,7 +82,6 @@ def test_inspect_shows_what_each_method_makes_of_it(ggbench: Run) -> None:
 
 
 def test_a_method_that_does_not_go_is_a_row_with_its_reason(ggbench: Run, tmp_path: Path) -> None:
-    """Rows of 192 are not whole groups of 128; what goes is planned all the same."""
     folder = tmp_path / "narrow"
     folder.mkdir()
     (folder / "config.json").write_text(
@@ -118,7 +112,6 @@ def test_a_method_that_does_not_go_is_a_row_with_its_reason(ggbench: Run, tmp_pa
     ],
 )
 def test_bad_input_is_two_lines(ggbench: Run, words: list[str], code: int, what: str, hint: str) -> None:
-    """What is wrong, what to do, and the exit code."""
     ran = ggbench(*words)
     assert ran.code == code, ran.err
     assert what in ran.err
@@ -127,7 +120,6 @@ def test_bad_input_is_two_lines(ggbench: Run, words: list[str], code: int, what:
 
 
 def test_a_checkpoint_of_another_method_is_refused(ggbench: Run, tmp_path: Path) -> None:
-    """A plan names how it is stored."""
     folder = write_checkpoint(tmp_path / "tiny", {**QWEN2_TINY, "quantization_config": GPTQ}, "gptq-int4")
     ran = ggbench("plan", f"tf:{folder}", "nf4", *CARD)
     assert ran.code == 2
@@ -135,7 +127,6 @@ def test_a_checkpoint_of_another_method_is_refused(ggbench: Run, tmp_path: Path)
 
 
 def test_a_partial_download_is_shown_and_fails(ggbench: Run, tmp_path: Path) -> None:
-    """As of a GGUF: how much is missing, and exit code 5."""
     folder = write_checkpoint(tmp_path / "tiny", QWEN2_TINY)
     path = folder / "model.safetensors"
     with path.open("r+b") as file:
@@ -147,7 +138,6 @@ def test_a_partial_download_is_shown_and_fails(ggbench: Run, tmp_path: Path) -> 
 
 
 def test_what_a_config_says_cannot_control_the_terminal(ggbench: Run, tmp_path: Path) -> None:
-    """Names and values are printed without control characters."""
     folder = tmp_path / "evil"
     folder.mkdir()
     values = {**QWEN2_TINY, "chat\x1b[31m": "\x1b]0;title\x07", "auto_map": {"AutoModel": "\x1b[2Jevil.Model"}}

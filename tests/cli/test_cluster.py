@@ -46,7 +46,6 @@ def serving(port: int, *options: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def ready(server: subprocess.Popen[str]) -> dict[str, object]:
-    """The document of a server, once it answers."""
     assert server.stdout is not None
     lines: list[str] = []
     while not lines or lines[-1] != "}\n":
@@ -57,7 +56,6 @@ def ready(server: subprocess.Popen[str]) -> dict[str, object]:
 
 
 def measured(ran: Ran) -> dict[str, Any]:
-    """The one row of a command that measures."""
     row: dict[str, Any] = ran.json.get("rows", [ran.json])[0]
     return row
 
@@ -68,7 +66,6 @@ def ends(pid_fd: int) -> bool:
 
 
 def test_probes_are_a_table_or_a_document(ggbench: Run) -> None:
-    """One that cannot be used is a row with its reason, and the exit code says so."""
     with listening(speaks()) as server, refusing() as gone:
         shown, found = ggbench("cluster", "probe", server, gone), ggbench("cluster", "probe", server, "--json")
     assert (shown.code, found.code) == (4, 0)
@@ -78,7 +75,6 @@ def test_probes_are_a_table_or_a_document(ggbench: Run) -> None:
 
 
 def test_a_silent_server_ends_within_the_timeout(ggbench: Run) -> None:
-    """A line says what that may mean."""
     with listening(is_silent) as server:
         ran = ggbench("cluster", "probe", server, "--timeout", "0.2")
     assert ran.code == 4
@@ -96,14 +92,12 @@ def test_a_silent_server_ends_within_the_timeout(ggbench: Run) -> None:
     ],
 )
 def test_bad_input_is_one_line(ggbench: Run, args: tuple[str, ...], what: str) -> None:
-    """Before anything is started."""
     ran = ggbench(*args)
     assert ran.code == 2
     assert f"Error: {what}" in ran.err
 
 
 def test_a_build_without_rpc_says_how_to_build(ggbench: Run, monkeypatch: pytest.MonkeyPatch, tiny_twin: Path) -> None:
-    """A wheel that somebody else built may lack it, and does everything else."""
     monkeypatch.setattr("ggbench.engine.rpc_devices.is_built_with_rpc", lambda: False)
     for args in (("cluster", "serve"), ("decode", tiny_twin, "--rpc", "a:1")):
         ran = ggbench(*args)
@@ -114,7 +108,6 @@ def test_a_build_without_rpc_says_how_to_build(ggbench: Run, monkeypatch: pytest
 
 @with_rpc
 def test_other_machines_are_let_in_only_with_trust(ggbench: Run) -> None:
-    """The line says why: nobody is asked who he is."""
     ran = ggbench("cluster", "serve", "--host", "0.0.0.0")
     assert ran.code == 2
     assert "llama.cpp's RPC has no authentication and no encryption" in ran.err
@@ -123,7 +116,6 @@ def test_other_machines_are_let_in_only_with_trust(ggbench: Run) -> None:
 
 @with_rpc
 def test_a_port_in_use_is_one_line(ggbench: Run) -> None:
-    """Whoever has it."""
     with listening(None) as server:
         port = server.rpartition(":")[2]
         ran = ggbench("cluster", "serve", "--port", port)
@@ -133,7 +125,6 @@ def test_a_port_in_use_is_one_line(ggbench: Run) -> None:
 
 @with_rpc
 def test_an_unknown_device_names_those_that_there_are(ggbench: Run) -> None:
-    """As ggml calls them."""
     ran = ggbench("cluster", "serve", "--port", free_port(), "--device", "TPU9")
     assert ran.code == 2
     assert "there is no device 'TPU9' here; known: CPU" in ran.err
@@ -142,7 +133,6 @@ def test_an_unknown_device_names_those_that_there_are(ggbench: Run) -> None:
 @with_rpc
 @pytest.mark.llama
 def test_a_server_exposes_no_more_than_it_says_and_takes_back_what_a_client_leaves() -> None:
-    """llama.cpp calls all of main memory free; the limit is exact, for one client after the other."""
     port = free_port()
     with serving(port, "--memory", "64MiB") as server:
         ready(server)
@@ -175,7 +165,6 @@ def test_a_server_survives_more_bad_clients_than_a_pipe_holds_messages() -> None
 @pytest.mark.llama
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_server_leaves_no_orphan(number: signal.Signals) -> None:
-    """Also where it is killed and can do nothing about its child."""
     with serving(free_port()) as server:
         pid = ready(server)["pid"]
         assert isinstance(pid, int)
@@ -188,7 +177,6 @@ def test_a_server_leaves_no_orphan(number: signal.Signals) -> None:
 @with_rpc
 @pytest.mark.llama
 def test_a_model_runs_over_two_servers_and_its_buffers_are_planned(ggbench: Run, tiny_twin: Path) -> None:
-    """Weights, KV and compute by device are llama.cpp's own, within what its log rounds."""
     ports = free_port(), free_port()
     servers = ",".join(f"127.0.0.1:{port}" for port in ports)
     with serving(ports[0], "--memory", "256MiB") as one, serving(ports[1], "--memory", "256MiB") as other:
@@ -209,7 +197,6 @@ def test_a_model_runs_over_two_servers_and_its_buffers_are_planned(ggbench: Run,
 @with_rpc
 @pytest.mark.llama
 def test_what_fits_no_server_alone_runs_over_both_as_far_as_the_fuller_one_allows(ggbench: Run, tmp_path: Path) -> None:
-    """The search for the largest context ends at what one device holds, and names it."""
     twin = cached_twin("deep", replace(TINY, n_layer=48), "q8_0", tmp_path)
     ports = free_port(), free_port()
     both = ",".join(f"127.0.0.1:{port}" for port in ports)
@@ -238,7 +225,6 @@ def test_what_fits_no_server_alone_runs_over_both_as_far_as_the_fuller_one_allow
 @with_rpc
 @pytest.mark.llama
 def test_a_device_that_runs_out_is_named(ggbench: Run, tiny_twin: Path) -> None:
-    """The run is kept as one that does not fit."""
     port = free_port()
     with serving(port, "--memory", "1MiB") as server:
         ready(server)
@@ -250,7 +236,6 @@ def test_a_device_that_runs_out_is_named(ggbench: Run, tiny_twin: Path) -> None:
 @with_rpc
 @pytest.mark.llama
 def test_a_plan_keeps_within_the_limit_of_each_machine(ggbench: Run, tmp_path: Path) -> None:
-    """What no machine holds alone is split, and llama.cpp loads it so; what all together do not hold is not timed."""
     twin = cached_twin("deep", replace(TINY, n_layer=96), "q8_0", tmp_path)
     port = free_port()
     words = ("cluster", "plan", twin, "--rpc", f"127.0.0.1:{port}", "-c", "256", "-t", "1")

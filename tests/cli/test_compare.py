@@ -20,7 +20,6 @@ GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 
 @pytest.fixture
 def filled() -> Path:
-    """The user's store with two decodes (1 and 3), one out of memory (2) and one interrupted (4)."""
     path = paths.results_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     fill(path)
@@ -29,7 +28,6 @@ def filled() -> Path:
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_two_runs_side_by_side(ggbench: Run, filled: Path, monkeypatch: pytest.MonkeyPatch, width: int) -> None:
-    """Names, values with stars, verdicts, differences, and the sentence last."""
     monkeypatch.setenv("COLUMNS", str(width))
     ran = ggbench("compare", "1", "3")
     text = "".join(f"{line.rstrip()}\n" for line in ran.out.splitlines())
@@ -41,7 +39,6 @@ def test_two_runs_side_by_side(ggbench: Run, filled: Path, monkeypatch: pytest.M
 
 
 def test_the_document_has_rows_metrics_and_the_sentence(ggbench: Run, filled: Path) -> None:
-    """Runs by their numbers, metrics by the names of the rows' fields, ratios with their intervals."""
     document = ggbench("compare", "3", "1", "--json").json
     assert document["schema"] == "ggbench.compare/1"
     assert [(row["name"], row["run_id"]) for row in document["rows"]] == [("q8_0", 3), ("q4_k_m", 1)]
@@ -76,7 +73,6 @@ def test_the_document_has_rows_metrics_and_the_sentence(ggbench: Run, filled: Pa
 def test_what_cannot_be_compared_is_a_usage_error(
     ggbench: Run, filled: Path, arguments: list[str], message: str
 ) -> None:
-    """One line with what to do, and nothing on stdout."""
     ran = ggbench("compare", *arguments)
     assert (ran.code, ran.out) == (2, "")
     assert message in ran.err
@@ -84,7 +80,6 @@ def test_what_cannot_be_compared_is_a_usage_error(
 
 
 def test_runs_are_saved_once_and_over_a_file_only_by_force(ggbench: Run, filled: Path, tmp_path: Path) -> None:
-    """The picture has both curves, the figures a line for each run, the samples one for each step."""
     svg, table = tmp_path / "both.svg", tmp_path / "both.csv"
     ran = ggbench("compare", "1", "3", "--svg", svg, "--csv", table)
     samples = tmp_path / "both-samples.csv"
@@ -108,7 +103,6 @@ def test_runs_are_saved_once_and_over_a_file_only_by_force(ggbench: Run, filled:
 
 
 def test_one_run_is_saved_by_results_show(ggbench: Run, filled: Path, tmp_path: Path) -> None:
-    """The same files; a run without samples has figures and no picture."""
     assert ggbench("results", "show", "1", "--svg", tmp_path / "one.svg", "--csv", tmp_path / "one.csv").code == 0
     assert len((tmp_path / "one-samples.csv").read_text().splitlines()) == 3001
     ran = ggbench("results", "show", "2", "--svg", tmp_path / "none.svg")
@@ -119,7 +113,6 @@ def test_one_run_is_saved_by_results_show(ggbench: Run, filled: Path, tmp_path: 
 def test_a_place_that_cannot_be_written_is_one_line(
     ggbench: Run, filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A missing folder, a folder in place of a file, and a folder that is read-only."""
     missing = ggbench("compare", "1", "3", "--svg", tmp_path / "gone" / "x.svg")
     assert (missing.code, missing.err.splitlines()[0]) == (
         1,
@@ -139,7 +132,6 @@ def test_a_place_that_cannot_be_written_is_one_line(
 def test_two_files_of_one_name_and_quant_have_two_names(
     ggbench: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """In the list, in the comparison, its document and its picture."""
     with Store.open() as store:
         for path in ("/m/a/model.gguf", "/m/b/model.gguf"):
             head = start(model=path)

@@ -26,7 +26,6 @@ TEXT = TextSource("topics", "ab" * 32, 1000)
 
 @pytest.fixture
 def store_file() -> Path:
-    """Where the user's store is; its folder is there."""
     path = paths.results_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     return path
@@ -47,7 +46,6 @@ def put_result(path: Path, head: RunHead, result: PrefillResult | QualityResult)
 
 
 def quality(nll: tuple[float, ...], quant: str = "q4_k_m") -> tuple[RunHead, QualityResult]:
-    """A score whose chunks have these mean nlls."""
     head = replace(start(quant=quant), kind="quality", settings=QualitySettings(TEXT))
     scored = ScoredText(10_000, len(nll), 1000, "cd" * 32)
     ppl = math.exp(sum(nll) / len(nll))
@@ -59,7 +57,6 @@ STEADY = (10.0, 10.1, 9.95, 10.05, 10.0, 9.9)
 
 
 def test_repeats_are_no_difference_and_another_quant_is(ggbench: Run, store_file: Path) -> None:
-    """The spread is learned from the repeats that are stored, and said."""
     put_decodes(store_file, {"q4_k_m": STEADY, "q8_0": tuple(value * 1.15 for value in STEADY)})
     same, other = ggbench("compare", "1", "5"), ggbench("compare", "1", "2", "--json").json
     assert "Same file\nSame configuration\nSame environment" in same.out
@@ -75,7 +72,6 @@ def test_repeats_are_no_difference_and_another_quant_is(ggbench: Run, store_file
 
 
 def test_what_differs_is_said_before_any_number(ggbench: Run, store_file: Path) -> None:
-    """Settings of a kind as well as the setup; the answer is the last line."""
     with Store.open(store_file) as store:
         put_run(store, start())
         put_run(store, replace(start(), settings=replace(start().settings, n_warmup=0)))  # type: ignore[type-var]
@@ -85,7 +81,6 @@ def test_what_differs_is_said_before_any_number(ggbench: Run, store_file: Path) 
 
 
 def test_a_run_far_from_its_repeats_is_not_judged(ggbench: Run, store_file: Path) -> None:
-    """A busy machine is no slower model: it says to measure again."""
     put_decodes(store_file, {"q4_k_m": (10.0, 10.1, 30.0, 10.05, 10.0, 9.9), "q8_0": STEADY})
     ran = ggbench("compare", "1", "5", "--json").json
     speed = next(metric for metric in ran["metrics"] if metric["metric"] == "tok_s")
@@ -104,7 +99,6 @@ def test_kinds_are_mixed_and_what_only_one_has_is_said(ggbench: Run, store_file:
 
 
 def test_a_model_is_compared_by_its_newest_runs_of_each_kind(ggbench: Run, store_file: Path) -> None:
-    """A column for each quant, that joins its decode with its prompts; earlier runs are named."""
     put_decodes(store_file, {"q4_k_m": STEADY[:2], "q8_0": (17.0, 17.1)})
     for quant, tok_s in (("q4_k_m", 500.0), ("q8_0", 300.0)):
         head = replace(start(quant=quant), kind="prefill", settings=PrefillSettings((512,)))
@@ -122,7 +116,6 @@ def test_a_model_is_compared_by_its_newest_runs_of_each_kind(ggbench: Run, store
 
 
 def test_an_average_of_repeats_is_known_better(ggbench: Run, store_file: Path) -> None:
-    """Six of each decide what one of each leaves open."""
     put_decodes(store_file, {"q4_k_m": STEADY, "q8_0": tuple(value * 1.05 for value in STEADY)})
     one, six = ggbench("compare", "1", "2"), ggbench("compare", *range(1, 13), "--average", "--json").json
     assert "show no difference in speed" in " ".join(one.out.split())
@@ -131,7 +124,6 @@ def test_an_average_of_repeats_is_known_better(ggbench: Run, store_file: Path) -
 
 
 def test_a_file_is_read_without_storing_it(ggbench: Run, store_file: Path, tmp_path: Path) -> None:
-    """An export of a run, and another tool's rows; the baseline is the first column."""
     put_decodes(store_file, {"q4_k_m": STEADY[:1], "q8_0": (17.0,)})
     exported = tmp_path / "base.json"
     assert ggbench("export", "1", "--format", "json", "-o", exported).code == 0
@@ -147,7 +139,6 @@ def test_a_file_is_read_without_storing_it(ggbench: Run, store_file: Path, tmp_p
 
 
 def test_published_figures_are_shown_below(ggbench: Run, store_file: Path) -> None:
-    """Of one run as of several; in JSON beside the rows."""
     put_decodes(store_file, {"q4_k_m": STEADY[:1], "q8_0": (17.0,)})
     one, two = ggbench("compare", "1", "--against", "published"), ggbench("compare", "1", "2", "--against", "published")
     assert "against published rows" in one.out
@@ -212,7 +203,6 @@ def test_perplexity_has_a_limit_by_its_paired_chunks(ggbench: Run, store_file: P
 def test_what_a_limit_cannot_be_is_said_in_two_lines(
     ggbench: Run, store_file: Path, arguments: tuple[str, ...], code: int, message: str, hint: str
 ) -> None:
-    """What is wrong, and what to do; nothing on stdout."""
     put_decodes(store_file, {"q4_k_m": STEADY[:1], "q8_0": (17.0,)})
     ran = ggbench("compare", *arguments)
     assert (ran.code, ran.out) == (code, "")
@@ -221,7 +211,6 @@ def test_what_a_limit_cannot_be_is_said_in_two_lines(
 
 
 def test_files_that_are_no_results_are_refused(ggbench: Run, store_file: Path, tmp_path: Path) -> None:
-    """No JSON, JSON of something else, one too large, and another tool's that does not name its model."""
     put_decodes(store_file, {"q4_k_m": STEADY[:1]})
     broken, other, large = (tmp_path / name for name in ("broken.json", "other.json", "large.json"))
     broken.write_text('{"schema": "ggbench.runs/1", ')

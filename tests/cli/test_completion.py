@@ -22,7 +22,6 @@ Complete = Callable[..., list[str]]
 
 @pytest.fixture
 def complete(ggbench: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Complete:
-    """Returns the values that a shell is offered for the last of these words, in an empty folder."""
     (tmp_path / "empty").mkdir()
     monkeypatch.chdir(tmp_path / "empty")
 
@@ -44,7 +43,6 @@ def complete(ggbench: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> C
 
 @pytest.mark.parametrize("shell", SHELLS)
 def test_commands_options_and_choices_are_offered(complete: Complete, shell: str) -> None:
-    """Those of a group too."""
     assert complete("pl", shell=shell) == ["plan"]
     assert complete("results", "r", shell=shell) == ["rm"]
     assert "--flash-attn" in complete("plan", "x", "--fl", shell=shell)
@@ -72,7 +70,6 @@ def test_models_are_offered_by_id_twin_server_and_download(
 
 
 def test_quants_are_those_of_the_model(complete: Complete, tiny_twin: Path) -> None:
-    """Of the catalog, of a twin, of a folder's files; each once."""
     assert {"q4_0", "q4_k_m"} <= set(complete("plan", "qwen2.5-7b", "q4"))
     assert "q8_0" in complete("decode", "synth:qwen1.5-0.5b", "")
     assert "q4_0" not in complete("plan", "qwen2.5-7b", "q4_0", "q4")
@@ -81,7 +78,6 @@ def test_quants_are_those_of_the_model(complete: Complete, tiny_twin: Path) -> N
 
 
 def test_runs_are_offered_newest_first_and_the_results_file_stays_as_it_is(complete: Complete) -> None:
-    """Without a results file nothing is offered, and none is made."""
     assert complete("results", "show", "") == [""]
     assert not Path(os.environ["HOME"]).joinpath(".local/share/ggbench").exists()
     with Store.open() as store:
@@ -102,7 +98,6 @@ def test_what_cannot_be_known_offers_nothing_and_says_nothing(complete: Complete
 
 
 def test_a_damaged_catalog_or_store_says_nothing(complete: Complete) -> None:
-    """The command itself reports it once it runs."""
     from ggbench import paths
 
     for file in (paths.user_models_file(), paths.results_file()):
@@ -113,12 +108,10 @@ def test_a_damaged_catalog_or_store_says_nothing(complete: Complete) -> None:
 
 
 def test_gpus_are_offered(complete: Complete) -> None:
-    """By the names of the shipped table."""
     assert "rtx-4090" in complete("plan", "x", "--gpu", "rtx-40")
 
 
 def test_models_are_offered_without_what_lists_and_reads_files() -> None:
-    """A person waits for the key, and those imports are half of the time that a completion takes."""
     asked = {"COMP_LINE": "ggbench plan qw", "_GGBENCH_COMPLETE": "bash_complete"}
     command = [sys.executable, "-X", "importtime", "-P", "-m", "ggbench"]
     ran = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | asked)
@@ -131,7 +124,6 @@ def test_models_are_offered_without_what_lists_and_reads_files() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
 def test_bash_completes_a_twin_after_its_colon(tmp_path: Path) -> None:
-    """Its own script, loaded in a real bash, whose default word breaks have the colon."""
     program = tmp_path / "ggbench"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m ggbench "$@"\n')
     program.chmod(0o755)

@@ -14,7 +14,6 @@ from tests.fakes.nvml import install, replay
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Does not load llama.cpp, nor wait to see how busy the machine is."""
     from ggbench.machine.condition import describe_cpu_state
     from tests.fakes.checkups import SOUND
 
@@ -27,7 +26,6 @@ def codes(ran: dict[str, object]) -> list[str]:
 
 
 def test_a_fresh_home_stays_as_it_was(ggbench: Run, unmeasured: Path) -> None:
-    """Looking makes no file; the text has every fact, and the home folder is not in it."""
     ran = ggbench("doctor")
 
     assert (ran.code, ran.err) == (0, "")
@@ -39,7 +37,6 @@ def test_a_fresh_home_stays_as_it_was(ggbench: Run, unmeasured: Path) -> None:
 
 
 def test_every_cache_is_counted(ggbench: Run) -> None:
-    """Whoever made it: ggbench, its set-up, or one of its scripts."""
     compiled = caches_dir() / "llama.cpp/0.3.36/1/llama.whl"
     compiled.parent.mkdir(parents=True)
     compiled.write_bytes(bytes(3 << 20))
@@ -53,7 +50,6 @@ def test_every_cache_is_counted(ggbench: Run) -> None:
 
 
 def test_each_folder_that_cannot_be_written_has_its_variable(ggbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which moves that folder and no other."""
     for name in ("DATA", "CACHE"):
         monkeypatch.setenv(f"XDG_{name}_HOME", "/dev/null")
     monkeypatch.setenv("HF_HOME", "/dev/null/huggingface")
@@ -79,7 +75,6 @@ def test_a_damaged_store_is_reported_and_left(ggbench: Run) -> None:
 
 
 def test_a_missing_llama_cpp_is_reported(ggbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command that says so does not need it."""
     missing = LlamaBuild(is_installed=False, problem="the package llama-cpp-python is not installed")
     monkeypatch.setattr("ggbench.experiments.checkup.describe_llama_build", lambda: missing)
 
@@ -89,7 +84,6 @@ def test_a_missing_llama_cpp_is_reported(ggbench: Run, monkeypatch: pytest.Monke
 
 
 def test_serial_numbers_are_shown_only_where_asked_for(ggbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A build for the CPU on a machine with two GPUs is found, too."""
     install(monkeypatch, replay("two-a5000"))
 
     plain, whole = ggbench("doctor", "--json"), ggbench("doctor", "--json", "--with-paths")

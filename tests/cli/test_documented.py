@@ -29,7 +29,6 @@ def _with_subcommands(name: str) -> Iterator[tuple[str, click.Command]]:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_examples_that_parse(name: str) -> None:
-    """The options and values of an example are those that its command takes; some of a pipe's are of other programs."""
     for words, command in _with_subcommands(name):
         lines = [line.partition("| ")[2] or line for line in _examples(command)]
         assert any(line.startswith(f"ggbench {words}") for line in lines)
@@ -59,14 +58,12 @@ def _parse(group: click.Group, words: list[str]) -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_fits_80_columns(ggbench: Run, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Examples included, which are not wrapped."""
     monkeypatch.setenv("COLUMNS", str(_WIDTH))
     for words, _ in _with_subcommands(name):
         assert [line for line in ggbench(*words.split(), "--help").out.splitlines() if len(line) > _WIDTH] == []
 
 
 def test_options_are_grouped(ggbench: Run) -> None:
-    """A long list has headings, in one order everywhere; a short one has none but its own."""
     for name in ("bench", "plan", "quality", "maxctx"):
         text = ggbench(name, "--help").out
         places = [text.find(f"\n{heading}:\n") for heading in ("Options", "Model and context", "Memory and placement")]
@@ -81,7 +78,6 @@ def test_options_are_grouped(ggbench: Run) -> None:
 def test_topics_are_wrapped_to_the_terminal(
     ggbench: Run, monkeypatch: pytest.MonkeyPatch, topic: str, width: int
 ) -> None:
-    """No line is longer than the terminal is wide, but for words that are; none is wider than 80."""
     monkeypatch.setattr("shutil.get_terminal_size", lambda *_: os.terminal_size((width, 24)))
     ran = ggbench("help", topic)
     assert ran.code == 0
@@ -89,12 +85,10 @@ def test_topics_are_wrapped_to_the_terminal(
 
 
 def test_every_exit_code_is_documented() -> None:
-    """In `ggbench help scripts`."""
     assert {code for code, _ in EXIT_CODES} == set(ExitCode)
 
 
 def test_numbers_are_explained_with_their_origin(ggbench: Run) -> None:
-    """W, B, BPW, intervals and where a number comes from."""
     words = " ".join(ggbench("help", "numbers").out.split())
     for said in ("latency(n) = (n - 1) / W + B", "Bits per weight", "95 % interval", "Where a number comes from"):
         assert said in words

@@ -9,8 +9,6 @@ from ggbench.units import MIB
 
 
 class Clock:
-    """Seconds that pass when the test says so."""
-
     def __init__(self) -> None:
         self.now = 0.0
 
@@ -19,7 +17,6 @@ class Clock:
 
 
 def test_a_stall_is_reported_once() -> None:
-    """And again after something came; not while a file is copied or hashed."""
     clock, said = Clock(), list[str]()
     file = RepoFile("m.gguf", 100, None, "e" * 40)
 
@@ -41,7 +38,6 @@ def test_a_stall_is_reported_once() -> None:
 
 
 def test_lines_come_at_each_tenth_and_not_too_often() -> None:
-    """A quick transfer says its end alone; a slow one each tenth; a very slow one that it still lives."""
     clock = Clock()
 
     def n_lines(seconds_each: float, n_steps: int) -> int:

@@ -17,13 +17,11 @@ from tests.interchange.conftest import PEERS
 
 @pytest.fixture
 def decoded(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> Path:
-    """A store with a decode of 500 tokens as run 1."""
     assert ggbench("decode", tiny_twin, "-n", "500").code == 0
     return tiny_twin
 
 
 def test_import_names_each_run_and_what_it_lacks(ggbench: Run) -> None:
-    """A line for each on stdout, notes on stderr; a second time they are there already."""
     ran = ggbench("import", PEERS / "llama-bench.json")
 
     assert ran.code == 0
@@ -38,7 +36,6 @@ def test_import_names_each_run_and_what_it_lacks(ggbench: Run) -> None:
 
 
 def test_imported_runs_are_listed_shown_compared_and_plotted(ggbench: Run) -> None:
-    """Like any other, with a mark that says where they come from."""
     ggbench("import", PEERS / "llama-bench.json", PEERS / "llama-bench.jsonl")
 
     listed = ggbench("results")
@@ -56,7 +53,6 @@ def test_imported_runs_are_listed_shown_compared_and_plotted(ggbench: Run) -> No
 
 
 def test_import_as_json(ggbench: Run) -> None:
-    """One document with the file's hash."""
     rows = ggbench("import", PEERS / "llama-batched-bench.md", "--model", "m", "--quant", "Q4_1", "--json").json["rows"]
 
     assert [(row["run_id"], row["is_new"], row["kind"], row["quant"]) for row in rows] == [(1, True, "speed", "q4_1")]
@@ -64,7 +60,6 @@ def test_import_as_json(ggbench: Run) -> None:
 
 
 def test_nothing_is_stored_where_one_file_is_broken(ggbench: Run, tmp_path: Path) -> None:
-    """All files are read before any is stored."""
     broken = tmp_path / "broken.json"
     broken.write_text("[{]")
 
@@ -77,7 +72,6 @@ def test_nothing_is_stored_where_one_file_is_broken(ggbench: Run, tmp_path: Path
 
 
 def test_a_decode_is_exported_as_rows_of_llama_bench(ggbench: Run, decoded: Path) -> None:
-    """On stdout, with what is unknown on stderr; read again they are a decode and its prompt."""
     ran = ggbench("export", "1", "--format", "llama-bench-json")
 
     rows = json.loads(ran.out)
@@ -94,7 +88,6 @@ def test_every_format_is_offered(ggbench: Run) -> None:
 
 
 def test_windows_are_where_they_are_asked_for(ggbench: Run, decoded: Path) -> None:
-    """One that the decode does not reach is left out."""
     ran = ggbench(
         "export", "1", "--format", "llama-bench-md", "--depths", "100,300,9000", "-n", "64", "--build", "mine"
     )
@@ -106,7 +99,6 @@ def test_windows_are_where_they_are_asked_for(ggbench: Run, decoded: Path) -> No
 
 
 def test_samples_are_exported_as_csv(ggbench: Run, decoded: Path) -> None:
-    """A line for each timed step, warm-up left out."""
     rows = list(csv.DictReader(io.StringIO(ggbench("export", "1", "--format", "csv").out)))
 
     assert len(rows) == 500
@@ -117,7 +109,6 @@ def test_samples_are_exported_as_csv(ggbench: Run, decoded: Path) -> None:
 def test_a_bundle_brings_a_run_home(
     ggbench: Run, decoded: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """To another store, where it is listed and shown; not over a file unless asked for."""
     path = tmp_path / "runs.zip"
     saved = ggbench("export", "1", "--bundle", path)
     assert (saved.code, saved.out) == (0, "")
@@ -151,7 +142,6 @@ def test_a_bundle_brings_a_run_home(
     ],
 )
 def test_what_cannot_be_exported(arguments: tuple[str, ...], expected: str, ggbench: Run, decoded: Path) -> None:
-    """A usage error that says what to give."""
     ran = ggbench("export", *arguments)
 
     assert ran.code == 2
@@ -160,7 +150,6 @@ def test_what_cannot_be_exported(arguments: tuple[str, ...], expected: str, ggbe
 
 
 def test_a_run_without_tests_of_llama_bench_is_named(ggbench: Run) -> None:
-    """A perplexity has no rows; alone it is an error."""
     ggbench("import", PEERS / "llama-perplexity.txt", "--model", "m", "--quant", "q4_1")
     ggbench("import", PEERS / "llama-bench.json")
 
@@ -173,7 +162,6 @@ def test_a_run_without_tests_of_llama_bench_is_named(ggbench: Run) -> None:
 
 
 def test_a_folder_that_cannot_be_written_is_an_error(ggbench: Run, decoded: Path, tmp_path: Path) -> None:
-    """And leaves nothing behind."""
     ran = ggbench("export", "1", "--format", "csv", "-o", tmp_path / "missing" / "x.csv")
 
     assert (ran.code, "cannot save in" in ran.err) == (1, True)

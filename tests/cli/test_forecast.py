@@ -19,7 +19,6 @@ def _no_gpu(machine: FakeMachine) -> FakeMachine:
 
 
 def test_without_measuring_the_bound_is_shown(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-    """Of a model of which nothing is known; no engine is started, and nothing is stored."""
     ran = ggbench("forecast", tiny_twin, "--no-measure", "--bandwidth", "20GB/s", "--json")
     assert ran.code == 0
     document = ran.json
@@ -37,14 +36,12 @@ def test_without_measuring_the_bound_is_shown(ggbench: Run, machine: FakeMachine
 
 @pytest.mark.usefixtures("unmeasured")
 def test_without_measuring_not_even_the_bandwidth_is_measured(ggbench: Run, tiny_twin: Path) -> None:
-    """So nothing may be known, which is no error."""
     ran = ggbench("forecast", tiny_twin, "--no-measure")
     assert ran.code == 0
     assert "nothing is known of it without measuring" in ran.err
 
 
 def test_what_was_forecast_is_known(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-    """And shown again without an engine."""
     measured = ggbench("forecast", tiny_twin, "--json")
     assert measured.code == 0
     assert "removed after" in measured.err
@@ -58,7 +55,6 @@ def test_what_was_forecast_is_known(ggbench: Run, machine: FakeMachine, tiny_twi
 
 
 def test_bad_input_is_refused_in_two_lines(ggbench: Run, tiny_twin: Path) -> None:
-    """With the exit code of usage."""
     for arguments in (("forecast",), ("forecast", tiny_twin, "-c", "4096"), ("forecast", "nothing/here.gguf")):
         ran = ggbench(*arguments)
         assert ran.code in (2, 5), ran.err
@@ -68,7 +64,6 @@ def test_bad_input_is_refused_in_two_lines(ggbench: Run, tiny_twin: Path) -> Non
 def test_a_bench_shows_what_is_expected_of_a_quant_that_failed(
     ggbench: Run, machine: FakeMachine, tiny_twin: Path
 ) -> None:
-    """From its forecast, in the table and in JSON; a quant that ran has its own speed alone."""
     assert ggbench("forecast", tiny_twin).code == 0
     (row,) = ggbench("bench", tiny_twin, "-n", "300", "--json").json["rows"]
     assert row["expected"] is None

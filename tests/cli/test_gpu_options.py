@@ -23,7 +23,6 @@ MEASURING = (["decode", "-n", "20"], ["prefill", "--lengths", "1"], ["bench", "-
 
 
 def on_a_gpu(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-    """A worker that finds a GPU for the model."""
     if isinstance(request, protocol.LoadModel):
         yield protocol.Devices({"CUDA0": Place.GPU})
         yield protocol.Log(2, "load_tensors:        CUDA0 model buffer size =   100.00 MiB")
@@ -57,7 +56,6 @@ def of_few_cells(request: protocol.Request) -> Iterator[protocol.Message | Endin
 def test_an_ignored_option_is_reported(
     ggbench: Run, machine: FakeMachine, tiny_twin: Path, words: list[str], given: list[str], named: str
 ) -> None:
-    """One line on stderr names what the person typed; the run goes on as it did."""
     ran = ggbench(*words, tiny_twin, *given)
     assert ran.code == 0
     [line] = [line for line in ran.err.splitlines() if IGNORED in line]
@@ -72,7 +70,6 @@ def test_an_ignored_option_is_reported(
 def test_no_notice_where_nothing_is_ignored(
     ggbench: Run, machine: FakeMachine, tiny_twin: Path, words: list[str], given: list[str], answer: Answer
 ) -> None:
-    """Not for the defaults, not for no layers at all, and not where there is a GPU."""
     machine.answers = {0: answer}
     ran = ggbench(*words, tiny_twin, *given)
     assert (ran.code, IGNORED in ran.err) == (0, False)
@@ -81,7 +78,6 @@ def test_no_notice_where_nothing_is_ignored(
 def test_one_notice_however_many_are_measured(
     ggbench: Run, machine: FakeMachine, tiny_twin: Path, tmp_path: Path
 ) -> None:
-    """Each quant has a worker of its own; one that does not load leaves it to the next."""
     for name in ("m-q4_0.gguf", "m-q8_0.gguf", "m-q2_k.gguf"):
         (tmp_path / name).write_bytes(tiny_twin.read_bytes())
 
@@ -96,7 +92,6 @@ def test_one_notice_however_many_are_measured(
 
 
 def test_a_search_reports_it_once(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-    """As soon as a context works, and not for each."""
     machine.answers = dict.fromkeys(range(3), of_few_cells)
     ran = ggbench("maxctx", tiny_twin, "--memory-limit", "100MiB", "-mg", "0")
     assert ran.code == 0, ran.err
@@ -135,7 +130,6 @@ def test_gpus_are_counted_as_cuda_counts_them(
     given: list[str],
     code: int,
 ) -> None:
-    """CUDA_VISIBLE_DEVICES hides some, and a part of a GPU is one; with no layer on a GPU its number is nothing."""
     monkeypatch.setattr("ggbench.machine.gpus.list_gpus", lambda: CARDS)
     monkeypatch.setattr("ggbench.cli.gpu_options._is_built_for_cuda", lambda: True)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -147,7 +141,6 @@ def test_gpus_are_counted_as_cuda_counts_them(
 
 @pytest.mark.llama
 def test_llama_cpp_itself_says_nothing(ggbench: Run, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A real worker that sees no GPU takes the options; the line is ours."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     ran = ggbench("decode", tiny_twin, "-n", "20", "-ngl", "5", "-mg", "1", "-t", "1", "--bandwidth", "20GB/s")
     assert ran.code == 0, ran.err

@@ -27,7 +27,6 @@ QUANTS = ("q8_0", "q6_k", "q5_k_m", "q5_0", "q4_k_m", "q4_0", "q3_k_m", "q2_k")
 def test_a_plan_of_eight_variants_moves_under_a_hundredth_and_then_nothing(
     ggbench: Run, hub: TestHub, tmp_path: Path
 ) -> None:
-    """Headers are read and little more, whole vocabularies in them; with --offline the same table needs no request."""
     model = load_catalog().model("qwen1.5-1.8b")
     vocabulary = {
         "tokenizer.ggml.tokens": [f"token{number:06}" for number in range(model.hyper.n_vocab)],
@@ -88,7 +87,6 @@ def published(twin: Path, n_shards: int) -> dict[str, bytes]:
 def test_a_published_file_is_planned_from_afar_as_it_is_here(
     ggbench: Run, hub: TestHub, tiny_twin: Path, tmp_path: Path, n_shards: int
 ) -> None:
-    """A real file has a tokenizer, which is not kept; shards are one model, and one file as a twin."""
     hub.add_repo("org/real", files=published(tiny_twin, n_shards))
     for name, data in published(tiny_twin, 1).items():
         (tmp_path / name).write_bytes(data)
@@ -107,7 +105,6 @@ def test_a_published_file_is_planned_from_afar_as_it_is_here(
 
 @pytest.mark.llama
 def test_a_gated_repo_may_show_what_it_holds(ggbench: Run, hub: TestHub, tiny_twin: Path) -> None:
-    """And keep the content to itself: no header can be read, which is an error and not a table of them."""
     hub.gates_trees = False
     hub.add_repo("org/gated", files={"m-q8_0.gguf": tiny_twin, "m-q4_0.gguf": tiny_twin}, gated=True)
     assert ggbench("models", "--repo", "org/gated").code == 0
@@ -119,7 +116,6 @@ def test_a_gated_repo_may_show_what_it_holds(ggbench: Run, hub: TestHub, tiny_tw
 
 @pytest.mark.llama
 def test_a_header_that_lies_is_a_row_with_its_reason(ggbench: Run, hub: TestHub, tiny_twin: Path) -> None:
-    """Sizes beyond the file are refused, and the other quants are planned; alone it is the error."""
     whole = tiny_twin.read_bytes()
     hub.add_repo("org/lies", files={"m-q8_0.gguf": whole, "m-q4_0.gguf": whole[: len(whole) // 2]})
     ran = ggbench("plan", "org/lies", *CARD, "--json")
@@ -133,7 +129,6 @@ def test_a_header_that_lies_is_a_row_with_its_reason(ggbench: Run, hub: TestHub,
 
 @pytest.mark.llama
 def test_a_missing_shard_is_named(ggbench: Run, hub: TestHub, tiny_twin: Path, machine: FakeMachine) -> None:
-    """In a plan of all it is a row; where that quant is meant it is the error, before anything is downloaded."""
     hub.add_repo("org/split", files={"m-q8_0-00001-of-00002.gguf": tiny_twin, "m-q4_0.gguf": tiny_twin.read_bytes()})
     rows = {row["quant"]: row for row in ggbench("plan", "org/split", *CARD, "--json").json["rows"]}
     assert "m-q8_0-00002-of-00002.gguf" in rows["q8_0"]["reason"]
@@ -154,15 +149,8 @@ def test_a_missing_shard_is_named(ggbench: Run, hub: TestHub, tiny_twin: Path, m
     ],
 )
 def test_a_repo_that_cannot_be_had(
-    ggbench: Run,
-    hub: TestHub,
-    tiny_twin: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    name: str,
-    code: int,
-    words: str,
+    ggbench: Run, hub: TestHub, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch, name: str, code: int, words: str
 ) -> None:
-    """Whatever the Hub refuses ends in 4, in two lines that say why and how to get in; the token is in neither."""
     monkeypatch.setenv("HF_TOKEN", "hf_not_for_your_eyes")
     hub.add_repo("org/there", files={"m-q8_0.gguf": tiny_twin})
     hub.add_repo("org/gated", files={"m-q8_0.gguf": tiny_twin}, gated=True)
@@ -178,7 +166,6 @@ def test_a_repo_that_cannot_be_had(
 
 
 def test_a_repo_without_gguf_says_what_there_is(ggbench: Run, hub: TestHub) -> None:
-    """The usual mistake: the repo of the original weights."""
     hub.add_repo("org/original", files={"model.safetensors": b"0" * 100, "config.json": b"{}"})
     ran = ggbench("plan", "org/original")
     assert ran.code == 2
@@ -186,13 +173,11 @@ def test_a_repo_without_gguf_says_what_there_is(ggbench: Run, hub: TestHub) -> N
 
 
 def test_names_that_leave_the_folder_are_refused(ggbench: Run, hub: TestHub, tiny_twin: Path) -> None:
-    """A repo is untrusted."""
     hub.add_repo("org/evil", files={"../../evil-q8_0.gguf": tiny_twin})
     assert ggbench("pull", "org/evil", "q8_0").code == 5
 
 
 def test_an_ambiguous_quant_lists_candidates_with_sizes(ggbench: Run, hub: TestHub, tiny_twin: Path) -> None:
-    """Also where none is named."""
     hub.add_repo("org/two", files={"base-q8_0.gguf": tiny_twin, "chat-q8_0.gguf": tiny_twin.read_bytes() + b"1"})
     for args in (["decode", "org/two", "q8_0"], ["decode", "org/two"], ["pull", "org/two"], ["pull", "org/two:q8_0"]):
         ran = ggbench(*args)
@@ -203,7 +188,6 @@ def test_an_ambiguous_quant_lists_candidates_with_sizes(ggbench: Run, hub: TestH
 
 
 def test_no_network_says_what_can_be_done(ggbench: Run, hub: TestHub, repo: str) -> None:
-    """Exit code 4, and a catalog model's twin needs none."""
     hub.close()
     for args in (["plan", repo], ["pull", repo, "q8_0"], ["decode", repo, "q8_0"], ["models", "--repo", repo]):
         ran = ggbench(*args)
@@ -215,7 +199,6 @@ def test_no_network_says_what_can_be_done(ggbench: Run, hub: TestHub, repo: str)
 
 @pytest.mark.llama
 def test_files_that_are_here_need_no_listing(ggbench: Run, hub: TestHub, repo: str, machine: FakeMachine) -> None:
-    """As where another program downloaded them: with no network they are all that the repo has."""
     path = ggbench("pull", repo, "q8_0").out.rstrip("\n")
     shutil.rmtree(hub_listings_dir())
     hub.forget_requests()
@@ -230,7 +213,6 @@ def test_files_that_are_here_need_no_listing(ggbench: Run, hub: TestHub, repo: s
 
 
 def test_a_catalog_model_means_the_files_of_its_repo(ggbench: Run, repo: str, machine: FakeMachine) -> None:
-    """Its quants narrow what it means when none is named; a model without a repo cannot be had."""
     shape = "\n".join(
         f"{key} = {value}"
         for key, value in {
@@ -252,7 +234,6 @@ def test_a_catalog_model_means_the_files_of_its_repo(ggbench: Run, repo: str, ma
 
 @pytest.mark.llama
 def test_a_twin_of_a_published_file(ggbench: Run, hub: TestHub, repo: str, machine: FakeMachine) -> None:
-    """Made from the header alone, planned like it, and again with no network."""
     ran = ggbench("decode", f"twin:{repo}", "q8_0", "-n", "300", "--json")
     assert ran.code == 0
     assert (ran.json["model"], ran.json["quant"], ran.json["provenance"]) == (f"twin:{repo}", "q8_0", "twin")
@@ -269,7 +250,6 @@ def test_a_twin_of_a_published_file(ggbench: Run, hub: TestHub, repo: str, machi
 
 @pytest.mark.llama
 def test_what_does_not_fit_is_not_downloaded(ggbench: Run, hub: TestHub, repo: str, tiny_twin: Path) -> None:
-    """The search knows from the header."""
     ran = ggbench("maxctx", repo, "q8_0", "--memory-limit", "1MiB", "-t", "1")
     assert ran.code == 3
     assert "does not fit" in ran.err
@@ -279,14 +259,12 @@ def test_what_does_not_fit_is_not_downloaded(ggbench: Run, hub: TestHub, repo: s
 
 @pytest.mark.llama
 def test_limits_of_a_repo(ggbench: Run, hub: TestHub, repo: str) -> None:
-    """Counted from the header."""
     document = ggbench("limits", repo, "q8_0", "--gpu", "rtx-4090", "--json").json
     assert document["model"] == repo
     assert any(each.method == "GET" for each in hub.requests)
 
 
 def test_a_repo_is_listed(ggbench: Run, repo: str, machine: FakeMachine) -> None:
-    """Variants with sizes, what is here, sidecars apart, the commit; the same offline."""
     ggbench("pull", repo, "q8_0")
     ran = ggbench("models", "--repo", repo)
     assert ran.code == 0
@@ -303,7 +281,6 @@ def test_a_repo_is_listed(ggbench: Run, repo: str, machine: FakeMachine) -> None
 
 
 def test_repos_are_searched(ggbench: Run, repo: str) -> None:
-    """By words, with a limit; none found is no error."""
     ran = ggbench("models", "--search", "tiny", "--limit", "5", "--json")
     assert [row["repo"] for row in ran.json["rows"]] == [repo]
     found = ggbench("models", "--search", "tiny")

@@ -22,7 +22,6 @@ from tests.fakes.hub import Hang, TestHub
 def test_decode_downloads_and_the_next_one_asks_nothing(
     ggbench: Run, hub: TestHub, repo: str, machine: FakeMachine
 ) -> None:
-    """MODEL:QUANT of the Hub is measured as a file is; the line to measure it again has the same words."""
     ran = ggbench("decode", f"{repo}:q8_0", "-n", "300", "--yes", "--json")
     assert ran.code == 0
     assert f"{repo} q8_0 (" in ran.err
@@ -44,7 +43,6 @@ def test_decode_downloads_and_the_next_one_asks_nothing(
 def test_a_large_download_is_never_silent(
     ggbench: Run, hub: TestHub, repo: str, machine: FakeMachine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where nobody can be asked it is refused with both ways out; a yes lets it go."""
     monkeypatch.setattr(downloads, "CONFIRM_ABOVE_BYTES", 1000)
     for command in ("decode", "prefill", "maxctx", "bench"):
         refused = ggbench(command, repo, "q8_0")
@@ -59,7 +57,6 @@ def test_a_large_download_is_never_silent(
 def test_in_a_terminal_it_is_asked(
     ggbench: Run, repo: str, machine: FakeMachine, monkeypatch: pytest.MonkeyPatch, answer: bool, code: int
 ) -> None:
-    """A no is no error of anybody's: nothing is measured, and it ends as an interruption does."""
     asked: list[str] = []
 
     def confirm(text: str, **_: object) -> bool:
@@ -83,7 +80,6 @@ def test_in_a_terminal_it_is_asked(
 def test_an_interrupted_download_is_no_measurement(
     ggbench: Run, hub: TestHub, repo: str, machine: FakeMachine, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    """Ctrl-C ends it with 130, no row and no certificate, and says that the part is kept; also while it is listed."""
     real: Callable[..., tuple[Path, ...]] = download.download
     sent: list[int] = []
 
@@ -113,7 +109,6 @@ def test_an_interrupted_download_is_no_measurement(
 
 
 def test_options_that_forbid_a_download(ggbench: Run, hub: TestHub, repo: str, machine: FakeMachine) -> None:
-    """--no-download is a refusal, --offline a missing network; both say how to fetch it."""
     ran = ggbench("decode", repo, "q8_0", "--no-download")
     assert (ran.code, "ggbench pull" in ran.err) == (2, True)
     ran = ggbench("decode", repo, "q8_0", "--offline")
@@ -124,7 +119,6 @@ def test_options_that_forbid_a_download(ggbench: Run, hub: TestHub, repo: str, m
 def test_bench_without_quants_is_every_variant_and_offline_what_is_here(
     ggbench: Run, repo: str, machine: FakeMachine
 ) -> None:
-    """Sidecars are no candidates; what is not here is named where a listing was kept."""
     assert ggbench("decode", repo, "q8_0", "-n", "300").code == 0
     offline = ggbench("bench", repo, "-n", "300", "--offline", "--json")
     [row] = offline.json["rows"]

@@ -30,7 +30,6 @@ def test_the_articles_numbers_are_in_the_json(ggbench: Run) -> None:
 
 
 def test_by_default_prefill_reads_the_kv_cache_once(ggbench: Run) -> None:
-    """As flash attention does: long prompts are bound by compute, and the first token takes the floor's time."""
     document = ggbench("limits", "qwen1.5-7b", "w16", "--gpu", "rtx-4090", "--json").json
     assert document["convention"]["name"] == "si"
     assert document["convention"]["kv_reads"] == "once"
@@ -42,7 +41,6 @@ def test_by_default_prefill_reads_the_kv_cache_once(ggbench: Run) -> None:
 
 
 def test_figures_given_by_hand_are_those_of_the_gpu(ggbench: Run) -> None:
-    """The datasheet's numbers as options mean the same as the name, in both conventions."""
     given = ("--vram", "24GiB", "--bandwidth", "1008GB/s", "--compute", "82.58TFLOPS")
     named = ggbench("limits", "qwen1.5-7b", *ARTICLE, "--json").json
     assert ggbench("limits", "qwen1.5-7b", *given, "--convention", "article", "--json").json["rows"] == named["rows"]
@@ -53,7 +51,6 @@ def test_figures_given_by_hand_are_those_of_the_gpu(ggbench: Run) -> None:
 
 
 def test_every_output_names_the_convention_and_the_sources(ggbench: Run) -> None:
-    """A figure without its convention could be mistaken for one in the other."""
     for convention, meaning in (("si", "10^9 bytes/s"), ("article", "2^30 bytes/s")):
         out = ggbench("limits", "qwen1.5-7b", "--gpu", "4090", "--convention", convention).out
         assert f"convention  {convention}" in out
@@ -62,7 +59,6 @@ def test_every_output_names_the_convention_and_the_sources(ggbench: Run) -> None
 
 
 def test_a_file_is_counted_by_its_own_bytes(ggbench: Run, tiny_twin: Path) -> None:
-    """Without QUANTS a path is counted as it is; schemes count the same shape in other bits."""
     (row,) = ggbench("limits", tiny_twin, "--vram", "1GiB", "--json").json["rows"]
     assert (row["weights"], row["scheme"]) == ("q8_0", "q8_0 kv16")
     assert row["bpw"] == pytest.approx(8.5, abs=0.1)
@@ -71,7 +67,6 @@ def test_a_file_is_counted_by_its_own_bytes(ggbench: Run, tiny_twin: Path) -> No
 
 
 def test_batches_are_rows_of_their_own(ggbench: Run) -> None:
-    """One row for each scheme and batch size, the weights the same."""
     rows = ggbench("limits", "qwen1.5-7b", "w4", "--gpu", "4090", "--batch", "1,8", "--json").json["rows"]
     assert [row["batch_size"] for row in rows] == [1, 8]
     assert rows[0]["read_bytes"] == rows[1]["read_bytes"]
@@ -79,7 +74,6 @@ def test_batches_are_rows_of_their_own(ggbench: Run) -> None:
 
 
 def test_plots_show_the_knees(ggbench: Run) -> None:
-    """Both plots have a line for each scheme, and their legends the knees, W and B."""
     out = ggbench("limits", "qwen1.5-7b", "w16", "w4", *ARTICLE, "--plot").out
     assert "◆" in out
     assert "read w16kv16, knees ◆ 113 and 481" in out
@@ -87,7 +81,6 @@ def test_plots_show_the_knees(ggbench: Run) -> None:
 
 
 def test_without_a_machine_what_needs_one_is_unknown(ggbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Parameters and KV need none; the rest is null, and a notice says how to name one."""
     monkeypatch.setattr(gpus, "list_gpus", lambda: ())
     ran = ggbench("limits", "qwen2.5-7b", "--json")
     assert ran.code == 0
@@ -116,7 +109,6 @@ def test_without_a_machine_what_needs_one_is_unknown(ggbench: Run, monkeypatch: 
     ],
 )
 def test_an_error_on_bad_input_says_what_is_accepted(ggbench: Run, args: tuple[str, ...], what: str) -> None:
-    """Two lines and exit code 2, nothing on stdout."""
     ran = ggbench("limits", "qwen1.5-7b", *args)
     assert (ran.code, ran.out) == (2, "")
     assert what in ran.err
@@ -124,7 +116,6 @@ def test_an_error_on_bad_input_says_what_is_accepted(ggbench: Run, args: tuple[s
 
 
 def test_an_error_on_an_unknown_model_names_the_nearest(ggbench: Run) -> None:
-    """As in every other command."""
     ran = ggbench("limits", "qwen1.5-8b", "--gpu", "4090")
     assert ran.code == 2
     assert "qwen1.5-7b" in ran.err

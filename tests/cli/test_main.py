@@ -18,7 +18,6 @@ from tests.cli.conftest import Run
 
 
 def test_help_lists_every_command(ggbench: Run) -> None:
-    """With one line each, and the first thing to try."""
     ran = ggbench("--help")
     assert ran.code == 0
     assert all(name in ran.out for name in COMMANDS)
@@ -26,7 +25,6 @@ def test_help_lists_every_command(ggbench: Run) -> None:
 
 
 def test_without_words_it_is_the_help(ggbench: Run) -> None:
-    """Looking around is not an error."""
     ran = ggbench()
     assert ran.code == 0
     assert ran.out.startswith("Usage: ggbench")
@@ -34,7 +32,6 @@ def test_without_words_it_is_the_help(ggbench: Run) -> None:
 
 
 def test_windows_is_refused_at_once(ggbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before something fails in a way that says nothing."""
     monkeypatch.setattr("ggbench.cli.main.IS_SUPPORTED", False)
     ran = ggbench("models")
     assert (ran.code, ran.out) == (1, "")
@@ -43,7 +40,6 @@ def test_windows_is_refused_at_once(ggbench: Run, monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_help(ggbench: Run, name: str) -> None:
-    """It imports, explains itself, and its first line is not empty."""
     ran = ggbench(name, "--help")
     assert ran.code == 0
     assert ran.out.startswith(f"Usage: ggbench {name}")
@@ -93,7 +89,6 @@ def test_help_imports_nothing_heavy() -> None:
     ],
 )
 def test_bad_usage_is_two_lines_and_exit_code_2(ggbench: Run, args: list[str], what: str, hint: str) -> None:
-    """One line says what, one says what to do; no traceback."""
     ran = ggbench(*args)
     assert ran.code == ExitCode.USAGE
     error, advice = ran.err.splitlines()
@@ -122,7 +117,6 @@ def test_bad_usage_is_two_lines_and_exit_code_2(ggbench: Run, args: list[str], w
 def test_every_error_ends_in_its_exit_code(
     ggbench: Run, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
 ) -> None:
-    """Whatever a command raises, nobody sees a traceback."""
 
     def fail(self: click.Group, ctx: click.Context) -> None:
         raise error
@@ -137,7 +131,6 @@ def test_every_error_ends_in_its_exit_code(
 
 @pytest.mark.parametrize("error", [SystemError("error return without exception set"), ImportError("failed to map")])
 def test_too_little_address_space_is_named(ggbench: Run, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-    """The interpreter and the loader have no MemoryError for it; without a limit they mean what they say."""
 
     def fail(self: click.Group, ctx: click.Context) -> None:
         raise error
@@ -167,7 +160,6 @@ def test_a_small_address_space(mib: int, code: int) -> None:
 
 @pytest.mark.parametrize(("words", "code"), [(("synth", "qwen1.5-0.5b", "q2_k"), 3), (("doctor", "--json"), 0)])
 def test_a_full_disk_of_temporary_files(home: Path, words: tuple[str, ...], code: int) -> None:
-    """Where no file may grow, Python finds no folder for them; what is wrong can still be asked."""
     limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (0, 0))
     command = [sys.executable, "-P", "-m", "ggbench", *words]
     ran = subprocess.run(command, preexec_fn=limit, capture_output=True, text=True, check=False, cwd=home)
@@ -181,7 +173,6 @@ def test_a_full_disk_of_temporary_files(home: Path, words: tuple[str, ...], code
 def test_too_little_memory_to_say_so_is_said(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The line is there before anything is allocated for it."""
 
     def fail(*_: object) -> int:
         raise MemoryError
@@ -194,14 +185,12 @@ def test_too_little_memory_to_say_so_is_said(
 
 
 def test_debug_shows_the_traceback(ggbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """GGBENCH_DEBUG lets the exception out."""
     monkeypatch.setenv("GGBENCH_DEBUG", "1")
     with pytest.raises(UsageError):
         ggbench("decode", "m", "--memory-limit", "lots")
 
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
-    """`ggbench models | head -1` ends quietly."""
     ran = subprocess.run(
         f"{sys.executable} -P -m ggbench models --json | head -1",
         shell=True,

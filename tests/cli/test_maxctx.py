@@ -20,8 +20,6 @@ EDGE = 8192
 
 
 class Worker:
-    """A worker in which real contexts above the edge do not fit."""
-
     def __init__(self) -> None:
         self.is_dry = False
 
@@ -46,13 +44,11 @@ class Worker:
 
 @pytest.fixture
 def searching(machine: FakeMachine) -> FakeMachine:
-    """Every worker has the edge."""
     machine.answers = {index: Worker().answer for index in range(20)}
     return machine
 
 
 def test_a_certificate_as_json(ggbench: Run, searching: FakeMachine, tiny_twin: Path) -> None:
-    """One document; every probe has its kind, outcome, seconds and buffers; the bracket closed on stderr."""
     ran = ggbench("maxctx", tiny_twin, "--memory-limit", "100MiB", "--json")
     assert ran.code == 0, ran.err
     found = ran.json
@@ -69,7 +65,6 @@ def test_a_certificate_as_json(ggbench: Run, searching: FakeMachine, tiny_twin: 
 
 
 def test_a_certificate_for_people(ggbench: Run, searching: FakeMachine, tiny_twin: Path) -> None:
-    """The answer, the first failure, the warning about the training context, and the line that searches again."""
     ran = ggbench("maxctx", tiny_twin, "--memory-limit", "100MiB", "--quiet")
     assert ran.code == 0
     assert ran.err == ""
@@ -78,7 +73,6 @@ def test_a_certificate_for_people(ggbench: Run, searching: FakeMachine, tiny_twi
 
 
 def test_a_projector_is_left_room_for(ggbench: Run, searching: FakeMachine, tiny_twin: Path, projector: Path) -> None:
-    """The worker gets that much less of a limit; another file is refused before anything is searched."""
     ran = ggbench("maxctx", tiny_twin, "--memory-limit", "100MiB", "--mmproj", projector)
     assert ran.code == 0, ran.err
     assert "4.00 MiB (--mmproj, without its compute buffer)" in ran.out
@@ -93,7 +87,6 @@ def test_a_projector_is_left_room_for(ggbench: Run, searching: FakeMachine, tiny
 
 
 def test_options_reach_llama_cpp(ggbench: Run, searching: FakeMachine, tiny_twin: Path) -> None:
-    """The dry and the real worker are asked for the same types; the reserve is kept out of the limit."""
     ran = ggbench("maxctx", tiny_twin, "-ctk", "q8_0", "-fa", "on", "--memory-limit", "100MiB", "--reserve", "20MiB")
     assert ran.code == 0, ran.err
     dry, real = searching.workers
@@ -122,7 +115,6 @@ def test_options_of_placement_reach_both_workers(ggbench: Run, searching: FakeMa
 
 
 def test_every_quant_in_one_table(ggbench: Run, searching: FakeMachine, tiny_twin: Path, tmp_path: Path) -> None:
-    """--all has a row for each file, theory beside; a broken one has its reason, and the rest goes on."""
     (tmp_path / "model-q8_0.gguf").write_bytes(tiny_twin.read_bytes())
     (tmp_path / "model-q4_0.gguf").write_bytes(b"GGUF but not really")
     ran = ggbench("maxctx", tmp_path, "--all", "--memory-limit", "100MiB")
@@ -149,7 +141,6 @@ SHAPES = {
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("limit", ["80MiB", "120MiB", "200MiB", "333MiB"])
 def test_what_is_planned_is_what_plan_prints(ggbench: Run, tmp_path: Path, shape: str, limit: str) -> None:
-    """The certificate's planned n_ctx, budget and reserve are those of `plan` under the same limit."""
     path = cached_twin(shape, SHAPES[shape], "q8_0", tmp_path)
     options = ("--memory-limit", limit, "-t", "1", "--json")
     plan = ggbench("plan", path, "--bandwidth", "20GB/s", *options).json
@@ -162,7 +153,6 @@ def test_what_is_planned_is_what_plan_prints(ggbench: Run, tmp_path: Path, shape
 def test_several_quants_are_rows_of_one_table(
     ggbench: Run, searching: FakeMachine, tiny_twin: Path, tmp_path: Path
 ) -> None:
-    """Named one by one, others are left alone."""
     for quant in ("q8_0", "q4_0", "q2_k"):
         (tmp_path / f"model-{quant}.gguf").symlink_to(tiny_twin)
     found = ggbench("maxctx", tmp_path, "q8_0", "q4_0", "--memory-limit", "100MiB", "--json")
@@ -172,27 +162,23 @@ def test_several_quants_are_rows_of_one_table(
 
 
 def test_a_limit_below_the_weights(ggbench: Run, searching: FakeMachine, tiny_twin: Path) -> None:
-    """Exit 3, and what is missing."""
     ran = ggbench("maxctx", tiny_twin, "--memory-limit", "1MiB")
     assert ran.code == 3
     assert "missing" in ran.err
 
 
 def test_a_file_that_is_no_model(ggbench: Run, searching: FakeMachine, tmp_path: Path) -> None:
-    """Exit 5, and no worker was started."""
     (tmp_path / "bad.gguf").write_bytes(b"GGUF")
     assert ggbench("maxctx", tmp_path / "bad.gguf").code == 5
     assert searching.workers == []
 
 
 def test_all_and_a_quant_exclude_each_other(ggbench: Run, tiny_twin: Path) -> None:
-    """It is a usage error."""
     assert ggbench("maxctx", tiny_twin, "q8_0", "--all").code == 2
 
 
 @pytest.mark.llama
 def test_the_real_thing_end_to_end(ggbench: Run, tiny_twin: Path) -> None:
-    """llama.cpp itself, under a limit: neighbours, proven, and an environment that says with what."""
     ran = ggbench("maxctx", tiny_twin, "--memory-limit", "100MiB", "-t", "1", "--json")
     assert ran.code == 0, ran.err
     found = ran.json
@@ -227,7 +213,6 @@ def test_a_search_is_among_the_results(ggbench: Run, searching: FakeMachine, tin
 def test_a_model_that_does_not_fit_is_one_error_and_a_document(
     ggbench: Run, searching: FakeMachine, tiny_twin: Path
 ) -> None:
-    """A program gets the certificate, a person one line and what to do, also with `--quiet`."""
     ran = ggbench("maxctx", tiny_twin, "--memory-limit", "1MiB", "--json", "--quiet")
     assert (ran.code, ran.json["outcome"]) == (3, "out_of_memory")
     assert [line.partition(":")[0] for line in ran.err.splitlines()] == ["Error", "Hint"]
@@ -239,7 +224,6 @@ def test_a_model_that_does_not_fit_is_one_error_and_a_document(
 def test_a_search_that_is_too_slow_is_reported_also_when_quiet(
     ggbench: Run, machine: FakeMachine, tiny_twin: Path
 ) -> None:
-    """`--quiet` is silent only while nothing fails."""
     worker = Worker()
 
     def slow(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
@@ -259,7 +243,6 @@ def test_a_search_that_is_too_slow_is_reported_also_when_quiet(
 def test_failures_among_several_are_reported_also_when_quiet(
     ggbench: Run, searching: FakeMachine, tiny_twin: Path, tmp_path: Path
 ) -> None:
-    """`--all` goes on after each, and none ends the command."""
     (tmp_path / "tiny-q8_0.gguf").symlink_to(tiny_twin)
     quiet = ggbench("maxctx", tmp_path, "--all", "--memory-limit", "1MiB", "--quiet")
     assert quiet.code == 3

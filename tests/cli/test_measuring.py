@@ -19,7 +19,6 @@ from tests.fakes.engine import Answer, obey
 
 
 def test_decode_shows_w_and_b(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-    """The story of one decode on stdout, progress on stderr."""
     ran = ggbench("decode", tiny_twin, "-n", "1000")
     assert ran.code == 0
     assert "tokens/ms" in ran.out
@@ -33,7 +32,6 @@ def test_decode_shows_w_and_b(ggbench: Run, machine: FakeMachine, tiny_twin: Pat
 def test_a_machine_that_changed_is_warned_of(
     ggbench: Run, machine: FakeMachine, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    """Whatever was measured; the run says so in its details and in JSON, now and when it is shown again."""
     change = "the machine was suspended for 1:02"
     monkeypatch.setattr("ggbench.recording.recording.machine_changes", lambda _readings: (change,))
     ran = ggbench(command, tiny_twin, "--memory-limit", "4GiB")
@@ -45,7 +43,6 @@ def test_a_machine_that_changed_is_warned_of(
 
 
 def test_decode_json_with_samples(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-    """One document with a schema and every raw sample; `--quiet` keeps stderr empty."""
     ran = ggbench("decode", tiny_twin, "q8_0", "-n", "300", "--json", "--samples", "--quiet")
     assert ran.code == 0
     assert ran.err == ""
@@ -58,7 +55,6 @@ def test_decode_json_with_samples(ggbench: Run, machine: FakeMachine, tiny_twin:
 
 
 def test_options_reach_llama_cpp(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-    """llama.cpp's own short names work, and what they say is asked of the worker."""
     options = shlex.split(
         "-ngl 3 -ctk q8_0 -ctv Q4_0 -fa on -t 5 -b 64 -ub 32 -c 4096 -mg 1 -ts 3,1 --memory-limit 1GiB"
     )
@@ -106,7 +102,6 @@ LONG += ["--override-tensor", r"\.ffn_(up|down)_exps=CPU,attn=CUDA0,output=CPU",
 def test_options_of_placement_are_passed_on_stored_and_reproduced(
     ggbench: Run, machine: FakeMachine, moe_twin: Path, words: list[str], options: list[str]
 ) -> None:
-    """llama.cpp's own names; the command of the run gives the same setup again."""
     ran = ggbench(*words, moe_twin, *options, "--json")
     assert ran.code == 0, ran.err
     row = ran.json["rows"][0] if words[0] == "bench" else ran.json
@@ -140,7 +135,6 @@ def test_options_of_placement_are_passed_on_stored_and_reproduced(
 def test_bad_placement_is_a_usage_error(
     ggbench: Run, tiny_twin: Path, command: str, options: list[str], what: str
 ) -> None:
-    """Refused before anything is loaded, in two lines."""
     ran = ggbench(command, tiny_twin, *options)
     assert ran.code == 2
     error, hint = ran.err.splitlines()
@@ -149,7 +143,6 @@ def test_bad_placement_is_a_usage_error(
 
 
 def test_prefill_lists_lengths(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-    """A line for each length, and all of them in JSON."""
     assert "512" in ggbench("prefill", tiny_twin, "--lengths", "1,512").out
     document = ggbench("prefill", tiny_twin, "--lengths", "512,1", "--json").json
     assert document["schema"] == "ggbench.prefill/1"
@@ -159,7 +152,6 @@ def test_prefill_lists_lengths(ggbench: Run, machine: FakeMachine, tiny_twin: Pa
 def test_bench_of_a_folder_with_one_bad_file(
     ggbench: Run, machine: FakeMachine, tiny_twin: Path, tmp_path: Path
 ) -> None:
-    """Every quant has its row, the broken one with its reason, and the exit code is 0."""
     (tmp_path / "model-q8_0.gguf").write_bytes(tiny_twin.read_bytes())
     (tmp_path / "model-q4_0.gguf").write_bytes(b"GGUF but not really")
     ran = ggbench("bench", tmp_path, "-n", "300", "--json")
@@ -199,7 +191,6 @@ def edged() -> Answer:
 def test_bench_with_the_largest_context(
     ggbench: Run, machine: FakeMachine, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch, view: str
 ) -> None:
-    """--maxctx adds it to the JSON, the CSV and the table, and every view but the silent one shows the search."""
     monkeypatch.setattr("sys.stderr.isatty", lambda: view == "bar")
     monkeypatch.setenv("COLUMNS", "400")  # a bar has one line, which begins with the path
     words = ["bench", tiny_twin, "-n", "300", "--maxctx", "--memory-limit", "100MiB"]
@@ -221,7 +212,6 @@ def test_bench_with_the_largest_context(
 
 
 def test_text_from_a_file_does_not_steer_the_terminal(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-    """llama.cpp quotes the file in its errors; control characters do not come through."""
 
     def refuse(_request: protocol.Request) -> Iterator[protocol.Message | Ending]:
         yield Failed("load", "unknown model architecture: '\x1b[2Jx'")
@@ -236,20 +226,17 @@ def test_text_from_a_file_does_not_steer_the_terminal(ggbench: Run, machine: Fak
     "options", [["decode", "--samples"], ["decode", "--plot", "--json"], ["bench", "--plot", "--format", "csv"]]
 )
 def test_options_that_do_not_go_together(ggbench: Run, tiny_twin: Path, options: list[str]) -> None:
-    """They are refused and not dropped."""
     command, *rest = options
     assert ggbench(command, tiny_twin, *rest).code == 2
 
 
 def test_tables_as_csv_and_markdown(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-    """The same rows for a spreadsheet and for a pull request."""
     assert ggbench("bench", tiny_twin, "-n", "300", "--format", "csv").out.splitlines()[0].count("model,quant,")
     assert ggbench("bench", tiny_twin, "-n", "300", "--format", "md").out.startswith("|")
 
 
 @pytest.mark.llama
 def test_the_real_thing_end_to_end(ggbench: Run, tiny_twin: Path) -> None:
-    """llama.cpp itself decodes a twin in a worker, and the row and its samples are in the store."""
     ran = ggbench("decode", tiny_twin, "-n", "300", "-t", "1", "--bandwidth", "20GB/s", "--json")
     assert ran.code == 0, ran.err
     document = ran.json
@@ -266,7 +253,6 @@ def test_the_real_thing_end_to_end(ggbench: Run, tiny_twin: Path) -> None:
 
 @pytest.mark.llama
 def test_prefill_for_real(ggbench: Run, tiny_twin: Path) -> None:
-    """A longer prompt takes longer to read."""
     ran = ggbench("prefill", tiny_twin, "--lengths", "1,512", "-t", "1", "--bandwidth", "20GB/s", "--json")
     assert ran.code == 0, ran.err
     one, many = ran.json["prefills"]

@@ -15,7 +15,6 @@ from tests.fakes.model_stores import gguf_bytes, put_in_hub_cache, put_in_ollama
 
 @pytest.fixture(autouse=True)
 def no_system_folders(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An Ollama of the machine itself is none of the tests' business."""
     monkeypatch.setattr(model_stores, "SYSTEM_OLLAMA", ())
     for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "LLAMA_CACHE", "OLLAMA_MODELS"):
         monkeypatch.delenv(name, raising=False)
@@ -23,14 +22,12 @@ def no_system_folders(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def lm_studio(home: Path) -> Path:
-    """A repo's folder in LM Studio's store."""
     folder = home / ".lmstudio/models/publisher/My Repo"
     folder.mkdir(parents=True)
     return folder
 
 
 def test_this_disk_comes_below_the_catalog(ggbench: Run, home: Path, lm_studio: Path) -> None:
-    """One line for each file, with what a shell takes at its end; totals go to stderr."""
     put_in_hub_cache(home / "cache/huggingface/hub", "org/repo", "m-q8_0.gguf", gguf_bytes())
     (lm_studio / "it's-q4_0.gguf").write_bytes(gguf_bytes())
     put_in_ollama(home / ".ollama/models", gguf_bytes("llama"), file_type="Q6_K")
@@ -48,7 +45,6 @@ def test_this_disk_comes_below_the_catalog(ggbench: Run, home: Path, lm_studio: 
 
 
 def test_a_path_is_never_cut_or_folded(ggbench: Run, lm_studio: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has to be copied, however narrow the terminal."""
     monkeypatch.setenv("COLUMNS", "40")
     path = lm_studio / f"{'long' * 40}-q8_0.gguf"
     path.write_bytes(gguf_bytes())
@@ -56,7 +52,6 @@ def test_a_path_is_never_cut_or_folded(ggbench: Run, lm_studio: Path, monkeypatc
 
 
 def test_json_has_the_files_beside_the_catalogs_rows(ggbench: Run, home: Path) -> None:
-    """`words` are what goes after the name of a command."""
     link = put_in_hub_cache(home / "cache/huggingface/hub", "org/repo", "m-q8_0.gguf", gguf_bytes())
     document = ggbench("models", "--json").json
     assert {"id", "twins", "n_params"} <= set(document["rows"][0])
@@ -78,7 +73,6 @@ def test_json_has_the_files_beside_the_catalogs_rows(ggbench: Run, home: Path) -
 
 
 def test_a_disk_without_models_says_what_to_do(ggbench: Run) -> None:
-    """The catalog is there all the same."""
     ran = ggbench("models")
     assert ran.code == 0
     assert "--dir" in ran.err
@@ -97,19 +91,16 @@ def test_names_that_would_steer_the_terminal_are_defused(ggbench: Run, lm_studio
 
 
 def test_a_folder_that_is_not_there_is_a_bad_file(ggbench: Run, tmp_path: Path) -> None:
-    """With an exit code of its own."""
     assert ggbench("models", "--dir", tmp_path / "nowhere").code == 5
 
 
 def test_a_folder_without_models_is_an_empty_list(ggbench: Run, tmp_path: Path) -> None:
-    """Nothing on stdout for people, no rows for programs."""
     ran = ggbench("models", "--dir", tmp_path)
     assert (ran.code, ran.out) == (0, "")
     assert ggbench("models", "--dir", tmp_path, "--json").json["rows"] == []
 
 
 def test_a_blob_that_is_whole_is_verified(ggbench: Run, home: Path) -> None:
-    """By the link of a snapshot, and by the name of Ollama's blob."""
     link = put_in_hub_cache(home / "cache/huggingface/hub", "org/repo", "m-q8_0.gguf", gguf_bytes())
     blob = put_in_ollama(home / ".ollama/models", gguf_bytes())
     for path in (link, blob):
@@ -119,7 +110,6 @@ def test_a_blob_that_is_whole_is_verified(ggbench: Run, home: Path) -> None:
 
 
 def test_a_blob_that_is_damaged_ends_with_5(ggbench: Run, home: Path) -> None:
-    """Both hashes are shown, also as JSON."""
     blob = put_in_ollama(home / ".ollama/models", gguf_bytes())
     blob.write_bytes(b"something else")
     ran = ggbench("models", "--verify", blob, "--json")
@@ -131,7 +121,6 @@ def test_a_blob_that_is_damaged_ends_with_5(ggbench: Run, home: Path) -> None:
 
 
 def test_a_file_with_no_hash_in_its_name_cannot_be_verified(ggbench: Run, lm_studio: Path) -> None:
-    """Its hash is shown, to be compared by hand."""
     path = lm_studio / "m-q8_0.gguf"
     path.write_bytes(gguf_bytes())
     ran = ggbench("models", "--verify", path)
@@ -159,5 +148,4 @@ def test_each_question_has_a_schema_of_its_own(ggbench: Run, hub: TestHub, home:
 
 
 def test_one_question_at_a_time(ggbench: Run, tmp_path: Path) -> None:
-    """--dir and --verify have nothing to do with each other."""
     assert ggbench("models", "--dir", tmp_path, "--verify", tmp_path / "x").code == 2

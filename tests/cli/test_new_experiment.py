@@ -42,37 +42,28 @@ from tests.fakes.watched import watched_runs
 
 @dataclass(frozen=True, slots=True)
 class BatchSettings(Settings):
-    """Which batches to time."""
-
     batches: tuple[int, ...] = (1, 4)
     n_gen: int = 100
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSpeed:
-    """What one batch gave; observed as it came."""
-
     n_seqs: int
     tok_s: float
 
 
 @dataclass(frozen=True, slots=True)
 class BatchResult(Result):
-    """Every batch that was timed."""
-
     speeds: tuple[BatchSpeed, ...]
 
 
 class BatchExperiment(Experiment):
-    """Decode several sequences at once."""
-
     kind: ClassVar[str] = "batches"
     settings_type = BatchSettings
     result_type = BatchResult
     observed = (BatchSpeed,)
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
-        """One series for each batch."""
         settings = session.settings(BatchSettings)
         assert isinstance(session.setup, LlamaSetup)
         yield from session.prepare()
@@ -89,43 +80,34 @@ class BatchExperiment(Experiment):
         return ending
 
     def reduce(self, recording: Recording) -> BatchResult:
-        """What was observed."""
         return BatchResult(recording.of(BatchSpeed))
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
-        """The line that does it again."""
         return reproduce("batches", named(job.target), job.setup, {})
 
 
 class BatchPresenter(Presenter):
-    """Batches in words."""
-
     kind: ClassVar[str] = "batches"
     title: ClassVar[str] = "batches"
 
     def headline(self, run: Run) -> str:
-        """The last batch."""
         assert isinstance(run.result, BatchResult)
         return f"{run.result.speeds[-1].tok_s:.0f} tok/s in batches of {run.result.speeds[-1].n_seqs}"
 
     def document(self, run: Run) -> dict[str, object]:
-        """Every batch."""
         assert isinstance(run.result, BatchResult)
         return {"quant": run.subject.quant, "speeds": list(run.result.speeds), "outcome": run.outcome.value}
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
-        """The headline and the command."""
         return Text(f"{self.ending(run)}\nAgain: {run.head.command}")
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        """A line for each."""
         return Text("\n".join(map(self.ending, runs)))
 
 
 @click.command()
 @measuring_options()
 def command(asked: Asked) -> None:
-    """Time batches."""
     measured = measure(make_jobs(experiments.experiment_of("batches"), BatchSettings(), asked), asked)
     show_measured(measured)
     measured.leave()
@@ -144,7 +126,6 @@ def batches(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_new_experiment_runs_from_its_command_to_its_results(
     ggbench: Command, machine: FakeMachine, tiny_twin: Path
 ) -> None:
-    """Measured, drawn, stored, listed, shown and given as JSON by what is there for every kind."""
     ran = ggbench("batches", tiny_twin)
     assert ran.code == 0
     assert "tok/s in batches of 4" in ran.out
@@ -162,7 +143,6 @@ def test_a_new_experiment_runs_from_its_command_to_its_results(
 
 
 def test_a_new_experiment_waits_in_the_queue_of_the_tui(tiny_twin: Path, tmp_path: Path) -> None:
-    """Its job runs, its samples can be plotted, and its run is kept."""
     job = Job(experiments.experiment_of("batches"), resolve_one(str(tiny_twin)), LlamaSetup(), BatchSettings())
     services = FakeServices(tmp_path)
     with watched_runs(services) as watched:

@@ -15,24 +15,19 @@ from ggbench.units import MIB
 
 
 class Terminal(io.TextIOWrapper):
-    """A terminal that keeps what is written."""
-
     def __init__(self) -> None:
         super().__init__(io.BytesIO(), encoding="utf-8", write_through=True)
 
     def isatty(self) -> bool:
-        """It is one."""
         return True
 
     @property
     def text(self) -> str:
-        """All that was written."""
         assert isinstance(self.buffer, io.BytesIO)
         return self.buffer.getvalue().decode()
 
 
 def test_a_notice_is_a_line_above_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It does not begin where the bar ends, and the bar is drawn again below it."""
     terminal = Terminal()
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", terminal)
@@ -45,7 +40,6 @@ def test_a_notice_is_a_line_above_the_bar(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_notice_without_a_bar_is_its_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One line, whatever is in it; none with --quiet."""
     terminal = Terminal()
     monkeypatch.setattr(sys, "stderr", terminal)
     Output(as_json=False, quiet=False).notice("a [bold] word " * 20)
@@ -55,7 +49,6 @@ def test_a_notice_without_a_bar_is_its_text(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize(("stage", "verb"), [("write", "writing"), ("download", "downloading")])
 def test_a_download_is_not_called_writing(monkeypatch: pytest.MonkeyPatch, stage: Stage, verb: str) -> None:
-    """A twin is written, a file of the Hub is downloaded."""
     terminal = Terminal()
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", terminal)

@@ -44,7 +44,6 @@ def test_a_user_without_a_home_is_told_what_to_set(
 def test_commands_need_no_home_where_the_folders_are_named(
     command: list[str], no_home: Path, ggbench: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The hint of the error is enough."""
     for name in ("DATA", "CACHE", "CONFIG"):
         monkeypatch.setenv(f"XDG_{name}_HOME", str(no_home / name))
     assert ggbench(*command).code == 0

@@ -54,7 +54,6 @@ def test_nothing_holds_so_long_a_context(ggbench: Run) -> None:
 
 
 def test_the_reasons_and_the_commands_in_words(ggbench: Run) -> None:
-    """The definition of the workload, what decided, what the next larger quant misses, and a line to copy."""
     ran = ggbench("pick", "synth:qwen1.5-7b", *CARD, "--workload", "2k+500@8k", "--plot")
     assert ran.code == ExitCode.DONE
     assert "2k+500@8k: 2,048 tokens in and 500 out after 8,192, in a context of 10,752" in " ".join(ran.out.split())
@@ -65,7 +64,6 @@ def test_the_reasons_and_the_commands_in_words(ggbench: Run) -> None:
 
 
 def test_needs_that_change_the_answer(ggbench: Run) -> None:
-    """A bound on speed proves only what is missed: a faster quant is then recommended, and the rest is unknown."""
     options = ("pick", "qwen1.5-7b", *CARD, "-ctk", "f16", "-ctv", "f16", "--need-ctx", "5120", "--json")
     free = ggbench(*options).json
     fast = ggbench(*options, "--min-speed", "50").json
@@ -78,7 +76,6 @@ def test_needs_that_change_the_answer(ggbench: Run) -> None:
 
 
 def test_a_speed_that_is_not_known_can_be_measured(ggbench: Run) -> None:
-    """On this machine; another card cannot be measured."""
     options = ("pick", "qwen1.5-0.5b", "q4_k_m", "-ctk", "f16", "-ctv", "f16", "--min-speed", "1", "--need-ctx", "5k")
     assert "--measure forecasts it" in ggbench(*options, "--bandwidth", "30GB/s", "--no-measure").err
     assert "--measure" not in ggbench(*options, *CARD).err
@@ -96,7 +93,6 @@ def test_the_longest_context_that_is_fast_enough(ggbench: Run) -> None:
 
 
 def test_a_family_compares_sizes_but_not_quality(ggbench: Run) -> None:
-    """Of the models that fit the one with the most parameters, and the reason says what is not known."""
     ran = ggbench("pick", "--family", "qwen1.5", *CARD, "--json", "-ctk", "f16", "-ctv", "f16")
     document = ran.json
     assert document["n_models"] > 5
@@ -105,12 +101,10 @@ def test_a_family_compares_sizes_but_not_quality(ggbench: Run) -> None:
 
 
 def test_the_help_explains_the_rows(ggbench: Run) -> None:
-    """Also the one that is only there to compare with."""
     assert "if no context, speed or loss were needed" in " ".join(ggbench("pick", "--help").out.split())
 
 
 def test_bad_input(ggbench: Run, tmp_path: Path) -> None:
-    """One line says what, one what to do; nothing is planned."""
     for wrong in (
         ("qwen1.5-7b", "--min-speed", "-1"),
         ("qwen1.5-7b", "--max-loss", "-0.1"),
@@ -133,14 +127,12 @@ def test_bad_input(ggbench: Run, tmp_path: Path) -> None:
 
 
 def test_no_model_on_this_disk(ggbench: Run, home: Path) -> None:
-    """Twins are nothing to run."""
     ran = ggbench("pick", *CARD)
     assert ran.code == ExitCode.BAD_FILE
     assert "no model is on this disk" in ran.err
 
 
 def test_two_files_of_one_quant(ggbench: Run, tiny_twin: Path, tmp_path: Path) -> None:
-    """Each is a candidate by its name."""
     for name in ("tiny.Q8_0.gguf", "tiny-again.Q8_0.gguf"):
         (tmp_path / name).hardlink_to(tiny_twin)
     ran = ggbench("pick", tmp_path, *CARD, "--need-ctx", "512", "--json")
@@ -149,7 +141,6 @@ def test_two_files_of_one_quant(ggbench: Run, tiny_twin: Path, tmp_path: Path) -
 
 
 def test_a_repo_of_forty_quants_is_read_once(ggbench: Run, hub: TestHub, tiny_twin: Path) -> None:
-    """By its headers; what is kept of them serves a pick without a network, and what is not kept is an error."""
     families = ("Q2_K", "Q3_K_M", "Q4_K_M", "Q5_K_M", "Q6_K", "Q8_0", "IQ4_XS", "IQ3_M", "IQ2_M", "Q4_0")
     names = [f"{prefix}{family}" for prefix in ("", "UD-", "v2-", "v3-") for family in families]
     hub.add_repo("org/many", files={f"tiny-{name}.gguf": tiny_twin for name in names})
@@ -164,7 +155,6 @@ def test_a_repo_of_forty_quants_is_read_once(ggbench: Run, hub: TestHub, tiny_tw
 
 
 def test_a_gpu_that_other_programs_fill(ggbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing fits into what is free of it: the nearest miss, not an error of llama.cpp."""
     full = Gpu(0, "NVIDIA GeForce RTX 3060", None, None, 12 * GIB, GIB // 2, 192, 7501, "580.1")
     monkeypatch.setattr("ggbench.sizing.budget.visible_gpus", lambda: (full,))
     ran = ggbench("pick", "qwen1.5-0.5b", "--bandwidth", "360GB/s", "--json")
@@ -174,7 +164,6 @@ def test_a_gpu_that_other_programs_fill(ggbench: Run, monkeypatch: pytest.Monkey
 
 
 def test_a_context_beyond_training_goes_on_and_is_marked(ggbench: Run) -> None:
-    """As plan does; llama-server's note says what becomes of it."""
     ran = ggbench("pick", "qwen1.5-0.5b", *CARD, "--need-ctx", "40000")
     assert ran.code == ExitCode.DONE
     assert "beyond the training context of 32,768" in ran.out

@@ -31,7 +31,6 @@ from ggbench.errors import ExitCode
 )
 @pytest.mark.parametrize("streams", ["stdout", "both"])
 def test_a_reader_that_ends_first_is_no_error(args: list[str], streams: str, tiny_twin: Path) -> None:
-    """Nothing is printed about it, and the exit code is the one that a shell reports for other tools."""
     reader, writer = os.pipe()
     os.close(reader)
     ran = subprocess.run(
@@ -47,7 +46,6 @@ def test_a_reader_that_ends_first_is_no_error(args: list[str], streams: str, tin
 
 
 def test_an_error_that_nobody_reads_is_quiet() -> None:
-    """With `2>&1 | head`, the message itself meets the closed pipe."""
     reader, writer = os.pipe()
     os.close(reader)
     ran = subprocess.run([sys.executable, "-P", "-m", "ggbench", "nope"], stdout=writer, stderr=writer, check=False)
@@ -57,7 +55,6 @@ def test_an_error_that_nobody_reads_is_quiet() -> None:
 
 @pytest.mark.parametrize("args", [["models"], ["models", "--json"], ["published", "--csv"], ["--help"]], ids=" ".join)
 def test_a_full_disk_behind_stdout_is_an_error_in_two_lines(args: list[str]) -> None:
-    """As when a table is redirected to a file; nothing is repeated while the interpreter ends."""
     with Path("/dev/full").open("w") as full:
         ran = subprocess.run(
             [sys.executable, "-P", "-m", "ggbench", *args], stdout=full, stderr=subprocess.PIPE, text=True, check=False

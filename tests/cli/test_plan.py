@@ -17,7 +17,6 @@ CARD = ("--vram", "4GiB", "--bandwidth", "100GB/s")
 
 
 def test_every_field_of_the_json(ggbench: Run) -> None:
-    """A catalog model for a card that is not here: all eight quants, with names that every command uses."""
     ran = ggbench("plan", "qwen1.5-0.5b", "--gpu", "rtx-4090", "--n-ctx", "1024", "--json")
     assert ran.code == 0
     document = ran.json
@@ -45,7 +44,6 @@ def test_every_field_of_the_json(ggbench: Run) -> None:
 def test_nothing_is_left_behind(
     ggbench: Run, unmeasured: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """No twin is made, no run is stored, and the headers' temporary files are gone."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     assert ggbench("plan", "qwen1.5-0.5b", "q2_k", *CARD).code == 0
     assert list(tmp_path.iterdir()) == []
@@ -53,7 +51,6 @@ def test_nothing_is_left_behind(
 
 
 def test_a_local_file_and_its_folder(ggbench: Run, tiny_twin: Path) -> None:
-    """A path to either is planned from the header; the line to reproduce it names the path."""
     for place in (tiny_twin, tiny_twin.parent):
         [row] = ggbench("plan", place, *CARD, "--json").json["rows"]
         assert (row["quant"], row["provenance"], row["file"]) == ("q8_0", "twin", str(tiny_twin))
@@ -63,7 +60,6 @@ def test_a_local_file_and_its_folder(ggbench: Run, tiny_twin: Path) -> None:
 
 
 def test_exit_codes(ggbench: Run, tmp_path: Path) -> None:
-    """3: a quant was named and does not fit; 0: a survey; 2: unknown or unusable; 5: no file is a model."""
     assert ggbench("plan", "qwen1.5-110b", "q2_k", *CARD).code == 3
     assert ggbench("plan", "qwen1.5-110b:q2_k", *CARD).code == 3
     assert ggbench("plan", "qwen1.5-0.5b", "q2_k", "f32", "--vram", "3GiB").code == 0
@@ -84,7 +80,6 @@ def test_exit_codes(ggbench: Run, tmp_path: Path) -> None:
 
 
 def test_what_is_missing_is_told_in_words_and_with_a_mark(ggbench: Run) -> None:
-    """The table says how much is missing, with a sign beside the words, and no colour is needed to see it."""
     ran = ggbench("plan", "qwen1.5-7b", "q8_0", "--vram", "6GiB", "--reserve", "0", "--n-ctx", "1024")
     assert "✗" in ran.out
     assert "1.62 GiB missing" in ran.out
@@ -117,7 +112,6 @@ def test_a_memory_limit_keeps_what_lies_beside_the_buffers(ggbench: Run) -> None
 def test_a_file_that_has_only_begun_to_arrive_is_planned_with_what_it_lacks(
     ggbench: Run, tiny_twin: Path, tmp_path: Path
 ) -> None:
-    """Its header is all that a plan needs, and what is missing is said."""
     begun = tmp_path / "begun-q8_0.gguf"
     begun.write_bytes(tiny_twin.read_bytes()[:-100_000])
     [row] = ggbench("plan", begun, "--vram", "8GiB", "--json").json["rows"]
@@ -136,7 +130,6 @@ def test_a_file_that_has_only_begun_to_arrive_is_planned_with_what_it_lacks(
     ],
 )
 def test_experts_and_overrides_leave_the_gpu(ggbench: Run, options: tuple[str, ...], written: str) -> None:
-    """Weights kept in main memory are no part of the GPU's, which leaves more room for the context."""
     words = ("plan", "qwen1.5-moe-a2.7b", "q4_k_m", "--vram", "12GiB", "--json")
     [whole] = ggbench(*words).json["rows"]
     [split] = ggbench(*words, *options).json["rows"]
@@ -149,14 +142,12 @@ def test_experts_and_overrides_leave_the_gpu(ggbench: Run, options: tuple[str, .
 
 
 def test_a_cache_in_main_memory_takes_nothing_of_the_gpu(ggbench: Run) -> None:
-    """--no-kv-offload leaves weights and compute there."""
     [row] = ggbench("plan", "qwen1.5-0.5b", "q4_k_m", *CARD, "-nkvo", "--json").json["rows"]
     assert (row["kv_bytes"] > 0, row["device_kv_bytes"]) == (True, 0)
     assert "--no-kv-offload" in row["command"]
 
 
 def test_what_would_fit_is_named_and_does(ggbench: Run) -> None:
-    """The cache, the quant and the n_ctx that are named fit when they are asked for, and a longer n_ctx does not."""
     asked = ("plan", "qwen1.5-7b", "--vram", "12GiB", "--reserve", "0", "-c", "16384")
     ran = ggbench(*asked, "q8_0")
     assert ran.code == 3
@@ -183,7 +174,6 @@ def test_what_would_fit_is_named_and_does(ggbench: Run) -> None:
 
 
 def test_a_projector_takes_of_the_budget(ggbench: Run, projector: Path, tiny_twin: Path) -> None:
-    """As much as its tensors, on the GPU that is planned for; the commands of a pick load it."""
     asked = ("plan", "qwen1.5-0.5b", "q4_k_m", *CARD, "--json")
     plain, beside = ggbench(*asked).json, ggbench(*asked, "--mmproj", projector).json
     assert beside["machine"]["mmproj_bytes"] == 4 << 20
@@ -199,7 +189,6 @@ def test_a_projector_takes_of_the_budget(ggbench: Run, projector: Path, tiny_twi
 
 
 def test_experts_in_main_memory_are_proposed_as_they_fit(ggbench: Run) -> None:
-    """The fewest layers of them that are enough, before other quants; one layer fewer is not."""
     asked = ("plan", "qwen3-30b-a3b", "q4_k_m", "--vram", "16GiB", "--reserve", "0", "--json")
     [row] = ggbench(*asked).json["rows"]
     assert [change["change"] for change in row["changes"] if change["fits"]] == ["n_cpu_moe", "quant", "n_gpu_layers"]
@@ -209,7 +198,6 @@ def test_experts_in_main_memory_are_proposed_as_they_fit(ggbench: Run) -> None:
 
 
 def test_a_file_that_does_not_fit_is_given_the_quant_beside_it(ggbench: Run, tmp_path: Path) -> None:
-    """Of its own model alone; the file of another model in the folder is smaller still."""
     for name, quant in (("tiny.Q8_0", "q8_0"), ("tiny.Q4_0", "q4_0"), ("other.Q2_K", "q2_k")):
         cached_twin(name, TINY, quant, tmp_path / name).rename(tmp_path / f"{name}.gguf")
     [row] = ggbench("plan", tmp_path / "tiny.Q8_0.gguf", *CARD, "--json").json["rows"]
@@ -224,12 +212,10 @@ def test_a_file_that_does_not_fit_is_given_the_quant_beside_it(ggbench: Run, tmp
 def test_the_physical_batch_is_shown_as_llama_cpp_clamps_it(
     ggbench: Run, tiny_twin: Path, options: tuple[str, ...], clamped: int
 ) -> None:
-    """A logical batch is no larger than the context, and a physical one no larger than the logical."""
     assert f"n_ubatch {clamped}," in ggbench("plan", tiny_twin, *CARD, *options).out
 
 
 def test_gpu_options_without_a_gpu_are_reported(ggbench: Run, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plan for main memory has no layers to place; one for a card, or of no layers, says nothing."""
     monkeypatch.setattr("ggbench.machine.gpus.list_gpus", tuple)
     memory = ("plan", tiny_twin, "--bandwidth", "100GB/s", "-mg", "0")
     ignored = (

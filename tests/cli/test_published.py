@@ -11,7 +11,6 @@ from tests.cli.conftest import FakeMachine, Run
 
 
 def test_published_rows_of_72b_come_with_their_settings(ggbench: Run) -> None:
-    """The 27 vLLM rows of Qwen2.5 72B, their software's versions, and memory as the word it is."""
     document = ggbench("published", "--model", "qwen2.5-72b", "--system", "vllm", "--json").json
     assert document["schema"] == "ggbench.published/1"
     assert len(document["rows"]) == 27
@@ -22,7 +21,6 @@ def test_published_rows_of_72b_come_with_their_settings(ggbench: Run) -> None:
 
 
 def test_published_rows_sort_with_words_after_numbers(ggbench: Run) -> None:
-    """From the largest with a minus; `oom` and rows that state nothing come last either way."""
     args = ("published", "--model", "qwen1.5-7b", "--metric", "max_n_ctx", "--json", "--sort")
     for key, falling in (("max_n_ctx", False), ("-max_n_ctx", True)):
         values = [row["max_n_ctx"] for row in ggbench(*args, key).json["rows"]]
@@ -33,7 +31,6 @@ def test_published_rows_sort_with_words_after_numbers(ggbench: Run) -> None:
 
 
 def test_published_csv_has_every_column(ggbench: Run) -> None:
-    """As many lines as rows, and the same names as JSON."""
     lines = list(csv.DictReader(io.StringIO(ggbench("published", "--device", "t4", "--csv").out)))
     rows = ggbench("published", "--device", "t4", "--json").json["rows"]
     assert len(lines) == len(rows) == 30
@@ -43,7 +40,6 @@ def test_published_csv_has_every_column(ggbench: Run) -> None:
 
 
 def test_published_errors_are_columns(ggbench: Run) -> None:
-    """In JSON beside their figures; a terminal that is too narrow for them shows the figures."""
     args = ("published", "--model", "llama-3-8b", "--quant", "q4_k_m")
     row = ggbench(*args, "--json").json["rows"][1]
     assert (row["perplexity"], row["perplexity_error"]) == (6.407115, 0.039119)
@@ -57,7 +53,6 @@ def test_published_errors_are_columns(ggbench: Run) -> None:
 
 
 def test_published_tables_name_document_and_versions(ggbench: Run) -> None:
-    """Each table of a document stands by itself; without any option the documents are listed."""
     out = ggbench("published", "--model", "qwen1.5-7b", "--quant", "q4_k_m").out
     assert "article: 6.4.4" in out
     assert "1606" in out
@@ -85,7 +80,6 @@ def test_an_error_on_an_unknown_published_name_lists_the_known_ones(
 
 
 def test_nothing_found_is_no_error(ggbench: Run) -> None:
-    """Known names that no row has together: an empty list, and in a terminal a line that says so."""
     args = ("published", "--device", "h100", "--model", "qwen1.5-7b")
     assert ggbench(*args, "--json").json["rows"] == []
     ran = ggbench(*args)
@@ -96,7 +90,6 @@ def test_nothing_found_is_no_error(ggbench: Run) -> None:
 def test_measured_rows_stand_against_published_ones(
     ggbench: Run, machine: FakeMachine, tiny_twin: Path, tmp_path: Path
 ) -> None:
-    """The nearest rows come under one's own, in a terminal and as JSON, also later; CSV has no place for them."""
     model = shutil.copy(tiny_twin, tmp_path / "qwen1_5-7b-chat-q8_0.gguf")
     out = ggbench("bench", model, "-n", "300", "--against", "published").out
     assert "against published rows" in " ".join(out.split())  # the file's folder may take a line

@@ -24,7 +24,6 @@ from tests.fakes.hub import Hang, TestHub
 
 @pytest.fixture
 def repo(hub: TestHub, tiny_twin: Path) -> str:
-    """A repo of two quants."""
     hub.add_repo(
         "org/tiny-GGUF", files={"tiny-q8_0.gguf": tiny_twin, "more/tiny-bf16.gguf": tiny_twin.read_bytes() + bytes(64)}
     )
@@ -42,7 +41,6 @@ def leave_part(repo: str, file: Path) -> None:
 def test_pull_prints_the_path_and_decode_asks_nothing(
     ggbench: Run, hub: TestHub, repo: str, tiny_twin: Path, machine: FakeMachine
 ) -> None:
-    """Into Hugging Face's cache; the path alone is on stdout."""
     ran = ggbench("pull", repo, "q8_0")
     assert ran.code == 0
     path = Path(ran.out.rstrip("\n"))
@@ -54,7 +52,6 @@ def test_pull_prints_the_path_and_decode_asks_nothing(
 
 
 def test_what_is_there_is_not_pulled_again(ggbench: Run, hub: TestHub, repo: str) -> None:
-    """No byte of it; offline too, and --quiet leaves the path alone."""
     first = ggbench("pull", repo, "q8_0")
     sent = hub.sent_bytes()
     again = ggbench("pull", repo, "q8_0")
@@ -66,7 +63,6 @@ def test_what_is_there_is_not_pulled_again(ggbench: Run, hub: TestHub, repo: str
 
 
 def test_several_quants_into_a_folder(ggbench: Run, repo: str, tmp_path: Path, tiny_twin: Path) -> None:
-    """Each under its name in the repo, with its sha256 in the JSON."""
     ran = ggbench("pull", f"hf:{repo}", "bf16", "q8_0", "--to", tmp_path / "here", "--json")
     assert ran.code == 0
     assert ran.json["schema"] == "ggbench.pull/1"
@@ -84,7 +80,6 @@ def test_several_quants_into_a_folder(ggbench: Run, repo: str, tmp_path: Path, t
 
 
 def test_each_file_says_how_it_came(ggbench: Run, hub: TestHub, repo: str, tmp_path: Path, tiny_twin: Path) -> None:
-    """Continued from a part, copied from the cache, or there already; on stderr, and in JSON with what was moved."""
     size = tiny_twin.stat().st_size
     leave_part(repo, tiny_twin)
     assert re.search(r"^q8_0 .* 53 % ", ggbench("models", "--repo", repo).out, re.MULTILINE)
@@ -111,7 +106,6 @@ def test_each_file_says_how_it_came(ggbench: Run, hub: TestHub, repo: str, tmp_p
 
 
 def test_to_knows_the_home_folder(ggbench: Run, repo: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shell leaves it behind a quote; neither a file nor /proc is a folder for models."""
     monkeypatch.setenv("HOME", str(tmp_path))
     ran = ggbench("pull", repo, "q8_0", "--to", "~/models")
     assert (ran.code, ran.out) == (0, f"{tmp_path}/models/tiny-q8_0.gguf\n")
@@ -122,7 +116,6 @@ def test_to_knows_the_home_folder(ggbench: Run, repo: str, tmp_path: Path, monke
 
 
 def test_a_catalog_id_is_pulled_from_its_repo(ggbench: Run, hub: TestHub, tiny_twin: Path) -> None:
-    """As the shipped catalog names it."""
     hub.add_repo("Qwen/Qwen1.5-0.5B-Chat-GGUF", files={"qwen1_5-0_5b-chat-q8_0.gguf": tiny_twin})
     ran = ggbench("pull", "qwen1.5-0.5b", "q8_0")
     assert ran.code == 0
@@ -133,14 +126,12 @@ def test_a_catalog_id_is_pulled_from_its_repo(ggbench: Run, hub: TestHub, tiny_t
     ("model", "hint"), [("synth:qwen1.5-7b", "leave synth: out"), ("twin:org/name", "leave twin: out"), ("./m", "hf:")]
 )
 def test_what_cannot_be_pulled_says_what_to_do(ggbench: Run, model: str, hint: str) -> None:
-    """Twins are made, and a path is here."""
     ran = ggbench("pull", model, "q8_0")
     assert ran.code == 2
     assert hint in ran.err
 
 
 def test_without_a_quant_the_choice_is_listed(ggbench: Run, hub: TestHub, repo: str, tiny_twin: Path) -> None:
-    """Unless there is no choice."""
     ran = ggbench("pull", repo)
     assert (ran.code, "q8_0 (" in ran.err, "bf16 (" in ran.err) == (2, True, True)
     hub.add_repo("org/one", files={"m-q8_0.gguf": tiny_twin})
@@ -150,7 +141,6 @@ def test_without_a_quant_the_choice_is_listed(ggbench: Run, hub: TestHub, repo: 
 def test_a_disk_that_has_no_room_or_refuses(
     ggbench: Run, hub: TestHub, repo: str, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """How much is missing, and which variable chooses another disk; no byte is fetched for it."""
     with monkeypatch.context() as patch:
         patch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1 << 20))
         ran = ggbench("pull", repo, "q8_0")
@@ -164,7 +154,6 @@ def test_a_disk_that_has_no_room_or_refuses(
 def test_an_interrupted_pull_says_that_it_goes_on(
     ggbench: Run, hub: TestHub, repo: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ctrl-C ends it with 130 and no file; the same command ends it well."""
     real: Callable[..., tuple[Path, ...]] = download.download
 
     def interrupted(*args: object, on_progress: Callable[..., None], **options: object) -> tuple[Path, ...]:

@@ -27,13 +27,11 @@ ROW = {
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two quants of one model that pass for trained ones; q8_0 is the larger."""
     return trained_folder(tmp_path)
 
 
 @pytest.fixture
 def asked(tmp_path: Path) -> tuple[str, ...]:
-    """A text, and chunks of 32 tokens."""
     path = tmp_path / "prose.txt"
     path.write_text("some prose")
     return "--text", str(path), "-c", "32", "-b", "64"
@@ -46,7 +44,6 @@ def _requests(workers: list[FakeWorker]) -> list[Score]:
 def test_every_quant_is_compared_with_the_largest(
     ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]
 ) -> None:
-    """The base has no row of its own; its perplexity is below the table."""
     machine.answers |= {0: scores(2.0), 1: scores(1.5)}
     ran = ggbench("quality", folder, *asked)
     assert ran.code == 0
@@ -61,7 +58,6 @@ def test_every_quant_is_compared_with_the_largest(
 def test_one_quant_alone_has_a_perplexity(
     ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]
 ) -> None:
-    """`--base none`, and the base itself, are compared with nothing."""
     machine.answers |= {0: scores(), 1: scores()}
     row = ggbench("quality", folder, "q4_0", *asked, "--base", "none", "--json").json
     assert (row["ppl_error"], row["base"], row["kld_mean"]) == (0, None, None)
@@ -72,7 +68,6 @@ def test_one_quant_alone_has_a_perplexity(
 def test_a_table_without_a_base_has_no_columns_for_it(
     ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]
 ) -> None:
-    """Perplexities alone, rather than five columns of dashes."""
     machine.answers |= {0: scores(), 1: scores()}
     out = ggbench("quality", folder, "--base", "none", *asked).out
     assert "PPL" in out
@@ -81,7 +76,6 @@ def test_a_table_without_a_base_has_no_columns_for_it(
 
 
 def test_lists_of_types_are_rows(ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]) -> None:
-    """A quantized cache against f16 of its own quant, unless a base is named; the base with f16 is no row."""
     machine.answers |= dict.fromkeys(range(6), scores())
     kv = "--type-k", "f16,q8_0", "--type-v", "f16,q4_0"
     document = ggbench("quality", folder, "q8_0", *asked, *kv, "--json").json
@@ -107,7 +101,6 @@ def test_lists_of_types_are_rows(ggbench: Run, machine: FakeMachine, folder: Pat
 def test_a_table_says_what_can_be_told_apart(
     ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]
 ) -> None:
-    """Neighbours by perplexity, the base among them."""
     machine.answers |= dict.fromkeys((0, 2, 4), scores(2.0)) | dict.fromkeys((1, 3, 5), scores(1.5))
     ran = ggbench("quality", folder, *asked, "--type-k", "f16,q8_0", "--type-v", "f16")
     assert "base: tiny q8_0, PPL 4.482" in ran.out
@@ -123,7 +116,6 @@ def test_a_table_says_what_can_be_told_apart(
 def test_saved_logits_serve_another_run(
     ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """The base's worker is not needed then."""
     machine.answers |= {0: scores()}
     logits = tmp_path / "base.dat"
     assert ggbench("quality", folder, "q8_0", *asked, "--save-base-logits", logits).code == 0
@@ -136,7 +128,6 @@ def test_saved_logits_serve_another_run(
 def test_wikitext_2_is_downloaded_and_named(
     ggbench: Run, machine: FakeMachine, hub: TestHub, folder: Path, asked: tuple[str, ...]
 ) -> None:
-    """Once, with the progress of a download; the stored command names it, and needs no network."""
     hub.add_repo(REPO, {ARCHIVE: archive()})
     machine.answers |= {0: scores()}
     words = (folder, "q4_0", *asked[2:], "--base", "none", "--text", "wikitext-2")
@@ -158,7 +149,6 @@ def test_wikitext_2_is_downloaded_and_named(
 def test_published_quality_stands_under_ones_own(
     ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]
 ) -> None:
-    """The same quant of other models, with what differs; also later, from the store."""
     machine.answers |= {0: scores(2.0), 1: scores(1.5)}
     ran = ggbench("quality", folder, *asked, "--against", "published")
     assert "q4_0 against published rows" in ran.out
@@ -194,7 +184,6 @@ def test_bad_input_is_one_line(
     ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...], options: tuple[str, ...], code: int,
     message: str, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """Before or while the model is loaded."""
     monkeypatch.chdir(folder.parent)
     machine.answers |= dict.fromkeys(range(4), scores())
     words = (folder, "q4_0") if "missing.dat" in options else (folder,)
@@ -204,7 +193,6 @@ def test_bad_input_is_one_line(
 
 
 def test_a_twin_is_refused(ggbench: Run, machine: FakeMachine, tiny_twin: Path, asked: tuple[str, ...]) -> None:
-    """It has no trained weights."""
     ran = ggbench("quality", tiny_twin, *asked)
     assert ran.code == 5
     assert "is a twin" in ran.err
@@ -214,7 +202,6 @@ def test_a_twin_is_refused(ggbench: Run, machine: FakeMachine, tiny_twin: Path, 
 def test_a_quant_that_fails_is_a_row_and_alone_a_line(
     ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]
 ) -> None:
-    """The others go on; alone it has no figures to show, and the hint says what to do."""
 
     def broken(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
         if isinstance(request, Score) and request.targets[0]:

@@ -31,8 +31,6 @@ FORMULA = "=cmd|' /C calc'!A1"
 
 
 class _Page(HTMLParser):
-    """The elements and the data of a page."""
-
     def __init__(self, text: str) -> None:
         super().__init__()
         self.tags: list[str] = []
@@ -56,7 +54,6 @@ class _Page(HTMLParser):
 
 @pytest.fixture
 def filled() -> Path:
-    """The user's store with two decodes (1 and 3), one out of memory (2), one interrupted (4), and a search (5)."""
     path = paths.results_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     fill(path)
@@ -71,14 +68,12 @@ def filled() -> Path:
 
 @pytest.fixture
 def target(tmp_path: Path) -> Path:
-    """A folder for reports."""
     folder = tmp_path / "reports"
     folder.mkdir()
     return folder
 
 
 def test_a_page_has_every_run_and_asks_for_nothing(ggbench: Run, filled: Path, target: Path) -> None:
-    """Tables, charts as data, each run with its command; no address to load from, and a policy that forbids it."""
     path = target / "report.html"
     ran = ggbench("report", "1", "3", "4", "5", "-o", str(path))
     assert (ran.code, ran.out) == (0, "")
@@ -135,7 +130,6 @@ def test_names_are_text_wherever_they_are(ggbench: Run, target: Path) -> None:
 
 
 def test_pictures_are_written_a_file_each(ggbench: Run, filled: Path, target: Path) -> None:
-    """The latency under the name that was given, further charts beside it; PNG as SVG."""
     for ending, start_of in (("svg", b"<svg"), ("png", b"\x89PNG")):
         ran = ggbench("report", "1", "3", "5", "-o", str(target / f"x.{ending}"))
         assert ran.code == 0
@@ -168,7 +162,6 @@ def test_models_are_apart(ggbench: Run, target: Path) -> None:
 
 
 def test_a_report_never_replaces_a_file_unasked(ggbench: Run, filled: Path, target: Path) -> None:
-    """Of several files, one that exists stops all; --force replaces them."""
     path = target / "x.svg"
     (target / "x-w.svg").write_text("mine")
     ran = ggbench("report", "1", "-o", str(path))
@@ -197,7 +190,6 @@ def test_a_report_never_replaces_a_file_unasked(ggbench: Run, filled: Path, targ
 def test_what_cannot_be_written_is_one_error(
     ggbench: Run, filled: Path, target: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
 ) -> None:
-    """What is wrong, what to do, and no file."""
     monkeypatch.chdir(target)
     ran = ggbench("report", *arguments)
     assert ran.code in (1, 2)
@@ -208,7 +200,6 @@ def test_what_cannot_be_written_is_one_error(
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_folder_that_is_read_only_is_one_error(ggbench: Run, filled: Path, target: Path) -> None:
-    """It names the folder, and what to choose instead."""
     target.chmod(0o500)
     ran = ggbench("report", "1", "-o", str(target / "x.html"))
     target.chmod(0o700)
@@ -218,7 +209,6 @@ def test_a_folder_that_is_read_only_is_one_error(ggbench: Run, filled: Path, tar
 
 @pytest.mark.parametrize("ending", ["html", "md", "csv"])
 def test_paths_are_left_out_when_asked_for(ggbench: Run, target: Path, ending: str) -> None:
-    """No form names a folder, a server or a serial number, and the model is called by its file."""
     path = paths.results_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     head = start(

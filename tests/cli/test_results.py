@@ -19,7 +19,6 @@ from tests.fakes.measured import put_run, start
 
 
 def test_an_empty_store_says_what_to_do(ggbench: Run) -> None:
-    """No runs is not an error."""
     ran = ggbench("results")
     assert (ran.code, ran.out) == (0, "")
     assert "ggbench demo" in ran.err
@@ -27,7 +26,6 @@ def test_an_empty_store_says_what_to_do(ggbench: Run) -> None:
 
 
 def test_list_show_and_remove(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-    """A run is listed, shown with its environment, plotted, and removed after a yes."""
     ggbench("decode", tiny_twin, "-n", "300")
     ggbench("decode", tiny_twin, "-n", "400")
     rows = ggbench("results", "list", "--json")
@@ -46,7 +44,6 @@ def test_list_show_and_remove(ggbench: Run, machine: FakeMachine, tiny_twin: Pat
 def test_a_no_removes_nothing(
     ggbench: Run, machine: FakeMachine, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It ends as an interruption does, and is no error."""
     ggbench("decode", tiny_twin, "-n", "300")
     monkeypatch.setattr("sys.stdin.isatty", lambda: True)
     monkeypatch.setattr("click.confirm", lambda *_, **_options: False)
@@ -56,7 +53,6 @@ def test_a_no_removes_nothing(
 
 
 def test_a_model_named_by_bytes_that_are_no_text(ggbench: Run) -> None:
-    """It is looked for as it is stored."""
     with Store.open() as store:
         put_run(store, start("odd\udcff"), n_gen=300)
     assert ggbench("results", "--model", "odd\udcff").code == 0
@@ -64,13 +60,11 @@ def test_a_model_named_by_bytes_that_are_no_text(ggbench: Run) -> None:
 
 
 def test_a_run_that_is_not_there(ggbench: Run) -> None:
-    """Showing or removing it is a usage error."""
     assert ggbench("results", "show", "7").code == 2
     assert ggbench("results", "rm", "7", "--yes").code == 2
 
 
 def test_a_broken_store_is_moved_aside_and_said(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-    """The measurement goes on in a new one; the old bytes stay."""
     path = paths.results_file()
     path.parent.mkdir(parents=True)
     path.write_bytes(b"this is not a database" * 100)
@@ -84,21 +78,18 @@ def test_a_broken_store_is_moved_aside_and_said(ggbench: Run, machine: FakeMachi
 
 
 def test_models_lists_the_catalog(ggbench: Run) -> None:
-    """Every Qwen1.5 size is there, for people and as JSON."""
     assert "qwen1.5-7b" in ggbench("models").out
     ids = {row["id"] for row in ggbench("models", "--json").json["rows"]}
     assert {"qwen1.5-0.5b", "qwen1.5-110b", "qwen1.5-moe-a2.7b", "qwen2-7b", "qwen2.5-72b"} <= ids
 
 
 def test_models_of_a_folder(ggbench: Run, tiny_twin: Path) -> None:
-    """Variants on the disk with their sizes."""
     (row,) = ggbench("models", "--dir", tiny_twin.parent, "--json").json["rows"]
     assert row["quant"] == "q8_0"
     assert row["file_bytes"] == tiny_twin.stat().st_size
 
 
 def test_a_broken_models_toml_names_its_line(ggbench: Run) -> None:
-    """The person's own catalog is checked like the rest of what they type."""
     path = paths.user_models_file()
     path.parent.mkdir(parents=True)
     path.write_text('[[model]]\nid = "mine"\nn_layer = "many"\n', encoding="utf-8")
@@ -108,7 +99,6 @@ def test_a_broken_models_toml_names_its_line(ggbench: Run) -> None:
 
 
 def test_inspect_counts_what_the_header_says(ggbench: Run, tiny_twin: Path) -> None:
-    """The document agrees with the reader, and the tensors are listed on demand."""
     model = read_model_file(tiny_twin)
     document = ggbench("inspect", tiny_twin, "--json", "--tensors").json
     assert document["bpw"] == model.bpw
@@ -139,7 +129,6 @@ def test_inspect_of_a_download_that_stopped(
 
 
 def test_inspect_of_a_folder_lists_every_file(ggbench: Run, tiny_twin: Path, tmp_path: Path) -> None:
-    """In subfolders and sidecars too; a bad file is a row with its reason, and a truncated one has its BPW."""
     model, folder = read_model_file(tiny_twin), tmp_path / "models"
     (folder / "in").mkdir(parents=True)
     whole = tiny_twin.read_bytes()
@@ -164,7 +153,6 @@ def test_inspect_of_a_folder_lists_every_file(ggbench: Run, tiny_twin: Path, tmp
 
 
 def test_inspect_of_a_folder_without_a_model_is_a_bad_file(ggbench: Run, tmp_path: Path) -> None:
-    """As of any place that holds none."""
     ran = ggbench("inspect", tmp_path)
     assert (ran.code, ran.out) == (5, "")
     assert "no GGUF file in" in ran.err
@@ -190,7 +178,6 @@ def test_inspect_counts_what_every_shard_lacks(ggbench: Run, tmp_path: Path) -> 
 
 
 def test_inspect_of_a_header_that_stopped(ggbench: Run, tiny_twin: Path, tmp_path: Path) -> None:
-    """There is nothing to show, and it says so."""
     path = tmp_path / "begun.gguf"
     path.write_bytes(tiny_twin.read_bytes()[:200])
     ran = ggbench("inspect", path)
@@ -199,7 +186,6 @@ def test_inspect_of_a_header_that_stopped(ggbench: Run, tiny_twin: Path, tmp_pat
 
 
 def test_synth_writes_twins_that_say_so(ggbench: Run, tmp_path: Path) -> None:
-    """A shallow twin in two quants, in the folder asked for; a second time nothing is written again."""
     args = ("synth", "qwen1.5-0.5b", "q4_0", "Q8_0", "--layers", "1", "-o", tmp_path, "--json")
     document = ggbench(*args).json
     files = [Path(row["file"]) for row in document["rows"]]
@@ -211,7 +197,6 @@ def test_synth_writes_twins_that_say_so(ggbench: Run, tmp_path: Path) -> None:
 
 
 def test_synth_where_it_cannot_write(ggbench: Run, tmp_path: Path) -> None:
-    """A file in the place of the folder is one clear line."""
     (tmp_path / "file").write_text("x", encoding="utf-8")
     ran = ggbench("synth", "qwen1.5-0.5b", "q4_0", "--layers", "1", "-o", tmp_path / "file" / "sub")
     assert ran.code in (2, 5)
@@ -234,7 +219,6 @@ def test_a_finished_run_names_the_command_that_shows_it(
 def test_a_repeated_run_counts_the_tokens_of_one_repetition(
     ggbench: Run, machine: FakeMachine, tiny_twin: Path
 ) -> None:
-    """As `-n` does, in every format; the samples are those of all."""
     table = ggbench("bench", tiny_twin, "-n", "300", "--repeat", "2", "--format", "csv").out.splitlines()
     row = dict(zip(table[0].split(","), table[1].split(","), strict=False))
     assert (row["n_gen"], row["repeat"]) == ("300", "2")
@@ -243,7 +227,6 @@ def test_a_repeated_run_counts_the_tokens_of_one_repetition(
 
 
 def test_every_number_of_a_help_is_explained_once(ggbench: Run) -> None:
-    """The same words in the help of a command and in `help numbers`."""
     numbers = " ".join(ggbench("help", "numbers").out.split())
     for name, text in terms():
         assert f"{name} {text}" in numbers
@@ -257,7 +240,6 @@ def test_every_number_of_a_help_is_explained_once(ggbench: Run) -> None:
 
 
 def test_the_help_names_the_fewest_tokens_of_a_line(ggbench: Run) -> None:
-    """Those after the prompt that every decode has."""
     fewest = str(fewest_samples(N_PROMPT + 1))
     assert fewest in ggbench("decode", "--help").out
     assert fewest in dict(terms())["W"]

@@ -28,7 +28,6 @@ IN_TIME_S = 30.0
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Starts servers that end with the test."""
     with ExitStack() as stack:
 
         def start(voice: Recording | None = None, fault: Fault | None = None) -> TestEndpoint:
@@ -54,7 +53,6 @@ def _later(fault: Callable[[Handler, Request], None], n_before: int = N_BEFORE) 
 
 
 def test_a_decode_of_a_server_is_measured_stored_and_shown(ggbench: Run, serve: Serve) -> None:
-    """With the server's clock in its caption; the command that reproduces it names the server and the model."""
     endpoint = serve()
     ran = ggbench("decode", endpoint.url, "-n", "600", "--json")
     assert ran.code == 0, ran.err
@@ -72,7 +70,6 @@ def test_a_decode_of_a_server_is_measured_stored_and_shown(ggbench: Run, serve: 
 
 
 def test_prompts_and_concurrent_requests_are_measured(ggbench: Run, serve: Serve) -> None:
-    """Prompts by the server's clock; two cases of which one has four requests at once."""
     endpoint = serve()
     prompts = ggbench("prefill", endpoint.url, "--lengths", "1,25", "--json")
     assert prompts.code == 0, prompts.err
@@ -94,7 +91,6 @@ def _offering(*names: str) -> AnyLength:
 
 
 def test_bench_measures_each_model_that_a_server_offers(ggbench: Run, serve: Serve) -> None:
-    """A row each, and compare takes their runs."""
     endpoint = serve(_offering("Qwen/Qwen2.5-7B-Instruct", "Qwen/Qwen2.5-7B-Instruct-AWQ"))
     ran = ggbench("bench", endpoint.url, "-n", "300", "--json")
     assert ran.code == 0, ran.err
@@ -103,7 +99,6 @@ def test_bench_measures_each_model_that_a_server_offers(ggbench: Run, serve: Ser
 
 
 def test_a_model_has_to_be_named_where_there_are_several(ggbench: Run, serve: Serve) -> None:
-    """The error lists them; a name in any case selects."""
     endpoint = serve(_offering("one", "Two"))
     ambiguous = ggbench("decode", endpoint.url, "-n", "100")
     assert ambiguous.code == ExitCode.USAGE
@@ -115,7 +110,6 @@ def test_a_model_has_to_be_named_where_there_are_several(ggbench: Run, serve: Se
 
 
 def test_published_rows_of_servers_stand_beside_ones_own(ggbench: Run, serve: Serve) -> None:
-    """Those of vLLM come first for a run of vLLM, and it is no difference that they are."""
     endpoint = serve(_offering("Qwen/Qwen2.5-7B-Instruct"))
     asked = "--inputs", "6144", "-n", "8", "--against", "published", "--json"
     ran = ggbench("speed", endpoint.url, *asked)
@@ -126,7 +120,6 @@ def test_published_rows_of_servers_stand_beside_ones_own(ggbench: Run, serve: Se
 
 
 def test_an_api_key_is_sent_and_appears_nowhere(ggbench: Run, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command and the setup have the variable's name alone."""
     monkeypatch.setenv("TEST_KEY", SECRET)
     endpoint = serve()
     ran = ggbench("decode", endpoint.url, "-n", "50", "--api-key-env", "TEST_KEY", "--json")
@@ -157,7 +150,6 @@ def test_an_api_key_is_sent_and_appears_nowhere(ggbench: Run, serve: Serve, monk
     ],
 )
 def test_what_a_server_cannot_is_refused_in_one_line(ggbench: Run, words: tuple[str, ...], message: str) -> None:
-    """With what to do instead, before the server is asked: nobody listens at this one."""
     ran = ggbench(words[0], "http://127.0.0.1:9", *words[1:])
     assert ran.code == ExitCode.USAGE
     assert message in ran.err
@@ -175,7 +167,6 @@ def test_options_of_a_server_are_refused_for_a_file(ggbench: Run) -> None:
 def test_a_broken_stream_is_a_run_that_is_kept(
     ggbench: Run, serve: Serve, fault: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each fault of the timed generation ends the run in time, with a reason, no traceback and no key."""
     monkeypatch.setenv("TEST_KEY", SECRET)
     endpoint = serve(None, _later(STREAM_FAULTS[fault]))
     began = time.monotonic()
@@ -192,7 +183,6 @@ def test_a_broken_stream_is_a_run_that_is_kept(
 
 @pytest.mark.parametrize("fault", sorted(ANY_FAULTS))
 def test_a_broken_server_is_an_error_with_a_hint(ggbench: Run, serve: Serve, fault: str) -> None:
-    """Two lines, in time, where nothing could begin."""
     endpoint = serve(None, everywhere(ANY_FAULTS[fault]))
     ran = ggbench("decode", endpoint.url, "-n", "100", "--timeout", "2")
     assert ran.code in (ExitCode.NETWORK, ExitCode.ENGINE_FAILED), ran.err
@@ -203,7 +193,6 @@ def test_a_broken_server_is_an_error_with_a_hint(ggbench: Run, serve: Serve, fau
 def test_a_server_that_goes_away_before_the_run_is_kept_with_its_exit_code(
     ggbench: Run, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It answered when the model was looked up, and not when the run began."""
     endpoint = serve()
 
     def resolve_and_close(*args: object, **more: object) -> object:
@@ -220,7 +209,6 @@ def test_a_server_that_goes_away_before_the_run_is_kept_with_its_exit_code(
 
 
 def test_an_early_end_keeps_what_came(ggbench: Run, serve: Serve) -> None:
-    """The tokens until then are a result, and the reason says how many were asked for."""
     endpoint = serve(None, _later(fewer_tokens))
     ran = ggbench("decode", endpoint.url, "-n", "100", "--json")
     assert ran.code == ExitCode.ENGINE_FAILED
@@ -229,7 +217,6 @@ def test_an_early_end_keeps_what_came(ggbench: Run, serve: Serve) -> None:
 
 
 def test_ctrl_c_closes_the_request_and_keeps_what_came(ggbench: Run, serve: Serve) -> None:
-    """The server sees the connection end; the run is cancelled with its tokens."""
     gone = threading.Event()
 
     def slow(handler: Handler, request: Request) -> None:

@@ -62,7 +62,6 @@ def assert_kept_without_orphans(process: subprocess.Popen[bytes], workers: list[
 @pytest.mark.llama
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_signal_stops_a_measurement_as_ctrl_c_does(name: str, tiny_twin: Path) -> None:
-    """Also the signals of `kill`, of a batch system and of a shutdown keep what was measured."""
     with decoding(tiny_twin) as process:
         workers = psutil.Process(process.pid).children()
         process.send_signal(getattr(signal, name))
@@ -74,7 +73,6 @@ def test_a_signal_stops_a_measurement_as_ctrl_c_does(name: str, tiny_twin: Path)
 
 @pytest.mark.llama
 def test_a_terminal_that_closes_stops_a_measurement(tiny_twin: Path) -> None:
-    """Every write to it fails from then on, which is no error of the run."""
     master, slave = pty.openpty()
     with decoding(tiny_twin, terminal=slave) as process:
         workers = psutil.Process(process.pid).children()
@@ -87,7 +85,6 @@ def test_a_terminal_that_closes_stops_a_measurement(tiny_twin: Path) -> None:
 
 @pytest.mark.llama
 def test_a_signal_that_is_ignored_stays_ignored(tiny_twin: Path) -> None:
-    """Under `nohup` a decode outlives its terminal."""
     with decoding(tiny_twin, ignores="SIGHUP") as process:
         process.send_signal(signal.SIGHUP)
         with pytest.raises(subprocess.TimeoutExpired):

@@ -15,7 +15,6 @@ CASE = {
 
 
 def test_every_case_is_in_the_document(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-    """Nine cases with all fields; the two definitions agree with each other through prompt and time."""
     ran = ggbench("speed", tiny_twin, "--inputs", "1,512,2048", "-n", "64", "--batch", "1,4,8", "--json")
     assert ran.code == 0
     cases = ran.json["cases"]
@@ -33,7 +32,6 @@ def test_every_case_is_in_the_document(ggbench: Run, machine: FakeMachine, tiny_
 
 
 def test_a_run_is_found_again(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-    """In the list, in full with the same cases, and beside another."""
     asked = "--inputs", "1,512", "-n", "64", "--batch", "1,4", "--within", "600s"
     cases = [ggbench("speed", tiny_twin, *asked, "--json").json["cases"] for _ in range(2)]
     assert "4 of 4 cases" in ggbench("results").out
@@ -49,7 +47,6 @@ def test_a_run_is_found_again(ggbench: Run, machine: FakeMachine, tiny_twin: Pat
 
 
 def test_published_rows_stand_under_each_case(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-    """Of the same input length, with every difference; a model that nobody measured says so."""
     asked = "--inputs", "6144", "-n", "4", "--against", "published"
     several = "speed", tiny_twin, "--inputs", "1,6144", "-n", "4", "--against", "published"
     assert ggbench(*several).out.count("no published row of speed measures this model") == 1
@@ -81,7 +78,6 @@ def test_published_rows_stand_under_each_case(ggbench: Run, machine: FakeMachine
 def test_bad_input_is_one_line(
     ggbench: Run, machine: FakeMachine, tiny_twin: Path, options: list[str], message: str
 ) -> None:
-    """With a second that says what to do, and nothing is loaded."""
     ran = ggbench("speed", tiny_twin, *options)
     assert ran.code == 2
     assert message in ran.err.splitlines()[0]
@@ -97,7 +93,6 @@ def test_help_does_not_offer_an_n_ctx(ggbench: Run) -> None:
 
 
 def test_duplicates_are_measured_once(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-    """Of inputs and of batch sizes."""
     ran = ggbench("speed", tiny_twin, "--inputs", "16,16", "-n", "4", "--batch", "2,1,2", "--json")
     assert [(case["n_batch"], case["n_input"]) for case in ran.json["cases"]] == [(1, 16), (2, 16)]
 
@@ -105,7 +100,6 @@ def test_duplicates_are_measured_once(ggbench: Run, machine: FakeMachine, tiny_t
 def test_a_person_is_asked_first(
     ggbench: Run, machine: FakeMachine, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A no measures nothing; --within, which says how long, is not asked about."""
     asked: list[str] = []
 
     def answer(text: str, *_: object, **__: object) -> bool:

@@ -21,21 +21,18 @@ C_LOCALE = {"LC_ALL": "C", "LANG": "C", "PYTHONIOENCODING": "", "PYTHONUTF8": "0
 
 
 def ggbench(environ: dict[str, str], *words: str) -> subprocess.CompletedProcess[bytes]:
-    """Run the command line with these variables."""
     given = {name: value for name, value in (os.environ | environ).items() if value}
     return subprocess.run([sys.executable, "-P", "-m", "ggbench", *words], capture_output=True, env=given, check=False)
 
 
 @pytest.fixture
 def stored(home: Path) -> int:
-    """A run whose model has a name that no legacy encoding has."""
     with Store.open() as store:
         return put_run(store, start("通义", "q4_k_m"), n_gen=600)
 
 
 @pytest.mark.parametrize("environ", [ASCII, C_LOCALE], ids=["ascii", "C"])
 def test_ascii_has_every_line(stored: int, environ: dict[str, str]) -> None:
-    r"""Bounds as `+-`, frames of plus and minus, and what has no spelling as `\u901a`."""
     ran = ggbench(environ, "results", "show", str(stored), "--plot")
     assert (ran.returncode, ran.stderr) == (0, b"")
     assert ran.stdout.isascii()
@@ -44,7 +41,6 @@ def test_ascii_has_every_line(stored: int, environ: dict[str, str]) -> None:
 
 
 def test_an_encoding_keeps_what_it_has(stored: int) -> None:
-    """Latin-1 has a sign of its own for bounds, and none for a dash."""
     ran = ggbench(LATIN_1, "results", "show", str(stored))
     assert (ran.returncode, ran.stderr) == (0, b"")
     assert b"\xb1" in ran.stdout
@@ -60,7 +56,6 @@ def test_json_says_the_same_in_ascii(stored: int) -> None:
 
 
 def test_an_error_is_spelled(home: Path) -> None:
-    """As any other line."""
     ran = ggbench(ASCII, "decode", "…no-such…")
     assert (ran.returncode, ran.stdout) == (2, b"")
     assert ran.stderr.startswith(b"Error: no model named '~no-such~'")

@@ -10,19 +10,16 @@ from tests.cli.conftest import Run
 @pytest.mark.llama
 @pytest.mark.parametrize("text", ["1k", "1K", "1,024", "1_024", "1024"])
 def test_a_context_is_read_as_people_write_it(ggbench: Run, text: str) -> None:
-    """`k` is 1024, and thousands may be grouped; only what has a unit is echoed."""
     ran = ggbench("plan", "synth:qwen1.5-0.5b", "q8_0", "--json", "-c", text)
     assert [row["n_ctx"] for row in ran.json["rows"]] == [1024]
     assert (f"{text} = 1,024 tokens" in ran.err) == text.lower().endswith("k")
 
 
 def test_quiet_drops_the_echo(ggbench: Run) -> None:
-    """It is a notice like any other."""
     assert ggbench("limits", "qwen1.5-0.5b", "--gpu", "rtx-4090", "-p", "1k", "-q").err == ""
     assert ggbench("limits", "qwen1.5-0.5b", "--gpu", "rtx-4090", "-p", "1k").err == "1k = 1,024 tokens\n"
 
 
 @pytest.mark.parametrize("text", ["16x", "16,38", "17m"])
 def test_the_tui_reads_tokens_in_the_same_way(ggbench: Run, text: str) -> None:
-    """What is wrong with a number is said before the screens open."""
     assert "tokens" in ggbench("tui", "--n-gen", text).err

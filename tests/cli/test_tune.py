@@ -22,7 +22,6 @@ Plant = Callable[..., PlantedMachine]
 
 @pytest.fixture
 def plant(machine: FakeMachine) -> Iterator[Plant]:
-    """Makes the command's workers those of a planted machine, with its clock."""
     with contextlib.ExitStack() as stack:
 
         def planted(**what: object) -> PlantedMachine:
@@ -43,7 +42,6 @@ def contexts(machine: FakeMachine) -> list[protocol.MakeContext]:
 def test_the_planted_settings_are_found_and_taken(
     ggbench: Run, plant: Plant, machine: FakeMachine, tiny_twin: Path, tmp_path: Path
 ) -> None:
-    """With the gain at each depth, every candidate and the commands; --tuned takes them."""
     plant(at_depth={("flash_attn", "off"): 0.5})
     ran = ggbench("tune", tiny_twin, *TUNE, "--json")
     assert ran.code == 0, ran.err
@@ -91,7 +89,6 @@ def test_the_planted_settings_are_found_and_taken(
 
 @pytest.mark.parametrize("command", ["bench", "speed", "maxctx"])
 def test_the_other_commands_take_them_too(ggbench: Run, plant: Plant, tiny_twin: Path, command: str) -> None:
-    """As decode does; the line that reproduces the run has them as its own options."""
     plant(at_depth={("flash_attn", "off"): 0.5})
     assert ggbench("tune", tiny_twin, *TUNE, "--quiet").code == 0
     ran = ggbench(command, tiny_twin, "--tuned")
@@ -103,7 +100,6 @@ def test_the_other_commands_take_them_too(ggbench: Run, plant: Plant, tiny_twin:
 
 
 def test_where_nothing_is_faster_the_defaults_are_the_answer(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:
-    """Which is no error; --tuned then measures with them."""
     plant(effects={**SLOWER, ("flash_attn", "off"): 1.3})
     ran = ggbench("tune", tiny_twin, *TUNE, "--json")
     assert (ran.code, ran.json["best"], ran.json["gain"], ran.json["has_gain"]) == (0, {}, {}, False)
@@ -114,7 +110,6 @@ def test_where_nothing_is_faster_the_defaults_are_the_answer(ggbench: Run, plant
 
 
 def test_a_candidate_that_crashes_is_a_row(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:
-    """With its reason; the others go on in another worker."""
     plant(at_depth={("flash_attn", "off"): 0.5}, fatal=("mmap", False))
     ran = ggbench("tune", tiny_twin, *TUNE, "--json")
     assert ran.code == 0, ran.err
@@ -125,10 +120,8 @@ def test_a_candidate_that_crashes_is_a_row(ggbench: Run, plant: Plant, tiny_twin
 
 
 def test_ctrl_c_gives_the_best_so_far(ggbench: Run, plant: Plant, machine: FakeMachine, tiny_twin: Path) -> None:
-    """As not proven, where the proof had not begun."""
     plant(
-        at_depth={("flash_attn", "off"): 0.5},
-        before_each=lambda number: machine.cancel.set() if number == 20 else None,
+        at_depth={("flash_attn", "off"): 0.5}, before_each=lambda number: machine.cancel.set() if number == 20 else None
     )
     ran = ggbench("tune", tiny_twin, *TUNE)
     assert ran.code == 130
@@ -138,7 +131,6 @@ def test_ctrl_c_gives_the_best_so_far(ggbench: Run, plant: Plant, machine: FakeM
 
 
 def test_a_machine_that_is_too_noisy_is_named_so(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:
-    """With the programs that computed meanwhile."""
     planted = plant(busy=("make (pid 17, 93 % of a core)",))
     planted.before_each = lambda number: setattr(planted, "jump_at_s", 0.0 if number % 8 < 4 else 1e9)
     planted.jump = 1.5
@@ -151,7 +143,6 @@ def test_a_machine_that_is_too_noisy_is_named_so(ggbench: Run, plant: Plant, tin
 
 
 def test_too_little_time_is_refused_with_the_least(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:
-    """Which is then enough."""
     plant()
     ran = ggbench("tune", tiny_twin, "--depth", "0,4096", "--within", "10s")
     assert (ran.code, ran.out) == (2, "")
@@ -170,7 +161,6 @@ def test_too_little_time_is_refused_with_the_least(ggbench: Run, plant: Plant, t
      ("--json", "--plot"), ("--n-ctx", "1024"), ("--for", "prefill", "-p", "1")],
 )  # fmt: skip
 def test_bad_input_is_refused_in_two_lines(ggbench: Run, plant: Plant, tiny_twin: Path, arguments: list[str]) -> None:
-    """Before anything is measured."""
     planted = plant()
     ran = ggbench("tune", tiny_twin, *arguments)
     assert (ran.code, ran.out, planted.n_measured) == (2, "", 0)
@@ -178,7 +168,6 @@ def test_bad_input_is_refused_in_two_lines(ggbench: Run, plant: Plant, tiny_twin
 
 
 def test_a_model_that_does_not_fit_is_refused(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:
-    """With what it needs, and the code of that."""
     planted = plant()
     ran = ggbench("tune", tiny_twin, *TUNE, "--memory-limit", "2MiB")
     assert (ran.code, planted.n_measured) == (3, 0)
@@ -187,7 +176,6 @@ def test_a_model_that_does_not_fit_is_refused(ggbench: Run, plant: Plant, tiny_t
 def test_what_was_found_with_another_build_is_stale(
     ggbench: Run, plant: Plant, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Said with what has changed, and what to do; nothing is measured."""
     planted = plant(at_depth={("flash_attn", "off"): 0.5})
     assert ggbench("tune", tiny_twin, *TUNE, "--quiet").code == 0
     here = replace(ThisMachine.describe(), llama_cpp_python="9.9.9")
@@ -200,7 +188,6 @@ def test_what_was_found_with_another_build_is_stale(
 
 
 def test_nothing_was_tuned(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:
-    """Then --tuned says how to search."""
     plant()
     ran = ggbench("decode", tiny_twin, "--tuned")
     assert ran.code == 2
@@ -208,7 +195,6 @@ def test_nothing_was_tuned(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:
 
 
 def test_prompts_are_searched_for_too(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:
-    """With both, each has its own ratio at each depth."""
     plant(effects={**SLOWER, ("threads_batch", 4): 1.2, ("n_ubatch", 128): 0.8})
     ran = ggbench("tune", tiny_twin, *TUNE, "--for", "both", "--json")
     assert ran.code == 0, ran.err
@@ -219,7 +205,6 @@ def test_prompts_are_searched_for_too(ggbench: Run, plant: Plant, tiny_twin: Pat
 def test_a_low_w_points_to_tune(
     ggbench: Run, plant: Plant, machine: FakeMachine, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the command, from decode and bench; once a search found settings, to --tuned; and with those no more."""
     plant(at_depth={("flash_attn", "off"): 0.5})
     machine.answers.clear()  # the usual fake workers, whose W is 200 tokens/ms
     ran = ggbench("decode", tiny_twin, "-n", "600")

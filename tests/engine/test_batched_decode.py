@@ -26,7 +26,6 @@ SETUP = LlamaSetup(n_ctx=2048, n_batch=64, n_ubatch=64, flash_attn="on", threads
 
 @pytest.fixture
 def worker(tiny_twin: Path) -> Iterator[WorkerProcess]:
-    """With four sequences of 512 tokens, whose prompts of 25 take two batches."""
     with WorkerProcess(timeout_s=60) as process:
         assert list(process.call(protocol.LoadModel(str(tiny_twin), SETUP)))[-1] == Completed()
         assert list(process.call(protocol.MakeContext(SETUP)))[-1] == Completed()
@@ -35,7 +34,6 @@ def worker(tiny_twin: Path) -> Iterator[WorkerProcess]:
 
 @pytest.mark.parametrize("n_seqs", [1, 2, 4])
 def test_every_step_advances_all_sequences(worker: WorkerProcess, n_seqs: int) -> None:
-    """One prompt event for all, and one time for each step, at the position that every sequence is at."""
     items = list(worker.call(BatchedDecode(25, 300, n_seqs)))
     (prompt,) = (item for item in items if isinstance(item, PromptRead))
     assert (prompt.n_prompt, prompt.n_seqs) == (25, n_seqs)
@@ -53,7 +51,6 @@ def test_every_step_advances_all_sequences(worker: WorkerProcess, n_seqs: int) -
 
 
 def test_more_tokens_than_a_sequence_has_room_for(worker: WorkerProcess) -> None:
-    """Every step before is reported, the reason names the step, and the worker lives."""
     items = list(worker.call(BatchedDecode(25, 600, 4)))
     assert sum(len(item.step_ns) for item in items if isinstance(item, Steps)) == 512 - 25
     assert items[-1] == Failed("decode", "llama_decode returned 1 at step 488 of 600")
@@ -72,7 +69,6 @@ _KEPT: list[LlamaModel] = []
 
 
 def test_every_sequence_has_a_prompt_and_tokens_of_its_own(tiny_twin: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each begins one token later in the same text, and each step has one token of each, all at the same position."""
     model = LlamaModel(lambda level, text: None, lambda: None)
     _KEPT.append(model)
     decoded: list[tuple[int, int, int]] = []

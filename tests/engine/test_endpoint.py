@@ -31,13 +31,11 @@ Opener = Callable[..., tuple[EndpointEngine, list[Event | Ending]]]
 
 @pytest.fixture
 def cancel() -> threading.Event:
-    """What Ctrl-C sets."""
     return threading.Event()
 
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch, cancel: threading.Event) -> Opener:
-    """Opens a scripted server."""
 
     def open_it(
         script: Script | None = None, setup: EndpointSetup = SETUP, **server: object
@@ -51,7 +49,6 @@ def opened(monkeypatch: pytest.MonkeyPatch, cancel: threading.Event) -> Opener:
 
 
 def _steps(events: list[Event | Ending], seq: int | None = None) -> dict[int, int]:
-    """Steps by position."""
     found: dict[int, int] = {}
     for event in events:
         if isinstance(event, Steps) and event.seq == seq:
@@ -64,7 +61,6 @@ def _of(events: list[Event | Ending], kind: type) -> list[object]:
 
 
 def test_a_server_is_opened_with_what_it_says_and_no_more(opened: Opener) -> None:
-    """Its version, context and network; nothing of memory, which it does not say."""
     _, events = opened()
     ready, answered, *_, before, ending = events
     assert ready == Ready(None, {"server": "llama-server b1"})
@@ -78,7 +74,6 @@ def test_a_server_is_opened_with_what_it_says_and_no_more(opened: Opener) -> Non
 
 @pytest.mark.parametrize("clock", ["auto", "server"])
 def test_steps_are_the_servers_own(opened: Opener, clock: str) -> None:
-    """One for each token but the first, at the position that decoding it has, without the network."""
     engine, _ = opened(setup=replace(SETUP, clock=clock))  # type: ignore[arg-type]
     *events, ending = engine.run(Decode(25, 100))
     assert isinstance(ending, Completed)
@@ -93,7 +88,6 @@ def test_steps_are_the_servers_own(opened: Opener, clock: str) -> None:
 
 
 def test_the_clients_clock_includes_the_network(opened: Opener) -> None:
-    """The prompt until the first token arrived, and each step from one arrival to the next."""
     engine, _ = opened(setup=replace(SETUP, clock="client"))
     *events, ending = engine.run(Decode(25, 100))
     assert isinstance(ending, Completed)
@@ -103,7 +97,6 @@ def test_the_clients_clock_includes_the_network(opened: Opener) -> None:
 
 
 def test_a_server_without_a_clock_cannot_be_asked_for_it(opened: Opener) -> None:
-    """It is a usage error, kept as a run."""
     _, events = opened(clock="totals", setup=replace(SETUP, clock="server"))
     assert isinstance(events[0], Ready)
     assert isinstance(events[-1], Failed)
@@ -111,7 +104,6 @@ def test_a_server_without_a_clock_cannot_be_asked_for_it(opened: Opener) -> None
 
 
 def test_a_model_that_is_gone_is_an_error_with_those_that_are_there(opened: Opener) -> None:
-    """Between the choice and the run a server may unload it."""
     _, events = opened(setup=replace(SETUP, model="tinier"))
     assert isinstance(events[-1], Failed)
     assert isinstance(events[-1].cause, UnknownName)
@@ -120,7 +112,6 @@ def test_a_model_that_is_gone_is_an_error_with_those_that_are_there(opened: Open
 
 @pytest.mark.parametrize("setup", [SETUP, replace(SETUP, clock="client")])
 def test_chunks_are_counted_and_not_taken_apart(opened: Opener, setup: EndpointSetup) -> None:
-    """Tokens that came together have one time; those that came alone have their own."""
     engine, _ = opened(on_a_line(sizes=(3, 1)), setup)
     *events, ending = engine.run(Decode(25, 40))
     assert isinstance(ending, Completed)
@@ -140,7 +131,6 @@ def test_chunks_are_counted_and_not_taken_apart(opened: Opener, setup: EndpointS
 
 
 def test_chunks_without_a_count_are_checked_by_the_servers_total(opened: Opener) -> None:
-    """One token each is what the total confirms; where it does not, no single time is known, which is said."""
     engine, _ = opened(on_a_line(counts=False, has_clock=False), clock="none")
     *events, _ = engine.run(Decode(25, 40))
     (request,) = _of(events, RequestEnded)
@@ -165,7 +155,6 @@ def test_chunks_without_a_count_are_checked_by_the_servers_total(opened: Opener)
     ],
 )
 def test_a_stream_that_breaks_off_keeps_what_came(opened: Opener, error: GgbenchError, ending: Ending) -> None:
-    """All its steps and how far it came, then why it ended."""
     engine, _ = opened(on_a_line(stops_after=30, error=error))
     *events, last = engine.run(Decode(25, 100))
     assert last == ending
@@ -176,7 +165,6 @@ def test_a_stream_that_breaks_off_keeps_what_came(opened: Opener, error: Ggbench
 
 
 def test_an_early_end_is_a_failure_with_what_came(opened: Opener) -> None:
-    """The server's own word for it is in the reason."""
     engine, _ = opened(on_a_line(stops_after=12))
     *events, ending = engine.run(Decode(25, 100))
     assert ending == Failed("decode", "the server ended after 12 of 101 tokens (stop)")
@@ -184,7 +172,6 @@ def test_an_early_end_is_a_failure_with_what_came(opened: Opener) -> None:
 
 
 def test_a_prompt_of_another_length_is_reported_with_both(opened: Opener) -> None:
-    """As a server's chat template makes it longer."""
     engine, _ = opened(on_a_line(n_prompt_counted=40))
     *events, _ = engine.run(Prefill(25, repeat=1))
     (read,) = _of(events, PromptRead)
@@ -193,7 +180,6 @@ def test_a_prompt_of_another_length_is_reported_with_both(opened: Opener) -> Non
 
 
 def test_prompts_are_timed_by_one_token_each(opened: Opener) -> None:
-    """Warm-up is asked for and not reported."""
     engine, _ = opened()
     *events, ending = engine.run(Prefill(25, repeat=2, warmup=1))
     assert isinstance(ending, Completed)
@@ -201,7 +187,6 @@ def test_prompts_are_timed_by_one_token_each(opened: Opener) -> None:
 
 
 def test_sequences_are_requests_of_their_own(opened: Opener) -> None:
-    """Sent together, each with its own steps; the prompts are read when the last has its first token."""
     engine, _ = opened()
     *events, ending = engine.run(BatchedDecode(25, 40, 3))
     assert isinstance(ending, Completed)
@@ -213,7 +198,6 @@ def test_sequences_are_requests_of_their_own(opened: Opener) -> None:
 
 
 def test_a_request_longer_than_the_servers_context_is_not_sent(opened: Opener) -> None:
-    """The reason has both lengths."""
     engine, _ = opened(n_ctx=100)
     *events, ending = engine.run(Decode(25, 100))
     assert not events
@@ -221,7 +205,6 @@ def test_a_request_longer_than_the_servers_context_is_not_sent(opened: Opener) -
 
 
 def test_cancelling_ends_a_stream_with_what_came(opened: Opener, cancel: threading.Event) -> None:
-    """What had been measured is reported, and then that it was stopped."""
     engine, _ = opened()
     events: list[Event | Ending] = []
     for event in engine.run(Decode(25, 1000)):
@@ -236,7 +219,6 @@ def test_cancelling_ends_a_stream_with_what_came(opened: Opener, cancel: threadi
 
 @pytest.mark.parametrize("name", ["ollama", "lm_studio"])
 def test_cancelling_ends_the_first_request_of_a_server_that_counts_text(name: str, cancel: threading.Event) -> None:
-    """It may load the model, which takes minutes, and comes before any request that is measured."""
 
     def hang(handler: Handler, request: Request) -> None:
         cancel.set()
@@ -255,12 +237,10 @@ def test_cancelling_ends_the_first_request_of_a_server_that_counts_text(name: st
 
 @pytest.mark.parametrize("workload", [Prefill, Decode, BatchedDecode])
 def test_what_a_server_can_is_supported(opened: Opener, workload: type[Workload]) -> None:
-    """Prompts and decodes."""
     engine, _ = opened()
     assert engine.unsupported(workload) == ""
 
 
 def test_a_score_says_why_it_is_not(opened: Opener) -> None:
-    """A server gives a few log-probabilities at most."""
     engine, _ = opened()
     assert "probabilities" in engine.unsupported(Score)

@@ -33,7 +33,6 @@ SMOLLM2 = [
 
 
 def test_a_cache_is_cells_times_rows_and_an_output_buffer_the_logits() -> None:
-    """5.62 MiB are 5,898,240 bytes, not 5,892,997."""
     allocated = parse_allocations(SMOLLM2, PLACES)
     assert allocated.cache_bytes == 256 * 30 * (192 + 192) * 2 == 5_898_240
     assert allocated.total("kv_bytes") == 5_898_240
@@ -49,13 +48,11 @@ def test_without_what_it_is_made_of_a_cache_keeps_its_digits(left_out: str) -> N
 
 
 def test_a_cache_of_other_rows_keeps_its_digits() -> None:
-    """Of an indexer, say, whose keys are narrower than the model's: no multiple of its rows is near."""
     line = "llama_kv_cache: size = 3.33 MiB ( 8192 cells, 30 layers, 1/1 seqs), K (f16): 3.33 MiB, V (f16): 0.00 MiB"
     assert parse_allocations([*SMOLLM2[:2], line], PLACES).cache_bytes == round(3.33 * MIB)
 
 
 def test_types_widths_and_streams() -> None:
-    """Layers of several widths, K and V of several types, and a cache for each of four sequences; made up."""
     lines = [
         "print_info: n_embd_k_gqa          = [256, 512, 256, 0]",
         "print_info: n_embd_v_gqa          = [128, 128, 128, 0]",

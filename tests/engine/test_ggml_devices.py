@@ -39,12 +39,10 @@ CUDA_PLACES = {
     ],
 )
 def test_a_buffer_lies_where_ggml_says_or_where_its_name_begins(name: str, place: Place) -> None:
-    """Mapped and repacked weights are in main memory, rows over several GPUs on them."""
     assert place_of(name, CUDA_PLACES) is place
 
 
 def test_without_places_everything_is_main_memory() -> None:
-    """An engine that never reported its devices has used none beside it."""
     assert place_of("CUDA0", {}) is Place.HOST
 
 
@@ -87,7 +85,6 @@ class FakeGgml:
 
 
 def test_the_places_of_a_machine_with_gpus_here_and_over_rpc(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pinned memory is main memory; a GPU that shares it is a GPU all the same."""
     devices = (
         ("CUDA0", ggml_devices.GPU, "CUDA"),
         ("RPC0[h:1]", ggml_devices.GPU, "RPC"),

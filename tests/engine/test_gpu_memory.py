@@ -55,7 +55,6 @@ class FakeGgml:
 
 
 def over(monkeypatch: pytest.MonkeyPatch, ggml: FakeGgml, main_gpu: int | None = None) -> GpuMemory:
-    """The memory of a stand-in's GPUs."""
     monkeypatch.setattr(ggml_devices, "_open", lambda library: ggml)
     return GpuMemory(GgmlDevices(Path("libggml.so")), main_gpu)
 
@@ -72,7 +71,6 @@ def over(monkeypatch: pytest.MonkeyPatch, ggml: FakeGgml, main_gpu: int | None =
 def test_a_ballast_leaves_the_limit_without_the_reserve(
     monkeypatch: pytest.MonkeyPatch, limit_bytes: int | None, reserve_bytes: int, left_gib: int
 ) -> None:
-    """A card with 22 GiB free behaves as a smaller one."""
     memory = over(monkeypatch, FakeGgml([(CPU, 0), (GPU, 22 * GIB)]))
     memory.shrink(limit_bytes, reserve_bytes)
     assert memory.left_bytes == left_gib * GIB
@@ -82,14 +80,12 @@ def test_a_ballast_leaves_the_limit_without_the_reserve(
 def test_devices_of_other_machines_come_first(
     monkeypatch: pytest.MonkeyPatch, types: tuple[int, ...], order: list[int]
 ) -> None:
-    """As llama.cpp counts them for a split; an integrated GPU is used where no other of this machine is."""
     ggml = FakeGgml([(each, 0) for each in types], remote=frozenset({3}))
     monkeypatch.setattr(ggml_devices, "_open", lambda library: ggml)
     assert GgmlDevices(Path("libggml.so")).offloading == order
 
 
 def test_each_gpu_is_limited_and_the_least_free_counts_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model that is spread over two GPUs takes of both; the one with less free ends it."""
     ggml = FakeGgml([(GPU, 22 * GIB), (CPU, 0), (GPU, 10 * GIB)])
     memory = over(monkeypatch, ggml)
     assert memory.left_bytes == 20 * GIB
@@ -99,7 +95,6 @@ def test_each_gpu_is_limited_and_the_least_free_counts_for_all(monkeypatch: pyte
 
 
 def test_a_main_gpu_is_the_only_one_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other does not count, however little it has."""
     ggml = FakeGgml([(GPU, 0), (GPU, 10 * GIB)])
     memory = over(monkeypatch, ggml, main_gpu=1)
     memory.shrink(8 * GIB, 0)
@@ -109,20 +104,17 @@ def test_a_main_gpu_is_the_only_one_asked(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_an_integrated_gpu_counts_where_there_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As llama.cpp uses it: alone, and never beside a card."""
     assert over(monkeypatch, FakeGgml([(CPU, 0), (IGPU, 100 * GIB)])).left_bytes == 100 * GIB
     assert over(monkeypatch, FakeGgml([(IGPU, 100 * GIB), (GPU, 10 * GIB)])).left_bytes == 10 * GIB
 
 
 def test_a_reserve_of_all_there_is_leaves_nothing_to_load_into(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Said before llama.cpp meets a device without memory."""
     memory = over(monkeypatch, FakeGgml([(GPU, 22 * GIB)]))
     with pytest.raises(LimitFailed, match="leaves nothing"):
         memory.shrink(None, 22 * GIB)
 
 
 def test_a_reserve_may_take_a_gpu_that_is_nearly_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other one is left to load into."""
     ggml = FakeGgml([(GPU, 22 * GIB), (GPU, GIB)])
     over(monkeypatch, ggml).shrink(None, 2 * GIB)
     assert ggml.held == {0: 2 * GIB, 1: GIB}
@@ -136,7 +128,6 @@ def test_a_ballast_that_cannot_be_allocated_is_an_error(monkeypatch: pytest.Monk
 
 
 def test_the_real_ggml_without_a_gpu() -> None:
-    """Nothing is in use, and nothing is held."""
     memory = GpuMemory(GgmlDevices(llama_library()), None)
     memory.shrink(GIB, 0)
     assert not memory

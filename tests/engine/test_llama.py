@@ -30,7 +30,6 @@ SETUP = LlamaSetup(n_ctx=512, n_batch=256, n_ubatch=128, flash_attn="on", thread
 
 @pytest.fixture
 def workers() -> list[WorkerProcess]:
-    """Every worker that the engine starts."""
     return []
 
 
@@ -55,7 +54,6 @@ def opened(
 
 
 def the(items: Sequence[object], kind: type[Event]) -> Event:
-    """The last event of that kind."""
     return next(item for item in reversed(items) if isinstance(item, kind))
 
 
@@ -70,7 +68,6 @@ def allocated(items: Sequence[object]) -> Allocated:
 
 
 def test_open_prefill_and_decode(engine: LlamaEngine, tiny_twin: Path) -> None:
-    """Each step is timed and reported once, positions continue from the prompt, and sizes agree with the header."""
     events, ending = opened(engine, tiny_twin)
     assert ending == Completed()
     assert isinstance(events[0], Ready)
@@ -98,7 +95,6 @@ def test_open_prefill_and_decode(engine: LlamaEngine, tiny_twin: Path) -> None:
 
 
 def test_a_loaded_model_stays_where_only_the_context_differs(engine: LlamaEngine, tiny_twin: Path) -> None:
-    """Contexts of other lengths and types replace each other on it; what concerns the load loads it again."""
     opened(engine, tiny_twin)
     events, ending = opened(engine, tiny_twin, replace(SETUP, n_ctx=1024, type_k="q8_0", threads=2))
     assert ending == Completed()
@@ -110,7 +106,6 @@ def test_a_loaded_model_stays_where_only_the_context_differs(engine: LlamaEngine
 
 
 def test_more_tokens_than_the_context_holds(engine: LlamaEngine, tiny_twin: Path) -> None:
-    """llama.cpp refuses, every step timed before is reported, and the worker lives."""
     opened(engine, tiny_twin, replace(SETUP, n_ctx=256))
     items = list(engine.run(Decode(25, 400)))
     assert sum(len(item.step_ns) for item in steps_of(items)) == 256 - 25
@@ -123,7 +118,6 @@ def test_more_tokens_than_the_context_holds(engine: LlamaEngine, tiny_twin: Path
 def test_a_file_that_is_no_model(
     engine: LlamaEngine, workers: list[WorkerProcess], tmp_path: Path, content: bytes
 ) -> None:
-    """llama.cpp's own reason is given, and the worker lives."""
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(content)
     for _ in range(2):
@@ -135,7 +129,6 @@ def test_a_file_that_is_no_model(
 
 
 def test_a_memory_limit_makes_a_context_fail_and_a_smaller_one_fit(engine: LlamaEngine, tiny_twin: Path) -> None:
-    """An allocation over the limit is out of memory; the same worker then makes one that fits."""
     limited = replace(SETUP, memory_limit_bytes=600 << 20)
     assert opened(engine, tiny_twin, limited)[1] == Completed()
     events, too_large = opened(engine, tiny_twin, replace(limited, n_ctx=1 << 20))
@@ -157,7 +150,6 @@ def test_another_memory_limit_takes_another_worker(
 
 
 def test_requests_out_of_order(tiny_twin: Path) -> None:
-    """A decode without a model, and one without a context, are refusals and not crashes."""
     with WorkerProcess(timeout_s=60) as worker:
         for request in (Decode(25, 5), protocol.MakeContext(SETUP)):
             assert isinstance(list(worker.call(request))[-1], Failed)
@@ -167,7 +159,6 @@ def test_requests_out_of_order(tiny_twin: Path) -> None:
 
 
 def test_a_dry_open_reports_sizes_and_allocates_nothing(engine: LlamaEngine, tiny_twin: Path, tmp_path: Path) -> None:
-    """The header alone is enough, in a file whose tensors are a hole; a context of any size is reported, not made."""
     model = read_model_file(tiny_twin)
     sparse = tmp_path / "sparse.gguf"
     with tiny_twin.open("rb") as source, sparse.open("wb") as hole:
@@ -184,7 +175,6 @@ def test_a_dry_open_reports_sizes_and_allocates_nothing(engine: LlamaEngine, tin
 def test_a_worker_that_dies_is_replaced_by_the_next_open(
     engine: LlamaEngine, workers: list[WorkerProcess], tiny_twin: Path
 ) -> None:
-    """The model is loaded again, and what was open before is gone until then."""
     opened(engine, tiny_twin)
     workers[0]._process.kill()
     assert isinstance(list(engine.run(Decode(25, 5)))[-1], Crashed)
@@ -198,7 +188,6 @@ def test_a_worker_that_dies_is_replaced_by_the_next_open(
 
 
 def test_a_paused_decode_continues_and_no_sample_holds_the_pause(tiny_twin: Path) -> None:
-    """The worker waits between two steps, outside of what is timed, and every step is reported once."""
     hold, pause_ns = threading.Event(), 500_000_000
     engine = LlamaEngine(lambda: WorkerProcess(timeout_s=60, hold=hold))
     try:

@@ -13,7 +13,6 @@ from ggbench.records.checkup import LlamaBuild
 
 @pytest.mark.llama
 def test_the_installed_llama_cpp_is_described() -> None:
-    """By a child process that loads it: version, backends, devices and what the CPU's backend was compiled with."""
     build = describe_llama_build()
 
     assert (build.is_installed, build.problem) == (True, "")
@@ -24,7 +23,6 @@ def test_the_installed_llama_cpp_is_described() -> None:
 
 
 def test_features_belong_to_their_backend() -> None:
-    """llama.cpp prints all in one line, in the form of `llama_print_system_info`."""
     of_cuda = "CUDA : ARCHS = 750,890 | USE_GRAPHS = 1 | PEER_MAX_BATCH_SIZE = 128 | "
     text = of_cuda + "CPU : SSE3 = 1 | AVX2 = 1 | OPENMP = 1 | "
 
@@ -46,7 +44,6 @@ def test_features_belong_to_their_backend() -> None:
     ids=["says why", "aborts", "garbage", "hangs"],
 )
 def test_a_build_that_cannot_be_loaded_says_why(script: str, problem: str) -> None:
-    """Whatever becomes of the child, ggbench goes on."""
     build = describe_llama_build((sys.executable, "-c", script), timeout_s=1 if "sleep" in script else 30)
 
     assert build.is_installed
@@ -54,7 +51,6 @@ def test_a_build_that_cannot_be_loaded_says_why(script: str, problem: str) -> No
 
 
 def test_a_missing_package_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No process is started for what is not there."""
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
 
     assert describe_llama_build() == LlamaBuild(

@@ -26,7 +26,6 @@ ALWAYS = {"progress_callback", "n_ctx", "n_threads", "n_threads_batch"}
     ids=["model", "context"],
 )
 def test_every_field_of_llama_cpp_is_decided(structure: Any, defaults: dict[str, Value]) -> None:  # noqa: ANN401
-    """A newer llama.cpp that has one more fails here, until somebody reads what llama-server passes for it."""
     assert [name for name, _ in structure._fields_] == list(defaults)
 
 
@@ -49,7 +48,6 @@ def test_what_is_passed_is_what_llama_server_passes(
     dry: bool,
     differs: set[str],
 ) -> None:
-    """Except for the fields that an option sets, and those that the table has a reason for."""
     params = load(setup, dry=dry)
     table = {**MODEL, **CONTEXT}
     passed = {name: _value(getattr(params.of_model, name)) for name in MODEL}
@@ -60,7 +58,6 @@ def test_what_is_passed_is_what_llama_server_passes(
 
 
 def test_every_reason_is_of_a_field_that_differs_somewhere() -> None:
-    """The cases above have all of them."""
     assert {name for name in DIFFERENCES if not name.startswith("--")} == ALWAYS | {"load_mode", "devices", "no_alloc"}
 
 

@@ -44,7 +44,6 @@ def llama_bench(*scripts: Script) -> Bench[LlamaEngine]:
 
 
 def test_allocations_come_before_what_they_were_made_for_and_no_log_leaves() -> None:
-    """Those of the load, then those of load and context together, each at the place that ggml gave."""
     first, loaded, second, opened, ending = llama_bench(HEALTHY).open()
     assert isinstance(first, Allocated) and isinstance(second, Allocated)
     assert (loaded, opened, ending) == (LOADED, OPENED, Completed())
@@ -57,7 +56,6 @@ def test_allocations_come_before_what_they_were_made_for_and_no_log_leaves() -> 
 
 
 def test_a_workload_logs_nothing_to_its_caller() -> None:
-    """Its events, and its ending."""
     bench = llama_bench(HEALTHY)
     bench.open()
     assert list(bench.engine.run(Decode(25, 1))) == [Steps(26, [1], [1]), Completed()]
@@ -73,7 +71,6 @@ def test_a_workload_logs_nothing_to_its_caller() -> None:
     ids=lambda field: next(iter(field)),
 )  # fmt: skip
 def test_a_field_of_the_context_keeps_the_loaded_model(field: dict[str, object]) -> None:
-    """Only the context is made again, by the same worker."""
     bench = llama_bench(HEALTHY)
     bench.open()
     assert bench.open(replace(SETUP, **field))[-1] == Completed()  # type: ignore[arg-type]
@@ -89,7 +86,6 @@ def test_a_field_of_the_context_keeps_the_loaded_model(field: dict[str, object])
     ids=lambda field: next(iter(field)),
 )  # fmt: skip
 def test_a_field_of_the_load_loads_again(field: dict[str, object]) -> None:
-    """By the same worker, which has no limit."""
     bench = llama_bench(HEALTHY)
     bench.open()
     assert bench.open(replace(SETUP, **field))[-1] == Completed()  # type: ignore[arg-type]
@@ -97,7 +93,6 @@ def test_a_field_of_the_load_loads_again(field: dict[str, object]) -> None:
 
 
 def test_every_field_of_the_setup_is_of_the_load_or_of_the_context() -> None:
-    """A new one has to be put into one of the two tests above."""
     tested = {"n_ctx", "n_batch", "n_ubatch", "type_k", "type_v", "flash_attn", "threads", "threads_batch"}
     tested |= {
         "kv_offload",
@@ -119,7 +114,6 @@ def test_every_field_of_the_setup_is_of_the_load_or_of_the_context() -> None:
     ids=["memory limit", "reserve"],
 )
 def test_another_limit_takes_another_worker(setup: LlamaSetup, reserve_bytes: int) -> None:
-    """A process can be limited once; the same limit again needs no other, and lifting it does."""
     bench = llama_bench(HEALTHY)
     bench.open()
     bench.open(setup, reserve_bytes=reserve_bytes)
@@ -136,7 +130,6 @@ def test_another_limit_takes_another_worker(setup: LlamaSetup, reserve_bytes: in
 
 @pytest.mark.parametrize("ending", [Failed("load", "no"), OutOfMemory("load", "cudaMalloc failed")])
 def test_a_refused_load_reports_what_was_allocated_and_keeps_the_worker(ending: Ending) -> None:
-    """The next open loads again."""
     bench = llama_bench({**HEALTHY, protocol.LoadModel: (protocol.Devices(PLACES), *LOAD_LOG, ending)})
     allocated, last = bench.open()
     assert isinstance(allocated, Allocated)
@@ -147,7 +140,6 @@ def test_a_refused_load_reports_what_was_allocated_and_keeps_the_worker(ending: 
 
 
 def test_a_refused_context_reports_what_was_allocated_and_keeps_the_model() -> None:
-    """What the context before it had is no part of it."""
     refusal = OutOfMemory("context", "failed to allocate")
     bench = llama_bench(HEALTHY)
     bench.open()
@@ -163,7 +155,6 @@ def test_a_refused_context_reports_what_was_allocated_and_keeps_the_model() -> N
     "ending", [Crashed(-9, ()), TimedOut(1.0), Cancelled(), OutOfMemory("decode", "killed", alive=False)]
 )
 def test_a_worker_that_is_gone_is_replaced_by_the_next_open(ending: Ending) -> None:
-    """Its model is loaded again; until then nothing is open."""
     bench = llama_bench({**HEALTHY, Decode: (ending,)}, HEALTHY)
     bench.open()
     assert list(bench.engine.run(Decode(25, 1))) == [ending]
@@ -192,7 +183,6 @@ def test_a_fault_with_weights_repacked_for_amx_has_a_hint(device: str, returncod
 
 
 def test_without_an_n_ctx_the_model_alone_is_loaded() -> None:
-    """A search looks at the model before it knows which context to ask for."""
     bench = llama_bench(HEALTHY)
     assert bench.open(replace(SETUP, n_ctx=None))[1:] == [LOADED, Completed()]
     assert bench.asked == [[protocol.LoadModel]]
@@ -204,7 +194,6 @@ class OtherSetup(Setup):
 
 @pytest.mark.parametrize(("source", "setup"), [(Source(url="http://127.0.0.1"), SETUP), (FILE, OtherSetup())])
 def test_what_is_not_a_file_for_llama_cpp_is_refused(source: Source, setup: Setup) -> None:
-    """Without a request to the worker."""
     bench = llama_bench(HEALTHY)
     (ending,) = bench.engine.open(source, setup)
     assert isinstance(ending, Failed)
@@ -212,7 +201,6 @@ def test_what_is_not_a_file_for_llama_cpp_is_refused(source: Source, setup: Setu
 
 
 def test_closing_twice_and_opening_again() -> None:
-    """A later open starts another worker."""
     bench = llama_bench(HEALTHY)
     bench.engine.close()
     bench.engine.close()
@@ -222,14 +210,12 @@ def test_closing_twice_and_opening_again() -> None:
 
 
 def test_the_first_worker_is_ready_before_anything_is_opened() -> None:
-    """What it reports of itself comes with the first request."""
     bench = llama_bench({**HEALTHY, protocol.LoadModel: (Ready(7, {}), *HEALTHY[protocol.LoadModel])})
     assert len(bench.workers) == 1
     assert bench.open()[0] == Ready(7, {})
 
 
 def test_an_engine_is_found_by_the_name_of_its_setup() -> None:
-    """A store of a newer ggbench may name one that is not here; a module beside the engines is none."""
     module = engine_module(LlamaSetup.engine)
     assert module.SETUP is LlamaSetup
     assert module.launch is launch

@@ -58,7 +58,6 @@ class Params:
 
 @pytest.fixture
 def load(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Params]:
-    """Load under a setup with llama.cpp's own functions replaced by ones that keep what they are given."""
     params = Params()
     model = LlamaModel.__new__(LlamaModel)  # without llama.cpp's log, which is one for the whole process
     model.handle = model._context = None
@@ -82,7 +81,6 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Params]:
 
 
 def test_the_defaults_are_those_of_llama_server_where_they_matter(load: Callable[..., Params]) -> None:
-    """All layers on the GPU, a mapped file, flash attention where it works, and a window that slides."""
     params = load(replace(SETUP, flash_attn="auto"))
     model, context = params.of_model, params.of_context
     assert (model.n_gpu_layers, model.split_mode, model.no_alloc) == (-1, lib.LLAMA_SPLIT_MODE_LAYER, False)
@@ -123,20 +121,17 @@ def test_how_the_file_is_read(load: Callable[..., Params], setup: LlamaSetup, mo
     ids=["row", "none", "tensor", "main GPU", "main GPU and row"],
 )
 def test_how_gpus_share_a_model(load: Callable[..., Params], setup: LlamaSetup, mode: int, main_gpu: int) -> None:
-    """One GPU that is named takes all of it."""
     model = load(setup).of_model
     assert (model.split_mode, model.main_gpu) == (mode, main_gpu)
 
 
 def test_shares_and_layers(load: Callable[..., Params]) -> None:
-    """The shares that are not given are 0."""
     params = load(replace(SETUP, tensor_split=(0.25, 0.75), n_gpu_layers=7))
     assert params.of_model.n_gpu_layers == 7
     assert params.tensor_split[:3] == [0.25, 0.75, 0.0]
 
 
 def test_no_layer_on_a_gpu_uses_no_device_where_memory_is_planned_or_limited(load: Callable[..., Params]) -> None:
-    """Else llama.cpp computes large batches on a GPU all the same, which a plain run keeps."""
     setup = replace(SETUP, n_gpu_layers=0)
     assert load(setup).devices is None
     assert load(setup, dry=True).devices == [None]
@@ -145,13 +140,11 @@ def test_no_layer_on_a_gpu_uses_no_device_where_memory_is_planned_or_limited(loa
 
 @pytest.mark.parametrize(("threads_batch", "expected"), [(None, (3, 3)), (5, (3, 5))], ids=["as many", "of their own"])
 def test_threads_of_batches(load: Callable[..., Params], threads_batch: int | None, expected: tuple[int, int]) -> None:
-    """As many as for one token, where nothing is said."""
     context = load(replace(SETUP, threads=3, threads_batch=threads_batch)).of_context
     assert (context.n_threads, context.n_threads_batch) == expected
 
 
 def test_the_options_of_a_context(load: Callable[..., Params]) -> None:
-    """Types by ggml's numbers, the rest as it is named."""
     setup = replace(SETUP, type_k="q8_0", type_v="q4_0", flash_attn="off", kv_offload=False, swa_full=True, n_seq_max=4)
     context = load(setup).of_context
     assert (context.type_k, context.type_v) == (lib.GGML_TYPE_Q8_0, lib.GGML_TYPE_Q4_0)
@@ -176,7 +169,6 @@ EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 def test_experts_and_other_tensors_that_stay_in_main_memory(
     load: Callable[..., Params], setup: LlamaSetup, patterns: list[str]
 ) -> None:
-    """As llama.cpp's `--cpu-moe`, `--n-cpu-moe` and `--override-tensor` make them; the first match decides."""
     cpu = GgmlDevices(llama_library()).buffer_types["CPU"]
     assert load(setup).overrides == [(pattern, cpu) for pattern in patterns]
 
@@ -194,7 +186,6 @@ def test_experts_and_other_tensors_that_stay_in_main_memory(
 def test_an_option_that_llama_cpp_cannot_take_is_refused(
     load: Callable[..., Params], setup: LlamaSetup, message: str
 ) -> None:
-    """In words for people, before llama.cpp meets it."""
     with pytest.raises(LlamaRefused, match=message.replace("(", r"\(")):
         load(setup)
 
@@ -210,7 +201,6 @@ def test_an_option_that_llama_cpp_cannot_take_is_refused(
     ids=["mapped", "read", "limited", "others"],
 )
 def test_where_the_real_llama_cpp_puts_the_weights(tiny_twin: Path, field: dict[str, Any], weights_in: str) -> None:
-    """A mapped file lies in a buffer of that name; a read one in plain memory."""
     engine = LlamaEngine(lambda: WorkerProcess(timeout_s=60))
     events = list(engine.open(Source(tiny_twin), replace(SETUP, **field)))
     engine.close()
@@ -230,7 +220,6 @@ def test_where_the_real_llama_cpp_puts_the_weights(tiny_twin: Path, field: dict[
     ids=["pattern", "buffer type", "quantized V", "type"],
 )
 def test_what_the_real_llama_cpp_refuses(tiny_twin: Path, field: dict[str, Any], stage: str, message: str) -> None:
-    """With its own reason, and the worker lives."""
     engine = LlamaEngine(lambda: WorkerProcess(timeout_s=60))
     *_, ending = engine.open(Source(tiny_twin), replace(SETUP, **field))
     assert isinstance(ending, Failed)
@@ -242,7 +231,6 @@ def test_what_the_real_llama_cpp_refuses(tiny_twin: Path, field: dict[str, Any],
 
 
 def test_a_context_for_several_sequences_has_room_for_each(tiny_twin: Path) -> None:
-    """n_ctx is shared out among them, each share rounded up to llama.cpp's step of 256."""
     engine = LlamaEngine(lambda: WorkerProcess(timeout_s=60))
     events: list[object] = list(engine.open(Source(tiny_twin), replace(SETUP, n_ctx=512, n_seq_max=4)))
     engine.close()

@@ -45,13 +45,11 @@ NOT_OF_MEMORY = {
 
 @pytest.mark.parametrize("name", BLAMED)
 def test_a_recorded_log_that_blames_memory_does_so_by_its_first_line_of_it(name: str) -> None:
-    """At load, for KV, for compute buffers and in decode, on CUDA, ROCm, Vulkan and CPU."""
     assert out_of_memory_line(lines_of(name)) == BLAMED[name]
 
 
 @pytest.mark.parametrize("name", NOT_OF_MEMORY)
 def test_a_recorded_log_of_something_else_does_not_blame_memory(name: str) -> None:
-    """Neither what llama.cpp recovered from nor another failure; cuBLAS failed so on a GPU with 24 GB free."""
     lines = lines_of(name)
     assert any(NOT_OF_MEMORY[name] in line for line in lines)
     assert out_of_memory_line(lines) == ""
@@ -59,13 +57,11 @@ def test_a_recorded_log_of_something_else_does_not_blame_memory(name: str) -> No
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in BLAMED.keys() | NOT_OF_MEMORY.keys()])
 def test_a_log_of_a_run_that_worked_does_not_blame_memory(name: str) -> None:
-    """No line of a load or a context that came to be is taken for running out."""
     assert out_of_memory_line(lines_of(name)) == ""
 
 
 @pytest.mark.parametrize("name", ["oom_at_load", "oom_of_compute_rocm", "pipeline_2_gpus", "pipeline_retry"])
 def test_the_lines_that_blame_memory_are_of_one_allocation(name: str) -> None:
-    """What CUDA was asked for in MiB is what llama.cpp's next line gives in bytes: the excerpts are whole there."""
     text = "\n".join(lines_of(name))
     asked, n_bytes = re.search(r"allocating ([\d.]+) MiB", text), re.search(r"buffer of size (\d+)", text)
     assert asked and n_bytes
@@ -73,20 +69,17 @@ def test_the_lines_that_blame_memory_are_of_one_allocation(name: str) -> None:
 
 
 def test_a_retry_that_fails_as_well_blames_memory() -> None:
-    """What was forgotten is the first attempt alone; the second is that of another recorded log."""
     retried = [*lines_of("pipeline_retry"), *lines_of("oom_of_compute")]
     assert out_of_memory_line(retried) == BLAMED["oom_of_compute"]
 
 
 def test_memory_is_blamed_for_an_allocation_on_the_cpu() -> None:
-    """Made up after llama.cpp's ggml.c; the model that nobody knows is a failure of another kind."""
     cpu = "ggml_aligned_malloc: insufficient memory (attempted to allocate 1536.00 MB)"
     assert out_of_memory_line(["load_tensors: loading", cpu]) == cpu
     assert out_of_memory_line(["llama_model_load: error loading model: unknown model architecture: 'x'"]) == ""
 
 
 def test_a_thread_without_room_for_its_stack_blames_memory() -> None:
-    """Made up after libgomp's team.c; under a limit of the address space it is the stack that does not fit."""
     thread = "libgomp: Thread creation failed: Resource temporarily unavailable"
     assert out_of_memory_line(["", thread]) == thread
 
@@ -101,7 +94,6 @@ def test_a_thread_without_room_for_its_stack_blames_memory() -> None:
     ],
 )
 def test_the_size_of_an_allocation_that_failed(line: str, n_bytes: int | None) -> None:
-    """In bytes or in MiB, which llama.cpp calls MB."""
     assert wanted_bytes(line) == n_bytes
 
 
@@ -119,6 +111,5 @@ def test_the_cause_of_a_crash_is_not_the_end_of_a_backtrace(name: str, cause: st
 
 
 def test_without_a_known_cause_the_last_line_stands_for_it() -> None:
-    """Made up: a library's own complaint, and silence."""
     assert crash_cause(["loading", " symbol lookup error ", ""]) == "symbol lookup error"
     assert crash_cause(["", " "]) == ""

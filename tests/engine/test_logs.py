@@ -33,14 +33,11 @@ def read(lines: list[str]) -> Allocated:
 
 
 def mib(n_bytes: int | None) -> float | None:
-    """As llama.cpp prints it."""
     return None if n_bytes is None else round(n_bytes / MIB, 2)
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What a log says, in llama.cpp's own MiB."""
-
     weights: dict[str, float]
     kv: dict[str, float]
     compute: dict[str, float]
@@ -105,13 +102,7 @@ LOGS = {
     ),
     # A cache of keys and one of the indexer's over four GPUs; the experts in main memory leave every layer offloaded.
     "glm_dsa_4_gpus": Expected(
-        weights={
-            "CUDA0": 19485.92,
-            "CUDA1": 62690.10,
-            "CUDA2": 55724.53,
-            "CUDA3": 44989.64,
-            "CUDA_Host": 346468.22,
-        },
+        weights={"CUDA0": 19485.92, "CUDA1": 62690.10, "CUDA2": 55724.53, "CUDA3": 44989.64, "CUDA_Host": 346468.22},
         kv={"CUDA0": 57640.62, "CUDA1": 9296.88, "CUDA2": 8312.50, "CUDA3": 6125.00},
         compute={"CUDA0": 5374.07, "CUDA1": 3752.07, "CUDA2": 3744.07, "CUDA3": 3736.07, "CUDA_Host": 1774.07},
         output={"CUDA_Host": 0.59},
@@ -127,12 +118,7 @@ LOGS = {
     ),
     # The states beside DeepSeek V4's caches have a wording of their own.
     "dsv4_compressor_state": Expected(
-        weights={},
-        kv={"CUDA0": 11.64},
-        compute={},
-        output={"CUDA_Host": 0.49},
-        cache=11.64,
-        gpus=ONE_GPU,
+        weights={}, kv={"CUDA0": 11.64}, compute={}, output={"CUDA_Host": 0.49}, cache=11.64, gpus=ONE_GPU
     ),
     "row_split_4_gpus": Expected(
         weights={
@@ -198,12 +184,7 @@ LOGS = {
         is_all_offloaded=True,
     ),
     "pinned_memory_refused": Expected(
-        weights={"CUDA0": 43919.32, "CPU": 20608.00},
-        kv={},
-        compute={},
-        output={},
-        gpus=ONE_GPU,
-        is_all_offloaded=True,
+        weights={"CUDA0": 43919.32, "CPU": 20608.00}, kv={}, compute={}, output={}, gpus=ONE_GPU, is_all_offloaded=True
     ),
     # Up to the first failure: the compute buffers never came to be.
     "pipeline_2_gpus": Expected(
@@ -240,20 +221,17 @@ LOGS = {
 
 @pytest.mark.parametrize("name", LOGS)
 def test_a_recorded_log_is_read_whole(name: str) -> None:
-    """Every buffer goes to the device that its line names, to llama.cpp's two decimals."""
     assert in_mib(read(lines_of(name))) == LOGS[name]
 
 
 @pytest.mark.parametrize("name", [name for name, expected in LOGS.items() if expected.cache is not None])
 def test_the_buffers_of_the_caches_add_up_to_the_size_that_the_log_gives(name: str) -> None:
-    """Two kinds of lines say how large the caches are, each rounded to 0.01 MiB by llama.cpp."""
     allocations = read(lines_of(name))
     assert allocations.cache_bytes is not None
     assert mib(allocations.total("kv_bytes")) == pytest.approx(mib(allocations.cache_bytes), abs=0.03)
 
 
 def test_each_device_has_what_llama_cpp_itself_counts_there() -> None:
-    """The breakdown at the end of that run has model, context and compute of each GPU in whole MiB, rounded down."""
     lines = lines_of("glm_dsa_4_gpus")
     row = re.compile(r"- (CUDA\d) .*\( *\d+ = +(\d+) \+ +(\d+) \+ +(\d+)\)")
     counted = {match[1]: tuple(int(match[n]) for n in (2, 3, 4)) for line in lines if (match := row.search(line))}
@@ -267,7 +245,6 @@ def test_each_device_has_what_llama_cpp_itself_counts_there() -> None:
 
 @pytest.mark.parametrize("name", ["qwen3_4b_gb10", "gemma4_iswa_gb10", "qwen3_6_hybrid_gb10"])
 def test_compute_buffers_are_those_that_the_context_had_at_its_end(name: str) -> None:
-    """The destructor of a context prints its compute buffers to four decimals."""
     lines = lines_of(name)
     last = re.compile(r"^~llama_context: +(\w+) compute buffer size is +([\d.]+) MiB, matches")
     at_end = {match[1]: float(match[2]) for line in lines if (match := last.search(line))}
@@ -277,7 +254,6 @@ def test_compute_buffers_are_those_that_the_context_had_at_its_end(name: str) ->
 
 
 def test_a_compute_buffer_that_is_reserved_again_takes_the_place_of_the_first() -> None:
-    """A second reservation in one context, of the recorded figures of another model, is not added to the first."""
     lines = lines_of("qwen3_4b_gb10")
     again = [line for line in lines_of("gemma4_iswa_gb10") if line.startswith("sched_reserve:")]
     compute = in_mib(read([*lines, *again])).compute
@@ -285,18 +261,11 @@ def test_a_compute_buffer_that_is_reserved_again_takes_the_place_of_the_first() 
 
 
 def test_a_recorded_cpu_log() -> None:
-    """Every buffer of a real run: KV and output exact, the others as their lines have them."""
     lines = (DATA / "llama_cpu_0.5b_q8_0.log").read_text(encoding="utf-8").splitlines()
     allocations = read(lines)
     assert allocations.buffers == (
         DeviceBuffers("CPU_Mapped", Place.HOST, weight_bytes=round(628.14 * MIB)),
-        DeviceBuffers(
-            "CPU",
-            Place.HOST,
-            kv_bytes=48 * MIB,
-            compute_bytes=round(300.75 * MIB),
-            output_bytes=151936 * 4,
-        ),
+        DeviceBuffers("CPU", Place.HOST, kv_bytes=48 * MIB, compute_bytes=round(300.75 * MIB), output_bytes=151936 * 4),
     )
     assert allocations.flash_attn is True
     assert allocations.total("kv_bytes") == 48 * MIB
@@ -315,13 +284,11 @@ sched_reserve:        CPU compute buffer size =   306.75 MiB
 
 
 def test_cells_of_the_sliding_windows() -> None:
-    """Of the cache beside the whole one; a model without windows has none."""
     assert read(lines_of("gemma4_iswa_gb10")).swa_cells == 32768
     assert read(lines_of("qwen3_4b_gb10")).swa_cells is None
 
 
 def test_a_dry_log_has_the_size_of_the_cache_that_was_not_made() -> None:
-    """The buffers of weights and KV are empty, and the cache's own line has its size."""
     allocations = read(DRY_LOG.splitlines())
     assert allocations.cache_bytes == 400 * MIB
     assert (allocations.total("weight_bytes"), allocations.total("kv_bytes")) == (0, 0)
@@ -330,7 +297,6 @@ def test_a_dry_log_has_the_size_of_the_cache_that_was_not_made() -> None:
 
 
 def test_flash_attention_in_wordings_that_no_log_at_hand_has() -> None:
-    """Made up after llama.cpp's llama-context.cpp: what was asked for, and what the GPU did not support."""
     assert read(["llama_context: flash_attn            = disabled"]).flash_attn is False
     unsupported = [
         "resolve_fused_ops: layer 0 is assigned to device CUDA0 but Flash Attention is assigned to device CPU "
@@ -343,7 +309,6 @@ def test_flash_attention_in_wordings_that_no_log_at_hand_has() -> None:
 
 
 def test_each_gpu_in_use_has_the_id_that_the_log_gave() -> None:
-    """Made up after llama.cpp's own format: a bus id, a UUID, and a device whose backend knows no id."""
     lines = [
         "llama_prepare_model_devices: using device CUDA0 (NVIDIA Card (80 GB)) (0000:41:00.0) - 81000 MiB free",
         "llama_prepare_model_devices: using device CUDA1 (NVIDIA Card) (GPU-aaaa2222-0000) - 81000 MiB free",

@@ -39,7 +39,6 @@ def test_a_server_that_is_not_there_fails_the_load_without_a_worker() -> None:
 
 
 def test_a_worker_that_uses_the_servers_is_not_asked_about_them_again() -> None:
-    """They serve one client, which it is."""
     bench = llama_bench(HEALTHY)
     with listening(speaks()) as server:
         setup = replace(SETUP, rpc_servers=(server,))
@@ -49,7 +48,6 @@ def test_a_worker_that_uses_the_servers_is_not_asked_about_them_again() -> None:
 
 
 def test_other_servers_take_another_worker() -> None:
-    """A process does not let go of the devices that it has registered."""
     bench = llama_bench(HEALTHY)
     with listening(speaks()) as server:
         bench.open(replace(SETUP, rpc_servers=(server,)))
@@ -69,7 +67,6 @@ def lost(ending: Ending, *servers: str) -> Ending:
 
 
 def test_a_server_lost_in_mid_decode_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two the one that answers no more; the run has failed, and llama.cpp's abort is not its reason."""
     with listening(speaks()) as alive, listening(answers(b"")) as gone:
         monkeypatch.setattr("ggbench.engine.llama.find_unusable", lambda _: {})
         ending = lost(aborted(LOST), alive, gone)
@@ -81,7 +78,6 @@ def test_a_server_lost_in_mid_decode_is_named(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_connection_that_broke_names_the_servers_that_answer_again() -> None:
-    """As where a proxy or a switch reset it."""
     with listening(speaks()) as one, listening(speaks()) as other:
         assert lost(aborted(LOST), one).reason == (
             f"lost in decode: the connection to RPC server {one} broke, and it answers again"
@@ -92,7 +88,6 @@ def test_a_connection_that_broke_names_the_servers_that_answer_again() -> None:
 
 
 def test_another_version_of_the_protocol_is_named() -> None:
-    """llama.cpp logs the server's before it aborts."""
     with listening(speaks()) as server:
         ending = lost(
             aborted("RPC server version mismatch: 6.1.0", f"x.cpp:9: RPC handshake failed for {server}"), server
@@ -104,7 +99,6 @@ def test_another_version_of_the_protocol_is_named() -> None:
 
 
 def test_a_crash_that_is_not_due_to_a_server_stays_one() -> None:
-    """A failed assertion of this machine's llama.cpp, and any crash of a run without servers."""
     crash = aborted("GGML_ASSERT(a) failed")
     with listening(speaks()) as server:
         assert lost(crash, server) == crash
@@ -112,7 +106,6 @@ def test_a_crash_that_is_not_due_to_a_server_stays_one() -> None:
 
 
 def test_silence_names_the_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine that was switched off closes no connection."""
     with listening(speaks()) as server:
         assert lost(TimedOut(600), server) == TimedOut(600)
         monkeypatch.setattr(lost_servers, "find_unusable", lambda servers: dict.fromkeys(servers, "it is gone"))
@@ -121,7 +114,6 @@ def test_silence_names_the_server_that_does_not_answer(monkeypatch: pytest.Monke
 
 
 def test_a_server_out_of_memory_is_named_with_its_device() -> None:
-    """llama.cpp's own line has the server in the name of a buffer."""
     line = "alloc_tensor_range: failed to allocate RPC1[10.0.0.7:50052] buffer of size 1073741824"
     with listening(speaks()) as server:
         ending = lost(OutOfMemory("context", line), server)

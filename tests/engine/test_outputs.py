@@ -43,7 +43,6 @@ WORKLOADS = (
 
 
 def test_every_workload_is_tried_here() -> None:
-    """A new one has to be put into the list above; only one that decodes nothing is left out."""
     names = {module.name for module in pkgutil.iter_modules(workloads.__path__)}
     assert {each.name for each in WORKLOADS} == names - {"tokenize"}
 
@@ -52,7 +51,6 @@ def test_every_workload_is_tried_here() -> None:
 def test_a_batch_has_no_more_outputs_than_its_workload_states(
     workload: Workload, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Counted where llama.cpp gets it; without flags a batch has one, of its last token."""
     counted: list[int] = []
     decode = lib.llama_decode
 
@@ -73,7 +71,6 @@ def test_a_batch_has_no_more_outputs_than_its_workload_states(
 
 
 def test_room_for_fewer_outputs_is_a_smaller_compute_buffer(tmp_path: Path) -> None:
-    """With a large vocabulary the logits of a whole n_ubatch are most of it."""
     from ggbench.catalog.models import load_catalog
     from ggbench.gguf_file.twin import cached_twin
 

@@ -42,7 +42,6 @@ def wait_for_end(pid_fd: int) -> bool:
 
 
 def test_a_call_yields_messages_and_one_ending() -> None:
-    """Every message of the worker comes in order, and the ending once and last."""
     with start("obey") as worker:
         ready, *items = worker.call(DECODE)
         again = list(worker.call(DECODE))
@@ -52,7 +51,6 @@ def test_a_call_yields_messages_and_one_ending() -> None:
 
 
 def test_an_abort_is_a_value_with_its_last_output() -> None:
-    """The reason names the signal and the last line on stderr, and later calls end in the same way."""
     with start("abort") as worker:
         first, second = ending_of(worker), ending_of(worker)
     assert isinstance(first, Crashed)
@@ -62,7 +60,6 @@ def test_an_abort_is_a_value_with_its_last_output() -> None:
 
 
 def test_an_abort_that_blames_memory_is_out_of_memory() -> None:
-    """CUDA may abort the process when an allocation fails; the log says why."""
     with start("abort_out_of_memory") as worker:
         ending = ending_of(worker)
     assert isinstance(ending, OutOfMemory)
@@ -75,7 +72,6 @@ def test_an_abort_that_blames_memory_is_out_of_memory() -> None:
 def test_a_worker_that_somebody_kills_has_crashed(
     monkeypatch: pytest.MonkeyPatch, counts: tuple[int | None, int | None]
 ) -> None:
-    """The kernel has counted no kill for lack of memory meanwhile, or counts none at all."""
     answers = iter(counts)
     monkeypatch.setattr("ggbench.engine.process.count_oom_kills", lambda: next(answers))
     with start("killed") as worker:
@@ -85,7 +81,6 @@ def test_a_worker_that_somebody_kills_has_crashed(
 
 
 def test_a_worker_that_is_killed_from_outside_has_crashed() -> None:
-    """With the counters of this machine, on which no memory runs out meanwhile; later calls end in the same way."""
     with start("hang") as worker:
         calls = worker.call(DECODE)
         assert isinstance(next(calls), Ready)
@@ -108,7 +103,6 @@ def test_a_worker_that_the_kernel_kills_ran_out_of_memory(monkeypatch: pytest.Mo
 
 
 def test_an_oom_kill_does_not_explain_an_abort(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Something else was killed meanwhile; the worker ended by another signal."""
     answers = iter((4, 5))
     monkeypatch.setattr("ggbench.engine.process.count_oom_kills", lambda: next(answers))
     with start("abort") as worker:
@@ -116,7 +110,6 @@ def test_an_oom_kill_does_not_explain_an_abort(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_caller_that_pauses_does_not_make_the_worker_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What came while nobody listened is taken first; only silence after it counts."""
     with start("flood") as worker:
         items = worker.call(DECODE)
         assert isinstance(next(items), Ready)
@@ -127,13 +120,11 @@ def test_a_caller_that_pauses_does_not_make_the_worker_hang(monkeypatch: pytest.
 
 
 def test_an_exit_status_is_reported() -> None:
-    """A worker that leaves by itself is a crash with its status."""
     with start("exit") as worker:
         assert ending_of(worker).reason == "llama.cpp ended with exit status 7"
 
 
 def test_silence_ends_in_a_time_out() -> None:
-    """A worker without output for the time given is ended."""
     with start("hang", timeout_s=0.2) as worker:
         pid_fd = os.pidfd_open(worker.pid)
         assert ending_of(worker) == TimedOut(0.2)
@@ -143,7 +134,6 @@ def test_silence_ends_in_a_time_out() -> None:
 
 @pytest.mark.parametrize("cue", ["garbage", "endless_line", "not_utf8"])
 def test_garbage_ends_the_worker(cue: str) -> None:
-    """A line that is no message, or that never ends, is a crash; the worker is not trusted further."""
     with start(cue) as worker:
         ending = ending_of(worker)
     assert isinstance(ending, Crashed)
@@ -151,7 +141,6 @@ def test_garbage_ends_the_worker(cue: str) -> None:
 
 
 def test_a_closed_pipe_of_a_living_worker_is_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that closes its pipe and lives on is ended."""
     monkeypatch.setattr("ggbench.engine.process._SHUTDOWN_TIMEOUT_S", 0.1)
     with start("close_pipe") as worker:
         pid_fd = os.pidfd_open(worker.pid)
@@ -161,7 +150,6 @@ def test_a_closed_pipe_of_a_living_worker_is_a_crash(monkeypatch: pytest.MonkeyP
 
 
 def test_a_flood_of_log_lines_loses_nothing() -> None:
-    """The pipe holds a worker back that logs faster than we read."""
     with start("flood") as worker:
         items = list(worker.call(DECODE))
     logged = [item.text for item in items if isinstance(item, protocol.Log)]
@@ -177,7 +165,6 @@ def test_a_flood_of_log_lines_loses_nothing() -> None:
     ],
 )
 def test_a_refusal_leaves_the_worker_alive(cue: str, expected: Ending) -> None:
-    """What llama.cpp refuses is reported, and the same worker takes the next request."""
     with start(cue) as worker:
         pid = worker.pid
         assert ending_of(worker) == expected
@@ -186,7 +173,6 @@ def test_a_refusal_leaves_the_worker_alive(cue: str, expected: Ending) -> None:
 
 
 def test_a_file_name_that_is_not_utf8_is_refused_by_name() -> None:
-    """Linux allows one, JSON does not; the worker takes the next request."""
     with start("obey") as worker:
         refused = ending_of(worker, protocol.LoadModel("caf\udce9.gguf", LlamaSetup()))
         assert isinstance(refused, Failed)
@@ -195,7 +181,6 @@ def test_a_file_name_that_is_not_utf8_is_refused_by_name() -> None:
 
 
 def test_cancel_ends_a_worker_that_hangs() -> None:
-    """Setting the event from another thread ends the call and the child."""
     cancel = threading.Event()
     with start("hang", cancel=cancel) as worker:
         pid_fd = os.pidfd_open(worker.pid)
@@ -206,7 +191,6 @@ def test_cancel_ends_a_worker_that_hangs() -> None:
 
 
 def test_silence_of_a_held_worker_is_no_time_out() -> None:
-    """A person may pause for longer than a hang takes; cancelling ends the call at once all the same."""
     cancel, hold = threading.Event(), threading.Event()
     hold.set()
     with start("hang", cancel=cancel, hold=hold, timeout_s=0.2) as worker:
@@ -215,7 +199,6 @@ def test_silence_of_a_held_worker_is_no_time_out() -> None:
 
 
 def test_silence_after_a_release_is_a_time_out_again() -> None:
-    """The time that a worker was held does not count, but it has to come back."""
     hold = threading.Event()
     hold.set()
     with start("hang", hold=hold, timeout_s=0.2) as worker:
@@ -237,7 +220,6 @@ sys.stdin.read()
 
 @pytest.mark.llama
 def test_the_worker_ends_when_its_parent_is_killed() -> None:
-    """A SIGKILL of ggbench leaves no orphan: the kernel closes the pipe that the worker waits on."""
     parent = subprocess.Popen([sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     with parent:
         assert parent.stdout is not None

@@ -79,7 +79,6 @@ MESSAGES = (
     "request_", [*REQUESTS, protocol.Hold(), protocol.Release()], ids=lambda each: type(each).__name__
 )
 def test_a_request_arrives_as_it_was_sent(request_: protocol.Request | protocol.Control) -> None:
-    """Every field of a setup and of a workload, in one line."""
     line = protocol.encode(request_)
     assert line.count(b"\n") == 1
     assert line.endswith(b"\n")
@@ -88,21 +87,17 @@ def test_a_request_arrives_as_it_was_sent(request_: protocol.Request | protocol.
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda each: type(each).__name__)
 def test_a_message_arrives_as_it_was_sent(message: protocol.Message) -> None:
-    """Events and what stays inside the engine alike, in one line."""
     line = protocol.encode(message)
     assert line.count(b"\n") == 1
     assert protocol.decode_message(line) == message
 
 
 def test_every_workload_is_the_request_of_the_module_that_it_names() -> None:
-    """The worker finds how to carry it out by that name."""
     modules = {module.name for module in pkgutil.iter_modules(workloads.__path__)}
     assert {workload.name for workload in WORKLOADS} == modules
 
 
 class Unknown(Workload, frozen=True):
-    """A workload of another ggbench."""
-
     name = "unknown_to_this_one"
     stage = "decode"
 
@@ -126,6 +121,5 @@ def test_what_is_no_request_is_a_decode_error(line: bytes) -> None:
 
 @pytest.mark.parametrize("line", [b'{"type":"steps"}\n', b'{"type":"elsewhere"}\n', b"[]\n", b"\n"])
 def test_what_is_no_message_is_a_decode_error(line: bytes) -> None:
-    """The parent ends the worker on it."""
     with pytest.raises(msgspec.DecodeError):
         protocol.decode_message(line)

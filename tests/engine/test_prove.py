@@ -56,7 +56,6 @@ def context(worker: WorkerProcess, n_ctx: int, setup: LlamaSetup = SETUP) -> tup
     ids=["256", "2048", "8192", "no-fa", "q8_0"],
 )
 def test_a_proof_uses_every_cell(worker: WorkerProcess, tiny_twin: Path, n_ctx: int, setup: LlamaSetup) -> None:
-    """After the batch and the token at the far end llama.cpp itself finds no cell for one token more."""
     load(worker, tiny_twin)
     assert context(worker, n_ctx, setup)[1] == Completed()
     events, ending = ask(worker, ProveContext())
@@ -70,21 +69,18 @@ def test_a_proof_uses_every_cell(worker: WorkerProcess, tiny_twin: Path, n_ctx: 
 
 
 def test_there_is_nothing_to_prove_without_a_context(worker: WorkerProcess, tiny_twin: Path) -> None:
-    """It is refused, and the worker lives."""
     assert isinstance(ask(worker, ProveContext())[1], Failed)
     load(worker, tiny_twin)
     assert ask(worker, ProveContext())[1] == Failed("decode", "no context is made")
 
 
 def test_a_context_for_several_sequences_is_not_proven(worker: WorkerProcess, tiny_twin: Path) -> None:
-    """No sequence can reach its last cell, and the refusal says why."""
     load(worker, tiny_twin)
     assert context(worker, 2048, replace(SETUP, n_seq_max=2))[1] == Completed()
     assert ask(worker, ProveContext())[1] == Failed("decode", "only a context for one sequence can be proven")
 
 
 def test_what_is_left_is_reported_and_a_failure_takes_nothing_of_it(worker: WorkerProcess, tiny_twin: Path) -> None:
-    """The same context leaves the same room, within malloc's rounding, before and after others failed or passed."""
     load(worker, tiny_twin, replace(SETUP, memory_limit_bytes=200 * MIB))
     left = []
     for n_ctx in (4096, 32768, 4096):
@@ -101,7 +97,6 @@ def test_what_is_left_is_reported_and_a_failure_takes_nothing_of_it(worker: Work
 
 @pytest.mark.parametrize("n_threads", [1, 8])
 def test_threads_take_nothing_of_a_limit(worker: WorkerProcess, tiny_twin: Path, n_threads: int) -> None:
-    """They exist before it holds: else the stack of each, 8 MiB, is missed where llama.cpp first computes."""
     setup = replace(SETUP, memory_limit_bytes=60 * MIB, threads=n_threads)
     events, ending = ask(worker, protocol.LoadModel(str(tiny_twin), setup, n_threads=n_threads))
     assert ending == Completed()
@@ -128,7 +123,6 @@ def test_what_was_missing_is_reported(worker: WorkerProcess, tiny_twin: Path) ->
 
 
 def test_a_proof_reports_how_far_it_has_come(worker: WorkerProcess, tiny_twin: Path) -> None:
-    """First the cells, then the batch, of whose graph one of a single token has shown how many nodes it has."""
     load(worker, tiny_twin)
     assert context(worker, 8192)[1] == Completed()
     events, _ = ask(worker, ProveContext())
@@ -142,6 +136,5 @@ def test_a_proof_reports_how_far_it_has_come(worker: WorkerProcess, tiny_twin: P
 
 
 def test_nothing_is_limited_without_a_limit(worker: WorkerProcess, tiny_twin: Path) -> None:
-    """Then nothing is known of what is left."""
     events = load(worker, tiny_twin)
     assert next(event for event in events if isinstance(event, Loaded)).left_bytes is None

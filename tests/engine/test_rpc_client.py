@@ -15,7 +15,6 @@ TIMEOUT_S = 0.2
 
 
 def test_a_server_is_probed_for_its_devices_and_its_link() -> None:
-    """Version, every device's memory, and three rates, of which the 95th percentile is never better than the median."""
     with listening(speaks()) as server:
         probe = probe_server(server)
     assert probe.is_usable
@@ -51,13 +50,11 @@ def test_a_server_of_another_version_says_which() -> None:
 
 
 def test_the_greeting_of_older_versions_is_read() -> None:
-    """It was the three numbers alone, without capabilities."""
     with listening(speaks((3, 6, 2), hello_bytes=3)) as server, RpcConnection(server) as connection:
         assert connection.version == "3.6.2"
 
 
 def test_nobody_at_the_port_is_one_line() -> None:
-    """The connection is refused at once."""
     with (
         refusing() as server,
         pytest.raises(ServerUnusable, match=f"^RPC server {server} refuses connections: nothing"),
@@ -66,13 +63,11 @@ def test_nobody_at_the_port_is_one_line() -> None:
 
 
 def test_a_name_that_nobody_knows_is_one_line() -> None:
-    """Top-level domain `invalid` is reserved for it."""
     with pytest.raises(ServerUnusable, match=r"^RPC server nowhere\.invalid:1 has no known IPv4 address$"):
         RpcConnection("nowhere.invalid:1")
 
 
 def test_a_server_that_drips_its_answer_ends_within_four_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However soon the next byte comes."""
     with listening(speaks()) as server, RpcConnection(server, TIMEOUT_S) as connection:
         monkeypatch.setattr("ggbench.engine.rpc_client.time.monotonic", itertools.count(0, 5 * TIMEOUT_S).__next__)
         with pytest.raises(ServerUnusable, match="did not answer"):
@@ -81,7 +76,6 @@ def test_a_server_that_drips_its_answer_ends_within_four_timeouts(monkeypatch: p
 
 @pytest.mark.parametrize("behave", [is_silent, None])
 def test_a_server_that_accepts_and_is_silent_ends_within_the_timeout(behave: object) -> None:
-    """As one that is busy with another client, whose connections wait in its backlog."""
     with listening(behave) as server, pytest.raises(ServerUnusable) as caught:  # type: ignore[arg-type]
         RpcConnection(server, TIMEOUT_S)
     assert str(caught.value) == (
@@ -101,14 +95,12 @@ def test_a_server_that_accepts_and_is_silent_ends_within_the_timeout(behave: obj
     ],
 )
 def test_a_port_that_speaks_something_else_is_one_line(data: bytes, what: str) -> None:
-    """Whatever it writes, it is named with what it did."""
     with listening(answers(data)) as server, pytest.raises(ServerUnusable) as caught:
         RpcConnection(server, TIMEOUT_S)
     assert str(caught.value) == f"RPC server {server} {what}"
 
 
 def test_all_servers_are_asked_at_once_and_only_those_at_fault_are_named() -> None:
-    """A silent one does not delay the others."""
     with listening(speaks()) as good, listening(is_silent) as silent, listening(answers(b"")) as closing:
         reasons = find_unusable((good, silent, closing), TIMEOUT_S)
     assert list(reasons) == [silent, closing]

@@ -29,7 +29,6 @@ SETUP = LlamaSetup(n_ctx=512, n_batch=128, n_ubatch=128, threads=1, n_seq_max=2,
 
 @pytest.fixture
 def worker(tiny_twin: Path) -> Iterator[WorkerProcess]:
-    """With room for two chunks at once."""
     with WorkerProcess(timeout_s=60) as process:
         assert list(process.call(protocol.LoadModel(str(tiny_twin), SETUP)))[-1] == Completed()
         assert list(process.call(protocol.MakeContext(SETUP)))[-1] == Completed()
@@ -38,7 +37,6 @@ def worker(tiny_twin: Path) -> Iterator[WorkerProcess]:
 
 @pytest.fixture
 def chunks() -> tuple[tuple[int, ...], ...]:
-    """Two of random tokens."""
     rng = random.Random(1)
     return tuple(tuple(rng.randrange(TINY.n_vocab) for _ in range(N_CTX)) for _ in range(2))
 
@@ -57,7 +55,6 @@ def _scored(worker: WorkerProcess, request: Score) -> Scored:
 
 
 def test_a_text_in_parts_scores_as_the_whole(worker: WorkerProcess, chunks: tuple[tuple[int, ...], ...]) -> None:
-    """However it is cut, and whatever else is decoded at once."""
     whole = [_scored(worker, part) for part in _parts(chunks, [0, FIRST])][-1]
     assert len(whole.nll) == 2 * (N_CTX - 1 - FIRST)
     assert not whole.kld
@@ -72,7 +69,6 @@ def test_a_text_in_parts_scores_as_the_whole(worker: WorkerProcess, chunks: tupl
 def test_a_model_is_compared_with_the_rows_of_its_base(
     worker: WorkerProcess, chunks: tuple[tuple[int, ...], ...], tmp_path: Path, row_format: str, largest: float
 ) -> None:
-    """With its own rows: no divergence at all, but for the 16 bits."""
     path = tmp_path / "rows"
     path.touch()
     os.truncate(path, 1 << 20)
@@ -95,7 +91,6 @@ def test_a_model_is_compared_with_the_rows_of_its_base(
 def test_a_base_that_is_not_numbers_is_named(
     worker: WorkerProcess, chunks: tuple[tuple[int, ...], ...], tmp_path: Path
 ) -> None:
-    """A damaged file of logits: not a divergence of nan."""
     path = tmp_path / "rows"
     path.write_bytes(b"\xff" * (1 << 20))
     read, scored = _parts(chunks, [0, FIRST])
@@ -110,7 +105,6 @@ def test_a_base_that_is_not_numbers_is_named(
 def test_a_broken_models_logits_are_not_numbers(
     tiny_twin: Path, chunks: tuple[tuple[int, ...], ...], tmp_path: Path, writes: bool
 ) -> None:
-    """One norm of NaN makes every logit NaN; whether the base is broken or the model is said."""
     from gguf import GGUFReader
 
     broken, path = tmp_path / "broken.gguf", tmp_path / "rows"
@@ -130,7 +124,6 @@ def test_a_broken_models_logits_are_not_numbers(
 
 
 def test_a_model_without_a_tokenizer_reads_no_text(worker: WorkerProcess) -> None:
-    """The worker lives on."""
     ending = list(worker.call(Tokenize("some text")))[-1]
     assert isinstance(ending, Failed)
     assert "no tokenizer" in ending.reason
@@ -139,6 +132,5 @@ def test_a_model_without_a_tokenizer_reads_no_text(worker: WorkerProcess) -> Non
 def test_more_chunks_than_the_context_has_sequences_are_refused(
     worker: WorkerProcess, chunks: tuple[tuple[int, ...], ...]
 ) -> None:
-    """As llama.cpp says."""
     (request, _) = _parts((*chunks, chunks[0]), [0, FIRST])
     assert isinstance(list(worker.call(request))[-1], Failed)

@@ -40,12 +40,10 @@ def _bench(*scripts: Script, check: Callable[[str], None] = lambda method: None)
 
 
 def test_the_engine_is_found_by_its_setup() -> None:
-    """Its module offers the setup that a stored run is read as."""
     assert engine_module(TransformersSetup.engine).SETUP is ENGINE_SETUP is TransformersSetup
 
 
 def test_a_model_and_its_cache_are_opened_and_no_log_leaves() -> None:
-    """Events in order, and one ending."""
     bench = _bench()
     assert bench.open() == [Loaded(0.1), Opened(0.1, 512), Completed()]
     assert list(bench.engine.run(Decode(25, 1))) == [Steps(26, [1], [1]), Completed()]
@@ -53,7 +51,6 @@ def test_a_model_and_its_cache_are_opened_and_no_log_leaves() -> None:
 
 @pytest.mark.parametrize("field", [{"n_ctx": 1024}, {"n_seq_max": 4}])
 def test_another_cache_keeps_the_loaded_model(field: dict[str, int]) -> None:
-    """Only the cache is made again, by the same worker."""
     bench = _bench()
     bench.open()
     bench.open(replace(SETUP, **field))  # type: ignore[arg-type]
@@ -64,7 +61,6 @@ def test_another_cache_keeps_the_loaded_model(field: dict[str, int]) -> None:
     "field", [{"method": "f32"}, {"memory_limit_bytes": 1 << 30}, {"device": "cpu"}, {"attention": "eager"}]
 )
 def test_another_load_takes_a_new_worker(field: dict[str, object]) -> None:
-    """A process that has had a limit or another model begins nowhere near where the first did."""
     bench = _bench()
     bench.open()
     bench.open(replace(SETUP, **field))  # type: ignore[arg-type]
@@ -73,7 +69,6 @@ def test_another_load_takes_a_new_worker(field: dict[str, object]) -> None:
 
 
 def test_a_crash_names_transformers_and_the_next_open_starts_again() -> None:
-    """Not llama.cpp, which did not run."""
     bench = _bench({**HEALTHY, Decode: (Crashed(-9, ()),)}, HEALTHY)
     bench.open()
     (ending,) = bench.engine.run(Decode(25, 1))
@@ -84,7 +79,6 @@ def test_a_crash_names_transformers_and_the_next_open_starts_again() -> None:
 
 
 def test_a_refused_cache_keeps_the_worker() -> None:
-    """A search goes on with the same model after a cache that did not fit."""
     refusal = OutOfMemory("context", "no room")
     bench = _bench()
     bench.open()
@@ -96,14 +90,12 @@ def test_a_refused_cache_keeps_the_worker() -> None:
 
 
 def test_what_is_no_checkpoint_and_what_is_not_open() -> None:
-    """Each is an ending, not an exception."""
     bench = _bench()
     assert [type(item) for item in bench.engine.open(FOLDER, LlamaSetup())] == [Failed]
     assert list(bench.engine.run(Decode(25, 1))) == [Failed("decode", "no model is open")]
 
 
 def test_quality_is_refused_in_one_line() -> None:
-    """Scoring is llama.cpp's, and the line says what to do."""
     engine = _bench().engine
     assert engine.unsupported(Decode) == ""
     assert "convert the checkpoint to GGUF" in engine.unsupported(Score)
@@ -112,7 +104,6 @@ def test_quality_is_refused_in_one_line() -> None:
 
 
 def test_missing_packages_end_the_open_with_what_to_install() -> None:
-    """The error is the one of the command line, and no worker is started."""
 
     def missing(method: str) -> None:
         raise EngineFailed(f"{method}: none", "install them")
@@ -136,7 +127,6 @@ def test_missing_packages_end_the_open_with_what_to_install() -> None:
 def test_packages_that_are_missing_or_too_old_are_named(
     method: str, versions: dict[str, str], fault: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the extra that brings them."""
     good = dict.fromkeys(("torch", "transformers", "accelerate", "safetensors"), "99.0")
     found = good | versions if versions else {}
 
@@ -155,7 +145,6 @@ def test_packages_that_are_missing_or_too_old_are_named(
 
 
 def test_memory_errors_are_recognized() -> None:
-    """By texts of torch 2.13's CPU and CUDA allocators, and, under a limit, of oneDNN and Transformers' conversion."""
     cpu = RuntimeError(
         "[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to "
         "allocate 32000256 bytes. Error code 12 (Cannot allocate memory)"

@@ -65,7 +65,6 @@ def _open(engine: TransformersEngine, folder: Path, setup: TransformersSetup) ->
 def test_prompts_and_decodes_are_timed_and_memory_is_what_the_config_says(
     tmp_path: Path, engine: TransformersEngine, method: str, cache: str
 ) -> None:
-    """Weights as counted from config.json without torch, and a cache of two bytes, or four, for each number."""
     _need_packages(method)
     folder = _folder(tmp_path, QWEN2_TINY)
     dtype = METHODS[method].dtype or "bf16"
@@ -87,7 +86,6 @@ def test_prompts_and_decodes_are_timed_and_memory_is_what_the_config_says(
 
 
 def test_sequences_are_decoded_together_and_a_context_is_proven(tmp_path: Path, engine: TransformersEngine) -> None:
-    """One worker and one model for both, with a cache for each."""
     folder = _folder(tmp_path, QWEN2_TINY)
     opened = _open(engine, folder, TransformersSetup(device="cpu", threads=1, n_ctx=128, n_seq_max=4))
     assert isinstance(opened[0], Ready)
@@ -103,7 +101,6 @@ def test_sequences_are_decoded_together_and_a_context_is_proven(tmp_path: Path, 
 def test_a_cache_beyond_the_limit_is_out_of_memory_and_the_worker_goes_on(
     tmp_path: Path, engine: TransformersEngine
 ) -> None:
-    """With what the first allocation lacked; a smaller cache is then made by the same worker."""
     folder = _folder(tmp_path, QWEN2_TINY)
     limited = TransformersSetup(device="cpu", threads=1, memory_limit_bytes=256 * MIB, cache="static", n_ctx=1 << 20)
     ending = _open(engine, folder, limited)[-1]
@@ -115,7 +112,6 @@ def test_a_cache_beyond_the_limit_is_out_of_memory_and_the_worker_goes_on(
 
 
 def test_weights_beyond_the_limit_are_out_of_memory_in_the_load(tmp_path: Path, engine: TransformersEngine) -> None:
-    """Not a crash, and no swap."""
     folder = _folder(tmp_path, {**QWEN2_TINY, "vocab_size": 400_000})
     limited = TransformersSetup(device="cpu", threads=1, memory_limit_bytes=128 * MIB, n_ctx=64)
     ending = _open(engine, folder, limited)[-1]
@@ -123,7 +119,6 @@ def test_weights_beyond_the_limit_are_out_of_memory_in_the_load(tmp_path: Path, 
 
 
 def test_a_prompt_beyond_the_limit_is_out_of_memory(tmp_path: Path, engine: TransformersEngine) -> None:
-    """Eager attention makes a matrix of the prompt's square, which no cache foresees."""
     folder = _folder(tmp_path, {**QWEN2_TINY, "max_position_embeddings": 1 << 16})
     setup = TransformersSetup(
         device="cpu", threads=1, attention="eager", memory_limit_bytes=300 * MIB, cache="static", n_ctx=16_384
@@ -134,7 +129,6 @@ def test_a_prompt_beyond_the_limit_is_out_of_memory(tmp_path: Path, engine: Tran
 
 
 def test_a_killed_worker_is_a_crash_with_what_was_timed_before(tmp_path: Path, engine: TransformersEngine) -> None:
-    """Steps that came before the kill stay."""
     opened = _open(engine, _folder(tmp_path, QWEN2_TINY), TransformersSetup(device="cpu", threads=1, n_ctx=4096))
     (pid,) = [event.pid for event in opened if isinstance(event, Ready)]
     assert pid is not None
@@ -160,7 +154,6 @@ def test_a_killed_worker_is_a_crash_with_what_was_timed_before(tmp_path: Path, e
 def test_what_cannot_be_loaded_is_one_line(
     tmp_path: Path, engine: TransformersEngine, values: dict[str, object], setup: TransformersSetup, words: str
 ) -> None:
-    """An unknown architecture, a GPU that is not there, a method that needs one, a package for attention."""
     if setup.device == "cuda":
         import torch
 
@@ -172,7 +165,6 @@ def test_what_cannot_be_loaded_is_one_line(
 
 
 def test_what_torch_compiles_is_compiled_with_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before any step is timed; a prompt is computed without."""
     import torch
 
     from ggbench.engine.transformers_model import TransformersModel
@@ -213,7 +205,6 @@ def test_what_is_converted_need_not_fit_into_the_limit(tmp_path: Path, engine: T
 def test_a_trained_checkpoint_is_loaded_as_it_was_saved(
     tmp_path: Path, engine: TransformersEngine, method: str
 ) -> None:
-    """From safetensors that Transformers itself wrote, converted at load where the method does."""
     _need_packages(method)
     from transformers import AutoConfig, AutoModelForCausalLM
 

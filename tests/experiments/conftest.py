@@ -14,18 +14,15 @@ from ggbench.store.database import Store
 
 @pytest.fixture
 def target(tiny_twin: Path) -> Target:
-    """The tiny twin, by its path."""
     return resolve_one(str(tiny_twin))
 
 
 @pytest.fixture
 def kv_bytes(tiny_twin: Path) -> int:
-    """Of one token."""
     return read_model_file(tiny_twin).kv_bytes_per_token()
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    """An empty one."""
     with Store.open(tmp_path / "results.sqlite") as opened:
         yield opened

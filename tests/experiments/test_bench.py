@@ -61,12 +61,10 @@ def edged(edge: int = EDGE) -> Answer:
 
 
 def bench(rig: Rig, targets: list[Target], setup: LlamaSetup = SETUP, n_gen: int = 300) -> list[Progress]:
-    """Decodes and searches."""
     return list(run_bench(rig, decodes(targets, n_gen, setup), maxctx=True))
 
 
 def runs(records: list[Progress]) -> list[Run]:
-    """Those that finished."""
     return [record.run for record in records if isinstance(record, Finished)]
 
 
@@ -78,7 +76,6 @@ def summaries(records: list[Progress]) -> list[QuantSummary]:
 
 
 def test_each_quant_gets_its_largest_context(target: Target, store: Store) -> None:
-    """The decode comes first and leads; the search after it is a run of its own, of which a list shows no start."""
     rig, workers = fake_rig(store, dict.fromkeys(range(6), edged()))
     records = bench(rig, [target, target])
     started = [(record.kind, record.index, record.n_jobs) for record in records if isinstance(record, Started)]
@@ -96,7 +93,6 @@ def test_each_quant_gets_its_largest_context(target: Target, store: Store) -> No
 
 
 def test_without_maxctx_nothing_is_searched(target: Target) -> None:
-    """Decodes alone."""
     rig, _ = fake_rig()
     records = list(run_bench(rig, decodes([target, target], 20, SETUP)))
     assert [run.head.kind for run in runs(records)] == ["decode", "decode"]
@@ -104,7 +100,6 @@ def test_without_maxctx_nothing_is_searched(target: Target) -> None:
 
 
 def test_the_search_is_of_the_same_setup(target: Target) -> None:
-    """Types, batches, threads and the memory limit are the decode's; its n_ctx is no ceiling."""
     rig, workers = fake_rig(answers=dict.fromkeys(range(3), edged()))
     setup = LlamaSetup(
         n_ctx=512, type_k="q8_0", type_v="q4_0", n_ubatch=128, flash_attn="on", memory_limit_bytes=99 * MIB
@@ -129,7 +124,6 @@ def test_a_decode_out_of_memory_is_searched(target: Target) -> None:
 
 
 def test_a_failed_search_leaves_the_decode(target: Target) -> None:
-    """It is complete with all its figures; the reason stands beside them, and the next quant goes on."""
     rig, _ = fake_rig(answers=dict.fromkeys((1, 2), edged(0)) | dict.fromkeys((4, 5), edged()))
     failed, passed = summaries(bench(rig, [target, target]))
     assert failed.outcome is Outcome.COMPLETED
@@ -152,7 +146,6 @@ def test_a_crash_is_not_searched(target: Target) -> None:
 
 
 def test_a_search_that_is_stopped_finds_nothing(target: Target) -> None:
-    """A context that worked on the way is not called the largest, and no other decode starts."""
     cancel = threading.Event()
 
     def stop(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
@@ -168,7 +161,6 @@ def test_a_search_that_is_stopped_finds_nothing(target: Target) -> None:
 
 
 def test_a_run_deleted_during_its_search_stays_deleted(target: Target, store: Store) -> None:
-    """The search is a run of its own, and is kept."""
     rig, _ = fake_rig(store, dict.fromkeys(range(3), edged()))
     records: list[Progress] = []
     for record in run_bench(rig, decodes([target], 300, SETUP), maxctx=True):
@@ -181,7 +173,6 @@ def test_a_run_deleted_during_its_search_stays_deleted(target: Target, store: St
 
 
 def test_a_store_that_fails_is_reported(target: Target, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The search has its result, and why the store does not."""
     error = StoreError("the disk is full", "make room")
     rig, _ = fake_rig(store, dict.fromkeys(range(3), edged()))
     records: list[Progress] = []
@@ -200,7 +191,6 @@ def test_a_store_that_fails_is_reported(target: Target, store: Store, monkeypatc
 
 @pytest.mark.llama
 def test_the_real_thing(target: Target, tiny_twin: Path) -> None:
-    """Under a limit the search of a bench ends where that of maxctx does, and llama.cpp decoded at the far end."""
     setup = LlamaSetup(memory_limit_bytes=32 * MIB, threads=1)
 
     def start(_setup: Setup, cancel: threading.Event) -> LlamaEngine:

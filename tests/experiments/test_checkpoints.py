@@ -38,7 +38,6 @@ LIMIT = TransformersSetup(memory_limit_bytes=64 * MIB, device="cpu")
 
 @pytest.fixture
 def target(tmp_path: Path) -> Target:
-    """A checkpoint of a config alone."""
     (tmp_path / "config.json").write_text(json.dumps(QWEN2_TINY))
     return resolve_one(f"tf:{tmp_path}", "bf16")
 
@@ -53,7 +52,6 @@ def _run(rig: Rig, job: Job) -> Run:
 
 
 def test_a_decode_is_stored_and_read_back_with_its_setup(target: Target, store: Store) -> None:
-    """As any other run: the fit, the limit by the types of its cache, the memory, and a command that repeats it."""
     rig, workers = fake_rig(store)
     setup = target.setup(TransformersSetup(cache="static"))
     run = _run(rig, Job(DECODE, target, setup, DecodeSettings(2000)))
@@ -69,12 +67,10 @@ def test_a_decode_is_stored_and_read_back_with_its_setup(target: Target, store: 
 
 
 def test_a_setup_of_another_engine_gives_the_defaults(target: Target) -> None:
-    """What the TUI sets for llama.cpp says nothing of Transformers."""
     assert target.setup(LlamaSetup(type_k="q8_0")) == TransformersSetup(method="bf16", dtype="bf16")
 
 
 def test_every_case_has_a_cache_of_its_own(target: Target) -> None:
-    """One model, and a cache of all sequences for each case."""
     rig, workers = fake_rig()
     setup = target.setup(TransformersSetup(device="cpu"))
     run = _run(rig, Job(SPEED, target, setup, SpeedSettings((1, 64), 32, (1, 4), within_s=None)))
@@ -117,7 +113,6 @@ def _holding(n_made: int, n_proven: int) -> tuple[Rig, list[FakeWorker]]:
 
 @pytest.mark.parametrize("setup", [LIMIT, TransformersSetup(cache="static", memory_limit_bytes=64 * MIB, device="cpu")])
 def test_the_largest_cache_is_closed_in_on_and_proven(target: Target, setup: TransformersSetup) -> None:
-    """The largest that a decode at its far end works in, and 256 above it one that fails."""
     rig, _ = _holding(n_made=30_000, n_proven=20_000)
     run = _run(rig, Job(MAXCTX, target, target.setup(setup), ContextSettings()))
     assert run.outcome is Outcome.COMPLETED
@@ -132,7 +127,6 @@ def test_the_largest_cache_is_closed_in_on_and_proven(target: Target, setup: Tra
 
 
 def test_a_search_ends_at_the_n_ctx_that_is_given(target: Target) -> None:
-    """It is a ceiling, and no failure is looked for above it."""
     rig, _ = _holding(n_made=30_000, n_proven=30_000)
     setup = target.setup(TransformersSetup(n_ctx=4096, memory_limit_bytes=64 * MIB, device="cpu"))
     run = _run(rig, Job(MAXCTX, target, setup, ContextSettings()))
@@ -141,7 +135,6 @@ def test_a_search_ends_at_the_n_ctx_that_is_given(target: Target) -> None:
 
 
 def test_weights_that_exceed_the_limit_are_an_error_before_anything_is_loaded(target: Target) -> None:
-    """Which says how large they are and what takes less."""
     rig, workers = fake_rig()
     setup = target.setup(TransformersSetup(memory_limit_bytes=MIB, device="cpu"))
     finished = _finished(rig, Job(MAXCTX, target, setup, ContextSettings()))
@@ -152,6 +145,5 @@ def test_weights_that_exceed_the_limit_are_an_error_before_anything_is_loaded(ta
 
 
 def test_quality_needs_a_gguf(target: Target) -> None:
-    """It is refused before anything is loaded."""
     with pytest.raises(UsageError, match="quality needs a GGUF"):
         Job(QUALITY, target, target.setup(TransformersSetup()), DecodeSettings(1))

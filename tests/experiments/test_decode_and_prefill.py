@@ -32,7 +32,6 @@ from tests.fakes.recorded import decode_job, decoded, prefill_job, prefilled, ru
 
 
 def test_a_decode_becomes_a_run(target: Target, store: Store, tiny_twin: Path) -> None:
-    """Every figure follows from what the worker reported, and the store has every sample."""
     rig, workers = fake_rig(store)
     (run,) = runs_of(rig, decode_job(target, 1000))
     model, result, subject = read_model_file(tiny_twin), decoded(run), run.subject
@@ -60,7 +59,6 @@ def test_a_decode_becomes_a_run(target: Target, store: Store, tiny_twin: Path) -
 
 
 def test_a_decode_reads_its_prompt_and_warms_up_before_anything_is_timed(target: Target) -> None:
-    """One prompt that does not count, three that do, eight tokens, and then each repetition."""
     rig, workers = fake_rig()
     runs_of(rig, decode_job(target, 100, repeat=2))
     load, context, *workloads = workers[0].requests
@@ -70,7 +68,6 @@ def test_a_decode_reads_its_prompt_and_warms_up_before_anything_is_timed(target:
 
 
 def test_the_threads_of_a_setup_are_settled_before_it_starts(target: Target, store: Store) -> None:
-    """The machine's where none are given, in the request, the run and its command; given ones stay."""
     rig, workers = fake_rig(store)
     own, given = runs_of(rig, decode_job(target, 10), decode_job(target, 10, LlamaSetup(threads=3, threads_batch=5)))
     assert [run.head.setup.threads for run in (own, given)] == [2, 3]  # type: ignore[attr-defined]
@@ -84,7 +81,6 @@ def test_the_threads_of_a_setup_are_settled_before_it_starts(target: Target, sto
 
 
 def test_batches_are_what_llama_cpp_made_of_them(target: Target) -> None:
-    """It clamps n_batch to n_ctx and n_ubatch to n_batch; what was asked for stays in the setup."""
 
     def clamp(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
         for item in obey(request):
@@ -103,7 +99,6 @@ def test_batches_are_what_llama_cpp_made_of_them(target: Target) -> None:
 
 @pytest.mark.llama
 def test_llama_cpp_reports_its_own_batches(target: Target, store: Store) -> None:
-    """A context of 256 tokens has no batch of 512."""
 
     def start(_setup: Setup, cancel: threading.Event) -> LlamaEngine:
         return launch(cancel, timeout_s=60)
@@ -114,7 +109,6 @@ def test_llama_cpp_reports_its_own_batches(target: Target, store: Store) -> None
 
 
 def test_repetitions_are_fitted_together_and_stored_apart(target: Target, store: Store) -> None:
-    """Each repetition starts again from the first position, in a series of its own."""
     rig, _ = fake_rig(store)
     (run,) = runs_of(rig, decode_job(target, 300, repeat=3))
     assert decoded(run).n_gen == 900
@@ -126,7 +120,6 @@ def test_repetitions_are_fitted_together_and_stored_apart(target: Target, store:
 
 
 def test_prompt_lengths_are_timed_from_medians(target: Target) -> None:
-    """One timing for each length, by rising length, and no decode."""
     rig, workers = fake_rig()
     (run,) = runs_of(rig, prefill_job(target, 512, 1))
     prefills = prefilled(run).prefills
@@ -149,13 +142,11 @@ def test_prompt_lengths_are_timed_from_medians(target: Target) -> None:
     ],
 )
 def test_what_cannot_be_measured(target: Target, make: Callable[[Target], object]) -> None:
-    """It is refused before anything is loaded."""
     with pytest.raises(UsageError):
         make(target)
 
 
 def test_the_context_is_just_enough() -> None:
-    """In whole steps of 256, unless it is given."""
     for n_gen, n_ctx in ((10_000, 10_240), (231, 256), (232, 512)):
         assert LlamaSetup().holding(DecodeSettings(n_gen).n_ctx_needed) == LlamaSetup(n_ctx=n_ctx)
     assert LlamaSetup().holding(PrefillSettings((1, 300)).n_ctx_needed) == LlamaSetup(n_ctx=512)
@@ -163,7 +154,6 @@ def test_the_context_is_just_enough() -> None:
 
 
 def test_the_command_names_every_option_that_is_not_the_default(target: Target) -> None:
-    """A run can be measured again by its line alone."""
     setup = LlamaSetup(type_k="q8_0", tensor_split=(3.0, 1.0), memory_limit_bytes=1 << 30, n_gpu_layers=12)
     elsewhere = dataclasses.replace(target, path=Path("/models/a b.gguf"))
     assert DECODE.command(decode_job(elsewhere, 10, setup, repeat=2), Bandwidth(1008e9, "given")) == (

@@ -91,7 +91,6 @@ class _Costly:
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file of 16 layers, of which some have larger types; small as it is, it is not measured whole."""
     monkeypatch.setattr(forecast_twins, "WHOLE_BYTES", 0)
     monkeypatch.setattr(forecast_twins, "LARGER_BYTES", 0)
     monkeypatch.setattr(twin_timer, "describe_cpu", lambda: Cpu("test", 1, 1, None))
@@ -118,7 +117,6 @@ def _result(run: Run) -> ForecastResult:
 
 
 def test_twins_of_few_layers_tell_what_all_layers_cost(model: Path) -> None:
-    """Where steps cost what they read: B, W, the speed at each position and the time of a prompt."""
     paths: list[Path] = []
     run, workers = _run(model, _Costly(paths))
     found, cost = _result(run), step_cost(read_model_file(model), range(16))
@@ -152,7 +150,6 @@ def test_twins_on_a_server_take_turns_in_one_worker(model: Path) -> None:
 
 
 def test_a_small_model_is_measured_whole(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a twin of all its layers, in one worker."""
     monkeypatch.setattr(forecast_twins, "WHOLE_BYTES", 10**9)
     run, workers = _run(model, _Costly([]))
     assert _result(run).basis == "a twin of all 16 layers"
@@ -160,7 +157,6 @@ def test_a_small_model_is_measured_whole(model: Path, monkeypatch: pytest.Monkey
 
 
 def test_rounds_that_differ_widen_the_interval(model: Path) -> None:
-    """By their spread, besides the error of the model."""
     steady, _ = _run(model, _Costly([]))
     noisy, _ = _run(model, _Costly([], drift=0.1))
     narrow, wide = _result(steady).b_ms, _result(noisy).b_ms
@@ -170,7 +166,6 @@ def test_rounds_that_differ_widen_the_interval(model: Path) -> None:
 
 
 def test_a_worker_that_dies_leaves_the_rounds_before(model: Path, tmp_path: Path) -> None:
-    """They are a forecast, live and when the run is read again; the twins are gone."""
     answer = _Costly([], dies_after=8)
     with Store.open(tmp_path / "results.sqlite") as store:
         run, _ = _run(model, answer, store)
@@ -183,7 +178,6 @@ def test_a_worker_that_dies_leaves_the_rounds_before(model: Path, tmp_path: Path
 
 
 def test_settings_that_show_nothing_are_refused() -> None:
-    """One round has no spread, and a few cells no cost."""
     with pytest.raises(UsageError, match="one round"):
         ForecastSettings(rounds=1)
     with pytest.raises(UsageError, match="depth"):
@@ -191,7 +185,6 @@ def test_settings_that_show_nothing_are_refused() -> None:
 
 
 def test_layers_are_sampled_over_their_sizes(model: Path) -> None:
-    """Each twin has small and large ones in the proportion of the model."""
     file = read_model_file(model)
     mean = step_cost(file, range(16)).layer_bytes / 16
     for layers in twin_layers(file, None):
@@ -208,7 +201,6 @@ def test_twins_of_small_layers_are_further_apart(model: Path, monkeypatch: pytes
 
 
 def test_a_large_cache_asks_for_more_layers(model: Path) -> None:
-    """A step of the smaller twin reads more than the cache holds, or all layers are measured."""
     file = read_model_file(model)
     (few, _), cache_bytes = twin_layers(file, None), 2 * round(step_cost(file, range(2)).layer_bytes)
     more = twin_layers(file, cache_bytes)[0]
@@ -219,7 +211,6 @@ def test_a_large_cache_asks_for_more_layers(model: Path) -> None:
 
 
 def test_a_second_forecast_takes_the_timings_of_the_first(model: Path, tmp_path: Path) -> None:
-    """Of the same twins under the same setup; another setup, and a run that was cut short, are measured again."""
     with Store.open(tmp_path / "results.sqlite") as store:
         cut_short, _ = _run(model, _Costly([], dies_after=8), store)
         assert cut_short.outcome is Outcome.OUT_OF_MEMORY
@@ -251,7 +242,6 @@ def test_a_model_of_the_same_shape_takes_the_timings_of_another(model: Path, tmp
 
 
 def test_what_it_takes_is_said_before_anything_is_written(model: Path) -> None:
-    """Time and disk, that of the tensors outside the layers once."""
     rig, _ = fake_rig(None, {0: (answer := _Costly([])), 1: answer})
     progress = list(run_job(rig, Job(EXPERIMENT, resolve_one(str(model)), LlamaSetup(), ForecastSettings())))
     texts = [each.text for each in progress if isinstance(each, Point) and isinstance(each.observation, ForecastCost)]
@@ -264,7 +254,6 @@ def test_what_it_takes_is_said_before_anything_is_written(model: Path) -> None:
 
 
 def test_twins_that_a_killed_forecast_left_are_removed(model: Path) -> None:
-    """By the next, before it looks for room."""
     left = forecasts_dir() / "twins-left"
     left.mkdir(parents=True)
     for name in ("in-use.lock", "twin-0.gguf"):
@@ -276,7 +265,6 @@ def test_twins_that_a_killed_forecast_left_are_removed(model: Path) -> None:
 def test_a_disk_without_room_is_an_error_before_anything_is_written(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With what to do; no engine is started."""
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1000))
     rig, workers = fake_rig()
     *_, end = run_job(rig, Job(EXPERIMENT, resolve_one(str(model)), LlamaSetup(), ForecastSettings()))
@@ -288,7 +276,6 @@ def test_a_disk_without_room_is_an_error_before_anything_is_written(
 
 
 def test_slow_steps_are_timed_fewer_at_once(model: Path) -> None:
-    """At least four, by the last timing at that depth; a tenth of a second allows all eight."""
     for warm_up_ns, n_gen in ((100_000_000, 8), (200_000_000, 5), (3_000_000_000, 4)):
         _, workers = _run(model, _Costly([], warm_up_ns=warm_up_ns))
         timed = [each for each in workers[0].requests if isinstance(each, DecodeAtDepth)][1:]
@@ -297,7 +284,6 @@ def test_slow_steps_are_timed_fewer_at_once(model: Path) -> None:
 
 
 def test_a_forecast_that_was_disturbed_is_made_again(model: Path, tmp_path: Path) -> None:
-    """Its interval says so."""
     with Store.open(tmp_path / "results.sqlite") as store:
         disturbed, _ = _run(model, _Costly([], drift=1.0), store)
         b_ms = _result(disturbed).b_ms
@@ -308,7 +294,6 @@ def test_a_forecast_that_was_disturbed_is_made_again(model: Path, tmp_path: Path
 
 @pytest.mark.llama
 def test_llama_cpp_loads_twins_that_share_a_file(model: Path) -> None:
-    """Two real workers, and a forecast of what they time."""
     job = Job(EXPERIMENT, resolve_one(str(model)), LlamaSetup(), ForecastSettings(n_depth=257, n_gen=2, rounds=2))
     *_, end = run_job(make_rig(None, needs_bandwidth=False), job)
     assert isinstance(end, Finished)

@@ -78,7 +78,6 @@ class _Placed:
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file of 16 layers on a machine with a GPU; small as it is, it is not measured whole."""
     monkeypatch.setattr(forecast_twins, "WHOLE_BYTES", 0)
     monkeypatch.setattr(forecast_twins, "LARGER_BYTES", 0)
     monkeypatch.setattr(twin_timer, "describe_cpu", lambda: Cpu("test", 1, 1, None))
@@ -108,7 +107,6 @@ def _latency_ms(run: Run, n: int) -> float:
 
 
 def test_layers_on_both_are_counted_by_where_they_are(model: Path) -> None:
-    """Of 16 layers and the output, 9 on the GPU are the output and the last 8 layers; each by its own twins."""
     run, workers = _run(model, LlamaSetup(n_gpu_layers=9))
     file = read_model_file(model)
     in_main_memory, on_the_gpu = step_cost(file, range(8)), step_cost(file, range(8, 16))
@@ -125,7 +123,6 @@ def test_layers_on_both_are_counted_by_where_they_are(model: Path) -> None:
 
 
 def test_the_output_alone_may_be_on_the_gpu(model: Path) -> None:
-    """With no layer beside it."""
     run, _ = _run(model, LlamaSetup(n_gpu_layers=1))
     cost = step_cost(read_model_file(model), range(16))
     expected_ns = BASE_NS["GPU"] + NS_PER_BYTE["CPU"] * cost.layer_bytes + KV_NS_PER_BYTE["CPU"] * cost.kv_bytes(1)
@@ -134,7 +131,6 @@ def test_the_output_alone_may_be_on_the_gpu(model: Path) -> None:
 
 
 def test_tensors_of_some_layers_may_stay_in_main_memory(model: Path) -> None:
-    """As --n-cpu-moe keeps experts: layers with such tensors are timed with those of the twins there."""
     override = r"blk\.[0-3]\.ffn_(up|down)=CPU"
     run, workers = _run(model, LlamaSetup(override_tensor=(override,)))
     file = read_model_file(model)
@@ -157,7 +153,6 @@ def test_without_a_gpu_all_layers_are_in_main_memory(model: Path) -> None:
 
 
 def test_another_split_measures_nothing(model: Path, tmp_path: Path) -> None:
-    """The timings of both memories are there; only the counts differ."""
     with Store.open(tmp_path / "results.sqlite") as store:
         _run(model, LlamaSetup(n_gpu_layers=9), store)
         again, workers = _run(model, LlamaSetup(n_gpu_layers=13), store)

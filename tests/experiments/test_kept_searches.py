@@ -26,12 +26,10 @@ from tests.fakes.small_machine import SmallMachine, context_of, found, limited, 
 
 
 def job_of(target: Target) -> Job:
-    """A search under the usual limit."""
     return Job(EXPERIMENT, target, limited(), ContextSettings())
 
 
 def test_a_search_is_kept_with_its_certificate(target: Target, kv_bytes: int, store: Store) -> None:
-    """The store has every answer, the certificate, and what it was measured with."""
     context, run = found(SmallMachine(kv_bytes, 4096).rig(store), target)
     assert run.run_id is not None
     stored = store.load_run(run.run_id)
@@ -67,7 +65,6 @@ def test_a_search_that_was_killed_keeps_what_it_had_asked(target: Target, kv_byt
 
 
 def test_a_search_that_was_killed_at_once_has_found_nothing(target: Target, kv_bytes: int, store: Store) -> None:
-    """No context is known to work."""
     with contextlib.closing(run_job(SmallMachine(kv_bytes, 4096).rig(store), job_of(target))) as progress:
         next(each for each in progress if isinstance(each, Working) and isinstance(each.subject, Question))
     (stored,) = store.list_runs()
@@ -82,7 +79,6 @@ def test_a_search_that_was_killed_at_once_has_found_nothing(target: Target, kv_b
 def test_a_store_that_fails_costs_no_answer(
     target: Target, kv_bytes: int, store: Store, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-    """The certificate comes with why it is not kept."""
 
     def fail(self: Store, *_: object) -> None:
         raise StoreError("the disk is full", "make room")
@@ -94,7 +90,6 @@ def test_a_store_that_fails_costs_no_answer(
 
 
 def test_a_search_whose_run_is_deleted_goes_on(target: Target, kv_bytes: int, store: Store) -> None:
-    """As from another container, which takes the search for dead: nothing more is kept, and nothing is wrong."""
     with contextlib.closing(sqlite3.connect(store.path, isolation_level=None)) as raw:
         records = []
         for record in run_job(SmallMachine(kv_bytes, 4096).rig(store), job_of(target)):
@@ -107,7 +102,6 @@ def test_a_search_whose_run_is_deleted_goes_on(target: Target, kv_bytes: int, st
 
 
 def test_a_probe_that_gave_no_answer_is_no_failure(target: Target, kv_bytes: int, store: Store) -> None:
-    """What works stays known where the decode after it was cancelled or too slow, and the search then killed."""
     context, run = found(SmallMachine(kv_bytes, 4096).rig(store), target)
     assert run.run_id is not None
     recording = read_recording(store, store.load_run(run.run_id))

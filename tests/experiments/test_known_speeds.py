@@ -53,7 +53,6 @@ FORECAST = ForecastResult(
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    """An empty one, on a machine whose cache holds none of the tiny models."""
     monkeypatch.setattr(module, "describe_cpu", lambda: Cpu("test", 1, 1, None))
     with Store.open(tmp_path / "results.sqlite") as opened:
         yield opened
@@ -68,7 +67,6 @@ def _latency(ms: float) -> LatencySummary:
 
 
 def _decode(file: ModelFile, share: float = 0.5, unsteady: str = "") -> DecodeResult:
-    """Of 1,000 tokens at a share of the bandwidth."""
     limit = decode_limit(file, BANDWIDTH)
     assert limit.w_tokens_per_ms is not None
     w, b_ms = limit.w_tokens_per_ms * share, limit.b_ms / share
@@ -88,7 +86,6 @@ def _add(
     outcome: Outcome = Outcome.COMPLETED,
     memory: Memory = ON_CPU,
 ) -> int:
-    """Store a run of a file of these tensors."""
     head = RunHead(
         kind=kind,
         subject=Subject(model="tiny", quant="f32", source="twin", shape_key=file.shape_key, weight_bytes=1000),
@@ -106,7 +103,6 @@ def _one(store: Store | None, file: ModelFile, setup: LlamaSetup | None = None, 
 
 
 def test_without_any_run_the_bound_is_known(store: Store) -> None:
-    """With an open interval; without a bandwidth or a file nothing is."""
     file = _file()
     limit = decode_limit(file, BANDWIDTH)
     known = _one(store, file)
@@ -119,7 +115,6 @@ def test_without_any_run_the_bound_is_known(store: Store) -> None:
 
 
 def test_a_run_of_the_same_tensors_is_the_surest(store: Store) -> None:
-    """The newest that was steady; above a forecast, whose prompts it takes where it has none."""
     file = _file()
     number = _add(store, file, _decode(file, 0.5))
     _add(store, file, FORECAST, "forecast", ForecastSettings())
@@ -134,7 +129,6 @@ def test_a_run_of_the_same_tensors_is_the_surest(store: Store) -> None:
 
 
 def test_a_speed_that_only_an_unsteady_run_has_is_marked_so(store: Store) -> None:
-    """In what is expected too, until a steady run takes its place."""
     file = _file()
     _add(store, file, _decode(file, 0.1, unsteady="busy"))
     assert not _one(store, file).is_steady
@@ -145,7 +139,6 @@ def test_a_speed_that_only_an_unsteady_run_has_is_marked_so(store: Store) -> Non
 
 
 def test_a_speed_run_shows_several_positions(store: Store) -> None:
-    """Those of one sequence; cases of a batch are of another speed."""
     file = _file()
     cases = [
         SpeedCase(CaseEnded(Case(n_seqs, n_input, 100)), 1.0, decode_ms=1.0, latency=_latency(ms))
@@ -159,7 +152,6 @@ def test_a_speed_run_shows_several_positions(store: Store) -> None:
 
 
 def test_a_forecast_comes_before_other_runs(store: Store) -> None:
-    """As latencies, with the ends of the interval exchanged."""
     file = _file()
     for n_layer in (3, 4):
         _add(store, _file(n_layer), _decode(_file(n_layer)))
@@ -170,7 +162,6 @@ def test_a_forecast_comes_before_other_runs(store: Store) -> None:
 
 
 def test_other_runs_say_what_share_of_the_bound_is_reached(store: Store) -> None:
-    """Of two models or more, each by its newest run; the interval is that of a third model."""
     file, limit = _file(), decode_limit(_file(), BANDWIDTH)
     _add(store, _file(3), _decode(_file(3), 0.9))
     _add(store, _file(3), _decode(_file(3), 0.4))
@@ -188,7 +179,6 @@ def test_other_runs_say_what_share_of_the_bound_is_reached(store: Store) -> None
 
 
 def test_two_models_may_happen_to_be_alike(store: Store) -> None:
-    """So the interval has a width at least; no share is above the whole bandwidth."""
     file, limit = _file(), decode_limit(_file(), BANDWIDTH)
     for n_layer in (3, 4):
         _add(store, _file(n_layer), _decode(_file(n_layer), 0.9))
@@ -211,7 +201,6 @@ def test_two_models_may_happen_to_be_alike(store: Store) -> None:
     ],
 )
 def test_what_was_run_otherwise_says_nothing(store: Store, changed: dict[str, Any]) -> None:
-    """On another machine, under another setup, or not to its end."""
     file = _file()
     for each in (file, _file(3), _file(4)):
         _add(store, each, _decode(each), **changed)
@@ -227,14 +216,12 @@ def test_what_does_not_decide_the_speed_may_differ(store: Store) -> None:
 
 
 def test_of_another_card_only_the_bound_is_known(store: Store) -> None:
-    """Whatever was measured here."""
     file = _file()
     _add(store, file, _decode(file))
     assert _one(store, file, budget=replace(BUDGET, is_here=False)).basis == "bound"
 
 
 def test_runs_on_a_gpu_say_nothing_of_main_memory(store: Store) -> None:
-    """Each memory has a bandwidth of its own."""
     file = _file()
     for n_layer in (3, 4):
         _add(store, _file(n_layer), _decode(_file(n_layer)), memory=ON_GPU)
@@ -242,7 +229,6 @@ def test_runs_on_a_gpu_say_nothing_of_main_memory(store: Store) -> None:
 
 
 def test_a_model_within_the_cache_says_nothing_of_the_memory(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may reach more than the memory's bandwidth."""
     for n_layer in (3, 4):
         _add(store, _file(n_layer), _decode(_file(n_layer)))
     monkeypatch.setattr(module, "describe_cpu", lambda: Cpu("test", 1, 1, 1000))
@@ -250,7 +236,6 @@ def test_a_model_within_the_cache_says_nothing_of_the_memory(store: Store, monke
 
 
 def test_a_plan_shows_what_is_expected_at_its_n_ctx(store: Store) -> None:
-    """With its basis; a bound is no expectation."""
     file = _file()
     _add(store, file, FORECAST, "forecast", ForecastSettings())
     row = PlanRow("tiny", "f32", "file", n_ctx=4096)

@@ -15,13 +15,11 @@ TOKENS = tuple(range(16))
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A file of two chunks of eight tokens, over a vocabulary of 101."""
     begin_logits_file(tmp_path / "base.dat", 8, 101, 2, TOKENS)
     return tmp_path / "base.dat"
 
 
 def test_a_file_is_read_as_it_was_begun(path: Path) -> None:
-    """The header is llama-perplexity's, and the room of all rows is reserved."""
     assert path.read_bytes()[:20] == b"_logits_" + struct.pack("<3i", 8, 101, 2)
     found = read_logits_file(path)
     assert (found.n_ctx, found.n_vocab, found.n_chunks, found.tokens) == (8, 101, 2, TOKENS)
@@ -41,7 +39,6 @@ def test_a_file_is_read_as_it_was_begun(path: Path) -> None:
     ],
 )
 def test_what_is_no_such_file_is_named(tmp_path: Path, content: bytes, message: str) -> None:
-    """Before anything is read by its counts."""
     path = tmp_path / "bad.dat"
     path.write_bytes(content)
     with pytest.raises(BadFile, match=message):
@@ -49,20 +46,17 @@ def test_what_is_no_such_file_is_named(tmp_path: Path, content: bytes, message: 
 
 
 def test_a_truncated_file_is_named(path: Path) -> None:
-    """A row too few."""
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(BadFile, match="and 1 B are missing"):
         read_logits_file(path)
 
 
 def test_a_file_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
-    """With the system's reason."""
     with pytest.raises(UsageError, match="No such file"):
         read_logits_file(tmp_path / "missing.dat")
 
 
 def test_a_disk_without_room_is_noticed_before_anything_is_scored(tmp_path: Path) -> None:
-    """The size is said, and nothing stays."""
     path = tmp_path / "base.dat"
     with pytest.raises(DoesNotFit, match=r"has no room for .* TiB of logits"):
         begin_logits_file(path, 8, 1 << 28, 1 << 20, ())

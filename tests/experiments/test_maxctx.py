@@ -56,7 +56,6 @@ def test_few_allocations_end_in_neighbours(target: Target, kv_bytes: int) -> Non
 
 
 def test_theory_bounds_the_plan_and_the_plan_the_edge(target: Target, tiny_twin: Path, kv_bytes: int) -> None:
-    """The plan is what weights, KV and compute leave, to a step; theory leaves the compute buffers out."""
     file = read_model_file(tiny_twin)
     context, _ = found(SmallMachine(kv_bytes, 8192).rig(), target)
     assert file.weight_bytes is not None
@@ -69,7 +68,6 @@ def test_theory_bounds_the_plan_and_the_plan_the_edge(target: Target, tiny_twin:
 
 
 def test_a_context_that_fails_says_where_the_edge_is(target: Target, kv_bytes: int) -> None:
-    """By how much the memory was short: on all of main memory each failure costs a minute, and steps of 256 many."""
     unseen = 60 * MIB
     edge = (LIMIT - COMPUTE - unseen) // kv_bytes // 256 * 256
     counted, blind = (
@@ -85,7 +83,6 @@ def test_a_context_that_fails_says_where_the_edge_is(target: Target, kv_bytes: i
 
 @pytest.mark.parametrize("limit_mib", [70, 80, 100, 3000])
 def test_what_is_planned_is_what_plan_finds(target: Target, tiny_twin: Path, kv_bytes: int, limit_mib: int) -> None:
-    """Under the same limit, whether anything fits beside the process or not."""
     setup = replace(limited(limit_mib * MIB), threads=1)
     budget = machine_budget(
         n_gpu_layers=-1,
@@ -108,7 +105,6 @@ def test_what_is_planned_is_what_plan_finds(target: Target, tiny_twin: Path, kv_
 
 @pytest.mark.parametrize("failing", [OutOfMemory, Crashed])
 def test_an_edge_far_from_the_plan_is_found(target: Target, kv_bytes: int, failing: type[Ending]) -> None:
-    """Steps double down from a wrong expectation; a worker that dies of a probe is replaced, and the search goes on."""
     machine = SmallMachine(kv_bytes, 8192, failing=failing)
     context, _ = found(machine.rig(), target)
     assert (context.max_n_ctx, context.first_fail_n_ctx) == (8192, 8448)
@@ -118,7 +114,6 @@ def test_an_edge_far_from_the_plan_is_found(target: Target, kv_bytes: int, faili
 
 
 def test_a_decode_that_dies_sends_the_search_below(target: Target, kv_bytes: int) -> None:
-    """Contexts that load and do not decode are no fit: the winner is the largest that decodes, each in a new worker."""
     machine = SmallMachine(kv_bytes, 16384, decode_edge=15000)
     context, _ = found(machine.rig(), target)
     assert (context.max_n_ctx, context.first_fail_n_ctx) == (14848, 15104)
@@ -129,7 +124,6 @@ def test_a_decode_that_dies_sends_the_search_below(target: Target, kv_bytes: int
 
 
 def test_a_decode_that_is_not_at_the_far_end_proves_nothing(target: Target, kv_bytes: int) -> None:
-    """Where llama.cpp has cells left after it, the context stands unverified, with the reason."""
     context, run = found(SmallMachine(kv_bytes, 16384, fills=False).rig(), target)
     assert context.max_n_ctx == 16384
     assert not context.verified_by_decode
@@ -137,7 +131,6 @@ def test_a_decode_that_is_not_at_the_far_end_proves_nothing(target: Target, kv_b
 
 
 def test_without_a_proof(target: Target, kv_bytes: int) -> None:
-    """--no-prove ends with the neighbours, and the certificate says that nothing was decoded."""
     machine = SmallMachine(kv_bytes, 16384, decode_edge=0)
     context, run = found(machine.rig(), target, prove=False)
     assert context.max_n_ctx == 16384
@@ -147,7 +140,6 @@ def test_without_a_proof(target: Target, kv_bytes: int) -> None:
 
 
 def test_beyond_the_training_context(target: Target, kv_bytes: int) -> None:
-    """It is a warning; with --cap-train it is the ceiling, and then nothing failed."""
     machine = SmallMachine(kv_bytes, 16384)
     assert any("trained" in warning for warning in found(machine.rig(), target)[0].warnings)
     capped, _ = found(SmallMachine(kv_bytes, 16384).rig(), target, cap_train=True)
@@ -156,7 +148,6 @@ def test_beyond_the_training_context(target: Target, kv_bytes: int) -> None:
 
 
 def test_a_state_that_does_not_grow_ends_at_a_stated_ceiling(target: Target) -> None:
-    """It is said, and one context at the ceiling is enough."""
     machine = SmallMachine(1024, 1 << 30, grows=False)
     context, _ = found(machine.rig(), target)
     assert (context.max_n_ctx, context.first_fail_n_ctx) == (1 << 20, None)
@@ -165,13 +156,11 @@ def test_a_state_that_does_not_grow_ends_at_a_stated_ceiling(target: Target) -> 
 
 
 def test_a_model_that_does_not_load_dry_is_still_searched(target: Target, kv_bytes: int) -> None:
-    """Without a plan the real contexts decide alone."""
     context, _ = found(SmallMachine(kv_bytes, 16384, dry_loads=False).rig(), target)
     assert (context.max_n_ctx, context.plan.planned_n_ctx) == (16384, None)
 
 
 def test_not_even_the_smallest_context(target: Target, kv_bytes: int) -> None:
-    """Everything fails: does not fit, with the reason in the certificate."""
     finished = search(SmallMachine(kv_bytes, 0).rig(), target)
     assert isinstance(finished.error, DoesNotFit)
     assert finished.run.outcome is Outcome.OUT_OF_MEMORY
@@ -200,7 +189,6 @@ def test_a_catalog_twin_above_the_limit_names_a_quant_that_fits(kv_bytes: int) -
 
 
 def test_stopped_halfway(target: Target, kv_bytes: int) -> None:
-    """What is known stays in the certificate."""
     machine = SmallMachine(kv_bytes, 1 << 16, cancel_at_alloc=2)
     finished = search(machine.rig(), target)
     assert finished.run.outcome is Outcome.CANCELLED
@@ -209,7 +197,6 @@ def test_stopped_halfway(target: Target, kv_bytes: int) -> None:
 
 
 def test_a_model_that_llama_cpp_refuses(target: Target) -> None:
-    """Its own reason is the error."""
 
     def refuse(_request: protocol.Request) -> Iterator[protocol.Message | Ending]:
         yield Failed("load", "unknown model architecture: 'nonesuch'")
@@ -229,7 +216,6 @@ def test_a_model_that_llama_cpp_refuses(target: Target) -> None:
 def test_a_worker_that_is_too_slow_shows_nothing_about_memory(
     target: Target, kv_bytes: int, request_type: type, outcome: Outcome, max_n_ctx: int | None
 ) -> None:
-    """A context that was made stands unverified, and the reason names the option that gives it longer."""
     machine = SmallMachine(kv_bytes, 16384)
     obey = machine.answer
 
@@ -249,7 +235,6 @@ def test_a_worker_that_is_too_slow_shows_nothing_about_memory(
 
 
 def test_a_proof_below_one_that_failed_may_be_too_slow(target: Target, kv_bytes: int) -> None:
-    """Nothing was found then, and the reason is the time and not the memory."""
     machine = SmallMachine(kv_bytes, 16384, decode_edge=8192)
     obey = machine.answer
 
@@ -282,7 +267,6 @@ def test_the_bracket_comes_with_every_answer(target: Target, kv_bytes: int) -> N
 
 
 def test_a_proof_says_how_long_it_takes(target: Target, kv_bytes: int) -> None:
-    """Once its own speed is known: in a line of its own, and as the time left while it goes on."""
     job = Job(EXPERIMENT, target, limited(), ContextSettings())
     progress = list(run_job(SmallMachine(kv_bytes, 16384).rig(), job))
     (foreseen,) = [each for each in progress if isinstance(each, Point) and isinstance(each.observation, ProofForeseen)]
@@ -293,7 +277,6 @@ def test_a_proof_says_how_long_it_takes(target: Target, kv_bytes: int) -> None:
 
 
 def test_the_command_searches_again_from_any_folder(target: Target, kv_bytes: int, tiny_twin: Path) -> None:
-    """A file is named by its whole path, with the limit and the flags of the search."""
     _, run = found(SmallMachine(kv_bytes, 4096).rig(), target, cap_train=True, prove=False)
     words = f"ggbench maxctx {tiny_twin.absolute()} --memory-limit 100MiB --cap-train --no-prove"
     assert run.head.command == words

@@ -19,7 +19,6 @@ from tests.fakes.small_machine import CARD, COMPUTE, LIMIT, UNSEEN, SmallMachine
 
 @pytest.fixture
 def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Makes NVML list a card beside one that is not in use: as it was before the search, and 10 MiB free after it."""
 
     def install(after: tuple[Gpu, ...] = (replace(CARD, free_bytes=10 * MIB),)) -> None:
         hidden = replace(CARD, index=1, uuid="GPU-2", pci_bus_id="00000000:41:00.0", free_bytes=0)
@@ -33,7 +32,6 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 def test_the_peak_of_a_gpu_leaves_out_the_ballast_of_a_limit(
     target: Target, kv_bytes: int, gpus: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under a limit the peak is what of the limit is gone, not of the card; who held memory before is kept."""
     gpus()
     desktop = GpuProcess(911, "/usr/bin/desktop", 300 * MIB)
     monkeypatch.setattr("ggbench.sizing.look_ahead.list_gpu_processes", lambda _: (desktop,))
@@ -50,7 +48,6 @@ def test_the_peak_of_a_gpu_leaves_out_the_ballast_of_a_limit(
 def test_a_gpu_that_nvml_no_longer_lists_leaves_the_peak_unknown(
     target: Target, kv_bytes: int, gpus: Callable[..., None]
 ) -> None:
-    """The answer stands without it."""
     gpus(after=())
     context, run = found(SmallMachine(kv_bytes, 4096, device="CUDA0").rig(), target)
     assert (context.max_n_ctx, run.memory.peak_bytes, run.memory.other_bytes) == (4096, None, None)
@@ -59,7 +56,6 @@ def test_a_gpu_that_nvml_no_longer_lists_leaves_the_peak_unknown(
 def test_layers_left_in_main_memory_do_not_count_against_the_gpu(
     target: Target, kv_bytes: int, gpus: Callable[..., None], tiny_twin: Path
 ) -> None:
-    """Weights larger than the GPU's memory are no reason to give up where a part of them is offloaded."""
     gpus()
     file = read_model_file(tiny_twin)
     assert file.weight_bytes is not None
@@ -74,7 +70,6 @@ def test_layers_left_in_main_memory_do_not_count_against_the_gpu(
 
 
 def test_weights_above_a_gpus_memory(target: Target, kv_bytes: int, gpus: Callable[..., None]) -> None:
-    """The hint names the option that only a GPU leaves open."""
     gpus()
     finished = search(SmallMachine(kv_bytes, 4096, device="CUDA0").rig(), target, limited(MIB))
     assert isinstance(finished.error, DoesNotFit)
@@ -85,7 +80,6 @@ def test_weights_above_a_gpus_memory(target: Target, kv_bytes: int, gpus: Callab
 def test_without_a_layer_on_the_gpu_main_memory_is_searched(
     target: Target, kv_bytes: int, gpus: Callable[..., None]
 ) -> None:
-    """llama.cpp computes large batches on the GPU all the same, but that is not where the context lies."""
     gpus()
     setup = LlamaSetup(memory_limit_bytes=LIMIT, n_gpu_layers=0)
     context, _ = found(SmallMachine(kv_bytes, 4096, device="CUDA0").rig(), target, setup)

@@ -36,8 +36,6 @@ from tests.fakes.recorded import decode_job, decoded
 
 @dataclass(frozen=True, slots=True)
 class ServerSetup(Setup):
-    """A server somewhere."""
-
     engine: ClassVar[str] = "test_server"
 
     url: str = "http://127.0.0.1:8080"
@@ -51,7 +49,6 @@ class ServerEngine:
         self.closed = False
 
     def open(self, source: Source, setup: Setup) -> Iterator[Event | Ending]:
-        """Nothing to load here."""
         assert isinstance(setup, ServerSetup)
         yield Ready(None, {"llama_cpp": "a server's"})
         yield Allocated((DeviceBuffers("RPC0", Place.REMOTE, weight_bytes=1 << 20),))
@@ -72,11 +69,9 @@ class ServerEngine:
         yield Completed()
 
     def unsupported(self, workload: type[Workload]) -> str:
-        """All but two."""
         return "" if workload in (Prefill, Decode) else "a server has no such request"
 
     def close(self) -> None:
-        """Leave it."""
         self.closed = True
 
 
@@ -84,14 +79,12 @@ ENGINES: list[ServerEngine] = []
 
 
 def launch(cancel: threading.Event, *, timeout_s: float, hold: threading.Event | None) -> Engine:
-    """One for each run."""
     ENGINES.append(ServerEngine())
     return ENGINES[-1]
 
 
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a module of ggbench.engine."""
     module = ModuleType("ggbench.engine.test_server")
     module.SETUP, module.launch = ServerSetup, launch  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "ggbench.engine.test_server", module)
@@ -108,7 +101,6 @@ def rig_of(store: Store | None = None) -> Rig:
 
 
 def test_a_decode_runs_on_a_new_engine(target: Target, store: Store) -> None:
-    """To a fit, with what the engine does not know left unknown, and stored with the engine's own setup."""
     *_, finished = run_job(rig_of(store), decode_job(target, 400, ServerSetup(slots=2)))
     assert isinstance(finished, Finished)
     run = finished.run
@@ -132,7 +124,6 @@ def test_a_decode_runs_on_a_new_engine(target: Target, store: Store) -> None:
 
 
 def test_what_an_engine_cannot_do_is_a_run_with_its_reason(target: Target, store: Store) -> None:
-    """The error says so, and nothing is left open."""
     *_, finished = run_job(rig_of(store), Job(MAXCTX, target, ServerSetup(), ContextSettings()))
     assert isinstance(finished, Finished)
     assert isinstance(finished.error, Unsupported)
@@ -141,12 +132,10 @@ def test_what_an_engine_cannot_do_is_a_run_with_its_reason(target: Target, store
 
 
 def test_an_engine_that_is_not_there_is_an_error(target: Target) -> None:
-    """A run that another ggbench stored may name one; a module that is no engine is none."""
     for name in ("nonesuch", "logs", "../evil", ""):
         with pytest.raises(StoreError, match="no engine"):
             engine_module(name)
 
 
 def test_a_setups_own_fields_are_its_options() -> None:
-    """No list of options names them."""
     assert reproduce("decode", ("m",), ServerSetup(slots=4), {}) == "ggbench decode m --slots 4"

@@ -32,36 +32,27 @@ from tests.fakes.parts import install
 
 @dataclass(frozen=True, slots=True)
 class ChatSettings(Settings):
-    """A conversation."""
-
     turns: int
     n_answer: int = 100
 
     @property
     def n_ctx_needed(self) -> int:
-        """The longest turn has to fit."""
         return 32 * self.turns + self.n_answer
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Observed of each turn."""
-
     number: int
     n_question: int
 
 
 @dataclass(frozen=True, slots=True)
 class ChatResult(Result):
-    """Milliseconds of the median token of each turn."""
-
     token_ms: tuple[float, ...] = ()
     turns: tuple[Turn, ...] = ()
 
 
 class ChatExperiment(Experiment):
-    """Questions that grow, each with an answer."""
-
     kind: ClassVar[str] = "chat"
     settings_type = ChatSettings
     result_type = ChatResult
@@ -86,12 +77,10 @@ class ChatExperiment(Experiment):
         return Concluded(ending.outcome, ending.reason)
 
     def reduce(self, recording: Recording) -> ChatResult:
-        """Of the turns that were begun."""
         medians = [sorted(series.step_ns)[len(series.step_ns) // 2] / 1e6 for series in recording.series.values()]
         return ChatResult(tuple(medians), recording.of(Turn))
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
-        """`ggbench chat MODEL QUANT --turns N`."""
         assert isinstance(job.settings, ChatSettings)
         return reproduce("chat", named(job.target), job.setup, {"turns": job.settings.turns})
 
@@ -106,7 +95,6 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_new_experiment_runs_and_is_stored(target: Target, store: Store) -> None:
-    """Its settings, observations and result come back from the store as the types that it defines."""
     rig, workers = fake_rig(store)
     progress = list(run_job(rig, Job(CHAT, target, LlamaSetup(n_ubatch=64), ChatSettings(3))))
     finished = progress[-1]
@@ -126,7 +114,6 @@ def test_a_new_experiment_runs_and_is_stored(target: Target, store: Store) -> No
 
 
 def test_a_new_experiment_that_is_killed_is_reduced_from_what_it_had(target: Target, store: Store) -> None:
-    """By its own reduction; nothing else has to know it."""
     job = Job(CHAT, target, LlamaSetup(), ChatSettings(3))
     with contextlib.closing(run_job(fake_rig(store)[0], job)) as progress:
         next(each for each in progress if isinstance(each, Point) and each.observation == Turn(1, 64))
@@ -136,6 +123,5 @@ def test_a_new_experiment_that_is_killed_is_reduced_from_what_it_had(target: Tar
 
 
 def test_a_new_experiment_is_checked_before_anything_is_loaded(target: Target) -> None:
-    """As its own check says."""
     with pytest.raises(UsageError, match="does not hold the 196 tokens"):
         Job(CHAT, target, LlamaSetup(n_ctx=100), ChatSettings(3))

@@ -20,7 +20,6 @@ def test_the_recommendation_then_its_alternatives() -> None:
 
 
 def test_a_nearest_miss_is_measured_only_where_an_estimate_rules_it_out() -> None:
-    """A bound on speed, and memory, cannot be measured away."""
     estimated = candidate("a", tok_s=turn_of(9.0, basis="other runs"))
     bounded = candidate("a", tok_s=turn_of(9.0, basis="bound"))
     large = candidate("a", tok_s=turn_of(90.0, basis="other runs"), n_ctx=4096, missing_gib=1)

@@ -35,18 +35,15 @@ OUT = Outcome.OUT_OF_MEMORY
     ],
 )
 def test_an_answer_in_one_line(probe: Probe, text: str) -> None:
-    """What loads and does not decode is said to do both."""
     assert answer_text(probe, "llama.cpp") == text
 
 
 def test_the_program_that_refused_is_named() -> None:
-    """A checkpoint is not run by llama.cpp."""
     for outcome, text in ((Outcome.FAILED, "Transformers refused"), (Outcome.CRASHED, "Transformers crashed")):
         assert text in answer_text(Probe(512, "alloc", outcome, 1.0), "Transformers")
 
 
 def test_a_question_comes_with_what_is_known() -> None:
-    """What loads no longer counts once a decode has failed."""
     assert question_text(Question(512, "alloc", BracketEnds(None, None))) == "n_ctx 512: allocating; none known to load"
     ends = BracketEnds(256, 1024)
     assert question_text(Question(512, "alloc", ends)) == "n_ctx 512: allocating; 256 loads, 1,024 does not"

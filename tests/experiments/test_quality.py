@@ -50,7 +50,6 @@ def trained(tmp_path: Path, tiny_twin: Path) -> Target:
 
 @pytest.fixture
 def settings(tmp_path: Path) -> QualitySettings:
-    """A short text in chunks of 32, two at once."""
     path = tmp_path / "prose.txt"
     path.write_text("some prose")
     return QualitySettings(find_text(path)[0], n_ctx=N_CTX, n_seqs=2)
@@ -88,7 +87,6 @@ def _dies(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
 
 
 def test_every_chunk_is_scored_in_its_second_half(trained: Target, settings: QualitySettings) -> None:
-    """Each token once, its target the one that follows, two chunks at a time."""
     run, progress, (worker,) = _run(trained, settings, [scores()])
     found = _result(run)
     assert (run.outcome, found.n_chunks, found.n_scored) == (Outcome.COMPLETED, 10, 10 * N_SCORED)
@@ -118,7 +116,6 @@ def test_bos_takes_the_place_of_a_chunks_first_token(trained: Target, settings: 
 
 
 def test_a_base_is_computed_right_before_the_model(trained: Target, settings: QualitySettings) -> None:
-    """The base writes the rows that the model then reads, part by part."""
     run, _, (model, base) = _run(trained, settings, [scores(2.0), scores(1.5)], base=Base(trained))
     found = _result(run)
     assert found.divergence is not None
@@ -137,7 +134,6 @@ def test_a_base_is_computed_right_before_the_model(trained: Target, settings: Qu
 def test_a_base_that_does_not_fit_beside_the_model_goes_first(
     trained: Target, settings: QualitySettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Into a file in the cache, in the model's worker, which loads the model again; the next run finds the file."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(text_scorer, "describe_ram", lambda: Ram(1 << 30, 1))
     run, progress, (worker,) = _run(trained, settings, [scores()], base=Base(trained))
@@ -162,7 +158,6 @@ def test_a_base_that_does_not_fit_beside_the_model_goes_first(
 def test_a_base_that_runs_out_of_memory_beside_the_model_goes_first(
     trained: Target, settings: QualitySettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As on a GPU, where only loading it shows whether it fits; one that dies leaves no file behind."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
     def full(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
@@ -183,7 +178,6 @@ def test_a_base_that_runs_out_of_memory_beside_the_model_goes_first(
 def test_logits_in_use_are_not_removed_by_another_process(
     trained: Target, settings: QualitySettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At no moment: while it is begun, while it is written, while the model is loaded again, while it is read."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(text_scorer, "describe_ram", lambda: Ram(1 << 30, 1))
     folder = logits_dir()
@@ -216,7 +210,6 @@ def test_logits_in_use_are_not_removed_by_another_process(
 def test_logits_begun_under_a_name_that_was_just_removed_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lock of a file that lost its name, to one who cleans or who writes, says nothing of the file that has it."""
     path = tmp_path / ".base.logits.1.part"
     path.write_text("of a run that was killed")
     lock = fcntl.flock
@@ -237,14 +230,12 @@ def test_logits_begun_under_a_name_that_was_just_removed_are_kept(
 
 
 def test_a_base_with_other_tokens_is_refused(trained: Target, settings: QualitySettings) -> None:
-    """Rows of two vocabularies do not compare."""
     run, _, _ = _run(trained, settings, [scores(), scores(n_tokens=9 * N_CTX)], base=Base(trained))
     assert run.outcome is Outcome.FAILED
     assert "no base for this model" in run.reason
 
 
 def test_a_twin_has_no_quality(tiny_twin: Path, settings: QualitySettings) -> None:
-    """Its weights were never trained."""
     run, _, workers = _run(resolve_one(str(tiny_twin)), settings, [scores()])
     assert run.outcome is Outcome.FAILED
     assert "twin" in run.reason
@@ -252,7 +243,6 @@ def test_a_twin_has_no_quality(tiny_twin: Path, settings: QualitySettings) -> No
 
 
 def test_a_model_without_a_tokenizer_is_refused(tiny_twin: Path, settings: QualitySettings, tmp_path: Path) -> None:
-    """Before it is loaded: its header says so."""
     path = tmp_path / "tiny-q8_0.gguf"
     path.write_bytes(tiny_twin.read_bytes().replace(b"ggbench.twin", b"ggbench.none"))
     run, _, workers = _run(resolve_one(str(path)), settings, [scores()])
@@ -262,20 +252,17 @@ def test_a_model_without_a_tokenizer_is_refused(tiny_twin: Path, settings: Quali
 
 
 def test_a_text_shorter_than_two_chunks_is_refused(trained: Target, settings: QualitySettings) -> None:
-    """As llama-perplexity refuses it."""
     run, _, _ = _run(trained, settings, [scores(n_tokens=2 * N_CTX - 1)])
     assert "63 tokens, and two chunks of 32 are needed" in run.reason
 
 
 def test_chunks_limit_what_is_scored(trained: Target, settings: QualitySettings) -> None:
-    """From the beginning of the text."""
     run, _, _ = _run(trained, replace(settings, n_chunks=3), [scores()])
     assert _result(run).n_chunks == 3
     assert _result(run).scored is not None
 
 
 def test_the_time_given_ends_a_run_as_complete(trained: Target, settings: QualitySettings) -> None:
-    """With what it has, and says so."""
     run, _, _ = _run(trained, replace(settings, within_s=0.0), [scores()])
     assert run.outcome is Outcome.COMPLETED
     assert "2 of 10 chunks" in run.reason
@@ -285,7 +272,6 @@ def test_the_time_given_ends_a_run_as_complete(trained: Target, settings: Qualit
 def test_a_worker_that_dies_leaves_the_chunks_before(
     trained: Target, settings: QualitySettings, tmp_path: Path
 ) -> None:
-    """In the run, and in the store as of a kill."""
     with Store.open(tmp_path / "results.sqlite") as store:
         run, _, _ = _run(trained, settings, [_dies], store)
         assert (run.outcome, _result(run).n_chunks) == (Outcome.OUT_OF_MEMORY, 4)
@@ -295,7 +281,6 @@ def test_a_worker_that_dies_leaves_the_chunks_before(
 
 
 def test_a_run_goes_on_where_an_earlier_one_stopped(trained: Target, settings: QualitySettings, tmp_path: Path) -> None:
-    """Only the chunks that are missing are scored; a run that has them all, or of another setup, is not taken."""
     with Store.open(tmp_path / "results.sqlite") as store:
         stopped, _, _ = _run(trained, settings, [_dies], store)
         rig, workers = fake_rig(store, {0: scores()})
@@ -313,7 +298,6 @@ def test_a_run_goes_on_where_an_earlier_one_stopped(trained: Target, settings: Q
 def test_a_run_does_not_go_on_where_another_machine_stopped(
     trained: Target, settings: QualitySettings, tmp_path: Path
 ) -> None:
-    """Its processor may round differently; what was imported is left as it is."""
     imported = Imported(tool="ggbench", file="x.zip", file_sha256="1", content_sha256="2")
     with Store.open(tmp_path / "results.sqlite") as store:
         stopped, _, _ = _run(trained, settings, [_dies], store)
@@ -327,7 +311,6 @@ def test_a_run_does_not_go_on_where_another_machine_stopped(
 
 
 def test_logits_are_saved_and_compared_with(trained: Target, settings: QualitySettings, tmp_path: Path) -> None:
-    """A file of ours serves as the base of another run over the same text, and of no other."""
     path = tmp_path / "base.dat"
     _, _, (writer,) = _run(trained, replace(settings, save_base_logits=str(path)), [scores()])
     assert all(each.rows is not None and each.rows.writes for each in _requests(writer))
@@ -347,7 +330,6 @@ def test_logits_are_saved_and_compared_with(trained: Target, settings: QualitySe
 def test_a_file_of_logits_is_never_overwritten_nor_left_in_part(
     trained: Target, settings: QualitySettings, tmp_path: Path
 ) -> None:
-    """It gets its name once every chunk is in it."""
     path = tmp_path / "logits" / "base.dat"
     path.parent.mkdir()
     asked = replace(settings, save_base_logits=str(path))
@@ -362,7 +344,6 @@ def test_a_file_of_logits_is_never_overwritten_nor_left_in_part(
 def test_a_file_that_another_program_made_meanwhile_is_kept_beside_the_logits(
     trained: Target, settings: QualitySettings, tmp_path: Path
 ) -> None:
-    """Neither is lost, and the message names where the logits are."""
     path = tmp_path / "base.dat"
 
     def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
@@ -378,7 +359,6 @@ def test_a_file_that_another_program_made_meanwhile_is_kept_beside_the_logits(
 
 
 def test_scores_are_kept_as_32_bit_floats(trained: Target, settings: QualitySettings) -> None:
-    """Precise enough for every figure, at four bytes for each."""
     run, _, _ = _run(trained, settings, [scores(np.float32(1.7).item())])
     ppl = _result(run).ppl
     assert ppl is not None

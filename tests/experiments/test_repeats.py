@@ -27,11 +27,9 @@ def _run(**versions: str) -> Run:
 
 
 def test_runs_that_are_alike_are_one_group() -> None:
-    """One that differs stands alone and is in none."""
     assert [len(group) for group in repeats_among([_run(), _run(server="llama-server b1"), _run()])] == [2]
 
 
 @pytest.mark.parametrize("version", ["llama_cpp", "llama_cpp_python", "transformers", "server", "system_info"])
 def test_another_version_is_no_repeat(version: str) -> None:
-    """Of any program that the figures come from."""
     assert not repeats_among([_run(), _run(**{version: "another"})])

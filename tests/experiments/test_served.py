@@ -41,7 +41,6 @@ Runner = Callable[..., Run]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, store: Store) -> Runner:
-    """Runs an experiment on a scripted server, and returns the run as the store has it."""
 
     def run_it(experiment: Experiment, settings: Settings, script: Script | None = None, **server: object) -> Run:
         scripted = ScriptedServer(script or on_a_line(), **server)  # type: ignore[arg-type]
@@ -67,7 +66,6 @@ def run(monkeypatch: pytest.MonkeyPatch, store: Store) -> Runner:
 
 
 def test_a_decode_of_a_server_finds_w_and_b(run: Runner) -> None:
-    """By the server's clock; what it takes of memory stays unknown, and its own numbers make the BPW."""
     found = run(DECODE, DecodeSettings(1000))
     result = found.result
     assert isinstance(result, DecodeResult)
@@ -98,7 +96,6 @@ def test_a_server_that_speculates_has_the_line_of_its_tokens(run: Runner) -> Non
 
 
 def test_tokens_that_nobody_counted_have_a_rate_and_no_line(run: Runner) -> None:
-    """The total is the server's; which chunk had how many is not known."""
     script = on_a_line(sizes=(3,), counts=False, has_clock=False)
     result = run(DECODE, DecodeSettings(600), script, clock="none").result
     assert isinstance(result, DecodeResult)
@@ -109,7 +106,6 @@ def test_tokens_that_nobody_counted_have_a_rate_and_no_line(run: Runner) -> None
 
 
 def test_a_death_in_mid_stream_keeps_what_was_measured(run: Runner) -> None:
-    """The run is stored as crashed with the tokens that came."""
     found = run(DECODE, DecodeSettings(1000), on_a_line(stops_after=500, error=NetworkError("the connection broke")))
     assert (found.outcome, found.reason) == (Outcome.CRASHED, "the connection broke")
     assert isinstance(found.result, DecodeResult)
@@ -117,7 +113,6 @@ def test_a_death_in_mid_stream_keeps_what_was_measured(run: Runner) -> None:
 
 
 def test_prompts_of_a_server(run: Runner) -> None:
-    """By the server's clock, with the server's count of their tokens."""
     result = run(PREFILL, PrefillSettings((25, 64), repeat=3)).result
     assert isinstance(result, PrefillResult)
     assert [(each.n_prompt, each.prefill_ms, each.repeat) for each in result.prefills] == [(25, 25, 3), (64, 64, 3)]
@@ -129,7 +124,6 @@ def test_prompts_of_a_server(run: Runner) -> None:
 
 
 def test_concurrent_requests_have_rates_of_their_own(run: Runner) -> None:
-    """Rates of one request and of all together; the requests of the script do not disturb each other."""
     result = run(SPEED, SpeedSettings((64,), 128, (1, 3), None)).result
     assert isinstance(result, SpeedResult)
     one, three = result.cases
@@ -151,7 +145,6 @@ def test_concurrent_requests_have_rates_of_their_own(run: Runner) -> None:
 
 
 def test_a_case_longer_than_the_servers_context_is_a_row_with_its_reason(run: Runner) -> None:
-    """The others go on."""
     result = run(SPEED, SpeedSettings((16, 4096), 8, (1,), None)).result
     assert isinstance(result, SpeedResult)
     assert [each.ended.outcome for each in result.cases] == [Outcome.COMPLETED, Outcome.SKIPPED]
@@ -159,7 +152,6 @@ def test_a_case_longer_than_the_servers_context_is_a_row_with_its_reason(run: Ru
 
 
 def test_what_a_server_did_not_do_is_in_the_result(run: Runner) -> None:
-    """Once, however many requests it was of."""
     result = run(DECODE, DecodeSettings(300), on_a_line(disobeyed=("had 12 of 25 prompt tokens in a cache",))).result
     assert isinstance(result, DecodeResult)
     assert result.serving is not None
@@ -167,6 +159,5 @@ def test_what_a_server_did_not_do_is_in_the_result(run: Runner) -> None:
 
 
 def test_a_search_for_the_largest_context_needs_a_file() -> None:
-    """Said before anything is asked of the server."""
     with pytest.raises(UsageError, match="maxctx needs a model file"):
         Job(MAXCTX, TARGET, SETUP, ContextSettings())

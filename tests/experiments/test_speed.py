@@ -45,19 +45,16 @@ def speed_job(
     within_s: float | None = None,
     **setup: object,
 ) -> Job:
-    """One quant."""
     settings = SpeedSettings(inputs, n_gen, batches, within_s)
     return Job(EXPERIMENT, target, replace(LlamaSetup(), **setup), settings)  # type: ignore[arg-type]
 
 
 def found(run: Run) -> SpeedResult:
-    """The result of a speed run."""
     assert isinstance(run.result, SpeedResult)
     return run.result
 
 
 def outcomes(run: Run) -> dict[tuple[int, int], Outcome]:
-    """By batch size and input length."""
     return {(each.case.n_seqs, each.case.n_input): each.ended.outcome for each in found(run).cases}
 
 
@@ -67,7 +64,6 @@ def measured(worker: FakeWorker) -> list[BatchedDecode]:
 
 
 def ended_badly(ending: Ending, n_seqs: int, n_prompt: int) -> Answer:
-    """A worker in good health but for one case."""
 
     def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
         if isinstance(request, BatchedDecode) and (request.n_seqs, request.n_prompt) == (n_seqs, n_prompt):
@@ -79,7 +75,6 @@ def ended_badly(ending: Ending, n_seqs: int, n_prompt: int) -> Answer:
 
 
 def test_every_case_is_measured_in_a_context_of_its_own(target: Target, store: Store) -> None:
-    """One load, the cheap cases first, n_ctx just large enough; figures follow from what the worker reported."""
     rig, workers = fake_rig(store)
     (run,) = runs_of(rig, speed_job(target, (512, 1), (4, 1)))
     assert run.outcome is Outcome.COMPLETED
@@ -103,7 +98,6 @@ def test_every_case_is_measured_in_a_context_of_its_own(target: Target, store: S
 
 
 def test_the_limit_of_a_batch_reads_weights_once_and_every_cache(target: Target) -> None:
-    """As theory has it for as many sequences: a fourth of W, and a little more B."""
     rig, _ = fake_rig()
     (run,) = runs_of(rig, speed_job(target, (1,), (1, 4)))
     assert target.path is not None
@@ -115,7 +109,6 @@ def test_the_limit_of_a_batch_reads_weights_once_and_every_cache(target: Target)
 
 
 def test_the_steps_of_every_case_are_kept(target: Target, store: Store) -> None:
-    """A series each; warm-ups are apart."""
     rig, _ = fake_rig(store)
     (run,) = runs_of(rig, speed_job(target, (1, 512), (1, 2), within_s=600))
     assert run.run_id is not None
@@ -129,7 +122,6 @@ def test_the_steps_of_every_case_are_kept(target: Target, store: Store) -> None:
 
 
 def test_a_case_that_takes_too_long_is_a_row_with_its_expected_time(target: Target) -> None:
-    """The worker reads 1,000 tokens/s and decodes 64 of 30,720 tokens in 10 s, and there are 30 s for all."""
     rig, workers = fake_rig()
     (run,) = runs_of(rig, speed_job(target, (1, 30720), (1, 2), within_s=30))
     assert run.outcome is Outcome.COMPLETED
@@ -146,7 +138,6 @@ def test_a_case_that_takes_too_long_is_a_row_with_its_expected_time(target: Targ
 
 
 def test_prompts_that_show_the_forecast_take_a_twentieth_of_the_time(target: Target) -> None:
-    """With 1,000 tokens/s and 100 s: up to 4,096 tokens; fewer where all cases take less than half the time."""
     rig, workers = fake_rig()
     runs_of(rig, speed_job(target, (1, 129024), within_s=100))
     prompts = [each.n_prompt for each in measured(workers[1]) if each.n_gen == 8]
@@ -157,7 +148,6 @@ def test_prompts_that_show_the_forecast_take_a_twentieth_of_the_time(target: Tar
 
 
 def test_a_batch_too_large_to_try_leaves_time_for_the_others(target: Target) -> None:
-    """With 1,000 tokens/s a short run of 256 sequences takes 4 s of the 10, and is left out."""
     rig, workers = fake_rig()
     (run,) = runs_of(rig, speed_job(target, (1,), (1, 256), within_s=10))
     assert [each.n_seqs for each in measured(workers[1]) if each.n_prompt == 16] == [1]
@@ -191,8 +181,6 @@ def test_prompts_longer_than_any_case_that_fits_are_not_read(target: Target, mon
 
 
 class _Ram:
-    """Main memory of a small machine."""
-
     def __init__(self, total_bytes: int, available_bytes: int) -> None:
         self.total_bytes, self.available_bytes = total_bytes, available_bytes
 
@@ -209,15 +197,11 @@ def _sized(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
 
 @pytest.mark.parametrize(
     ("ending", "outcome", "n_loads"),
-    [
-        (OutOfMemory("decode", "failed to allocate"), Outcome.OUT_OF_MEMORY, 1),
-        (Crashed(-11, ()), Outcome.CRASHED, 1),
-    ],
+    [(OutOfMemory("decode", "failed to allocate"), Outcome.OUT_OF_MEMORY, 1), (Crashed(-11, ()), Outcome.CRASHED, 1)],
 )
 def test_a_case_that_ends_badly_leaves_the_others_running(
     target: Target, ending: Ending, outcome: Outcome, n_loads: int
 ) -> None:
-    """Also where the worker died: the next case has another."""
     rig, workers = fake_rig(answers={1: ended_badly(ending, 1, 512)})
     (run,) = runs_of(rig, speed_job(target, (1, 512), (1, 2)))
     assert outcomes(run)[1, 512] is outcome
@@ -228,7 +212,6 @@ def test_a_case_that_ends_badly_leaves_the_others_running(
 
 
 def test_a_model_that_does_not_load_ends_the_run(target: Target) -> None:
-    """There is no case to go on with."""
 
     def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
         yield OutOfMemory("load", "failed to allocate")
@@ -259,7 +242,6 @@ def test_a_cancelled_run_has_the_cases_that_ended(target: Target, store: Store) 
 
 
 def test_each_case_is_shown_when_it_ends(target: Target) -> None:
-    """With its figures, those over batch 1 included, and as one line."""
     rig, _ = fake_rig()
     records = list(run_jobs(rig, [speed_job(target, (1,), (1, 4))]))
     points = [each for each in records if isinstance(each, Point) and isinstance(each.observation, SpeedCase)]
@@ -279,7 +261,6 @@ def test_the_time_is_shared_out_among_quants(target: Target) -> None:
 
 
 def test_the_command_says_what_is_not_the_default(target: Target) -> None:
-    """The protocol's own run needs no option."""
     rig, _ = fake_rig()
     (run,) = runs_of(rig, speed_job(target, (1, 6), (1, 8), 32, 90))
     assert run.head.command == f"ggbench speed {target.path} --inputs 1,6 -n 32 --batch 1,8 --within 90s --threads 2"
@@ -300,14 +281,12 @@ def test_the_command_says_what_is_not_the_default(target: Target) -> None:
 def test_numbers_that_make_no_case(
     target: Target, inputs: tuple[int, ...], batches: tuple[int, ...], setup: dict[str, int], message: str
 ) -> None:
-    """One line before anything is loaded."""
     with pytest.raises(UsageError) as raised:
         speed_job(target, inputs, batches, **setup)
     assert raised.value.message == message
 
 
 def test_a_context_longer_than_any_is_a_row(target: Target) -> None:
-    """llama.cpp's positions are 32-bit numbers."""
     rig, _ = fake_rig()
     (run,) = runs_of(rig, speed_job(target, (1, 129024 * 8192), (1, 4)))
     assert outcomes(run)[1, 129024 * 8192] is Outcome.COMPLETED

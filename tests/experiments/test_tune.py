@@ -14,7 +14,6 @@ SLOWER = {("threads", 1): 1.7, ("threads", 3): 1.05, ("mmap", False): 1.02}
 
 
 def result_of(run: Run) -> TuneResult:
-    """Of a run that found something."""
     assert isinstance(run.result, TuneResult)
     return run.result
 
@@ -26,7 +25,6 @@ def changed(result: TuneResult) -> dict[str, object]:
 
 @pytest.mark.parametrize("drift_per_s", [0.0, 0.002])
 def test_the_planted_best_is_found_in_19_of_20(target: Target, drift_per_s: float) -> None:
-    """Of two settings that are better together; one helps far into a context alone, and another is quicker too."""
     at_depth = {("flash_attn", "off"): 0.6, ("type_k", "q8_0"): 0.8}
     n_found = n_held = 0
     for seed in range(20):
@@ -42,7 +40,6 @@ def test_the_planted_best_is_found_in_19_of_20(target: Target, drift_per_s: floa
 
 @pytest.mark.parametrize("effects", [{}, SLOWER])
 def test_no_gain_is_claimed_where_there_is_none(target: Target, effects: dict[tuple[str, object], float]) -> None:
-    """In 19 of 20, of eight candidates that are equal to the defaults, and of some that are slower."""
     results = [result_of(PlantedMachine(seed, effects, noise=0.03).tune(target, AT_BOTH)) for seed in range(20)]
     assert sum(result.has_gain for result in results) <= 1
     assert not any(changed(result) for result in results if not result.has_gain)
@@ -50,7 +47,6 @@ def test_no_gain_is_claimed_where_there_is_none(target: Target, effects: dict[tu
 
 @pytest.mark.parametrize("fatal_from", [25, 60])
 def test_a_setting_that_failed_is_not_tried_again(target: Target, fatal_from: int) -> None:
-    """Neither in a combination, where it failed in the race, nor in the proof; what it had beaten returns."""
     effects: Effects = {("flash_attn", "off"): 0.6, ("threads", 4): 0.8, ("threads", 1): 1.7}
     machine = PlantedMachine(1, effects, fatal=("flash_attn", "off"), fatal_from=fatal_from)
     result = result_of(machine.tune(target, AT_BOTH))

@@ -15,7 +15,6 @@ def around(value: float, error: float = 0.0) -> Expected:
 
 
 def measured_loss(nats: float, error: float = 0.02) -> Loss:
-    """As of a quality run."""
     return Loss(around(nats, error), "measured", "run 1, from q8_0")
 
 
@@ -42,7 +41,6 @@ def candidate(
     n_params: int | None = 7_000_000_000,
     missing_gib: float = 0.0,
 ) -> Candidate:
-    """One of 8 GiB of memory; numbers as measured."""
     row = PlanRow(
         model=model,
         quant=quant,

@@ -47,7 +47,6 @@ def safetensors_bytes(tensors: Sequence[Stored]) -> bytes:
 
 
 def write_safetensors(path: Path, tensors: Sequence[Stored]) -> Path:
-    """Write a sparse file with these tensors."""
     header = safetensors_bytes(tensors)
     with path.open("wb") as file:
         file.write(header)

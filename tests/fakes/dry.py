@@ -16,7 +16,6 @@ PLACES = protocol.Devices({"CPU": Place.HOST, "CUDA0": Place.GPU, "CUDA_Host": P
 
 
 def fake(answer: Answer) -> LlamaEngine:
-    """One whose workers answer so."""
     return LlamaEngine(lambda: FakeWorker(threading.Event(), answer))
 
 

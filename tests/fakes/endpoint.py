@@ -23,8 +23,6 @@ from tests.fakes.endpoint_voices import Body, Recording, Said
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request as it came."""
-
     method: str
     path: str
     headers: dict[str, str]
@@ -36,8 +34,6 @@ Fault = Callable[["Handler", Request], bool]
 
 
 class TestEndpoint:
-    """A server of threads of this process."""
-
     __test__ = False
 
     def __init__(self, voice: Recording, fault: Fault | None = None, *, tls: ssl.SSLContext | None = None) -> None:
@@ -56,7 +52,6 @@ class TestEndpoint:
         self._thread.start()
 
     def close(self) -> None:
-        """End it and every connection."""
         self.closing.set()
         self._server.shutdown()
         self._thread.join()
@@ -83,8 +78,6 @@ class _Server(ThreadingHTTPServer):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers one connection."""
-
     protocol_version = "HTTP/1.1"
     server: _Server
 
@@ -92,17 +85,14 @@ class Handler(BaseHTTPRequestHandler):
         """Say nothing."""
 
     def do_GET(self) -> None:
-        """Answer with a document."""
         self._answer("GET", {})
 
     def do_POST(self) -> None:
-        """Answer with a document or a stream."""
         content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         self._answer("POST", json.loads(content or b"{}"))
 
     @property
     def endpoint(self) -> TestEndpoint:
-        """The server that it belongs to."""
         return self.server.endpoint
 
     def _answer(self, method: str, body: Body) -> None:
@@ -120,7 +110,6 @@ class Handler(BaseHTTPRequestHandler):
             self.document(status, document)
 
     def document(self, status: int, body: bytes, headers: tuple[tuple[str, str], ...] = ()) -> None:
-        """Send a whole response."""
         self.send_response_only(status)
         for name, value in (("Content-Type", "application/json"), *headers, ("Content-Length", str(len(body)))):
             self.send_header(name, value)
@@ -128,18 +117,15 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def begin_stream(self) -> None:
-        """Send the head of a stream."""
         self.send_response_only(200)
         self.send_header("Content-Type", "text/event-stream")
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
 
     def chunk(self, data: bytes) -> None:
-        """Send a chunk of a stream."""
         self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
 
     def stream(self, said: Iterable[Said]) -> None:
-        """Send a whole stream."""
         self.begin_stream()
         for each in said:
             if each.after_s and self.endpoint.closing.wait(each.after_s):

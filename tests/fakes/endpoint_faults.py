@@ -34,25 +34,21 @@ def _begin(handler: Handler, request: Request) -> Iterator[Said]:
 
 
 def dies(handler: Handler, request: Request) -> None:
-    """Close the connection in mid-stream."""
     _begin(handler, request)
 
 
 def resets(handler: Handler, request: Request) -> None:
-    """Reset the connection in mid-stream."""
     _begin(handler, request)
     handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     handler.connection.close()
 
 
 def hangs(handler: Handler, request: Request) -> None:
-    """Send nothing more and keep the connection."""
     _begin(handler, request)
     handler.endpoint.closing.wait()
 
 
 def hangs_at_once(handler: Handler, request: Request) -> None:
-    """Accept the request and say nothing."""
     handler.endpoint.closing.wait()
 
 
@@ -64,7 +60,6 @@ def pings(handler: Handler, request: Request) -> None:
 
 
 def drips(handler: Handler, request: Request) -> None:
-    """Send a line a byte at a time, for ever."""
     _begin(handler, request)
     handler.chunk(b"data: ")
     while not handler.endpoint.closing.wait(0.02):
@@ -72,7 +67,6 @@ def drips(handler: Handler, request: Request) -> None:
 
 
 def drips_its_head(handler: Handler, request: Request) -> None:
-    """Send a header a byte at a time, for ever."""
     handler.wfile.write(b"HTTP/1.1 200 OK\r\nX-Slow: ")
     while not handler.endpoint.closing.wait(0.02):
         handler.wfile.write(b"a")
@@ -92,7 +86,6 @@ def ends_early(handler: Handler, request: Request) -> None:
 
 
 def endless_line(handler: Handler, request: Request) -> None:
-    """Send a line without an end."""
     _begin(handler, request)
     handler.chunk(b"data: ")
     while not handler.endpoint.closing.is_set():
@@ -100,14 +93,12 @@ def endless_line(handler: Handler, request: Request) -> None:
 
 
 def wrong_json(handler: Handler, request: Request) -> None:
-    """Send a line that is not JSON."""
     _begin(handler, request)
     handler.chunk(b'data: {"content": \n\n')
     handler.wfile.write(b"0\r\n\r\n")
 
 
 def wrong_types(handler: Handler, request: Request) -> None:
-    """Send JSON whose fields have other types."""
     _begin(handler, request)
     handler.chunk(b'data: {"content": 7, "tokens_predicted": "six", "choices": {}, "stop": "no"}\n\n')
     handler.wfile.write(b"0\r\n\r\n")
@@ -121,14 +112,12 @@ def deep_json(handler: Handler, request: Request) -> None:
 
 
 def not_utf8(handler: Handler, request: Request) -> None:
-    """Send bytes that are no text."""
     _begin(handler, request)
     handler.chunk(b'data: {"content": "\xff\xfe"}\n\n')
     handler.wfile.write(b"0\r\n\r\n")
 
 
 def not_a_stream(handler: Handler, request: Request) -> None:
-    """Answer with a web page."""
     handler.document(200, b"<html><body>Welcome to nginx!</body></html>\n", (("Content-Type", "text/html"),))
 
 
@@ -146,7 +135,6 @@ def refuses(handler: Handler, request: Request) -> None:
 
 
 def never_stops(handler: Handler, request: Request) -> None:
-    """Generate for ever."""
     handler.begin_stream()
     while not handler.endpoint.closing.is_set():
         for said in islice(_lines(handler, request), 2):
@@ -154,7 +142,6 @@ def never_stops(handler: Handler, request: Request) -> None:
 
 
 def _numbered(line: bytes, handler: Handler) -> bytes:
-    """Count on where llama-server counts."""
     if b"tokens_predicted" not in line:
         return line
     document = json.loads(line[5:])
@@ -205,12 +192,10 @@ def more_tokens(handler: Handler, request: Request) -> None:
 
 
 def unauthorized(handler: Handler, request: Request) -> None:
-    """Want another key."""
     handler.document(401, b'{"error":{"message":"Invalid API Key"}}')
 
 
 def not_found(handler: Handler, request: Request) -> None:
-    """Know no such path."""
     handler.document(404, b"not here")
 
 
@@ -220,30 +205,25 @@ def loading(handler: Handler, request: Request) -> None:
 
 
 def redirects(handler: Handler, request: Request) -> None:
-    """Send the client to another host."""
     handler.document(307, b"", (("Location", "https://user:pw@evil.example/v1\x1b[2J?key=1"),))
 
 
 def gzip_bomb(handler: Handler, request: Request) -> None:
-    """Send a document that unpacks to a gigabyte."""
     body = gzip.compress(b" " * (64 << 20)) * 16
     handler.document(200, body, (("Content-Encoding", "gzip"),))
 
 
 def huge_document(handler: Handler, request: Request) -> None:
-    """Send a document without an end."""
     handler.begin_stream()
     while not handler.endpoint.closing.is_set():
         handler.chunk(b" " * 65536)
 
 
 def huge_header(handler: Handler, request: Request) -> None:
-    """Send a header of a megabyte."""
     handler.document(200, b"{}", (("X-Long", "a" * (1 << 20)),))
 
 
 def not_http(handler: Handler, request: Request) -> None:
-    """Speak another protocol."""
     handler.wfile.write(b"220 mail.example ESMTP\r\n")
 
 
@@ -271,7 +251,6 @@ CLOCK_FAULTS: dict[str, Callable[[Handler, Request], None]] = {
 
 
 def everywhere(fault: Callable[[Handler, Request], None]) -> Fault:
-    """Return a fault of every request."""
 
     def apply(handler: Handler, request: Request) -> bool:
         fault(handler, request)

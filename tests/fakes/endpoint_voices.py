@@ -25,8 +25,6 @@ class Said:
 
 
 class Recording:
-    """A recorded server."""
-
     def __init__(self, name: str) -> None:
         kept = json.loads((RECORDINGS / f"{name}.json").read_text())
         self.documents: dict[tuple[str, str], tuple[int, bytes]] = {
@@ -35,11 +33,9 @@ class Recording:
         self.streams: list[Any] = kept["streams"]
 
     def document(self, method: str, path: str, body: Body) -> tuple[int, bytes]:
-        """Return the status and the body of a document."""
         return self.documents.get((method, path), (404, b'{"detail":"Not Found"}'))
 
     def is_streamed(self, path: str, body: Body) -> bool:
-        """Return whether a request gets a stream."""
         return path in _STREAMED
 
     def stream(self, path: str, body: Body) -> Iterator[Said]:
@@ -67,7 +63,6 @@ class AnyLength(Recording):
         }
 
     def stream(self, path: str, body: Body) -> Iterator[Said]:
-        """Yield the lines, `pause_s` apart."""
         for line in self._lines[path](body):
             yield Said(self.pause_s, line)
 

@@ -45,7 +45,6 @@ class FakeWorker:
         self._answer = answer or obey
 
     def call(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-        """Messages, then the ending."""
         first = not self.requests
         self.requests.append(request)
         if first:
@@ -57,12 +56,10 @@ class FakeWorker:
             yield item
 
     def close(self) -> None:
-        """Nothing to end."""
         self.closed = True
 
 
 def obey(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-    """What a worker in good health reports."""
     match request:
         case protocol.LoadModel():
             yield protocol.Log(2, LOG[0])

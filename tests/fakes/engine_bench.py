@@ -16,8 +16,6 @@ Script = Mapping[type, tuple[protocol.Message | Ending, ...]]
 
 
 class FakeTransport:
-    """One worker."""
-
     def __init__(self, script: Script) -> None:
         self.script = script
         self.requests: list[protocol.Request] = []
@@ -29,7 +27,6 @@ class FakeTransport:
         yield from self.script[type(request)]
 
     def close(self) -> None:
-        """Remember that it was closed."""
         self.closed = True
 
 
@@ -55,5 +52,4 @@ class Bench(Generic[EngineT]):
 
     @property
     def asked(self) -> list[list[type]]:
-        """Types of requests, worker by worker."""
         return [[type(request) for request in worker.requests] for worker in self.workers]

@@ -30,6 +30,5 @@ def on_gpu(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
 
 
 def with_gpu(rig: Rig) -> Rig:
-    """The rig of a machine with one GPU."""
     environment = replace(rig.describe_environment({}), gpus=(GPU,))
     return replace(rig, describe_environment=lambda _: environment)

@@ -84,8 +84,6 @@ class _Cue:
 
 
 class TestHub:
-    """A Hub served by threads of this process."""
-
     __test__ = False
 
     def __init__(
@@ -156,7 +154,6 @@ class TestHub:
             self._cues.append(_Cue(path_glob, fault, times))
 
     def heal(self) -> None:
-        """Remove all faults."""
         with self.lock:
             self._cues.clear()
 
@@ -166,7 +163,6 @@ class TestHub:
             return sum(each.sent_bytes for each in self.requests if fnmatch.fnmatchcase(each.path, path_glob))
 
     def forget_requests(self) -> None:
-        """Reset the request log."""
         self.requests.clear()
 
     def take_fault(self, path: str, kinds: tuple[type, ...]) -> Fault | None:

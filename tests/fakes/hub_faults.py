@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """The connection closes after that many bytes of the body."""
-
     after_bytes: int
 
 
@@ -22,15 +20,11 @@ class Hang:
 
 @dataclass(frozen=True, slots=True)
 class Corrupt:
-    """One byte of the file, counted from its start, is flipped."""
-
     at_byte: int
 
 
 @dataclass(frozen=True, slots=True)
 class WrongLength:
-    """The file is that many bytes longer than listed, or shorter."""
-
     delta: int
 
 
@@ -48,29 +42,21 @@ class WrongRange:
 
 @dataclass(frozen=True, slots=True)
 class TooMany:
-    """A 429 with a retry delay."""
-
     retry_after_s: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Unavailable:
-    """A 503, or another server error."""
-
     status: int = 503
 
 
 @dataclass(frozen=True, slots=True)
 class Gated:
-    """The error for users who have not accepted the terms."""
-
     status: int = 403
 
 
 @dataclass(frozen=True, slots=True)
 class Says:
-    """Any other response, such as a captive portal's page."""
-
     body: bytes
     status: int = 200
     content_type: str = "application/json"

@@ -13,8 +13,6 @@ _CHUNK_BYTES = 256 << 10
 
 @dataclass
 class HubFile:
-    """One file of a repo."""
-
     path: str
     content: Path | bytes
     in_git: bool
@@ -23,12 +21,10 @@ class HubFile:
 
     @cached_property
     def n_bytes(self) -> int:
-        """File size."""
         return len(self.content) if isinstance(self.content, bytes) else self.content.stat().st_size
 
     @cached_property
     def sha256(self) -> str:
-        """LFS object id."""
         return self.stated_sha256 or self._hash(hashlib.sha256())
 
     @cached_property
@@ -40,7 +36,6 @@ class HubFile:
 
     @property
     def etag(self) -> str:
-        """Value of the ETag header."""
         return self.blob_id if self.in_git else self.sha256
 
     def read(self, begin: int, end: int) -> Iterator[bytes]:
@@ -66,8 +61,6 @@ class HubFile:
 
 @dataclass
 class HubRepo:
-    """One repo with all its commits."""
-
     name: str
     gated: bool
     private: bool

@@ -47,8 +47,6 @@ MEMBER_TOKEN = "hf_test_member_of_everything"
 
 @dataclass(slots=True)
 class HubRequest:
-    """One request as it was served."""
-
     method: str
     path: str
     """Unquoted, without the query."""
@@ -63,8 +61,6 @@ class HubRequest:
 
 
 class HubServer(ThreadingHTTPServer):
-    """One origin of the Hub, with a thread per connection."""
-
     request_queue_size = 64
 
     def __init__(self, hub: TestHub, port: int) -> None:
@@ -105,8 +101,6 @@ class HubServer(ThreadingHTTPServer):
 
 
 class _Refused(Exception):
-    """An error response in the Hub's format."""
-
     def __init__(self, status: int, code: str | None, message: str) -> None:
         super().__init__(message)
         self.status, self.code, self.message = status, code, message

@@ -32,7 +32,6 @@ _WORKERS = 1000
 
 
 def decodes(targets: Sequence[Target], n_gen: int, setup: LlamaSetup | None = None) -> list[Job]:
-    """A decode of each target."""
     experiment = experiment_of("decode")
     return [Job(experiment, target, setup or LlamaSetup(), DecodeSettings(n_gen)) for target in targets]
 
@@ -63,20 +62,16 @@ class FakeServices:
 
     @property
     def workers(self) -> list[FakeWorker]:
-        """Every worker that was started, job by job."""
         return [worker for started in self._workers for worker in started]
 
     def read_machine(self) -> MachineReading:
-        """The same each time."""
         self.n_readings += 1
         return self.reading
 
     def open_store(self) -> Store:
-        """Belongs to the thread that asks."""
         return Store.open(self.folder / "results.sqlite")
 
     def make_rig(self, store: Store | None, experiment: Experiment) -> Rig:
-        """One for each job."""
         number = len(self.rigs)
         answers = dict.fromkeys(range(_WORKERS), self.answers[number]) if number < len(self.answers) else {}
         rig, workers = fake_rig(store, answers)

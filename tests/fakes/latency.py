@@ -23,7 +23,6 @@ def positions(n: int) -> Floats:
 
 
 def ramp(position: Floats, w: float = W) -> Floats:
-    """Latency in ms where masked cells are skipped."""
     return B + (position - 1) / w
 
 

@@ -50,7 +50,6 @@ CATALOG = Catalog(
 
 
 def local(model: str, quant: str | None, store: str = "Hugging Face", **changes: object) -> LocalModel:
-    """A model on the disk of this test."""
     path = Path(f"/models/{model.rpartition('/')[2].removeprefix('synth:')}-{quant}.gguf")
     known: dict[str, object] = {"name": model, "paths": (path,), "file_bytes": GIB}
     return LocalModel(store=store, model=model, quant=quant, **{**known, **changes})  # type: ignore[arg-type]
@@ -100,7 +99,6 @@ class FakePlanner:
     def rows(
         self, model: str, quants: Sequence[str], budget: Budget, setup: LlamaSetup, first: str | None = None
     ) -> Generator[PlannedQuant]:
-        """As the planner does."""
         self.asked.append((model, tuple(quants), setup.n_ctx, first))
         self.setups.append(setup)
         if model in self.held:
@@ -115,16 +113,13 @@ class FakePlanner:
             yield PlannedQuant(quant, plan_row(model, quant, budget, setup.n_ctx))
 
     def pick(self, model: str, quants: Sequence[str], request: PickRequest, store: Store) -> Pick:
-        """As the planner does, from made-up candidates."""
         self.picked.append((model, request))
         if model in self.errors:
             raise self.errors[model]
         return recommend(self.candidates, request.needs)
 
     def forget(self) -> None:
-        """Noted."""
         self.n_forgotten += 1
 
     def close(self) -> None:
-        """Noted."""
         self.is_closed = True

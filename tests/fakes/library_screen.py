@@ -20,17 +20,14 @@ async def choose(app: GgbenchApp, pilot: Pilot[None], model: str, n_before: int 
 
 
 def table(app: GgbenchApp) -> QuantsTable:
-    """The quants of the chosen model."""
     return app.screen.query_one(QuantsTable)
 
 
 def names(app: GgbenchApp) -> list[str]:
-    """The quants in the table, in order."""
     return [str(table(app).get_row_at(row)[0]).strip("● ") for row in range(table(app).row_count)]
 
 
 def with_disk(services: Services, *models: LocalModel) -> GgbenchApp:
-    """An app that finds these models on the disk."""
 
     def local_models() -> Sequence[LocalModel]:
         return models

@@ -93,14 +93,12 @@ def put_run(store: Store, head: RunHead, b_ms: float = 10.0, w: float = 400.0, n
 
 
 def put_failed(store: Store, head: RunHead, outcome: Outcome, reason: str) -> int:
-    """A run that measured nothing."""
     run_id = store.begin(head)
     store.finish(run_id, Run(head=head, outcome=outcome, reason=reason))
     return run_id
 
 
 def put_search(store: Store, found: ContextResult, outcome: Outcome = Outcome.COMPLETED) -> int:
-    """A search that ended so."""
     head = start_search()
     run_id = store.begin(head)
     store.finish(run_id, Run(head=head, outcome=outcome, result=found))

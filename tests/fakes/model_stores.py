@@ -70,7 +70,6 @@ def put_in_ollama(root: Path, content: bytes, model: str = "llama3.2", tag: str 
 
 
 def put_manifest(root: Path, name: str, raw: bytes) -> None:
-    """A manifest, or what stands in place of one."""
     path = root / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(raw)

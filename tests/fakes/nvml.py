@@ -121,7 +121,6 @@ def install(monkeypatch: pytest.MonkeyPatch, nvml: FakeNvml | None) -> None:
 
 
 def uninstall_pynvml(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Makes `import pynvml` fail."""
     monkeypatch.setitem(sys.modules, "pynvml", None)
 
 
@@ -194,7 +193,6 @@ def _card(gpu: Element) -> Card:
 
 
 def _number(element: Element, path: str, scale: int = 1) -> int | None:
-    """The figure before a unit."""
     text = element.findtext(path, "N/A")
     return None if text == "N/A" else round(float(text.partition(" ")[0].removesuffix("-bit")) * scale)
 

@@ -70,7 +70,6 @@ class PlantedMachine:
         self._level = 1.0
 
     def clock(self) -> float:
-        """In place of time.monotonic."""
         return self.seconds
 
     def cost(self, setup: LlamaSetup, n_depth: int) -> float:
@@ -81,7 +80,6 @@ class PlantedMachine:
         )
 
     def answer(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-        """As a worker in good health, with these times."""
         match request:
             case protocol.MakeContext(setup):
                 self._setup = setup
@@ -126,7 +124,6 @@ class PlantedMachine:
         return fake_rig(store, dict.fromkeys(range(1000), self.answer))[0]
 
     def tune(self, target: Target, settings: TuneSettings, setup: LlamaSetup | None = None) -> Run:
-        """Search on it, with its clock."""
         job = Job(EXPERIMENT, target, setup or LlamaSetup(), settings)
         with self.clocked():
             *_, finished = run_job(self.rig(), job)

@@ -18,27 +18,22 @@ PLAIN = LlamaSetup()
 
 
 def decode_job(target: Target, n_gen: int, setup: Setup = PLAIN, *, repeat: int = 1) -> Job:
-    """A decode."""
     return Job(DECODE, target, setup, DecodeSettings(n_gen, repeat=repeat))
 
 
 def prefill_job(target: Target, *lengths: int, setup: Setup = PLAIN, repeat: int = 3) -> Job:
-    """Prompts of these lengths."""
     return Job(PREFILL, target, setup, PrefillSettings(lengths, repeat))
 
 
 def runs_of(rig: Rig, *jobs: Job) -> list[Run]:
-    """The run of each job that finished."""
     return [record.run for record in run_jobs(rig, jobs) if isinstance(record, Finished)]
 
 
 def decoded(run: Run) -> DecodeResult:
-    """The result of a decode."""
     assert isinstance(run.result, DecodeResult)
     return run.result
 
 
 def prefilled(run: Run) -> PrefillResult:
-    """The result of a prefill."""
     assert isinstance(run.result, PrefillResult)
     return run.result

@@ -35,7 +35,6 @@ def refusing() -> Iterator[str]:
 
 
 def free_port() -> int:
-    """A port on which nobody listens."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return int(server.getsockname()[1])
 

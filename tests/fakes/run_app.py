@@ -28,21 +28,16 @@ class RealServices:
     reader: MachineReader
 
     def open_store(self) -> Store:
-        """The user's own."""
         return Store.open()
 
     def make_rig(self, store: Store | None, experiment: Experiment) -> Rig:
-        """With the real worker."""
         return make_rig(store, given_bandwidth=Bandwidth(20e9, "given in a test"))
 
     def read_machine(self) -> MachineReading:
-        """As the app does."""
         return self.reader.read()
 
 
 class RunApp(App[None]):
-    """Decodes until it is killed or quit."""
-
     def __init__(self, path: str) -> None:
         super().__init__()
         self.services = RealServices(MachineReader())

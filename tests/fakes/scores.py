@@ -48,7 +48,6 @@ def scores(nll: float = 2.0, n_tokens: int = 320, bos: int | None = None) -> Ans
 
 
 def _string(text: bytes) -> bytes:
-    """A string as GGUF has it."""
     return struct.pack("<Q", len(text)) + text
 
 
@@ -66,7 +65,6 @@ class Scattered:
     _n_compared: int = 0
 
     def answer(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-        """As `scores` does, with other values."""
         if not isinstance(request, Score) or request.rows is None or request.rows.writes or not request.targets[0]:
             yield from scores(n_tokens=self.n_tokens)(request)
             return

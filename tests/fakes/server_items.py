@@ -85,8 +85,6 @@ def on_a_line(
 
 
 class ScriptedServer:
-    """What `ggbench.servers.server.Server` is to the engine."""
-
     def __init__(self, script: Script, *, clock: ServerClock = "each token", n_ctx: int | None = 4096) -> None:
         model = OfferedModel("tiny", quant="Q4_1", n_ctx=n_ctx, n_params=1000, tensor_bytes=700)
         self.info = ServerInfo("llama_server", "llama-server", "http://s", (model,), clock, True, "b1", n_parallel=4)
@@ -95,7 +93,6 @@ class ScriptedServer:
         self._script = script
 
     def prompt(self, model: str, n_tokens: int, index: int = 0) -> Prompt:
-        """Return token ids."""
         return Prompt(n_tokens, tuple(range(n_tokens)))
 
     def stream(self, requests: Sequence[Generate], cancel: threading.Event | None = None) -> Iterator[tuple[int, Item]]:
@@ -113,9 +110,7 @@ class ScriptedServer:
                     yield index, item
 
     def network_times(self) -> NetworkTimes:
-        """Return a network of 0.3 ms."""
         return NetworkTimes(500_000, (300_000, 300_000, 400_000))
 
     def close(self) -> None:
-        """Note it."""
         self.closed = True

@@ -60,7 +60,6 @@ class SmallMachine:
     _dry: bool = False
 
     def rig(self, store: Store | None = None) -> Rig:
-        """Every worker of it is this machine."""
 
         def start(cancel: threading.Event) -> FakeWorker:
             self.workers.append(FakeWorker(cancel, self.answer))
@@ -72,7 +71,6 @@ class SmallMachine:
         return Rig(launch=launch, threads=2, describe_environment=environment, store=store, cancel=self.cancel)
 
     def answer(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-        """One request."""
         match request:
             case protocol.LoadModel(dry=dry):
                 self._dry = dry
@@ -120,14 +118,12 @@ class SmallMachine:
 
 
 def limited(limit_bytes: int = LIMIT) -> LlamaSetup:
-    """A memory limit alone."""
     return LlamaSetup(memory_limit_bytes=limit_bytes)
 
 
 def search(
     rig: Rig, target: Target, setup: LlamaSetup | None = None, *, prove: bool = True, cap_train: bool = False
 ) -> Finished:
-    """How a search ends."""
     job = Job(EXPERIMENT, target, setup or limited(), ContextSettings(prove=prove, cap_train=cap_train))
     *_, finished = run_job(rig, job)
     assert isinstance(finished, Finished)
@@ -142,6 +138,5 @@ def found(rig: Rig, target: Target, setup: LlamaSetup | None = None, **settings:
 
 
 def context_of(run: Run) -> ContextResult:
-    """The certificate of a run."""
     assert isinstance(run.result, ContextResult)
     return run.result

@@ -24,7 +24,6 @@ def normalised(svg: str) -> str:
 
 
 def check_snapshot(app: App[Any], name: str) -> None:
-    """Compare what the app shows with `name`.svg."""
     shown = normalised(app.export_screenshot(title=app.title))
     path = SNAPSHOTS / f"{name}.svg"
     if os.environ.get("GGBENCH_UPDATE_GOLDEN") == "1":
@@ -35,6 +34,5 @@ def check_snapshot(app: App[Any], name: str) -> None:
 
 
 def words_of(app: App[Any]) -> str:
-    """Every character in view, line by line."""
     strips = app.screen._compositor.render_strips()
     return "\n".join(strip.text.rstrip() for strip in strips)

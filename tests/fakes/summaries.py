@@ -13,27 +13,22 @@ from ggbench.records.summary import QuantSummary
 
 
 def with_run(summary: QuantSummary, **changes: object) -> QuantSummary:
-    """The leading run changed."""
     return QuantSummary((replace(summary.run, **changes), *summary.runs[1:]))  # type: ignore[arg-type]
 
 
 def with_head(summary: QuantSummary, **changes: object) -> QuantSummary:
-    """The head of the leading run changed."""
     return with_run(summary, head=replace(summary.run.head, **changes))  # type: ignore[arg-type]
 
 
 def with_subject(summary: QuantSummary, **changes: object) -> QuantSummary:
-    """What was measured changed."""
     return with_head(summary, subject=replace(summary.subject, **changes))  # type: ignore[arg-type]
 
 
 def with_memory(summary: QuantSummary, **changes: object) -> QuantSummary:
-    """What it took changed."""
     return with_run(summary, memory=replace(summary.memory, **changes))  # type: ignore[arg-type]
 
 
 def with_decode(summary: QuantSummary, **changes: object) -> QuantSummary:
-    """The result of its decode changed."""
     assert isinstance(summary.run.result, DecodeResult)
     return with_run(summary, result=replace(summary.run.result, **changes))  # type: ignore[arg-type]
 

@@ -23,7 +23,6 @@ BODIES = "/cdn/*.gguf"
 
 
 def add_tiny_repo(hub: TestHub) -> None:
-    """Publish it."""
     hub.add_repo(REPO, {FILE: CONTENT, **dict(zip(SHARD_PATHS, SHARDS, strict=True)), "README.md": b"# tiny\n"})
 
 
@@ -40,12 +39,10 @@ def tiny_listing(hub: TestHub) -> RepoListing:
 
 
 def part_of(access: HubAccess, variant: RepoVariant) -> Path:
-    """Where the part of its first file lies."""
     return repo_folder(access, REPO) / "blobs" / f"{variant.files[0].etag}{PART_SUFFIX}"
 
 
 def put_part(access: HubAccess, variant: RepoVariant, content: bytes) -> Path:
-    """As an earlier download left it."""
     part = part_of(access, variant)
     part.parent.mkdir(parents=True)
     part.write_bytes(content)
@@ -53,10 +50,8 @@ def put_part(access: HubAccess, variant: RepoVariant, content: bytes) -> Path:
 
 
 def files_under(folder: Path) -> list[Path]:
-    """Links included, locks left out."""
     return [path for path in folder.rglob("*") if not path.is_dir() and path.suffix != ".lock"]
 
 
 def assert_nothing_has_its_name(access: HubAccess) -> None:
-    """What is not whole is a part."""
     assert all(path.name.endswith(PART_SUFFIX) for path in files_under(access.hub_cache))

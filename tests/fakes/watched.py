@@ -33,11 +33,9 @@ class WatchedQueue(Generic[Queue]):
         self.queue.close()
 
     async def idle(self) -> None:
-        """Until nothing runs or waits."""
         await self.reach(lambda queue: not queue.is_busy)
 
     async def reach(self, reached: Callable[[Queue], bool]) -> None:
-        """Until the queue is so, while the app goes on."""
         await asyncio.to_thread(self.wait, reached)
 
     def wait(self, reached: Callable[[Queue], bool]) -> None:

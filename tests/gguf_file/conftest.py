@@ -21,23 +21,19 @@ class Encoder:
     data_bytes: int = 0
 
     def pack(self, code: str, *values: object) -> bytes:
-        """Numbers in this encoder's byte order."""
         return struct.pack(self.order + code, *values)
 
     def text(self, text: str | bytes) -> bytes:
-        """A string with its length before it."""
         raw = text.encode() if isinstance(text, str) else text
         return self.pack("Q", len(raw)) + raw
 
     def value(self, value_type: int, value: object) -> bytes:
-        """A value without its type."""
         if value_type == STRING:
             assert isinstance(value, str | bytes)
             return self.text(value)
         return self.pack(CODES[value_type], value)
 
     def key(self, name: str, value_type: int, value: object) -> "Encoder":
-        """Add a number or a string."""
         self.keys.append(self.text(name) + self.pack("I", value_type) + self.value(value_type, value))
         return self
 
@@ -62,25 +58,21 @@ class Encoder:
         return self
 
     def header(self, n_tensors: int | None = None, n_keys: int | None = None) -> bytes:
-        """The header's bytes; both counts may be lies."""
         counts = (len(self.table) if n_tensors is None else n_tensors, len(self.keys) if n_keys is None else n_keys)
         return b"GGUF" + self.pack("IQQ", self.version, *counts) + b"".join(self.keys) + b"".join(self.table)
 
     def file(self) -> bytes:
-        """A whole file, with zeros for weights."""
         header = self.header()
         return header + bytes(-len(header) % 32) + bytes(self.data_bytes)
 
 
 @pytest.fixture
 def encoder() -> type[Encoder]:
-    """The encoder's class."""
     return Encoder
 
 
 @pytest.fixture
 def small_model() -> Encoder:
-    """A model of two layers with every kind of value in its metadata."""
     return (
         Encoder()
         .key("general.architecture", STRING, "qwen2")

@@ -118,7 +118,6 @@ CACHE_LINE = re.compile(r"llama_kv_cache: size = +[0-9.]+ MiB .*K \(f16\): +([0-
 
 
 def model_of(architecture: str, keys: dict[str, object], tensors: tuple[TensorInfo, ...] = ()) -> ModelFile:
-    """A model file from metadata alone."""
     metadata = {"general.architecture": architecture, **{f"{architecture}.{key}": keys[key] for key in keys}}
     return assemble([Header(b"", 3, False, metadata, tensors, file_bytes=0, data_offset=0)], "x")
 
@@ -176,7 +175,6 @@ def test_kv_bytes_are_those_that_llama_cpp_allocates(architecture: str, keys: di
 
 @pytest.mark.llama
 def test_every_name_that_llama_cpp_calls_recurrent_hybrid_or_diffusion_is_known() -> None:
-    """Each architecture of this llama.cpp with more than a KV cache is refused by name, or its state is counted."""
     import ctypes
 
     import llama_cpp
@@ -221,21 +219,18 @@ def test_every_name_that_llama_cpp_calls_recurrent_hybrid_or_diffusion_is_known(
     ],
 )
 def test_what_cannot_be_counted_is_refused_by_name(architecture: str, keys: dict[str, object]) -> None:
-    """A cache that the shape does not explain has no figure, also where only the keys of a new architecture show it."""
     model = model_of(architecture, BASE | keys)
     with pytest.raises(Unsupported, match=architecture):
         model.kv_bytes_per_token()
 
 
 def test_heads_default_as_in_llama_cpp() -> None:
-    """Without key_length a head is n_embd / n_head wide, and without head_count_kv every head has its own K and V."""
     keys = {key: value for key, value in BASE.items() if key != "attention.head_count_kv"}
     model = model_of("llama", keys)
     assert (model.n_head, model.n_head_kv, model.head_dim_k, model.head_dim_v) == ((8,) * 6, (8,) * 6, 32, 32)
 
 
 def test_quantized_kv_is_smaller() -> None:
-    """8 blocks of 34 bytes hold what takes 512 bytes as f16: 6 layers of 2 heads of 32, K and V."""
     model = model_of("qwen2", BASE)
     assert model.kv_bytes_per_token() == 6 * 2 * 64 * 2
     assert model.kv_bytes_per_token("q8_0", "q8_0") == 6 * 2 * 2 * 34
@@ -244,14 +239,9 @@ def test_quantized_kv_is_smaller() -> None:
 
 @pytest.mark.parametrize(
     ("keys", "token_list", "expected"),
-    [
-        ({"vocab_size": 100}, ArrayLength(200), 100),
-        ({}, ArrayLength(200), 200),
-        ({}, None, 300),
-    ],
+    [({"vocab_size": 100}, ArrayLength(200), 100), ({}, ArrayLength(200), 200), ({}, None, 300)],
 )
 def test_vocabulary_comes_from_the_best_source(keys: dict[str, object], token_list: object, expected: int) -> None:
-    """The key, else the tokenizer, else the embedding's rows."""
     metadata = {f"llama.{key}": value for key, value in keys.items()}
     if token_list is not None:
         metadata["tokenizer.ggml.tokens"] = token_list
@@ -274,7 +264,6 @@ def test_vocabulary_comes_from_the_best_source(keys: dict[str, object], token_li
     ],
 )
 def test_a_shape_that_cannot_be_is_an_error(keys: dict[str, object]) -> None:
-    """A value of the wrong kind is refused, not coerced."""
     with pytest.raises(BadFile, match="x"):
         model_of("llama", BASE | keys)
 
@@ -294,20 +283,17 @@ def moe(tied: bool) -> ModelFile:
 
 
 def test_a_token_reads_its_experts_and_the_output_but_not_the_embedding() -> None:
-    """Half of the experts, all of the rest, and the embedding's table only where it is the output too."""
     assert moe(tied=False).active_weight_bytes == 8192 + 1024 + 16384 // 2 + 4096 + 12800
     assert moe(tied=True).active_weight_bytes == 12800 + 8192 + 1024 + 16384 // 2 + 4096
 
 
 def test_an_unknown_type_makes_weights_unknown_not_zero() -> None:
-    """One tensor without a size is enough."""
     model = model_of("llama", BASE, (TensorInfo("a", (64, 2), "type 97", None), TensorInfo("b", (64,), "f32", 256)))
     assert (model.weight_bytes, model.bpw, model.active_weight_bytes) == (None, None, None)
     assert (model.n_params, model.unknown_types) == (192, ("type 97",))
 
 
 def attention_tensors(build: "Encoder", layer: int, n_embd: int, n_kv: int) -> None:
-    """Attention of one layer of qwen2, f16."""
     prefix = f"blk.{layer}."
     build.tensor(prefix + "attn_norm.weight", (n_embd,), 0, 4 * n_embd)
     for name, rows in (("attn_q", n_embd), ("attn_k", n_kv), ("attn_v", n_kv)):
@@ -356,7 +342,6 @@ def write_sparse(path: Path, build: "Encoder", architecture: str) -> Path:
 def test_counts_are_those_that_llama_cpp_makes_of_the_same_file(
     tmp_path: Path, encoder: "type[Encoder]", architecture: str
 ) -> None:
-    """Parameters, weight bytes and BPW of a file as llama.cpp counts them when it loads it."""
     path = write_sparse(tmp_path / "sparse.gguf", encoder(), architecture)
     log = run_llama_cpp(COUNTS_OF_A_FILE, str(path))
     found = re.search(r"^COUNTS (.*)$", log, re.MULTILINE)

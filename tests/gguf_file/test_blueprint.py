@@ -36,7 +36,6 @@ EXPERTS = {"n_expert": 8, "n_expert_used": 2, "n_ff_expert": 256, "n_ff_shared_e
     ],
 )
 def test_a_value_that_makes_no_model_names_its_field(field: str, value: object) -> None:
-    """A catalog entry is a person's text: what is wrong with it is said, not raised from deep within."""
     wrong: dict[str, Any] = {field: value}
     with pytest.raises(UsageError, match=field):
         dataclasses.replace(DENSE, **wrong)
@@ -44,21 +43,18 @@ def test_a_value_that_makes_no_model_names_its_field(field: str, value: object) 
 
 @pytest.mark.parametrize("field", EXPERTS)
 def test_a_mixture_of_experts_needs_each_of_its_numbers(field: str) -> None:
-    """One left at zero is named."""
     given: dict[str, Any] = EXPERTS | {field: 0}
     with pytest.raises(UsageError, match=field):
         dataclasses.replace(DENSE, architecture="qwen2moe", **given)
 
 
 def test_more_experts_used_than_there_are_is_refused() -> None:
-    """No router can pick nine of eight."""
     given: dict[str, Any] = EXPERTS | {"n_expert_used": 9}
     with pytest.raises(UsageError, match="n_expert_used 9"):
         dataclasses.replace(DENSE, architecture="qwen2moe", **given)
 
 
 def test_an_odd_head_has_no_rotary_positions() -> None:
-    """Rotary positions turn pairs of numbers."""
     with pytest.raises(UsageError, match="head_dim 15"):
         dataclasses.replace(DENSE, n_embd=60, n_head=4, n_head_kv=4)
 
@@ -86,7 +82,6 @@ def test_an_architecture_names_what_it_needs_and_what_it_cannot_have(
 
 
 def test_parameters_of_leading_dense_layers_are_counted_as_they_are_laid_out() -> None:
-    """The short count takes a layer of each kind; the list of tensors has them all."""
     given: dict[str, Any] = EXPERTS | {"head_dim": 192, "n_rot": 64, "kv_lora_rank": 512, "v_head_dim": 128}
     hyper = dataclasses.replace(DENSE, architecture="deepseek2", n_layer=5, n_layer_dense=2, **given)
     assert count_params(hyper) == sum(tensor.n_elements for tensor in build_tensors(hyper))

@@ -16,7 +16,6 @@ from ggbench.gguf_file.deferred_package import defer_package
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A package with a heavy `__init__` and a light module, on the path and not imported."""
     name = "deferred_sample"
     folder = tmp_path / name
     folder.mkdir()
@@ -40,7 +39,6 @@ def test_a_module_comes_without_its_packages_code(package: str) -> None:
 
 
 def test_the_packages_code_runs_when_one_of_its_names_is_used(package: str) -> None:
-    """Whoever imports the package afterwards has all of it, over the module that was there before."""
     defer_package(package)
     light = importlib.import_module(f"{package}.light")
 
@@ -51,14 +49,12 @@ def test_the_packages_code_runs_when_one_of_its_names_is_used(package: str) -> N
 
 
 def test_who_lists_the_package_sees_all_of_it(package: str) -> None:
-    """Names are listed as if the package had been imported in the usual way."""
     defer_package(package)
 
     assert {"VERSION", "ANSWER", "heavy"} <= set(dir(importlib.import_module(package)))
 
 
 def test_a_name_that_the_package_lacks_stays_an_error(package: str) -> None:
-    """Its code runs once for that and the error is Python's own."""
     defer_package(package)
 
     with pytest.raises(AttributeError, match="no attribute 'missing'"):
@@ -66,7 +62,6 @@ def test_a_name_that_the_package_lacks_stays_an_error(package: str) -> None:
 
 
 def test_code_that_fails_fails_at_every_use(package: str, tmp_path: Path) -> None:
-    """A package that cannot be imported does not pass for one without names."""
     (tmp_path / package / "heavy.py").write_text("raise OSError('no library')\n")
     defer_package(package)
     module = importlib.import_module(package)
@@ -77,7 +72,6 @@ def test_code_that_fails_fails_at_every_use(package: str, tmp_path: Path) -> Non
 
 
 def test_an_imported_package_and_a_missing_one_are_left_alone(package: str) -> None:
-    """Nothing is put in the place of a package that is there, nor of one that is not installed."""
     whole = importlib.import_module(package)
 
     defer_package(package)
@@ -88,7 +82,6 @@ def test_an_imported_package_and_a_missing_one_are_left_alone(package: str) -> N
 
 
 def test_the_first_of_two_threads_wins(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A package that another thread has deferred meanwhile is not replaced."""
     find_spec = importlib.util.find_spec
     first: list[object] = []
 
@@ -107,7 +100,6 @@ def test_the_first_of_two_threads_wins(package: str, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.llama
 def test_llama_cpp_quantizes_without_its_chat_templates() -> None:
-    """llama.cpp's functions work in a process that has not run llama_cpp's own code, and the package works after."""
     code = (
         "import sys\n"
         "from ggbench.gguf_file.ggml_types import type_by_name\n"

@@ -32,7 +32,6 @@ KEYS = st.from_regex(r"[a-z]{1,8}\.[a-z]{1,8}", fullmatch=True).filter(lambda ke
 
 @given(st.dictionaries(KEYS, VALUES, max_size=8))
 def test_metadata_comes_back_from_the_parser(metadata: dict[str, object]) -> None:
-    """Whatever kind a value is, it is read as it was written."""
     header = encode_header(metadata, [])
     read = read_header(io.BytesIO(header.data), header.file_bytes, "x")
     assert read.metadata == metadata
@@ -53,7 +52,6 @@ def test_metadata_comes_back_from_the_parser(metadata: dict[str, object]) -> Non
 def test_values_have_the_types_that_llama_cpp_reads(
     value: object, expected: gguf.GGUFValueType, tmp_path: Path
 ) -> None:
-    """llama.cpp refuses a key of another type: its counts are uint32 and its fractions float32."""
     (tmp_path / "x.gguf").write_bytes(encode_header({"a.one": value, "a.many": [value, value]}, []).data)
     fields = gguf.GGUFReader(tmp_path / "x.gguf").fields
     assert fields["a.one"].types == [expected]
@@ -64,7 +62,6 @@ def test_values_have_the_types_that_llama_cpp_reads(
 
 @pytest.mark.parametrize("value", [None, {"a": 1}, [1, "a"], [1, True], [[1]], b"x"])
 def test_a_value_of_another_kind_is_unsupported(value: object) -> None:
-    """GGUF has no such value, or ggbench makes none."""
     with pytest.raises(Unsupported, match=r"a\.key"):
         encode_header({"a.key": value}, [])
 

@@ -7,13 +7,7 @@ import pytest
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, LlamaFileType
 
 from ggbench.errors import GgbenchError, UnknownName
-from ggbench.gguf_file.ggml_types import (
-    ADDED_TYPES,
-    CORRECTED_BLOCK_BYTES,
-    known_types,
-    row_bytes,
-    type_by_name,
-)
+from ggbench.gguf_file.ggml_types import ADDED_TYPES, CORRECTED_BLOCK_BYTES, known_types, row_bytes, type_by_name
 
 IDS_IN_GGML = 43
 """`GGML_TYPE_COUNT` of the llama.cpp that the tests run with; its tables end there."""
@@ -21,7 +15,6 @@ IDS_IN_GGML = 43
 
 @pytest.fixture(scope="module")
 def ggml() -> ctypes.CDLL:
-    """The ggml that comes with llama-cpp-python."""
     import llama_cpp
 
     library = ctypes.CDLL(str(Path(llama_cpp.__file__).parent / "lib" / "libggml-base.so"))
@@ -33,7 +26,6 @@ def ggml() -> ctypes.CDLL:
 
 @pytest.mark.parametrize("type_id", range(IDS_IN_GGML))
 def test_table_agrees_with_ggml(ggml: ctypes.CDLL, type_id: int) -> None:
-    """Name, block length and block bytes are ggml's for every id, and a type that ggml removed has no row."""
     block_len = ggml.ggml_blck_size(type_id)
     entry = known_types().get(type_id)
     if block_len == 0:
@@ -48,7 +40,6 @@ def test_table_agrees_with_ggml(ggml: ctypes.CDLL, type_id: int) -> None:
 
 
 def test_every_type_of_gguf_is_known() -> None:
-    """A type that a newer gguf brings is known by id and by name without a change here."""
     assert set(GGML_QUANT_SIZES) == set(GGMLQuantizationType)
     for quant, (block_len, block_bytes) in GGML_QUANT_SIZES.items():
         entry = known_types().get(quant.value)
@@ -73,18 +64,15 @@ def test_unknown_id_is_none() -> None:
 
 @pytest.mark.parametrize("name", ["Q8_0", "q8_0"])
 def test_names_match_in_any_case(name: str) -> None:
-    """A row of 4096 q8_0 elements is 128 blocks of 34 bytes however the type is written."""
     assert row_bytes(name, 4096) == 4352
 
 
 def test_k_quants_keep_ggmls_capital() -> None:
-    """`q4_k` finds ggml's `q4_K`: 144 bytes for 256 elements."""
     assert type_by_name("q4_k").name == "q4_K"
     assert type_by_name("Q4_K").row_bytes(256) == 144
 
 
 def test_unknown_name_says_the_nearest() -> None:
-    """A typing slip in --type-k is answered with what was probably meant."""
     with pytest.raises(UnknownName) as caught:
         row_bytes("q8_o", 64)
     assert "q8_0" in caught.value.hint
@@ -98,7 +86,6 @@ def test_part_of_a_block_is_an_error(n_elements: int) -> None:
 
 
 def test_ids_and_names_are_unique() -> None:
-    """Every row is reachable by its id and by its name."""
     for type_id, entry in known_types().items():
         assert entry.type_id == type_id
         assert type_by_name(entry.name.upper()) is entry

@@ -19,7 +19,6 @@ def run_python(code: str) -> None:
 
 
 def test_constants_are_ggufs_own() -> None:
-    """What is asked for here is the same object there, and a name that gguf lacks is an error as in any module."""
     assert gguf_constants.Keys is gguf.constants.Keys
     assert gguf_constants.TENSOR_NAMES is gguf.constants.TENSOR_NAMES
     with pytest.raises(AttributeError, match="NO_SUCH_CONSTANT"):
@@ -27,7 +26,6 @@ def test_constants_are_ggufs_own() -> None:
 
 
 def test_names_and_numbers_of_a_catalog_need_no_gguf() -> None:
-    """What `ggbench models` imports and counts leaves gguf alone: it costs more than the counting."""
     run_python(
         "import sys\n"
         "from ggbench.catalog.models import load_catalog\n"
@@ -41,7 +39,6 @@ def test_names_and_numbers_of_a_catalog_need_no_gguf() -> None:
 
 
 def test_constants_come_without_the_rest_of_gguf() -> None:
-    """Types are known with neither numpy nor gguf's reader imported, and the package works as usual afterwards."""
     run_python(
         "import sys\n"
         "from ggbench.gguf_file.ggml_types import known_types\n"
@@ -54,7 +51,6 @@ def test_constants_come_without_the_rest_of_gguf() -> None:
 
 
 def test_the_format_has_ggufs_numbers() -> None:
-    """Magic, version, alignment, keys and value types are those of the package."""
     value_types = gguf.GGUFValueType
     assert int.from_bytes(header_bytes.MAGIC, "little") == gguf.GGUF_MAGIC
     assert gguf.GGUF_VERSION == header_bytes.VERSION == max(header_bytes.READABLE_VERSIONS)
@@ -78,11 +74,9 @@ def test_the_format_has_ggufs_numbers() -> None:
     ],
 )
 def test_tensor_names_are_those_of_files(tensor: str, suffix: str, block: int | None, name: str) -> None:
-    """A tensor outside the blocks has no number, and a bias has its own ending."""
     assert tensor_name(tensor, suffix, block) == name
 
 
 def test_an_unknown_tensor_is_an_error() -> None:
-    """A name that is not in gguf's table is a mistake in the caller."""
     with pytest.raises(KeyError, match="NO_SUCH_TENSOR"):
         tensor_name("NO_SUCH_TENSOR")

@@ -33,7 +33,6 @@ def write_shards(folder: Path, encoder: "type[Encoder]", count: int = 3) -> list
 
 
 def test_a_file_becomes_a_model(tmp_path: Path, small_model: "Encoder") -> None:
-    """Sizes are those on disk and in the table, and the hash is the header's alone."""
     path = tmp_path / "small-f16.gguf"
     path.write_bytes(small_model.file())
     model = read_model_file(path)
@@ -47,7 +46,6 @@ def test_a_file_becomes_a_model(tmp_path: Path, small_model: "Encoder") -> None:
 
 @pytest.mark.parametrize("given", [0, 1, 2])
 def test_any_shard_stands_for_the_whole_model(tmp_path: Path, encoder: "type[Encoder]", given: int) -> None:
-    """All shards are read in order whichever is named."""
     paths = write_shards(tmp_path, encoder)
     model = read_model_file(paths[given])
     assert (model.name, model.paths) == ("model-q8_0", tuple(paths))
@@ -59,7 +57,6 @@ def test_any_shard_stands_for_the_whole_model(tmp_path: Path, encoder: "type[Enc
 
 
 def test_shards_of_ggufs_own_writer_read_back(tmp_path: Path) -> None:
-    """The reference writer's split files are one model."""
     import gguf
     import numpy as np
 
@@ -76,7 +73,6 @@ def test_shards_of_ggufs_own_writer_read_back(tmp_path: Path) -> None:
 
 
 def test_a_missing_shard_is_named(tmp_path: Path, encoder: "type[Encoder]") -> None:
-    """What to download is in the line."""
     paths = write_shards(tmp_path, encoder)
     paths[1].unlink()
     with pytest.raises(BadFile, match=r"shard model-q8_0-00002-of-00003\.gguf is missing"):
@@ -84,7 +80,6 @@ def test_a_missing_shard_is_named(tmp_path: Path, encoder: "type[Encoder]") -> N
 
 
 def test_a_truncated_shard_is_named(tmp_path: Path, encoder: "type[Encoder]") -> None:
-    """The error is about the shard, not about the model."""
     paths = write_shards(tmp_path, encoder)
     paths[2].write_bytes(paths[2].read_bytes()[:-32])
     with pytest.raises(BadFile, match=r"00003-of-00003\.gguf is truncated: 32 B"):
@@ -93,14 +88,12 @@ def test_a_truncated_shard_is_named(tmp_path: Path, encoder: "type[Encoder]") ->
 
 
 def test_a_renamed_shard_is_refused(tmp_path: Path, encoder: "type[Encoder]") -> None:
-    """A shard that cannot find its siblings is not taken for a whole model."""
     path = write_shards(tmp_path, encoder)[0].rename(tmp_path / "model.gguf")
     with pytest.raises(BadFile, match="one of 3 shards but is not named so"):
         read_model_file(path)
 
 
 def test_shards_of_different_models_do_not_mix(tmp_path: Path, encoder: "type[Encoder]") -> None:
-    """A shard in the wrong place says which one it is."""
     paths = write_shards(tmp_path, encoder)
     paths[1].write_bytes(paths[2].read_bytes())
     with pytest.raises(BadFile, match="place 2 of 3 says that it is 3 of"):
@@ -108,7 +101,6 @@ def test_shards_of_different_models_do_not_mix(tmp_path: Path, encoder: "type[En
 
 
 def test_a_tensor_in_two_shards_is_an_error(tmp_path: Path, encoder: "type[Encoder]") -> None:
-    """Parameters are never counted twice."""
     paths = write_shards(tmp_path, encoder, count=2)
     paths[1].write_bytes(paths[1].read_bytes().replace(b"t1", b"t0"))
     with pytest.raises(BadFile, match="'t0' is in two shards"):
@@ -116,7 +108,6 @@ def test_a_tensor_in_two_shards_is_an_error(tmp_path: Path, encoder: "type[Encod
 
 
 def test_a_lost_tensor_is_noticed(tmp_path: Path, encoder: "type[Encoder]") -> None:
-    """The first shard knows how many tensors there are."""
     paths = write_shards(tmp_path, encoder, count=2)
     shard = encoder().key("split.no", U16, 1).key("split.count", U16, 2)
     paths[1].write_bytes(shard.file())
@@ -132,7 +123,6 @@ def test_a_whole_file_named_like_a_shard_is_whole(tmp_path: Path, small_model: "
 
 
 def test_headers_from_elsewhere_make_the_same_model(tmp_path: Path, encoder: "type[Encoder]") -> None:
-    """Remote headers have no paths and lose nothing else."""
     paths = write_shards(tmp_path, encoder)
     local = read_model_file(paths[0])
     remote = assemble([read_local_header(path) for path in paths], "model-q8_0")
@@ -145,7 +135,6 @@ def test_headers_from_elsewhere_make_the_same_model(tmp_path: Path, encoder: "ty
 
 
 def test_wrong_paths_are_clear_errors(tmp_path: Path, small_model: "Encoder") -> None:
-    """Each says what it is, and what to do."""
     (tmp_path / "inside.gguf").write_bytes(small_model.file())
     (tmp_path / "empty.gguf").touch()
     os.mkfifo(tmp_path / "fifo.gguf")
@@ -171,7 +160,6 @@ def test_wrong_paths_are_clear_errors(tmp_path: Path, small_model: "Encoder") ->
 
 
 def test_an_unreadable_file_says_so(tmp_path: Path, small_model: "Encoder") -> None:
-    """Permissions are not damage."""
     path = tmp_path / "secret.gguf"
     path.write_bytes(small_model.file())
     path.chmod(0)
@@ -182,7 +170,6 @@ def test_an_unreadable_file_says_so(tmp_path: Path, small_model: "Encoder") -> N
 
 
 def test_a_file_with_an_unknown_type_keeps_all_but_its_size(tmp_path: Path, encoder: "type[Encoder]") -> None:
-    """A quant that is newer than ggbench is described; its file's size is all that is known of its weights."""
     path = tmp_path / "future.gguf"
     build = encoder().key("general.architecture", STRING, "llama").key("general.file_type", U32, 999)
     path.write_bytes(build.tensor("token_embd.weight", (64, 8), 97, 288).tensor("b", (64,), 0, 256).file())
@@ -192,7 +179,6 @@ def test_a_file_with_an_unknown_type_keeps_all_but_its_size(tmp_path: Path, enco
 
 
 def test_a_damaged_file_is_one_clear_error(tmp_path: Path, small_model: "Encoder") -> None:
-    """A length that was overwritten is refused with the file's name, from disk as from memory."""
     path = tmp_path / "damaged.gguf"
     path.write_bytes(
         small_model.file().replace(b"\x11" + bytes(7) + b"token_embd.weight", b"\xff" * 8 + b"token_embd.weight")
@@ -203,7 +189,6 @@ def test_a_damaged_file_is_one_clear_error(tmp_path: Path, small_model: "Encoder
 
 
 def test_a_file_without_architecture_can_still_be_read(tmp_path: Path, encoder: "type[Encoder]") -> None:
-    """Importance matrices and adapters are GGUFs too; what cannot be counted is said."""
     path = tmp_path / "imatrix.gguf"
     path.write_bytes(encoder().key("general.type", STRING, "imatrix").tensor("t", (8,), 0, 32).file())
     model = read_model_file(path)
@@ -222,13 +207,11 @@ def test_a_file_without_architecture_can_still_be_read(tmp_path: Path, encoder: 
     ],
 )
 def test_shard_names_follow_llama_cpp(file_name: str, shard: ShardName | None) -> None:
-    """Five digits each, from one to the count."""
     assert parse_shard_name(file_name) == shard
 
 
 @pytest.mark.llama
 def test_shard_names_are_those_of_llama_split_path() -> None:
-    """llama.cpp composes the same names."""
     import ctypes
 
     import llama_cpp

@@ -11,7 +11,6 @@ from tests.gguf_file.test_layer_states import RECURRENT, WINDOWED
 
 
 def f16(name: str, *shape: int) -> TensorInfo:
-    """A tensor of two bytes a number."""
     n_elements = 1
     for length in shape:
         n_elements *= length
@@ -19,12 +18,10 @@ def f16(name: str, *shape: int) -> TensorInfo:
 
 
 def layers_of(kinds: tuple[LayerKind, ...]) -> list[tuple[int, ...]]:
-    """The layers of each kind."""
     return [kind.layers for kind in kinds]
 
 
 def test_layers_of_a_uniform_quant_are_one_kind() -> None:
-    """f16 gives every layer the same types; the bytes of all layers are those of the file outside its tables."""
     model = plan_twin(load_catalog().model("qwen2.5-7b").hyper, ["f16"], name="x")["f16"]
     [kind] = layer_kinds(model)
     assert kind.layers == tuple(range(28))
@@ -37,15 +34,11 @@ def test_layers_of_a_uniform_quant_are_one_kind() -> None:
 @pytest.mark.llama
 @pytest.mark.parametrize("model_id", ["qwen2.5-7b", "qwen1.5-moe-a2.7b"])
 def test_a_mixture_of_types_makes_two_kinds_that_add_up(model_id: str) -> None:
-    """q4_k_m gives some layers wider types of V and of the way down; sums by kind are sums by tensor."""
     model = plan_twin(load_catalog().model(model_id).hyper, ["q4_k_m"], name="x")["q4_k_m"]
     kinds = layer_kinds(model)
     assert len(kinds) == 2
     assert sorted(layer for kind in kinds for layer in kind.layers) == list(range(model.n_layer))
-    assert {{name: type_ for name, _, type_ in kind.tensors}["attn_v.weight"] for kind in kinds} == {
-        "q4_K",
-        "q6_K",
-    }
+    assert {{name: type_ for name, _, type_ in kind.tensors}["attn_v.weight"] for kind in kinds} == {"q4_K", "q6_K"}
     in_layers = [tensor for tensor in model.tensors if tensor.name.startswith("blk.")]
     assert sum(len(kind.layers) * (kind.weight_bytes or 0) for kind in kinds) == sum(t.n_bytes or 0 for t in in_layers)
     outside = sum(t.n_bytes or 0 for t in model.tensors if t.name.startswith("output"))
@@ -54,7 +47,6 @@ def test_a_mixture_of_types_makes_two_kinds_that_add_up(model_id: str) -> None:
 
 
 def test_leading_dense_layers_and_draft_layers_are_apart() -> None:
-    """Layer 0 is dense, 1 to 4 have 4 experts of which 2 are used, and 5 only drafts."""
     tensors = [f16("blk.0.ffn_up.weight", 256, 512)]
     for layer in range(1, 6):
         tensors += [
@@ -72,7 +64,6 @@ def test_leading_dense_layers_and_draft_layers_are_apart() -> None:
 
 
 def test_windows_and_heads_and_states_are_apart() -> None:
-    """gpt-oss alternates; deci has other heads in some layers; granitehybrid has KV in layers 2 and 5, not alike."""
     gpt_oss = layer_kinds(model_of("gpt-oss", BASE | WINDOWED["gpt-oss"]))
     assert [(kind.layers, kind.window) for kind in gpt_oss] == [((0, 2, 4), 128), ((1, 3, 5), None)]
     heads = {"attention.head_count_kv": [2, 1, 2, 0, 4, 2], "attention.head_count": [8, 8, 8, 0, 8, 8]}
@@ -83,7 +74,6 @@ def test_windows_and_heads_and_states_are_apart() -> None:
 
 
 def test_layers_that_read_another_ones_cache_are_apart() -> None:
-    """gemma4: the last two layers store nothing and read as much as the layers whose cache they share."""
     kinds = layer_kinds(model_of("gemma4", BASE | WINDOWED["gemma4"]))
     assert layers_of(kinds) == [(0, 2), (1, 3), (4,), (5,)]
     assert [kind.kv_bytes_per_token() for kind in kinds] == [512, 1024, 0, 0]
@@ -91,7 +81,6 @@ def test_layers_that_read_another_ones_cache_are_apart() -> None:
 
 
 def test_experts_used_may_differ_by_layer() -> None:
-    """Some Nemotron models route to another number of experts in each layer."""
     used = {"expert_used_count": [1, 2, 1, 2, 1, 2]}
     tensors = tuple(f16(f"blk.{layer}.ffn_up_exps.weight", 256, 64, 4) for layer in range(6))
     model = model_of("qwen3moe", BASE | EXPERTS | used, tensors)
@@ -102,7 +91,6 @@ def test_experts_used_may_differ_by_layer() -> None:
 
 
 def test_a_type_without_a_size_makes_its_kind_unknown() -> None:
-    """One tensor is enough, and the other kind keeps its figures."""
     tensors = (TensorInfo("blk.0.a.weight", (64, 2), "type 97", None), f16("blk.1.a.weight", 64, 2))
     model: ModelFile = model_of("llama", BASE | {"block_count": 2}, tensors)
     assert [(kind.weight_bytes, kind.active_bytes) for kind in layer_kinds(model)] == [(None, None), (256, 256)]

@@ -47,7 +47,6 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 def whole(architecture: str) -> ModelFile:
-    """A model of 8 layers in q4_k_m."""
     hyper = Hyperparameters(architecture.split()[0], n_ctx_train=2048, **(SIZE | SHAPES[architecture]))
     return plan_twin(hyper, ["q4_k_m"], name=architecture)["q4_k_m"]
 
@@ -55,7 +54,6 @@ def whole(architecture: str) -> ModelFile:
 @pytest.mark.llama
 @pytest.mark.parametrize("architecture", SHAPES)
 def test_selected_layers_are_of_the_kinds_they_were(architecture: str, tmp_path: Path) -> None:
-    """One layer of each kind and the first of them twice more: the same tensors, window and state, and it decodes."""
     model = whole(architecture)
     kinds = layer_kinds(model)
     assert len(kinds) > 1
@@ -71,7 +69,6 @@ def test_selected_layers_are_of_the_kinds_they_were(architecture: str, tmp_path:
 
 @pytest.mark.llama
 def test_llama_cpp_gives_selected_layers_their_caches() -> None:
-    """gemma3's first, third and sixth layer, and gpt-oss's first and second: windows where they were, by the bytes."""
     selections = {"gemma3": [0, 2, 5], "gpt-oss": [0, 1, 1, 1], "deepseek2": [0, 1, 2]}
     variants = [
         PlannedVariant(name, "q4_k_m", "file", twin_of(whole(name), "x", layers)) for name, layers in selections.items()
@@ -87,7 +84,6 @@ def test_llama_cpp_gives_selected_layers_their_caches() -> None:
 
 
 def test_values_by_layer_follow_the_selection() -> None:
-    """KV heads, recurrent layers and experts of layers 1, 2 and 5."""
     hybrid = model_of("granitehybrid", BASE | RECURRENT["granitehybrid"])
     metadata, _ = select_layers(hybrid, hybrid.metadata, [1, 2, 5])
     assert metadata["granitehybrid.attention.head_count_kv"] == [0, 2, 4]
@@ -119,7 +115,6 @@ def test_what_a_header_cannot_say_is_refused(
 
 
 def test_dense_layers_come_first() -> None:
-    """A header counts the leading layers without experts and can say nothing of later ones."""
     routed = TensorInfo("blk.0.ffn_up_exps.weight", (256, 64, 4), "f16", 2 * 256 * 64 * 4)
     model = model_of("deepseek2", BASE | EXPERTS, (routed,))
     with pytest.raises(Unsupported, match="a layer without experts follows"):
@@ -131,7 +126,6 @@ def test_dense_layers_come_first() -> None:
 
 @pytest.mark.parametrize("layers", [[], [6], [-1]])
 def test_a_layer_that_is_not_there_is_a_usage_error(layers: list[int]) -> None:
-    """The message has the range."""
     model = model_of("llama", BASE)
     with pytest.raises(UsageError, match="layers 0 to 5"):
         select_layers(model, model.metadata, layers)

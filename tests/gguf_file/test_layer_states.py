@@ -9,15 +9,7 @@ import pytest
 from ggbench.errors import BadFile
 from ggbench.gguf_file.model_file import LayerState
 from ggbench.theory.kv_cache import kv_cache
-from tests.gguf_file.test_architecture import (
-    BASE,
-    EXPERTS,
-    KV_CACHE_OF_METADATA,
-    LATENT,
-    Keys,
-    model_of,
-    run_llama_cpp,
-)
+from tests.gguf_file.test_architecture import BASE, EXPERTS, KV_CACHE_OF_METADATA, LATENT, Keys, model_of, run_llama_cpp
 
 WIDE: Keys = {"attention.key_length": 64, "attention.value_length": 64}
 SSM: Keys = {
@@ -50,7 +42,6 @@ KDA: Keys = {
 
 
 def window(n: int = 128) -> Keys:
-    """A sliding window of n positions."""
     return {"attention.sliding_window": n}
 
 
@@ -118,8 +109,6 @@ N_SEQUENCES = 64
 
 @dataclass(frozen=True)
 class Caches:
-    """What llama.cpp logs of the caches that it made."""
-
     kv_bytes: tuple[float, ...]
     """Of each KV cache of 1,024 cells: the layers without a window, then those with one."""
     state_bytes: float
@@ -141,7 +130,6 @@ def caches_of(architecture: str, keys: Keys) -> Caches:
 @pytest.mark.llama
 @pytest.mark.parametrize("case", RECURRENT | WINDOWED)
 def test_caches_are_those_that_llama_cpp_makes(case: str) -> None:
-    """KV of the layers with and without a window, and the recurrent states of one sequence."""
     architecture, keys = case.split()[0], BASE | (RECURRENT | WINDOWED)[case]
     logged = caches_of(architecture, keys)
     kv = kv_cache(model_of(architecture, keys))
@@ -155,7 +143,6 @@ def test_caches_are_those_that_llama_cpp_makes(case: str) -> None:
 
 
 def test_layers_that_share_a_cache_store_it_once_and_read_it_each() -> None:
-    """gemma4: layers 4 and 5 attend to the KV of layers 2 and 3, a windowed and a full one."""
     states = model_of("gemma4", BASE | WINDOWED["gemma4"]).states
     assert [state.reads_layer for state in states] == [None, None, None, None, 2, 3]
     assert states[4] == LayerState(head_dim_k=64, head_dim_v=64, window=128, reads_layer=2)
@@ -167,6 +154,5 @@ def test_layers_that_share_a_cache_store_it_once_and_read_it_each() -> None:
 
 
 def test_a_pattern_of_another_length_is_refused() -> None:
-    """Five flags for six layers say nothing of the sixth."""
     with pytest.raises(BadFile, match="5 values for 6 layers"):
         model_of("gemma3", BASE | window() | {"attention.sliding_window_pattern": [1, 1, 1, 1, 0]})

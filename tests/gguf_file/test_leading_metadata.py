@@ -12,12 +12,9 @@ from tests.gguf_file.conftest import STRING, U32, Encoder
 
 
 class CountingSource(io.BytesIO):
-    """Gives 64 bytes at a time, and counts them."""
-
     n_read = 0
 
     def read(self, n_bytes: int | None = -1, /) -> bytes:
-        """At most 64 bytes."""
         taken = super().read(64)
         self.n_read += len(taken)
         return taken
@@ -37,7 +34,6 @@ def with_vocabulary(n_tokens: int) -> Encoder:
 
 
 def test_the_vocabulary_is_not_read() -> None:
-    """The keys before it are there, and hardly more bytes than they take were read."""
     raw = with_vocabulary(10_000).file()
     source = CountingSource(raw)
     assert read_leading_metadata(source, len(raw), "x.gguf") == {
@@ -49,7 +45,6 @@ def test_the_vocabulary_is_not_read() -> None:
 
 
 def test_a_tokenizer_that_comes_first_is_passed_over() -> None:
-    """An architecture behind it is still found."""
     raw = (
         Encoder()
         .array("tokenizer.ggml.tokens", STRING, ["a", "b"])
@@ -62,7 +57,6 @@ def test_a_tokenizer_that_comes_first_is_passed_over() -> None:
 
 
 def test_without_a_tokenizer_it_is_all_the_metadata(small_model: Encoder) -> None:
-    """As `read_header` reads it."""
     small_model.keys = [key for key in small_model.keys if b"tokenizer" not in key]
     raw = small_model.file()
     assert read_leading_metadata(io.BytesIO(raw), len(raw), "x") == read_header(io.BytesIO(raw), len(raw), "x").metadata
@@ -72,13 +66,11 @@ def test_without_a_tokenizer_it_is_all_the_metadata(small_model: Encoder) -> Non
     ("raw", "error"), [(b"", BadFile), (b"GGUF", BadFile), (b"lmgg" + bytes(40), Unsupported), (b"PK\3\4" * 9, BadFile)]
 )
 def test_what_is_no_gguf_is_refused(raw: bytes, error: type[BadFile]) -> None:
-    """As by `read_header`."""
     with pytest.raises(error):
         read_leading_metadata(io.BytesIO(raw), len(raw), "x.gguf")
 
 
 def test_a_length_beyond_the_file_is_refused() -> None:
-    """A header that lies before its tokenizer is broken."""
     raw = with_vocabulary(1).header(n_keys=1 << 15)
     with pytest.raises(BadFile):
         read_leading_metadata(io.BytesIO(raw), len(raw), "x.gguf")

@@ -57,7 +57,6 @@ def listed_by_llama_cpp(architecture: str, keys: Keys) -> ModelFile:
 
 
 def decoded(path: Path) -> list[float]:
-    """Some logits after three tokens."""
     log = run_llama_cpp(DECODED, str(path))
     found = re.search(r"^LOGITS (.*)$", log, re.MULTILINE)
     assert found is not None, log[-2000:]
@@ -67,7 +66,6 @@ def decoded(path: Path) -> list[float]:
 @pytest.mark.llama
 @pytest.mark.parametrize("case", CASES)
 def test_llama_cpp_decodes_one_layer_of_each_kind(case: str, tmp_path: Path) -> None:
-    """A twin of one layer of each kind keeps their kinds, and the whole loads and gives finite, different logits."""
     model = listed_by_llama_cpp(case.split()[0], BASE | (RECURRENT | WINDOWED)[case])
     kinds = layer_kinds(model)
     selected = [kind.layers[0] for kind in kinds]

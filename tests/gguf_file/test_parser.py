@@ -20,19 +20,16 @@ STRING, ARRAY, U32, F32 = 8, 9, 4, 6
 
 
 def parse(raw: bytes, *, size: int | None = None, allow_missing_data: bool = False) -> Header:
-    """Read a header from memory."""
     return read_header(
         io.BytesIO(raw), len(raw) if size is None else size, "x.gguf", allow_missing_data=allow_missing_data
     )
 
 
 def values_of(header: Header) -> dict[str, object]:
-    """Every value in a header, to compare."""
     return {"metadata": header.metadata, "tensors": header.tensors}
 
 
 def test_values_come_out_as_written(small_model: "Encoder") -> None:
-    """Numbers, strings, flags and short arrays are kept; the tokenizer's arrays become their lengths."""
     header = parse(small_model.file())
     assert header.metadata == {
         "general.architecture": "qwen2",
@@ -65,7 +62,6 @@ def test_raw_bytes_are_the_header_and_nothing_more(small_model: "Encoder") -> No
 
 
 def test_version_2_reads_as_version_3(small_model: "Encoder") -> None:
-    """The two differ in nothing but the number, on a little-endian machine."""
     expected = values_of(parse(small_model.file()))
     small_model.version = 2
     header = parse(small_model.file())
@@ -74,7 +70,6 @@ def test_version_2_reads_as_version_3(small_model: "Encoder") -> None:
 
 @pytest.mark.parametrize("big_endian", [False, True])
 def test_files_of_ggufs_own_writer_read_back(tmp_path: Path, big_endian: bool) -> None:
-    """What the reference writer writes in either byte order has the same values."""
     import gguf
     import numpy as np
 
@@ -121,12 +116,10 @@ class Trickle:
         self.raw, self.at, self.handed_out = raw, 0, 0
 
     def seek(self, offset: int, /) -> int:
-        """Move."""
         self.at = offset
         return offset
 
     def read(self, n_bytes: int, /) -> bytes:
-        """At most seven bytes."""
         chunk = self.raw[self.at : self.at + min(n_bytes, 7)]
         self.at += len(chunk)
         self.handed_out += len(chunk)
@@ -142,25 +135,21 @@ def test_a_source_may_hand_out_a_few_bytes_at_a_time(small_model: "Encoder") -> 
 
 
 def test_a_long_vocabulary_is_skipped_across_buffer_ends(encoder: "type[Encoder]") -> None:
-    """Strings that straddle the ends of read chunks are counted, not confused."""
     tokens = ["é" * (index % 97) for index in range(20_000)]
     raw = encoder().array("tokenizer.ggml.tokens", STRING, tokens).key("after", U32, 5).file()
     assert parse(raw).metadata == {"tokenizer.ggml.tokens": 20_000, "after": 5}
 
 
 def test_text_that_is_not_utf_8_is_replaced(encoder: "type[Encoder]") -> None:
-    """A broken name does not make a model unreadable."""
     assert parse(encoder().key("general.name", STRING, b"caf\xe9").file()).metadata == {"general.name": "caf�"}
 
 
 def test_unknown_tensor_types_have_no_size(encoder: "type[Encoder]") -> None:
-    """A type from the future is named by its number; the file is still read."""
     header = parse(encoder().tensor("a", (7, 3), 97, 64).file())
     assert [(t.type_name, t.n_bytes, t.n_elements) for t in header.tensors] == [("type 97", None, 21)]
 
 
 def test_nested_arrays_become_their_length(encoder: "type[Encoder]") -> None:
-    """The format allows arrays of arrays, and nothing here needs them."""
     build = encoder()
     inner = build.pack("IQ", U32, 2) + build.pack("II", 1, 2) + build.pack("IQ", STRING, 1) + build.text("x")
     build.keys.append(build.text("nested") + build.pack("IIQ", ARRAY, ARRAY, 2) + inner)
@@ -168,7 +157,6 @@ def test_nested_arrays_become_their_length(encoder: "type[Encoder]") -> None:
 
 
 def test_a_truncated_file_says_how_much_is_missing(small_model: "Encoder") -> None:
-    """The table says how long the file should be; with leave, a bare header is enough."""
     whole = small_model.file()
     with pytest.raises(BadFile, match=r"truncated: 100 B of its 3.\d+ KiB are missing"):
         parse(whole[: len(whole) - 100])
@@ -222,7 +210,6 @@ CASES = (
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("allow_missing_data", [False, True])
 def test_absurd_claims_are_one_clear_error(encoder: "type[Encoder]", case: str, allow_missing_data: bool) -> None:
-    """A count of 2^60 is refused by comparing, not by trying; the line names the file and has no control characters."""
     with pytest.raises(BadFile) as caught:
         parse(absurd(encoder)[case], allow_missing_data=allow_missing_data)
     assert "x.gguf" in caught.value.message
@@ -231,7 +218,6 @@ def test_absurd_claims_are_one_clear_error(encoder: "type[Encoder]", case: str, 
 
 
 def test_a_lie_in_a_large_file_is_refused_before_reading_it(encoder: "type[Encoder]") -> None:
-    """A length that a 1 TiB file could hold is still no length of a header."""
     build = encoder()
     source = Trickle(
         encoder().header(n_keys=1) + build.text("k") + build.pack("IQ", STRING, 500 << 30) + bytes(600_000)
@@ -258,7 +244,6 @@ def test_a_lie_in_a_large_file_is_refused_before_reading_it(encoder: "type[Encod
     ],
 )
 def test_what_is_not_a_gguf_is_named(raw: bytes, error: type[GgbenchError], message: str) -> None:
-    """Each kind of wrong file gets its own line and its own advice."""
     with pytest.raises(error, match=message) as caught:
         parse(raw)
     assert caught.value.message.isprintable()
@@ -266,7 +251,6 @@ def test_what_is_not_a_gguf_is_named(raw: bytes, error: type[GgbenchError], mess
 
 
 def test_names_with_control_characters_are_not_echoed(encoder: "type[Encoder]") -> None:
-    """Neither the file's own name nor a name inside it can write to a terminal."""
     raw = encoder().tensor("\x1b[2Jt", (33,), 8, 64).file()
     with pytest.raises(BadFile) as caught:
         read_header(io.BytesIO(raw), len(raw), "evil\x1b[31m.gguf")
@@ -274,21 +258,16 @@ def test_names_with_control_characters_are_not_echoed(encoder: "type[Encoder]") 
 
 
 class Failing(io.BytesIO):
-    """A source whose disk or network gives up."""
-
     def read(self, n_bytes: int | None = -1, /) -> bytes:
-        """Fail."""
         raise OSError(5, "Input/output error")
 
 
 def test_a_failing_source_is_a_bad_file() -> None:
-    """An I/O error keeps the system's message."""
     with pytest.raises(BadFile, match="Input/output error"):
         read_header(Failing(), 100, "x.gguf")
 
 
 def test_a_source_shorter_than_promised_is_an_error(small_model: "Encoder") -> None:
-    """A connection that ends early does not loop."""
     raw = small_model.file()
     with pytest.raises(BadFile, match=r"ended after 100 B of"):
         parse(raw[:100], size=len(raw))
@@ -297,7 +276,6 @@ def test_a_source_shorter_than_promised_is_an_error(small_model: "Encoder") -> N
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_no_damage_to_a_header_does_harm(small_model: "Encoder", data: Any) -> None:  # noqa: ANN401
-    """Any bytes changed, cut or inserted give a header or a GgbenchError, and nothing else."""
     raw = bytearray(small_model.file())
     for _ in range(data.draw(st.integers(1, 4))):
         at = data.draw(st.integers(0, len(small_model.header())))

@@ -12,7 +12,6 @@ from tests.fakes.projector import a_projector
 
 
 def test_its_tensors_are_counted(tmp_path: Path) -> None:
-    """Each once, without the header and the padding."""
     path = tmp_path / "mmproj-model-f16.gguf"
     path.write_bytes(a_projector(n_rows=3))
     assert read_projector(path) == Projector(path, 2 * 6 * 3 + 4 * 3)
@@ -27,7 +26,6 @@ def test_its_tensors_are_counted(tmp_path: Path) -> None:
     ],
 )
 def test_another_file_is_refused(content: bytes, said: str, tmp_path: Path) -> None:
-    """By name, with what to give instead."""
     path = tmp_path / "mmproj.gguf"
     path.write_bytes(content)
     with pytest.raises(BadFile, match=said):
@@ -35,7 +33,6 @@ def test_another_file_is_refused(content: bytes, said: str, tmp_path: Path) -> N
 
 
 def test_a_model_is_no_projector(tiny_twin: Path) -> None:
-    """The hint says which file is."""
     with pytest.raises(BadFile) as caught:
         read_projector(tiny_twin)
     assert "mmproj" in caught.value.hint

@@ -45,7 +45,6 @@ def model_file(file_name: str, file_type: object = None) -> ModelFile:
 
 
 def test_every_file_type_of_gguf_has_a_name() -> None:
-    """A file type that a newer gguf brings is known without a change here; the flag for a guess is none."""
     for entry in set(gguf.LlamaFileType) - {gguf.LlamaFileType.GUESSED}:
         name = quant_by_ftype(entry.value)
         assert name is not None
@@ -55,7 +54,6 @@ def test_every_file_type_of_gguf_has_a_name() -> None:
 
 
 def test_every_file_type_of_llama_cpp_has_a_name() -> None:
-    """The names are those of `enum llama_ftype`, no more and no fewer, and lead back to its numbers."""
     from llama_cpp import llama_cpp
 
     theirs = {
@@ -69,7 +67,6 @@ def test_every_file_type_of_llama_cpp_has_a_name() -> None:
 
 @pytest.mark.llama
 def test_names_agree_with_llama_ftype_name() -> None:
-    """llama.cpp prints the same family for each number: `Q4_K - Medium` is our q4_k_m."""
     from llama_cpp import llama_cpp
 
     sizes = {"Small": "_s", "Medium": "_m", "Large": "_l"}
@@ -82,7 +79,6 @@ def test_names_agree_with_llama_ftype_name() -> None:
 
 
 def test_a_guessed_file_type_keeps_its_name() -> None:
-    """llama.cpp marks a type that it guessed with a flag above the number."""
     from llama_cpp import llama_cpp
 
     assert quant_by_ftype(llama_cpp.LLAMA_FTYPE_GUESSED | llama_cpp.LLAMA_FTYPE_MOSTLY_Q8_0) == "q8_0"
@@ -118,29 +114,24 @@ def test_a_guessed_file_type_keeps_its_name() -> None:
     ],
 )
 def test_quant_is_read_from_a_file_name(file_name: str, quant: str | None) -> None:
-    """A whole token counts, never a part of a longer one, and `UD-` belongs to it."""
     assert quant_from_file_name(file_name) == quant
 
 
 @pytest.mark.parametrize("quant", known_quants())
 def test_every_quant_is_found_in_a_name(quant: str) -> None:
-    """What llama.cpp can make, a publisher can put into a file name in capitals."""
     assert quant_from_file_name(f"Some-Model-7B-{quant.upper()}.gguf") == quant
 
 
 def test_a_typed_name_meets_the_file_name() -> None:
-    """What a person types and what a publisher writes come to one spelling."""
     assert canonical_quant("MXFP4_MOE") == quant_from_file_name("x-mxfp4_moe.gguf") == "mxfp4"
     assert canonical_quant("UD-Q4_K_XL") == "ud-q4_k_xl"
 
 
 def test_short_k_names_mean_what_llama_quantize_takes_them_for() -> None:
-    """`Q4_K` is the medium mix."""
     assert ftype_by_name("Q4_K") == ftype_by_name("q4_k_m")
 
 
 def test_unknown_quant_names_the_nearest() -> None:
-    """A quant that llama.cpp cannot make is an error with a suggestion."""
     with pytest.raises(UnknownName) as caught:
         ftype_by_name("q4_k_n")
     assert "q4_k_m" in caught.value.hint
@@ -162,12 +153,10 @@ def test_unknown_quant_names_the_nearest() -> None:
     ],
 )
 def test_label_prefers_the_header_but_not_to_a_finer_name(file_name: str, file_type: object, label: str) -> None:
-    """The header wins over a wrong name; a maker's mix that no file type can express wins over the header."""
     assert quant_label(model_file(file_name, file_type)) == label
 
 
 def test_label_of_a_remote_header_comes_from_its_name() -> None:
-    """A header that was read from somewhere else has no path."""
     remote = dataclasses.replace(model_file("x"), name="Qwen3-8B-IQ4_XS", paths=())
     assert quant_label(remote) == "iq4_xs"
 
@@ -186,5 +175,4 @@ def test_label_of_a_remote_header_comes_from_its_name() -> None:
     ],
 )
 def test_sidecars_are_told_from_models(file_name: str, sidecar: bool) -> None:
-    """Projectors, importance matrices and draft heads are not models; a model with its own MTP layers is."""
     assert is_sidecar(file_name) is sidecar

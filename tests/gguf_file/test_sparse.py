@@ -16,7 +16,6 @@ from tests.gguf_file.conftest import I32, STRING, U16, Encoder
 
 
 def test_a_model_with_no_file(tmp_path: Path) -> None:
-    """The file has the model's header and length, and takes the header's room alone."""
     planned = build_model(TINY, "tiny")
     path = write_sparse(planned, tmp_path)
     found = read_model_file(path)
@@ -53,7 +52,6 @@ def test_a_split_model(encoder: type[Encoder], tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_gone(tmp_path: Path) -> None:
-    """The error for a temporary file without room says what to do."""
     shutil.rmtree(tmp_path)
     with pytest.raises(DoesNotFit, match="no temporary file") as error:
         write_sparse(build_model(TINY, "tiny"), tmp_path)

@@ -59,7 +59,6 @@ CHANGED_SINCE = {("1.8B", "q2_k"): 3.66, ("14B", "q2_k"): 3.34}
 
 @pytest.mark.parametrize("size", SIZES)
 def test_bpw_of_every_quant_is_that_of_the_published_table(size: str) -> None:
-    """What llama.cpp chooses for a header alone is what it had chosen for the released weights."""
     plans = plan_twin(SIZES[size], QUANTS, name=size)
     for quant, published in zip(QUANTS, TABLE_6_3_6[size], strict=True):
         bpw = plans[quant].bpw
@@ -70,14 +69,12 @@ def test_bpw_of_every_quant_is_that_of_the_published_table(size: str) -> None:
 
 
 def test_planned_bytes_are_the_published_size() -> None:
-    """Table 6.3.6 gives the 0.5B in q4_k_m as 382.62 MiB of tensors."""
     planned = plan_twin(SIZES["0.5B"], ["Q4_K_M"], name="0.5B")["q4_k_m"]
     assert planned.weight_bytes is not None
     assert f"{planned.weight_bytes / 2**20:.2f}" == "382.62"
 
 
 def test_moe_plan_has_the_published_parameter_count() -> None:
-    """Qwen1.5-MoE-A2.7B has 14.3 B parameters by its model card; most are experts, of which 4 in 60 are active."""
     hyper = Hyperparameters(
         "qwen2moe",
         24,
@@ -99,14 +96,12 @@ def test_moe_plan_has_the_published_parameter_count() -> None:
 
 
 def test_f16_needs_no_quantizer_types() -> None:
-    """In f16 every matrix has 2 bytes a number and every vector 4."""
     planned = plan_twin(DENSE, ["f16"], name="tiny")["f16"]
     assert {tensor.type_name for tensor in planned.tensors if len(tensor.shape) > 1} == {"f16"}
     assert {tensor.type_name for tensor in planned.tensors if len(tensor.shape) == 1} == {"f32"}
 
 
 def test_a_plan_leaves_the_log_callback_as_it_was() -> None:
-    """llama.cpp's log is the whole process's: who listened before a plan listens after it."""
     import llama_cpp
 
     def current() -> tuple[int | None, int | None]:
@@ -121,19 +116,16 @@ def test_a_plan_leaves_the_log_callback_as_it_was() -> None:
 
 @pytest.mark.parametrize("quant", ["iq1_s", "iq2_xxs"])
 def test_a_quant_that_needs_an_imatrix_says_so(quant: str) -> None:
-    """Such a quant cannot be planned from a shape alone, and the error names it."""
     with pytest.raises(UsageError, match=f"{quant} needs an importance matrix"):
         plan_twin(DENSE, [quant], name="tiny")
 
 
 def test_an_unknown_quant_is_an_unknown_name() -> None:
-    """A misspelt quant is another error than a quant that cannot be made."""
     with pytest.raises(UnknownName):
         plan_twin(DENSE, ["q4_k_mm"], name="tiny")
 
 
 def test_rows_that_no_block_divides_fall_back() -> None:
-    """llama.cpp keeps f16 where a row is not whole blocks, and the plan follows it."""
     odd = dataclasses.replace(DENSE, n_embd=200, n_head=4, n_head_kv=4)
     planned = plan_twin(odd, ["q4_k_m"], name="odd")["q4_k_m"]
     assert {tensor.type_name for tensor in planned.tensors if tensor.shape[0] == 200 and len(tensor.shape) == 2} == {
@@ -142,7 +134,6 @@ def test_rows_that_no_block_divides_fall_back() -> None:
 
 
 def test_fewer_layers_are_the_same_model_but_shallower() -> None:
-    """The tensors of the layers that stay have the shapes that they have in the whole model."""
     whole = plan_twin(SIZES["0.5B"], ["q8_0"], name="0.5B")["q8_0"]
     shallow = plan_twin(SIZES["0.5B"], ["q8_0"], 2, name="0.5B")["q8_0"]
     assert (whole.n_layer, shallow.n_layer) == (24, 2)
@@ -153,13 +144,11 @@ def test_fewer_layers_are_the_same_model_but_shallower() -> None:
 
 @pytest.mark.parametrize("n_layer", [0, -1, 25])
 def test_a_number_of_layers_out_of_range_is_refused(n_layer: int) -> None:
-    """There is no model with no layers, and none deeper than its own hyperparameters."""
     with pytest.raises(UsageError, match="layer"):
         plan_twin(SIZES["0.5B"], ["q8_0"], n_layer, name="0.5B")
 
 
 def test_a_cached_twin_is_made_once(tmp_path: Path) -> None:
-    """The second call finds the first one's file and leaves it alone."""
     first = cached_twin("tiny", DENSE, "q4_0", tmp_path)
     before = first.stat()
     assert cached_twin("tiny", DENSE, "Q4_0", tmp_path) == first
@@ -167,7 +156,6 @@ def test_a_cached_twin_is_made_once(tmp_path: Path) -> None:
 
 
 def test_a_cached_twin_of_another_shape_or_cut_short_is_made_again(tmp_path: Path) -> None:
-    """A user may change the entry behind an id, and a copy may be incomplete."""
     path = cached_twin("tiny", DENSE, "q4_0", tmp_path)
     size = path.stat().st_size
     os.truncate(path, size // 2)
@@ -180,14 +168,12 @@ def test_a_cached_twin_of_another_shape_or_cut_short_is_made_again(tmp_path: Pat
 
 
 def test_an_id_cannot_lead_out_of_the_cache(tmp_path: Path) -> None:
-    """A user's catalog may hold any text as an id."""
     path = cached_twin("../../x/y\n", DENSE, "q4_0", tmp_path / "cache")
     assert path.parent == tmp_path / "cache"
     assert path.name.isprintable()
 
 
 def test_two_at_once_both_get_their_twin(tmp_path: Path) -> None:
-    """Neither sees the other's half-written file."""
     found: list[Path] = []
     both = threading.Barrier(2)
 
@@ -206,7 +192,6 @@ def test_two_at_once_both_get_their_twin(tmp_path: Path) -> None:
 
 
 def test_leavings_of_a_killed_writer_go_with_the_next_twin(tmp_path: Path) -> None:
-    """Only old ones: a fresh one may belong to a process that is writing."""
     old, fresh = (tmp_path / f".{name}{PART_SUFFIX}" for name in ("old", "fresh"))
     old.touch()
     fresh.touch()
@@ -216,7 +201,6 @@ def test_leavings_of_a_killed_writer_go_with_the_next_twin(tmp_path: Path) -> No
 
 
 def test_twin_of_a_real_header_keeps_tensors_and_types(tmp_path: Path) -> None:
-    """A file with a tokenizer, made by gguf's writer, comes back with the same tensors and no tokenizer."""
     real = tmp_path / "real.gguf"
     _write_real_file(real)
     model = read_model_file(real)
@@ -279,7 +263,6 @@ def _write_real_file(path: Path) -> None:
 @pytest.mark.llama
 @pytest.mark.parametrize(("hyper", "quant"), [(DENSE, "q4_k_m"), (TIED, "q2_k"), (MOE, "q4_k_m"), (MOE, "f16")])
 def test_llama_cpp_decodes_a_twin(hyper: Hyperparameters, quant: str, tmp_path: Path) -> None:
-    """It loads, and logits are finite, differ between tokens, and depend on what was fed."""
     path = cached_twin("tiny", hyper, quant, tmp_path)
     first, second = _logits(path, [1, 2, 3]), _logits(path, [1, 2, 4])
     assert len(first) == hyper.n_vocab
@@ -290,7 +273,6 @@ def test_llama_cpp_decodes_a_twin(hyper: Hyperparameters, quant: str, tmp_path: 
 
 @pytest.mark.llama
 def test_llama_cpp_decodes_the_twin_of_a_real_header(tmp_path: Path) -> None:
-    """The metadata that is carried over is what llama.cpp needs, in the types that it reads."""
     real = tmp_path / "real.gguf"
     _write_real_file(real)
     write_twin(twin_of(read_model_file(real), "org/name"), tmp_path / "twin.gguf")

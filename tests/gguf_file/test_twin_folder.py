@@ -34,7 +34,6 @@ def test_the_twins_of_a_killed_process_are_removed_and_no_sooner(tmp_path: Path)
 
 
 def test_what_ggbench_did_not_make_stays(tmp_path: Path) -> None:
-    """A folder of that name without a lock, a link to another folder, and one in which somebody keeps a folder."""
     own, other = tmp_path / "cache", tmp_path / "other"
     for folder in (own / "twins-mine", own / "twins-kept" / "inside", other):
         folder.mkdir(parents=True)

@@ -12,7 +12,6 @@ from tests.conftest import TINY
 
 
 def test_twins_share_what_is_outside_their_layers(tmp_path: Path) -> None:
-    """Each is read as a model of its own tensors; the disk holds the rest once."""
     model = build_model(TINY, "tiny")
     twins = [twin_of(model, "tiny", layers) for layers in ((0,), (0, 1))]
     group = group_twins(twins)
@@ -26,7 +25,6 @@ def test_twins_share_what_is_outside_their_layers(tmp_path: Path) -> None:
 
 
 def test_one_twin_is_one_file(tmp_path: Path) -> None:
-    """As it is planned."""
     twin = twin_of(build_model(TINY, "tiny"), "tiny")
     path = group_twins([twin]).write(0, tmp_path)
     assert path.stat().st_size == twin.file_bytes

@@ -31,7 +31,6 @@ MOE = dataclasses.replace(
     ("hyper", "quant"), [(DENSE, "q4_k_m"), (DENSE, "q2_k"), (DENSE, "f16"), (MOE, "q4_0"), (MOE, "iq4_xs")]
 )
 def test_gguf_reads_the_twin_as_it_was_planned(hyper: Hyperparameters, quant: str, tmp_path: Path) -> None:
-    """The gguf package finds every tensor with the planned type and shape, inside the file and on its alignment."""
     planned = plan_twin(hyper, [quant], name="tiny")[quant]
     write_twin(planned, tmp_path / "twin.gguf")
     reader = gguf.GGUFReader(tmp_path / "twin.gguf")
@@ -51,7 +50,6 @@ def test_gguf_reads_the_twin_as_it_was_planned(hyper: Hyperparameters, quant: st
 
 @pytest.mark.parametrize("hyper", [DENSE, MOE])
 def test_dequantized_weights_look_like_an_initialized_model(hyper: Hyperparameters, tmp_path: Path) -> None:
-    """Weights spread as N(0, 0.02), norms near one, no two rows of a matrix or a router the same."""
     planned = plan_twin(hyper, ["q6_k"], name="tiny")["q6_k"]
     write_twin(planned, tmp_path / "twin.gguf")
     for tensor in gguf.GGUFReader(tmp_path / "twin.gguf").tensors:
@@ -82,7 +80,6 @@ def test_a_twin_says_what_it_is(tmp_path: Path) -> None:
 
 
 def test_the_written_file_reads_back_as_its_plan(tmp_path: Path) -> None:
-    """A plan can stand in for the file: only where it lies and what it is called differ."""
     planned = plan_twin(MOE, ["q4_k_m"], name="tiny")["q4_k_m"]
     path = tmp_path / "twin.gguf"
     write_twin(planned, path)
@@ -90,7 +87,6 @@ def test_the_written_file_reads_back_as_its_plan(tmp_path: Path) -> None:
 
 
 def test_the_same_plan_gives_the_same_bytes(tmp_path: Path) -> None:
-    """Nothing in a twin depends on when or where it was written."""
     planned = plan_twin(DENSE, ["q4_k_m"], name="tiny")["q4_k_m"]
     for name in ("a", "b"):
         write_twin(planned, tmp_path / name)
@@ -98,7 +94,6 @@ def test_the_same_plan_gives_the_same_bytes(tmp_path: Path) -> None:
 
 
 def test_progress_ends_at_the_whole_file(tmp_path: Path) -> None:
-    """Bytes only grow, and the last report is of all of them."""
     planned = plan_twin(DENSE, ["f16"], name="tiny")["f16"]
     reports: list[tuple[int, int]] = []
     write_twin(planned, tmp_path / "twin.gguf", lambda done, total: reports.append((done, total)))
@@ -107,7 +102,6 @@ def test_progress_ends_at_the_whole_file(tmp_path: Path) -> None:
 
 
 def test_too_small_a_disk_is_told_before_writing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error names what is needed and what is free."""
     planned = plan_twin(DENSE, ["q8_0"], name="tiny")["q8_0"]
     usage = shutil.disk_usage(tmp_path)._replace(free=1 << 10)
     monkeypatch.setattr(shutil, "disk_usage", lambda _folder: usage)
@@ -123,7 +117,6 @@ def test_too_small_a_disk_is_told_before_writing(tmp_path: Path, monkeypatch: py
 def test_a_writer_that_is_stopped_leaves_the_old_file_and_nothing_else(
     failure: BaseException, raised: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A disk that fills up, or Ctrl-C, half-way through."""
     planned = plan_twin(DENSE, ["q8_0"], name="tiny")["q8_0"]
     path = tmp_path / "twin.gguf"
     path.write_bytes(b"before")
@@ -142,7 +135,6 @@ def test_a_writer_that_is_stopped_leaves_the_old_file_and_nothing_else(
 
 
 def test_a_place_that_cannot_be_written_to_is_a_usage_error(tmp_path: Path) -> None:
-    """A folder under a file, and a folder in the place of the file."""
     planned = plan_twin(DENSE, ["q8_0"], name="tiny")["q8_0"]
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="cannot write to"):
@@ -153,7 +145,6 @@ def test_a_place_that_cannot_be_written_to_is_a_usage_error(tmp_path: Path) -> N
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_read_only_folder_is_a_usage_error(tmp_path: Path) -> None:
-    """The folder is there and forbids it."""
     planned = plan_twin(DENSE, ["q8_0"], name="tiny")["q8_0"]
     tmp_path.chmod(0o500)
     with pytest.raises(UsageError, match="cannot write to"):

@@ -39,7 +39,6 @@ TIMEOUT_S = 600
 
 @pytest.fixture(scope="session")
 def gpu() -> Gpu:
-    """The GPU that CUDA numbers 0; skips where there is none, or llama.cpp was built without CUDA."""
     gpus = visible_gpus()
     if not gpus:
         pytest.skip("NVML lists no NVIDIA GPU")
@@ -53,7 +52,6 @@ def gpu() -> Gpu:
 
 @pytest.fixture(scope="session")
 def twin(gpu: Gpu, tmp_path_factory: pytest.TempPathFactory) -> Twin:
-    """Makes the twin of a catalog model in a quant, once."""
     folder = Path(os.environ.get("GGBENCH_GPU_TWINS") or tmp_path_factory.mktemp("twins"))
     folder.mkdir(parents=True, exist_ok=True)
 
@@ -65,7 +63,6 @@ def twin(gpu: Gpu, tmp_path_factory: pytest.TempPathFactory) -> Twin:
 
 @pytest.fixture
 def rig(gpu: Gpu) -> Rig:
-    """Real workers, real readings, and no store."""
 
     def start(_setup: Setup, cancel: threading.Event) -> LlamaEngine:
         return launch(cancel, timeout_s=TIMEOUT_S)
@@ -81,7 +78,6 @@ def rig(gpu: Gpu) -> Rig:
 
 @pytest.fixture
 def measure(rig: Rig) -> Measure:
-    """Decodes `n_gen` tokens of a target with what else of a LlamaSetup is given; the run, however it ended."""
 
     def run(target: Target, n_gen: int, **setup: object) -> QuantSummary:
         job = decode_job(target, n_gen, LlamaSetup(**setup))  # type: ignore[arg-type]
@@ -92,7 +88,6 @@ def measure(rig: Rig) -> Measure:
 
 @pytest.fixture
 def note() -> Note:
-    """Leaves a titled piece of the report; names end with the figure's unit."""
 
     def leave(title: str, **facts: object) -> None:
         file = os.environ.get("GGBENCH_GPU_PIECES")

@@ -19,12 +19,10 @@ N_GEN = 2000
 
 
 def gpu_weight_bytes(run: QuantSummary) -> int:
-    """Of all GPUs."""
     return sum(buffers.weight_bytes for buffers in run.memory.buffers if not buffers.is_host)
 
 
 def figures(run: QuantSummary) -> dict[str, object]:
-    """What the report says of a decode."""
     fit, use, decode = run.fit, run.gpu_use, run.decode
     return {
         "outcome": run.outcome.value,
@@ -53,7 +51,6 @@ def figures(run: QuantSummary) -> dict[str, object]:
 def test_cudas_device_is_one_of_nvmls(
     gpu: Gpu, twin: Twin, measure: Measure, note: Note, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """llama.cpp's CUDA0 is found among NVML's GPUs by the id in its log, also where it is chosen by its UUID."""
     plain = measure(twin(SMALL, "q4_k_m"), 16)
     assert plain.outcome is Outcome.COMPLETED, plain.run.reason
     assert gpu.uuid is not None
@@ -77,7 +74,6 @@ def test_cudas_device_is_one_of_nvmls(
 def test_w_and_b_over_two_thousand_tokens(
     model: str, quant: str, twin: Twin, measure: Measure, note: Note, gpu: Gpu
 ) -> None:
-    """Every layer is on the GPU, B is no better than the bandwidth by NVML allows, and readings came along."""
     target = twin(model, quant)
     reader = MachineReader()
     before = reader.read().gpus
@@ -103,7 +99,6 @@ def test_w_and_b_over_two_thousand_tokens(
 
 
 def test_half_the_layers_on_the_gpu(twin: Twin, measure: Measure, note: Note) -> None:
-    """Weights lie on both sides, and memories of two speeds have no one limit."""
     run = measure(twin(LARGE, "q4_k_m"), 200, n_gpu_layers=16)
     note(f"decode {LARGE} q4_k_m, 16 layers of 32 on the GPU", **figures(run))
 
@@ -113,7 +108,6 @@ def test_half_the_layers_on_the_gpu(twin: Twin, measure: Measure, note: Note) ->
 
 
 def test_a_quantized_cache_is_smaller(twin: Twin, measure: Measure, note: Note) -> None:
-    """K and V in q8_0 take 34 bytes for 32 values, where f16 takes 64, and decode."""
     target = twin(LARGE, "q4_k_m")
     half = measure(target, 200, n_ctx=4096)
     eight = measure(target, 200, n_ctx=4096, type_k="q8_0", type_v="q8_0", flash_attn="on")
@@ -131,7 +125,6 @@ def test_a_quantized_cache_is_smaller(twin: Twin, measure: Measure, note: Note) 
 
 @pytest.mark.parametrize("flash_attn", ["on", "off"])
 def test_flash_attention_is_what_was_asked_for(flash_attn: str, twin: Twin, measure: Measure, note: Note) -> None:
-    """Both decode, and the log names the one that was asked for."""
     run = measure(twin(LARGE, "q4_k_m"), N_GEN, flash_attn=flash_attn)
     note(f"decode {LARGE} q4_k_m, flash attention {flash_attn}", **figures(run))
 

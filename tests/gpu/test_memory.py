@@ -26,7 +26,6 @@ ARTICLE_N_CTX = 33_780
 
 @pytest.mark.parametrize("limit_bytes", [24 * GIB, None], ids=["24 GiB", "all there is"])
 def test_the_largest_context_has_a_certificate(limit_bytes: int | None, twin: Twin, rig: Rig, note: Note) -> None:
-    """A context was found and a full batch decoded at its far end; 256 more fail, or the ceiling was reached."""
     finished = search(rig, twin(LARGE, "q4_k_m"), LlamaSetup(memory_limit_bytes=limit_bytes))
     run, found = finished.run, context_of(finished.run)
     note(
@@ -56,7 +55,6 @@ def test_the_largest_context_has_a_certificate(limit_bytes: int | None, twin: Tw
 
 
 def assert_alive(measure: Measure, twin: Twin) -> QuantSummary:
-    """The next decode works as if nothing had been."""
     alive: QuantSummary = measure(twin(SMALL, "q4_k_m"), 16)
     assert alive.outcome is Outcome.COMPLETED, alive.run.reason
     return alive
@@ -64,15 +62,11 @@ def assert_alive(measure: Measure, twin: Twin) -> QuantSummary:
 
 @pytest.mark.parametrize(
     ("stage", "setup"),
-    [
-        ("load", {"memory_limit_bytes": 1 * GIB}),
-        ("context", {"memory_limit_bytes": 8 * GIB, "n_ctx": 131_072}),
-    ],
+    [("load", {"memory_limit_bytes": 1 * GIB}), ("context", {"memory_limit_bytes": 8 * GIB, "n_ctx": 131_072})],
 )
 def test_too_little_memory_is_an_outcome(
     stage: str, setup: dict[str, int], twin: Twin, measure: Measure, note: Note
 ) -> None:
-    """Weights of 4 GiB in 1 GiB, a cache of 64 GiB in 8: out of memory, in words, and the next probe is alive."""
     ended = measure(twin(LARGE, "q4_k_m"), 16, **setup)
     alive = assert_alive(measure, twin)
     note(
@@ -86,12 +80,10 @@ def test_too_little_memory_is_an_outcome(
 
 
 def answer(worker: WorkerProcess, request: protocol.Request) -> Ending:
-    """How a request ended."""
     return next(item for item in worker.call(request) if isinstance(item, Ending))
 
 
 def test_memory_that_goes_during_a_decode_is_an_outcome(twin: Twin, measure: Measure, note: Note) -> None:
-    """Another process takes what is left between the context and the first batch; the next probe is alive."""
     path = str(twin(SMALL, "q4_k_m").path)
     setup = LlamaSetup(n_ctx=8192, n_ubatch=2048, flash_attn="off", threads=1)
     with WorkerProcess(None, TIMEOUT_S) as worker, WorkerProcess(None, TIMEOUT_S) as glutton:

@@ -29,7 +29,6 @@ _GONE_WITHIN_S = 2.0
 
 
 def options_of(name: str) -> frozenset[str]:
-    """Return the names of a command's parameters."""
     return frozenset(parameter.name or "" for parameter in _command(name).params)
 
 

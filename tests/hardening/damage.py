@@ -80,7 +80,6 @@ def _counts(draw: random.Random, data: bytearray) -> None:
 
 
 def _swap_bytes(_draw: random.Random, data: bytearray) -> None:
-    """The other byte order of the first words."""
     for begin, end in ((4, 8), (8, 16), (16, 24)):
         data[begin:end] = bytes(reversed(data[begin:end]))
 

@@ -51,8 +51,6 @@ NAMES = {
 
 
 class _Tags(HTMLParser):
-    """Collects what a browser would run."""
-
     def __init__(self) -> None:
         super().__init__()
         self.harm: list[str] = []
@@ -87,7 +85,6 @@ def hostile_names(folder: Path, names: dict[str, str] | None = None) -> Trials:
 
 
 def _files(row: Trials, label: str, name: str, place: Path) -> None:
-    """A file with that name, metadata and tensors."""
     known = read_model_file(_header(place), allow_missing_data=True)
     text = name.encode("utf-8", "replace").decode()
     metadata = known.metadata | {"general.name": text, "general.description": text, "tokenizer.chat_template": text}
@@ -214,8 +211,6 @@ def _harm(text: str, form: str) -> Iterator[str]:
 
 
 class _Markdown(MarkdownIt):
-    """Reads Markdown as a page that lets every address through."""
-
     def validateLink(self, url: str) -> bool:
         """Take every address for one; the reader judges them."""
         return True
@@ -230,7 +225,6 @@ def _shown(tokens: Sequence[Token]) -> Iterator[str]:
 
 
 def _formats() -> tuple[str, ...]:
-    """Return the formats that `export` offers."""
     from ggbench.cli.export import command
 
     assert "form" in options_of("export")

@@ -26,8 +26,6 @@ _MEMORY = "512MiB"
 
 @dataclass(frozen=True)
 class _Server:
-    """A `cluster serve` that answers."""
-
     address: str
     process: subprocess.Popen[str]
     child: psutil.Process

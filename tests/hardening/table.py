@@ -24,8 +24,6 @@ COLUMNS = ("", "tried", "tracebacks", "hangs", "orphans", "bytes lost", "bytes u
 
 @dataclass(frozen=True)
 class Trial:
-    """What a row is given."""
-
     draw: random.Random
     folder: Path
     model: Path
@@ -82,7 +80,6 @@ def _know_bandwidth() -> None:
 
 
 def markdown(rows: Sequence[Trials]) -> str:
-    """Return the table, for the README."""
     lines = [f"| {' | '.join(COLUMNS)} |", f"| --- |{' ---: |' * (len(COLUMNS) - 1)}"]
     lines += [f"| {row.name} | {' | '.join(f'{count:,}' for count in row.counts)} |" for row in rows]
     return "\n".join(lines)

@@ -21,7 +21,6 @@ from tests.hardening.trials import Trials, unprintable
 @pytest.mark.llama
 @pytest.mark.parametrize("name", [name for name in ROWS if name not in SLOW])
 def test_a_row_counts_no_fault(name: str) -> None:
-    """Nothing is lost, hangs, lives on or ends in a traceback."""
     ((row, _),) = run_rows([name], is_quick=True)
     assert row.tried
     assert row.is_clean, row.faults
@@ -62,7 +61,6 @@ class Slow:
     n_waits: int
 
     def communicate(self, timeout: float) -> tuple[str, str]:
-        """Return its output or raise TimeoutExpired."""
         self.n_waits -= 1
         if self.n_waits < 0:
             return "", "ended"
@@ -103,7 +101,6 @@ def test_harm_in_a_file_is_found(form: str, text: str) -> None:
 
 
 def test_text_that_markdown_shows_is_no_harm() -> None:
-    """A code span and escaped characters are shown as they are."""
     assert not list(_harm("| a \\<script> |\n| --- |\n| `` `<script>` `` |\n", "md"))
 
 
@@ -117,12 +114,10 @@ def test_every_mutation_damages(kind: str) -> None:
 
 
 def test_commands_are_found_by_their_options() -> None:
-    """A new command that measures or prints is tried without another line."""
     assert {"bench", "decode", "maxctx", "prefill", "quality", "speed", "forecast"} <= set(measuring_commands())
     assert {"results", "models", "published", "limits", "compare"} <= set(reading_commands())
 
 
 def test_harmless_text_of_any_script_is_printable() -> None:
-    """Only what drives a terminal or turns text around is refused."""
     assert unprintable("qwen – 通义千问 ×\n⣿") == ""
     assert unprintable("a\x1bb") == "U+001B"

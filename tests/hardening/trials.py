@@ -28,8 +28,6 @@ class Hung(BaseException):
 
 @dataclass
 class Trials:
-    """A row."""
-
     name: str
     tried: int = 0
     tracebacks: int = 0
@@ -44,7 +42,6 @@ class Trials:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing went wrong."""
         return not any(self.counts[1:]) and not self.faults
 
     @property
@@ -53,7 +50,6 @@ class Trials:
         return (self.tried, self.tracebacks, self.hangs, self.orphans, self.lost_bytes, self.unverified_bytes)
 
     def fault(self, text: str) -> None:
-        """Keep what went wrong in words."""
         self.faults.append(text)
 
     def attempt(self, label: str, call: Callable[[], object], limit_s: float = LIMIT_S) -> object:
@@ -97,8 +93,6 @@ _CODES = (0, 1, 2, 3, 4, 5, 6, 130)
 
 @dataclass(frozen=True)
 class Ran:
-    """What a command left behind."""
-
     code: int
     out: str
     err: str

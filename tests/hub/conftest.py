@@ -10,6 +10,5 @@ from tests.fakes.hub import TestHub
 
 @pytest.fixture
 def access(hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> HubAccess:
-    """The test Hub as configured by the environment; no delay between retries."""
     monkeypatch.setattr("ggbench.hub.api.BACKOFF_S", (0.0, 0.0, 0.0))
     return HubAccess.from_environment()

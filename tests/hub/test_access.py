@@ -21,7 +21,6 @@ GGUF = {"m-q8_0.gguf": b"GGUF"}
 
 
 def test_the_environment_names_the_hub_when_the_access_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    """HF_ENDPOINT is read when an access is created, not at import; a trailing slash is ignored."""
     monkeypatch.delenv("HF_ENDPOINT", raising=False)
     assert HubAccess.from_environment().endpoint == "https://huggingface.co"
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1/")
@@ -33,7 +32,6 @@ def test_the_environment_names_the_hub_when_the_access_is_made(monkeypatch: pyte
 
 @pytest.mark.parametrize("value", ["1", "true", "YES", "On"])
 def test_offline_by_the_environment(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
-    """The variables of huggingface_hub; operations that need the network then fail with a hint."""
     monkeypatch.setenv("HF_HUB_OFFLINE", value)
     access = HubAccess.from_environment()
     with pytest.raises(NetworkError, match="listing org/name needs the network") as raised:
@@ -43,14 +41,12 @@ def test_offline_by_the_environment(monkeypatch: pytest.MonkeyPatch, value: str)
 
 @pytest.mark.parametrize("value", ["0", "", "false"])
 def test_online_by_the_environment(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
-    """A falsy variable means online unless the caller asks for offline."""
     monkeypatch.setenv("HF_HUB_OFFLINE", value)
     HubAccess.from_environment().require_network("a thing")
     assert HubAccess.from_environment(offline=True).offline
 
 
 def test_the_cache_is_where_hugging_face_keeps_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same four variables in the same order, with `~` and variables expanded."""
     for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_HOME", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     found = [HubAccess.from_environment().hub_cache]
@@ -66,7 +62,6 @@ def test_the_cache_is_where_hugging_face_keeps_it(home: Path, monkeypatch: pytes
 def test_a_private_repo_is_reported_like_a_missing_one(
     access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch, had_token: bool
 ) -> None:
-    """The Hub does not distinguish them; the hint says how to log in."""
     if had_token:
         monkeypatch.setenv("HF_TOKEN", "hf_a_stranger")
     hub.add_repo("org/private", GGUF, private=True)
@@ -104,7 +99,6 @@ def test_an_error_response_has_a_hint(
     kind: type[GgbenchError],
     expected: list[str],
 ) -> None:
-    """Two lines of our own text, whatever the response body is; neither contains the token."""
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     hub.add_repo(REPO, GGUF)
     hub.fail("*", fault, times=None)
@@ -145,7 +139,6 @@ def test_an_invalid_token_is_not_printed(access: HubAccess, hub: TestHub, monkey
     ],
 )
 def test_errors_of_the_network_and_the_disk(error: Exception, kind: type[GgbenchError], expected: str) -> None:
-    """Each becomes an error class of ours, without its own text, which may contain secrets."""
     with pytest.raises(kind) as raised, hub_errors(REPO, doing="trying"):
         raise error
     assert expected in raised.value.message
@@ -156,7 +149,6 @@ def test_errors_of_the_network_and_the_disk(error: Exception, kind: type[Ggbench
 def test_a_session_closed_by_another_thread_is_reopened(
     access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """huggingface_hub closes the session shared by all threads when a connection fails."""
     hub.add_repo(REPO, GGUF)
     closed = httpx2.Client()
     closed.close()
@@ -169,7 +161,6 @@ def test_a_session_closed_by_another_thread_is_reopened(
 
 
 def test_a_failed_connection_is_not_retried(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine without a network does not wait for every retry."""
     monkeypatch.setattr(api, "BACKOFF_S", (1000.0,))
     hub.close()
     with pytest.raises(NetworkError, match="cannot connect"):
@@ -177,7 +168,6 @@ def test_a_failed_connection_is_not_retried(access: HubAccess, hub: TestHub, mon
 
 
 def test_a_silent_server_times_out(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A silent server ends in a timeout after the stated retries."""
     monkeypatch.setattr(api, "READ_TIMEOUT_S", 0.2)
     hub.add_repo(REPO, GGUF)
     hub.fail("*", Hang(5), times=None)
@@ -187,12 +177,10 @@ def test_a_silent_server_times_out(access: HubAccess, hub: TestHub, monkeypatch:
 
 
 def test_url_parts_are_quoted(access: HubAccess) -> None:
-    """A revision may contain slashes, and a name any character."""
     assert api_url(access, "models/a", "refs/pr/1", "..?x") == f"{access.endpoint}/api/models/a/refs%2Fpr%2F1/..%3Fx"
 
 
 def test_a_retry_reads_from_the_start(access: HubAccess, hub: TestHub) -> None:
-    """`read` gets a new response from its start."""
     hub.add_repo(REPO, {"README.md": b"0123456789"})
     hub.fail("*README.md", Cut(4), times=2)
     body = send_request(

@@ -46,12 +46,10 @@ SHAPE: dict[str, object] = {
 
 
 def tensor(name: str, rows: int) -> TensorInfo:
-    """An F32 tensor of that many rows."""
     return TensorInfo(name, (64, rows), "F32", 256 * rows)
 
 
 def model(extra: dict[str, object] | None = None, tensors: tuple[TensorInfo, ...] = ()) -> bytes:
-    """A GGUF with zeros for its tensors."""
     header = encode_header({**SHAPE, **(extra or {})}, tensors or (tensor("token_embd.weight", 8),))
     return header.data + bytes(header.file_bytes - len(header.data))
 
@@ -65,12 +63,10 @@ def list_files(access: HubAccess, hub: TestHub, files: dict[str, bytes]) -> Repo
 
 
 def offline(access: HubAccess) -> HubAccess:
-    """The same without a network."""
     return dataclasses.replace(access, offline=True)
 
 
 def test_a_remote_header_equals_the_local_one(access: HubAccess, hub: TestHub, tiny_twin: Path) -> None:
-    """Equal in every field but name and paths; fetched once, then cached, also for another repo with the file."""
     listing = list_files(access, hub, {"m-q8_0.gguf": tiny_twin.read_bytes()})
     [read] = read_headers(access, listing, listing.variants)
     local = read_model_file(tiny_twin)
@@ -88,7 +84,6 @@ def test_a_remote_header_equals_the_local_one(access: HubAccess, hub: TestHub, t
 
 
 def test_many_headers_are_returned_in_order(access: HubAccess, hub: TestHub) -> None:
-    """Progress is reported in the calling thread, one by one; labels come from the quant, else the file name."""
     files = {f"m-{n}.gguf": model({"general.size_label": str(n)}) + bytes(n) for n in range(9)}
     listing = list_files(access, hub, files)
     reported: list[tuple[int, int, int]] = []
@@ -103,7 +98,6 @@ def test_many_headers_are_returned_in_order(access: HubAccess, hub: TestHub) -> 
 
 
 def test_a_large_vocabulary_costs_little_more_than_its_length(access: HubAccess, hub: TestHub, tmp_path: Path) -> None:
-    """Of a file of a GB with 150,000 tokens, less than a tenth of the header is fetched in excess."""
     vocabulary = {"tokenizer.ggml.tokens": [f"token{n:06}" for n in range(151_936)]}
     merges = {"tokenizer.ggml.merges": [f"tok{n:06} en" for n in range(151_387)]}
     encoded = encode_header({**SHAPE, **vocabulary, **merges}, [tensor("token_embd.weight", 1 << 22)])
@@ -120,7 +114,6 @@ def test_a_large_vocabulary_costs_little_more_than_its_length(access: HubAccess,
 
 
 def test_shards_are_one_model(access: HubAccess, hub: TestHub) -> None:
-    """Their tensor tables are joined, in order."""
     parts = [
         model({"split.no": n, "split.count": 3, "split.tensors.count": 3}, (tensor(f"blk.{n}.weight", n + 1),))
         for n in range(3)
@@ -149,7 +142,6 @@ def test_shards_are_one_model(access: HubAccess, hub: TestHub) -> None:
 def test_an_unreadable_header_has_a_reason(
     access: HubAccess, hub: TestHub, files: dict[str, bytes], expected: str
 ) -> None:
-    """The same offline, and the same as an error; a header that claims more than its file holds is rejected."""
     listing = list_files(access, hub, {**files, "good-q8_0.gguf": model() + bytes(1 << 20)})
     good, bad = read_headers(access, listing, listing.variants)
     assert good.file is not None
@@ -163,7 +155,6 @@ def test_an_unreadable_header_has_a_reason(
 
 
 def test_a_damaged_cache_entry_is_fetched_again(access: HubAccess, hub: TestHub, tiny_twin: Path) -> None:
-    """One flipped bit is detected; offline the error is that the network is needed."""
     listing = list_files(access, hub, {"m-q8_0.gguf": tiny_twin.read_bytes()})
     file = read_variant_header(access, listing, listing.variants[0])
     [kept] = access.headers_dir.iterdir()
@@ -179,7 +170,6 @@ def test_a_damaged_cache_entry_is_fetched_again(access: HubAccess, hub: TestHub,
 
 
 def test_a_broken_header_is_fetched_again_online(access: HubAccess, hub: TestHub, tiny_twin: Path) -> None:
-    """Damage by a proxy is not permanent."""
     listing = list_files(access, hub, {"m-q8_0.gguf": tiny_twin.read_bytes()})
     hub.fail("/cdn/*", Corrupt(0))
     with pytest.raises(BadFile, match="not a GGUF"):
@@ -192,7 +182,6 @@ def test_a_broken_header_is_fetched_again_online(access: HubAccess, hub: TestHub
 def test_a_header_not_readable_by_range_is_not_cached(
     access: HubAccess, hub: TestHub, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch, cap_bytes: int
 ) -> None:
-    """Another length than listed, or a header beyond the limit: nothing is known of the real header."""
     listing = list_files(access, hub, {"m-q8_0.gguf": tiny_twin.read_bytes()})
     hub.fail("/cdn/*", WrongLength(1), times=None)
     monkeypatch.setattr(ranges, "MAX_HEADER_BYTES", cap_bytes)
@@ -218,7 +207,6 @@ def test_a_read_only_cache_is_not_an_error(access: HubAccess, hub: TestHub, tiny
 def test_transient_network_errors_are_retried(
     access: HubAccess, hub: TestHub, tiny_twin: Path, fault: Cut | Unavailable | IgnoresRanges
 ) -> None:
-    """The header is correct after retries."""
     listing = list_files(access, hub, {"m-q8_0.gguf": tiny_twin.read_bytes()})
     hub.fail("/cdn/*", fault, times=2)
     [read] = read_headers(access, listing, listing.variants)
@@ -226,7 +214,6 @@ def test_transient_network_errors_are_retried(
 
 
 def test_a_gated_file_has_a_reason(access: HubAccess, hub: TestHub) -> None:
-    """Where files can be listed but not read; the error says how to get access."""
     hub.gates_trees = False
     hub.add_repo(REPO, {"m-q8_0.gguf": model()}, gated=True)
     listing = list_repo(access, REPO)
@@ -238,7 +225,6 @@ def test_a_gated_file_has_a_reason(access: HubAccess, hub: TestHub) -> None:
 
 
 def test_a_member_can_read_a_gated_repo(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the token that huggingface_hub finds."""
     monkeypatch.setenv("HF_TOKEN", MEMBER_TOKEN)
     hub.add_repo(REPO, {"m-q8_0.gguf": model()}, gated=True, private=True)
     listing = list_repo(access, REPO)
@@ -249,7 +235,6 @@ def test_a_member_can_read_a_gated_repo(access: HubAccess, hub: TestHub, monkeyp
 
 @pytest.mark.parametrize("fault", [Gated(), Says(b"", 404, headers={"X-Error-Code": "RepoNotFound"})])
 def test_repeated_failures_skip_the_rest(access: HubAccess, hub: TestHub, fault: Gated | Says) -> None:
-    """Forty variants do not wait for forty responses; each still has its reason."""
     listing = list_files(access, hub, {f"m-{n}.gguf": model() + bytes(n) for n in range(40)})
     hub.fail("*", fault, times=None)
     reads = read_headers(access, listing, listing.variants)
@@ -258,7 +243,6 @@ def test_repeated_failures_skip_the_rest(access: HubAccess, hub: TestHub, fault:
 
 
 def test_offline_returns_cached_headers(access: HubAccess, hub: TestHub) -> None:
-    """Cached headers are found after any number of missing ones."""
     listing = list_files(access, hub, {f"m-{n}.gguf": model() + bytes(n) for n in range(12)})
     *_, last = listing.variants
     read_headers(access, listing, [last])
@@ -283,7 +267,6 @@ def test_cached_headers_need_no_http_client(access: HubAccess, hub: TestHub) -> 
 def test_an_interrupt_does_not_wait_for_a_hang(
     access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An exception of on_progress propagates at once, and the threads end although the server is silent."""
     monkeypatch.setattr(api, "READ_TIMEOUT_S", 1000.0)
     listing = list_files(access, hub, {"silent.gguf": model() + bytes(64), "m.gguf": model()})
     hub.fail("/cdn/*silent.gguf", Hang(), times=None)

@@ -63,7 +63,6 @@ def _set_main(access: HubAccess, commit: str) -> None:
 
 
 def test_a_file_of_hf_download_is_found(tmp_path: Path, access: HubAccess) -> None:
-    """A file of `hf download` is found with name, quant, size, hash and commit, without a request."""
     from huggingface_hub import hf_hub_download
 
     path = "Q4_K_M/tiny-Q4_K_M.gguf"
@@ -79,7 +78,6 @@ def test_a_file_of_hf_download_is_found(tmp_path: Path, access: HubAccess) -> No
 
 
 def test_an_empty_or_missing_cache_has_no_variants(access: HubAccess) -> None:
-    """Neither is an error."""
     variant = RepoVariant("a", None, (RepoFile("a.gguf", 1, "0" * 64, ""),))
     for _ in range(2):
         with pytest.raises(NetworkError, match="needs the network"):
@@ -103,7 +101,6 @@ def test_shards_are_one_variant_only_when_complete(access: HubAccess) -> None:
 
 
 def test_a_file_in_two_snapshots_is_listed_once_at_main(access: HubAccess) -> None:
-    """The commit of main comes first; a file only in an older commit is listed at that one."""
     file = _put(access, OLD, "a-q8_0.gguf", b"same")
     _put(access, OLD, "b-q8_0.gguf", b"only in the old one")
     _put(access, NEW, "a-q8_0.gguf", b"same")
@@ -125,7 +122,6 @@ def test_a_changed_file_is_not_used_for_the_new_commit(access: HubAccess) -> Non
 
 
 def test_an_unchanged_file_of_an_older_snapshot_is_used(access: HubAccess) -> None:
-    """A new README moves the branch; the 20 GB beside it are unchanged."""
     variant = RepoVariant("a-q8_0", "q8_0", (_put(access, OLD, "a-q8_0.gguf", b"same"),))
     paths = cached_paths(access, _listing(NEW, variant), variant)
     assert paths is not None and paths[0].parent.name == OLD
@@ -161,7 +157,6 @@ def test_a_cache_without_links_counts_at_its_own_commit(access: HubAccess) -> No
 
 
 def test_a_blob_is_verified_against_its_name(access: HubAccess, tmp_path: Path) -> None:
-    """Through the snapshot's link, at the blob itself, and in Ollama's store; a damaged one does not match."""
     file = _put(access, NEW, "a-q8_0.gguf", b"content")
     link = repo_folder(access, REPO) / "snapshots" / NEW / file.path
     ollama = tmp_path / f"sha256-{file.sha256}"
@@ -176,7 +171,6 @@ def test_a_blob_is_verified_against_its_name(access: HubAccess, tmp_path: Path) 
 
 
 def test_a_linked_blob_is_verified_against_its_own_name(access: HubAccess, tmp_path: Path) -> None:
-    """The store behind it uses another kind of hash."""
     file = _put(access, NEW, "a-q8_0.gguf", b"content")
     blob = repo_folder(access, REPO) / "blobs" / str(file.sha256)
     stored = access.hub_cache / "blobs" / "ff" / ("f" * 64)
@@ -190,7 +184,6 @@ def test_a_linked_blob_is_verified_against_its_own_name(access: HubAccess, tmp_p
 
 
 def test_a_file_not_named_by_a_hash_has_no_expected_hash(tmp_path: Path) -> None:
-    """Its hash is still reported."""
     path = tmp_path / "model.gguf"
     path.write_bytes(b"content")
     verified = verify_blob(path)
@@ -199,7 +192,6 @@ def test_a_file_not_named_by_a_hash_has_no_expected_hash(tmp_path: Path) -> None
 
 
 def test_a_file_that_cannot_be_read_is_a_bad_file(tmp_path: Path) -> None:
-    """A missing file, a folder, and a symlink loop."""
     circle = tmp_path / "circle"
     circle.symlink_to(circle)
     for path in (tmp_path / "missing", tmp_path, circle):

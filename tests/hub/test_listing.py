@@ -18,12 +18,10 @@ HEX = "0" * 40
 
 
 def offline(access: HubAccess) -> HubAccess:
-    """The same without a network."""
     return dataclasses.replace(access, offline=True)
 
 
 def test_files_are_grouped_into_variants(access: HubAccess, hub: TestHub) -> None:
-    """Shards are one variant, `UD-` and `_XL` are kept, folders name quants, sidecars are separate; largest first."""
     commit = hub.add_repo(
         REPO,
         {
@@ -63,7 +61,6 @@ def test_files_are_grouped_into_variants(access: HubAccess, hub: TestHub) -> Non
 
 
 def test_a_missing_shard_is_named(access: HubAccess, hub: TestHub) -> None:
-    """Also the first one, and by its whole path; two splits of one model stay separate."""
     hub.add_repo(
         REPO,
         {
@@ -79,14 +76,12 @@ def test_a_missing_shard_is_named(access: HubAccess, hub: TestHub) -> None:
 
 
 def test_missing_shards_listed_are_bounded(access: HubAccess, hub: TestHub) -> None:
-    """Not all missing shards are listed."""
     hub.add_repo(REPO, {"m-00001-of-99999.gguf": b"1"})
     [variant] = list_repo(access, REPO).variants
     assert 0 < len(variant.missing) <= 100
 
 
 def test_variants_of_one_quant_have_unique_names(access: HubAccess, hub: TestHub) -> None:
-    """Two folders, a file beside a split of the same name, and an upper-case suffix."""
     hub.add_repo(
         REPO,
         {
@@ -103,7 +98,6 @@ def test_variants_of_one_quant_have_unique_names(access: HubAccess, hub: TestHub
 
 
 def test_long_listings_are_paged(access: HubAccess, hub: TestHub) -> None:
-    """Each page is requested with the token at the Hub's URL; sizes of hundreds of GB work."""
     files = {f"{n:03}/m-q8_0.gguf": bytes([n % 251]) * (n + 1) for n in range(400)}
     hub.add_repo(REPO, files)
     hub.page_entries = 50
@@ -131,7 +125,6 @@ def test_a_next_page_on_another_host_is_not_requested(
 
 
 def test_revisions_are_pinned(access: HubAccess, hub: TestHub) -> None:
-    """A branch, a tag, a pull request or a commit; the tree is requested by commit."""
     old = hub.add_repo(REPO, {"m-q8_0.gguf": b"old"}, revision="refs/pr/1")
     new = hub.add_repo(REPO, {"m-q8_0.gguf": b"newer"})
     assert [list_repo(access, REPO, each).commit for each in ("main", "refs/pr/1", old)] == [new, old, old]
@@ -141,7 +134,6 @@ def test_revisions_are_pinned(access: HubAccess, hub: TestHub) -> None:
 
 
 def test_a_file_in_git_has_no_sha256(access: HubAccess, hub: TestHub) -> None:
-    """A tree entry without LFS is identified by git's object id."""
     hub.add_repo(REPO, {"m-q8_0.gguf": b"tiny"}, in_git={"m-q8_0.gguf"})
     [file] = list_repo(access, REPO).variants[0].files
     assert (file.sha256, file.etag) == (None, file.blob_id)
@@ -159,7 +151,6 @@ def test_a_file_in_git_has_no_sha256(access: HubAccess, hub: TestHub) -> None:
 def test_a_repo_without_a_model_lists_its_contents(
     access: HubAccess, hub: TestHub, files: dict[str, bytes], expected: str
 ) -> None:
-    """And how to search for one that has."""
     hub.add_repo(REPO, files)
     with pytest.raises(UsageError) as raised:
         list_repo(access, REPO)
@@ -173,7 +164,6 @@ def test_a_repo_without_a_model_lists_its_contents(
     ["../m.gguf", "/m.gguf", "a//m.gguf", "a/./m.gguf", "a/../../m.gguf", "a\\m.gguf", "a\x1b[31m.gguf", "m\n.gguf"],
 )
 def test_a_path_outside_the_folder_is_rejected(access: HubAccess, hub: TestHub, path: str) -> None:
-    """Along with the whole repo; the message cannot control the terminal."""
     hub.add_repo(REPO, {"fine-q8_0.gguf": b"1", path: b"2"})
     with pytest.raises(BadFile, match="outside its folder") as raised:
         list_repo(access, REPO)
@@ -215,7 +205,6 @@ FILE = {"type": "file", "path": "m-q8_0.gguf", "oid": HEX, "size": 1}
 def test_a_response_of_the_wrong_shape_is_an_error(
     access: HubAccess, hub: TestHub, path_glob: str, document: object
 ) -> None:
-    """Wrong types, invalid hashes and pages of other servers end in an error, not in a traceback."""
     hub.add_repo(REPO, {"m-q8_0.gguf": b"1"})
     body = document.encode() if isinstance(document, str) else json.dumps(document).encode()
     hub.fail(path_glob, Says(body), times=None)
@@ -225,7 +214,6 @@ def test_a_response_of_the_wrong_shape_is_an_error(
 
 @pytest.mark.parametrize("body", [b"", b"\xff\xfe", b"[" * 100_000, b'{"id": "\xc3"}'])
 def test_a_response_that_is_not_json_is_an_error(access: HubAccess, hub: TestHub, body: bytes) -> None:
-    """Bytes that are not JSON."""
     hub.fail("*", Says(body), times=None)
     with pytest.raises(NetworkError, match="cannot be parsed"):
         list_repo(access, REPO)
@@ -233,14 +221,12 @@ def test_a_response_that_is_not_json_is_an_error(access: HubAccess, hub: TestHub
 
 @pytest.mark.parametrize("fault", [Cut(3), TooMany(0), Unavailable(503), Unavailable(502)])
 def test_transient_errors_are_retried(access: HubAccess, hub: TestHub, fault: Cut | TooMany | Unavailable) -> None:
-    """A dropped connection, a 429 and a 5xx are retried."""
     hub.add_repo(REPO, {"m-q8_0.gguf": b"1"})
     hub.fail("*", fault, times=2)
     assert len(list_repo(access, REPO).variants) == 1
 
 
 def test_a_long_retry_delay_is_an_error(access: HubAccess, hub: TestHub) -> None:
-    """One request, and the error says when to retry."""
     hub.fail("*", TooMany(86_400), times=None)
     with pytest.raises(NetworkError) as raised:
         list_repo(access, REPO)
@@ -249,7 +235,6 @@ def test_a_long_retry_delay_is_an_error(access: HubAccess, hub: TestHub) -> None
 
 
 def test_offline_returns_the_cached_listing(access: HubAccess, hub: TestHub) -> None:
-    """Identical by branch, by commit and in another case, without a request."""
     hub.add_repo(REPO, {"m-q8_0-00001-of-00002.gguf": b"1", "mmproj-f16.gguf": b"2", "sub/m-q4_0.gguf": b"3"})
     listing = list_repo(access, REPO)
     asked = len(hub.requests)
@@ -265,7 +250,6 @@ def test_offline_returns_the_cached_listing(access: HubAccess, hub: TestHub) -> 
 
 
 def test_endpoints_have_separate_caches(access: HubAccess, hub: TestHub) -> None:
-    """A cached listing belongs to one endpoint."""
     hub.add_repo(REPO, {"m-q8_0.gguf": b"1"})
     list_repo(access, REPO)
     elsewhere = dataclasses.replace(access, endpoint="https://elsewhere.example", offline=True)
@@ -274,7 +258,6 @@ def test_endpoints_have_separate_caches(access: HubAccess, hub: TestHub) -> None
 
 @pytest.mark.parametrize("damage", [b"", b"{}", b"\xff" * 100])
 def test_a_damaged_cache_entry_is_ignored(access: HubAccess, hub: TestHub, damage: bytes) -> None:
-    """Offline needs the network then; online a new one is fetched."""
     hub.add_repo(REPO, {"m-q8_0.gguf": b"1"})
     listing = list_repo(access, REPO)
     for path in access.listings_dir.iterdir():
@@ -286,7 +269,6 @@ def test_a_damaged_cache_entry_is_ignored(access: HubAccess, hub: TestHub, damag
 
 
 def test_a_read_only_cache_is_not_an_error(access: HubAccess, hub: TestHub) -> None:
-    """A read-only cache does not prevent a listing."""
     hub.add_repo(REPO, {"m-q8_0.gguf": b"1"})
     access.listings_dir.parent.mkdir(parents=True, exist_ok=True)
     access.listings_dir.write_text("a file")
@@ -295,7 +277,6 @@ def test_a_read_only_cache_is_not_an_error(access: HubAccess, hub: TestHub) -> N
 
 
 def test_the_token_is_not_cached(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The token goes to the Hub and nowhere else."""
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     hub.add_repo(REPO, {"m-q8_0.gguf": b"1"})
     list_repo(access, REPO)
@@ -306,7 +287,6 @@ def test_the_token_is_not_cached(access: HubAccess, hub: TestHub, monkeypatch: p
 
 
 def test_a_search_finds_repos_with_gguf(access: HubAccess, hub: TestHub) -> None:
-    """Other repos are left out, and at most `limit` are returned."""
     hub.add_repo("org/Qwen-GGUF", {"m.gguf": b"1"}, gated=True)
     hub.add_repo("org/Qwen", {"m.safetensors": b"1"})
     hub.add_repo("me/qwen-gguf", {"m.gguf": b"1"})
@@ -323,7 +303,6 @@ def test_a_search_finds_repos_with_gguf(access: HubAccess, hub: TestHub) -> None
 
 
 def test_search_results_may_lack_values(access: HubAccess, hub: TestHub) -> None:
-    """Unknown values are None; an invalid repo name is left out."""
     rows = [
         {"id": "a/b", "gated": None},
         {"id": "../x"},

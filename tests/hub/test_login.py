@@ -16,7 +16,6 @@ SECRET = "hf_" + "x" * 34
 
 @pytest.fixture
 def token(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A token as `hf auth login` writes it, in a folder that others may enter, which none of pytest's is."""
     for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_TOKEN_PATH", "HF_ENDPOINT"):
         monkeypatch.delenv(name, raising=False)
     with tempfile.TemporaryDirectory() as folder:
@@ -39,7 +38,6 @@ def test_a_token_is_found_and_not_shown(token: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_nobody_is_logged_in_without_a_token(token: Path) -> None:
-    """A file that `hf auth logout` left empty is none."""
     token.write_text("")
     assert describe_login().token_from is None
     token.unlink()
@@ -47,7 +45,6 @@ def test_nobody_is_logged_in_without_a_token(token: Path) -> None:
 
 
 def test_a_token_that_others_can_read_is_exposed(token: Path) -> None:
-    """Unless a folder above keeps them out."""
     token.chmod(0o644)
     assert describe_login().is_exposed is True
     token.parent.chmod(0o700)
@@ -55,7 +52,6 @@ def test_a_token_that_others_can_read_is_exposed(token: Path) -> None:
 
 
 def test_settings_are_reported(token: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Offline mode and another endpoint; one that is no URL is a problem, and is not repeated."""
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("HF_ENDPOINT", "https://hub.example.com/")
     assert describe_login() == HubLogin(str(token), False, True, "https://hub.example.com")

@@ -31,7 +31,6 @@ def stop() -> None:
 
 
 def test_appended_bytes_are_on_disk_immediately(tmp_path: Path) -> None:
-    """Another reader sees each piece immediately: nothing is buffered in this process."""
     path = tmp_path / "part"
     with PartFile(path, FILE) as part:
         for end in (1, 1000, 70_000):
@@ -41,7 +40,6 @@ def test_appended_bytes_are_on_disk_immediately(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("n_kept", [0, 1, 1 << 20, 5_000_001, len(CONTENT)])
 def test_the_hash_covers_old_and_new_bytes(tmp_path: Path, n_kept: int) -> None:
-    """A resumed part has the same hash as one received in one go."""
     path = tmp_path / "folder" / "part"
     path.parent.mkdir()
     path.write_bytes(CONTENT[:n_kept])
@@ -55,7 +53,6 @@ def test_the_hash_covers_old_and_new_bytes(tmp_path: Path, n_kept: int) -> None:
 
 
 def test_one_wrong_byte_anywhere_does_not_agree(tmp_path: Path) -> None:
-    """Also in the part left earlier; after a restart the right content matches."""
     path = tmp_path / "part"
     path.write_bytes(b"\0" + CONTENT[1:1000])
     with PartFile(path, FILE) as part:
@@ -68,7 +65,6 @@ def test_one_wrong_byte_anywhere_does_not_agree(tmp_path: Path) -> None:
 
 
 def test_bytes_beyond_the_end_are_dropped(tmp_path: Path) -> None:
-    """A server that sends too much cannot make the file longer."""
     with PartFile(tmp_path / "part", FILE) as part:
         part.append(CONTENT + b"more")
         assert part.agrees(go_on)
@@ -76,7 +72,6 @@ def test_bytes_beyond_the_end_are_dropped(tmp_path: Path) -> None:
 
 
 def test_waiting_for_a_hash_can_be_stopped(tmp_path: Path) -> None:
-    """`check` is called while a large part is being hashed."""
     with PartFile(tmp_path / "part", FILE) as part:
         part.append(CONTENT)
         with pytest.raises(Enough):
@@ -85,7 +80,6 @@ def test_waiting_for_a_hash_can_be_stopped(tmp_path: Path) -> None:
 
 
 def test_a_part_truncated_meanwhile_is_an_error(tmp_path: Path) -> None:
-    """Truncation by another program is detected, not waited for."""
     with PartFile(tmp_path / "part", FILE) as part:
         part.append(CONTENT[:100])
         os.truncate(tmp_path / "part", 10)
@@ -94,7 +88,6 @@ def test_a_part_truncated_meanwhile_is_an_error(tmp_path: Path) -> None:
 
 
 def test_another_file_of_the_same_size_does_not_agree(tmp_path: Path) -> None:
-    """Nor a file of another size, nor a missing one."""
     path = tmp_path / "a.gguf"
     assert not file_agrees(path, FILE, go_on)
     for content in (CONTENT[::-1], CONTENT[:-1]):
@@ -103,7 +96,6 @@ def test_another_file_of_the_same_size_does_not_agree(tmp_path: Path) -> None:
 
 
 def test_a_lock_is_held_by_one_and_waiting_for_it_can_be_stopped(tmp_path: Path) -> None:
-    """The second process calls `check` while waiting, and gets the lock when it is released."""
     lock = tmp_path / "locks" / "a.lock"
     order: list[str] = []
     waits = threading.Event()

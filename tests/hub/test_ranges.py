@@ -39,7 +39,6 @@ def open_source(access: HubAccess, hub: TestHub, content: bytes = CONTENT, path:
 
 
 def read_in_chunks(source: RangeSource, n_bytes: int) -> bytes:
-    """As the parser does."""
     data = bytearray()
     while len(data) < n_bytes and (chunk := source.read(CHUNK)):
         data += chunk
@@ -47,7 +46,6 @@ def read_in_chunks(source: RangeSource, n_bytes: int) -> bytes:
 
 
 def test_only_the_first_bytes_are_fetched(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One range; the token goes to the Hub and not to the storage."""
     monkeypatch.setenv("HF_TOKEN", "hf_secret")
     source = open_source(access, hub)
     assert source.read(100) == CONTENT[:100]
@@ -58,7 +56,6 @@ def test_only_the_first_bytes_are_fetched(access: HubAccess, hub: TestHub, monke
 
 
 def test_more_is_fetched_as_the_parser_reads(access: HubAccess, hub: TestHub) -> None:
-    """Ranges are contiguous, nothing is fetched twice, and the excess stays below a third."""
     source = open_source(access, hub)
     assert read_in_chunks(source, 3 << 20) == CONTENT[: 3 << 20]
     assert hub.sent_bytes() == source.moved_bytes == len(source.held) == 3 << 20
@@ -70,7 +67,6 @@ def test_more_is_fetched_as_the_parser_reads(access: HubAccess, hub: TestHub) ->
 
 
 def test_a_large_read_is_one_request(access: HubAccess, hub: TestHub) -> None:
-    """A long array is not fetched piecemeal."""
     source = open_source(access, hub)
     assert source.read(FIRST_BYTES) + source.read(FIRST_BYTES) == CONTENT[: 2 << 20]
     assert len(hub.requests) == 4
@@ -78,14 +74,12 @@ def test_a_large_read_is_one_request(access: HubAccess, hub: TestHub) -> None:
 
 @pytest.mark.parametrize("n_bytes", [1, CHUNK, FIRST_BYTES])
 def test_a_small_file_is_fetched_whole(access: HubAccess, hub: TestHub, n_bytes: int) -> None:
-    """Never beyond."""
     source = open_source(access, hub, CONTENT[:n_bytes])
     assert read_in_chunks(source, 1 << 30) == CONTENT[:n_bytes]
     assert source.moved_bytes == n_bytes
 
 
 def test_a_server_that_ignores_ranges_is_read_no_further(access: HubAccess, hub: TestHub) -> None:
-    """Each response is abandoned once the bytes suffice; repeated bytes are counted and bounded."""
     hub.fail("*", IgnoresRanges(), times=None)
     source = open_source(access, hub)
     assert source.read(10) == CONTENT[:10]
@@ -96,7 +90,6 @@ def test_a_server_that_ignores_ranges_is_read_no_further(access: HubAccess, hub:
 
 
 def test_a_dropped_connection_resumes(access: HubAccess, hub: TestHub) -> None:
-    """No byte is fetched twice."""
     hub.fail("/cdn/*", Cut(1000), times=2)
     source = open_source(access, hub)
     assert source.read(CHUNK) == CONTENT[:CHUNK]
@@ -108,7 +101,6 @@ def test_a_dropped_connection_resumes(access: HubAccess, hub: TestHub) -> None:
 @pytest.mark.parametrize("path_glob", ["/cdn/*", "*/resolve/*"])
 @pytest.mark.parametrize("fault", [TooMany(0), Unavailable(), Unavailable(502)])
 def test_a_busy_server_is_retried(access: HubAccess, hub: TestHub, fault: Fault, path_glob: str) -> None:
-    """A few times, at the Hub and behind its redirect."""
     hub.fail(path_glob, fault, times=2)
     assert open_source(access, hub).read(CHUNK) == CONTENT[:CHUNK]
 
@@ -124,11 +116,7 @@ def test_a_busy_server_is_retried(access: HubAccess, hub: TestHub, fault: Fault,
         (WrongRange(), NetworkError, "returned other bytes"),
         (Says(b"x", 206), NetworkError, "returned other bytes"),
         (Says(b"x", 206, headers={"Content-Range": "bytes x-y/z"}), NetworkError, "returned other bytes"),
-        (
-            Says(b"x", 206, headers={"Content-Range": f"bytes {'9' * 5000}-1/2"}),
-            NetworkError,
-            "returned other bytes",
-        ),
+        (Says(b"x", 206, headers={"Content-Range": f"bytes {'9' * 5000}-1/2"}), NetworkError, "returned other bytes"),
         (Says(b"<html>", 200), BadFile, "6 bytes"),
         (Says(b"x" * 99, 200, headers={"Content-Encoding": "gzip"}), NetworkError, "returned other bytes"),
         (Says(b"", 416), NetworkError, "416"),
@@ -138,7 +126,6 @@ def test_a_busy_server_is_retried(access: HubAccess, hub: TestHub, fault: Fault,
 def test_a_permanent_fault_is_an_error(
     access: HubAccess, hub: TestHub, fault: Fault, kind: type[Exception], expected: str
 ) -> None:
-    """After a few retries, without returning a wrong byte."""
     source = open_source(access, hub)
     hub.fail("/cdn/*", fault, times=None)
     with pytest.raises(kind, match=expected):
@@ -148,7 +135,6 @@ def test_a_permanent_fault_is_an_error(
 
 
 def test_a_hang_times_out_and_is_retried(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the timeout, from where it stopped."""
     monkeypatch.setattr(api, "READ_TIMEOUT_S", 0.1)
     hub.fail("/cdn/*", Hang(500))
     source = open_source(access, hub)
@@ -170,12 +156,10 @@ def test_the_header_limit_is_enforced(access: HubAccess, hub: TestHub, monkeypat
 
 
 def test_odd_paths_are_quoted(access: HubAccess, hub: TestHub) -> None:
-    """Spaces, letters of any script, and characters with a meaning in URLs."""
     assert open_source(access, hub, b"GGUF", "a b/é #1?x=%20&-q8_0.gguf").read(10) == b"GGUF"
 
 
 def test_offline_sends_no_request(access: HubAccess, hub: TestHub) -> None:
-    """The error says what the network was needed for."""
     hub.add_repo("org/name", {"m-q8_0.gguf": b"GGUF"})
     listing = list_repo(access, "org/name")
     hub.forget_requests()
@@ -187,7 +171,6 @@ def test_offline_sends_no_request(access: HubAccess, hub: TestHub) -> None:
 
 
 def test_a_stop_cancels_reading(access: HubAccess, hub: TestHub) -> None:
-    """Before another request is sent."""
     hub.add_repo("org/name", {"m-q8_0.gguf": b"GGUF"})
     listing = list_repo(access, "org/name")
     stop = Stop()

@@ -21,14 +21,12 @@ ReadRuns = Callable[..., list[ImportedRun]]
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    """An empty one."""
     with Store.open(tmp_path / "results.sqlite") as opened:
         yield opened
 
 
 @pytest.fixture
 def read(tmp_path: Path) -> ReadRuns:
-    """Reads a recorded file by its name, or a text of the test's own."""
 
     def read_file(name: str, text: str | None = None, model: str = "", quant: str = "") -> list[ImportedRun]:
         path = PEERS / name

@@ -14,7 +14,6 @@ from tests.interchange.conftest import PEERS, ReadRuns
 
 @pytest.mark.parametrize("form", ["md", "jsonl"])
 def test_cases_have_the_speeds_that_the_tool_printed(form: str, read: ReadRuns) -> None:
-    """S_PP, S_TG and S are the rates of prefill, decode, and all tokens over the whole time."""
     (run,) = read(f"llama-batched-bench.{form}", model="smollm2", quant="q4_1")
 
     assert run.run.head.kind == "speed"
@@ -34,7 +33,6 @@ def test_cases_have_the_speeds_that_the_tool_printed(form: str, read: ReadRuns) 
 
 
 def test_throughput_is_compared_with_batch_1(read: ReadRuns) -> None:
-    """As of a speed run of ggbench."""
     (run,) = read("llama-batched-bench.jsonl", model="smollm2", quant="q4_1")
 
     assert isinstance(run.run.result, SpeedResult)
@@ -45,14 +43,12 @@ def test_throughput_is_compared_with_batch_1(read: ReadRuns) -> None:
 
 
 def test_the_model_has_to_be_named(read: ReadRuns) -> None:
-    """The output has neither a model nor a quant in it."""
     with pytest.raises(UsageError, match="does not name its model") as caught:
         read("llama-batched-bench.md")
     assert caught.value.hint == "give --model and --quant"
 
 
 def test_the_same_table_of_another_model_is_another_run(store: Store, read: ReadRuns) -> None:
-    """What was given at import is part of the content."""
     one = keep(store, read("llama-batched-bench.md", model="a", quant="q4_1"))
     other = keep(store, read("llama-batched-bench.md", model="b", quant="q4_1"))
     again = keep(store, read("llama-batched-bench.md", model="a", quant="q4_1"))
@@ -73,7 +69,6 @@ def test_the_same_table_of_another_model_is_another_run(store: Store, read: Read
     ],
 )
 def test_a_row_that_is_none_is_refused(change: dict[str, object], expected: str, read: ReadRuns) -> None:
-    """The line and the column are named."""
     row = json.loads((PEERS / "llama-batched-bench.jsonl").read_text().splitlines()[0]) | change
 
     with pytest.raises(BadFile) as caught:

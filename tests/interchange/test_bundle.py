@@ -31,13 +31,11 @@ OpenStore = Callable[[str], Store]
 
 @pytest.fixture
 def other(tmp_path: Path) -> Iterator[Store]:
-    """The store of another machine."""
     with Store.open(tmp_path / "other.sqlite") as opened:
         yield opened
 
 
 def put_runs(store: Store) -> list[int]:
-    """A decode with samples, and a search without."""
     head = replace(
         measured.start(command="ggbench decode '/home/alice/my models/x.gguf' -n 3000"),
         environment=machines.ENVIRONMENT,
@@ -55,7 +53,6 @@ def moved(store: Store, run_ids: list[int], other: Store, path: Path, *, with_pa
 
 
 def test_a_bundle_takes_runs_with_samples_and_observations(store: Store, other: Store, tmp_path: Path) -> None:
-    """What is reduced from them elsewhere is the same, of a run that was killed too."""
     run_ids = put_runs(store)
     store.close()
     with Store.open(tmp_path / "results.sqlite") as reopened:
@@ -72,7 +69,6 @@ def test_a_bundle_takes_runs_with_samples_and_observations(store: Store, other: 
 
 
 def test_a_bundle_names_no_folder_user_and_serial_number(store: Store, other: Store, tmp_path: Path) -> None:
-    """Unless it is asked to; the figures stay."""
     run_ids = put_runs(store)[:1]
     content = bundle_of(store, [store.load_run(each) for each in run_ids])
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -93,7 +89,6 @@ def test_a_bundle_names_no_folder_user_and_serial_number(store: Store, other: St
 
 
 def test_a_model_named_by_its_folder_is_called_by_its_file(store: Store, other: Store, tmp_path: Path) -> None:
-    """As where it was measured; it is the same run with its paths and without."""
     head = measured.start()
     subject = replace(head.subject, model="/home/alice/best", file="/home/alice/best/Tiny-1B.Q4_K_M.gguf")
     run_id = measured.put_run(store, replace(head, subject=replace(subject, source="file")))
@@ -105,7 +100,6 @@ def test_a_model_named_by_its_folder_is_called_by_its_file(store: Store, other: 
 
 
 def test_numbers_in_base64_are_no_paths(store: Store, other: Store, tmp_path: Path) -> None:
-    """Base64 has slashes: what each position of a text scored arrives as it was, whatever its bytes."""
     scores = [bytes([255, 255, 254, first]) * 300 for first in range(64)]
     assert any(msgspec.to_builtins(each).startswith("/") for each in scores)
     run_id = put_runs(store)[0]
@@ -120,7 +114,6 @@ def test_numbers_in_base64_are_no_paths(store: Store, other: Store, tmp_path: Pa
 
 
 def test_paths_are_kept_when_asked_for(store: Store, other: Store, tmp_path: Path) -> None:
-    """With the folders and serial numbers."""
     kept = moved(store, put_runs(store)[:1], other, tmp_path / "x.zip", with_paths=True)
 
     away = other.load_run(kept[0].run_id)
@@ -130,7 +123,6 @@ def test_paths_are_kept_when_asked_for(store: Store, other: Store, tmp_path: Pat
 
 
 def test_the_same_runs_are_stored_once_also_back_home(store: Store, other: Store, tmp_path: Path) -> None:
-    """Imported twice, passed on, and imported where they were measured."""
     run_ids = put_runs(store)[:1]
     first = moved(store, run_ids, other, tmp_path / "x.zip")
     again = moved(store, run_ids, other, tmp_path / "y.zip")
@@ -141,7 +133,6 @@ def test_the_same_runs_are_stored_once_also_back_home(store: Store, other: Store
 
 
 def test_an_imported_run_keeps_its_first_mark(store: Store, other: Store, tmp_path: Path, read: ReadRuns) -> None:
-    """Rows of llama-bench that came by a bundle are still llama-bench's, and the same as those from the file."""
     kept = keep(store, read("llama-bench.json"))
     passed_on = moved(store, [each.run_id for each in kept], other, tmp_path / "x.zip")
     direct = keep(other, read("llama-bench.json"))
@@ -151,7 +142,6 @@ def test_an_imported_run_keeps_its_first_mark(store: Store, other: Store, tmp_pa
 
 
 def test_runs_are_json_too(store: Store, other: Store, tmp_path: Path) -> None:
-    """One document, read by its content; a run that goes on is not whole."""
     *run_ids, running = put_runs(store)
     with pytest.raises(UsageError, match="still running"):
         as_json(store, [store.load_run(running)])
@@ -181,7 +171,6 @@ def test_runs_are_json_too(store: Store, other: Store, tmp_path: Path) -> None:
     ],
 )
 def test_folders_are_left_out_of_texts(text: str, expected: str) -> None:
-    """A file keeps its name; what only looks like a path stays."""
     assert anonymous({"a": [text]}) == {"a": [expected]}
 
 
@@ -195,7 +184,6 @@ def changed(store: Store, tmp_path: Path, change: Callable[[Document], object]) 
 
 
 def test_a_model_named_by_its_folder_without_a_file_keeps_its_name(store: Store, tmp_path: Path) -> None:
-    """The folder's own name is all that there is."""
 
     def change(run: Document) -> None:
         run["subject"]["model"] = "/home/me/smol"
@@ -206,12 +194,10 @@ def test_a_model_named_by_its_folder_without_a_file_keeps_its_name(store: Store,
 
 
 def archive_list(names: list[str]) -> str:
-    """The list of a bundle."""
     return json.dumps({"schema": bundle.SCHEMA, "runs": names})
 
 
 def zipped(tmp_path: Path, members: dict[str, str]) -> Path:
-    """A ZIP file of these members."""
     path = tmp_path / "changed.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, text in members.items():
@@ -241,7 +227,6 @@ def zipped(tmp_path: Path, members: dict[str, str]) -> Path:
 def test_a_run_that_is_none_is_refused(
     change: Callable[[Document], object], expected: str, store: Store, tmp_path: Path
 ) -> None:
-    """The member and the field are named."""
     path = changed(store, tmp_path, change)
 
     with pytest.raises(BadFile) as caught:
@@ -252,7 +237,6 @@ def test_a_run_that_is_none_is_refused(
 
 
 def test_hostile_texts_of_a_bundle_are_plain(store: Store, other: Store, tmp_path: Path) -> None:
-    """A terminal escape in a model's name goes no further."""
     path = changed(store, tmp_path, lambda run: run["subject"].update(model="\x1b]0;x\x07evil\nname"))
 
     kept = keep(other, list(read_bundle(path)))
@@ -261,7 +245,6 @@ def test_hostile_texts_of_a_bundle_are_plain(store: Store, other: Store, tmp_pat
 
 
 def test_a_zip_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No member is read beyond the limit, whatever it claims to hold."""
     monkeypatch.setattr(bundle, "MOST_BYTES", 1 << 20)
     path = zipped(tmp_path, {"ggbench.json": archive_list(["runs/1.json"]), "runs/1.json": " " * (50 << 20)})
 
@@ -272,7 +255,6 @@ def test_a_zip_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "runs/2.json"])
 def test_a_member_that_leads_elsewhere_is_only_a_name(name: str, tmp_path: Path) -> None:
-    """Members are read from the archive and never from the disk."""
     path = zipped(tmp_path, {"ggbench.json": archive_list([name])})
 
     with pytest.raises(BadFile, match="the bundle has no"):
@@ -281,7 +263,6 @@ def test_a_member_that_leads_elsewhere_is_only_a_name(name: str, tmp_path: Path)
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_a_figure_that_is_not_finite_is_refused(value: float, store: Store, tmp_path: Path) -> None:
-    """JSON of Python has NaN and infinity, which no table, plot or store can hold."""
     path = changed(store, tmp_path, lambda run: run["subject"].update(bpw=value))
 
     with pytest.raises(BadFile, match=r"runs/1\.json is not JSON"):
@@ -289,7 +270,6 @@ def test_a_figure_that_is_not_finite_is_refused(value: float, store: Store, tmp_
 
 
 def test_damaged_compressed_bytes_are_one_clear_error(store: Store, tmp_path: Path) -> None:
-    """What was changed within a member ends in zlib, before any checksum is compared."""
     content = bytearray(bundle_of(store, [store.load_run(put_runs(store)[0])]))
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         info = archive.getinfo("runs/1.json")
@@ -303,7 +283,6 @@ def test_damaged_compressed_bytes_are_one_clear_error(store: Store, tmp_path: Pa
 
 
 def test_a_broken_archive_is_one_clear_error(store: Store, tmp_path: Path) -> None:
-    """Cut off, without a list, or with a list of something else."""
     content = bundle_of(store, [store.load_run(put_runs(store)[0])])
     cut = tmp_path / "cut.zip"
     cut.write_bytes(content[: len(content) // 2])

@@ -28,7 +28,6 @@ NO_WINDOWS = ExportOptions(depths=())
 
 
 def exported(store: Store, run_id: int, options: ExportOptions = NO_WINDOWS) -> ExportedRun:
-    """The rows of a stored run."""
     stored = store.load_run(run_id)
     return export_run(read_run(store, stored), read_recording(store, stored), options)
 
@@ -47,7 +46,6 @@ def put_decode(store: Store, *observed: object, setup: LlamaSetup | None = None)
 
 @pytest.mark.parametrize("form", ["json", "jsonl", "csv", "sql"])
 def test_imported_rows_are_written_as_llama_bench_wrote_them(form: str, store: Store, read: ReadRuns) -> None:
-    """Every field of every row, in llama-bench's order, whichever format carried it."""
     kept = keep(store, read(f"llama-bench.{form}"))
     rows = [row for each in kept for row in exported(store, each.run_id).rows]
 
@@ -65,7 +63,6 @@ def test_imported_rows_are_written_as_llama_bench_wrote_them(form: str, store: S
 
 @pytest.mark.parametrize("form", ["csv", "sql"])
 def test_text_formats_come_back_line_by_line(form: str, store: Store, read: ReadRuns) -> None:
-    """The very lines of llama-bench, in another order."""
     kept = keep(store, read(f"llama-bench.{form}"))
     rows = [row for each in kept for row in exported(store, each.run_id).rows]
 
@@ -75,7 +72,6 @@ def test_text_formats_come_back_line_by_line(form: str, store: Store, read: Read
 
 
 def test_the_table_comes_back_with_the_same_cells(store: Store, read: ReadRuns) -> None:
-    """Of rows with times; a table's own rows have no size and no number of parameters left."""
     kept = keep(store, read("llama-bench.json"))
     rows = [row for each in kept for row in exported(store, each.run_id).rows]
 
@@ -92,7 +88,6 @@ def test_the_table_comes_back_with_the_same_cells(store: Store, read: ReadRuns) 
 
 
 def test_a_decode_is_one_row_for_all_its_steps_and_one_for_each_window(store: Store) -> None:
-    """A row tg N @ d D is the sum of the steps at positions D+1 to D+N, of each repetition; warm-up is none."""
     run_id = put_decode(store)
 
     rows = exported(store, run_id, ExportOptions(depths=(16, 256, 512), n_gen=100)).rows
@@ -104,7 +99,6 @@ def test_a_decode_is_one_row_for_all_its_steps_and_one_for_each_window(store: St
 
 
 def test_mean_and_deviation_are_llama_bench_s(store: Store) -> None:
-    """Of its own samples; its deviation of ns comes from integers and differs in the third digit."""
     for row in json.loads((PEERS / "llama-bench.json").read_text()):
         counts = {name: row[name] for name in ("n_prompt", "n_gen", "n_depth")}
         ours = measured_row(counts, row["samples_ns"]).whole
@@ -113,7 +107,6 @@ def test_mean_and_deviation_are_llama_bench_s(store: Store) -> None:
 
 
 def test_prompts_are_rows_unless_they_are_of_several_sequences(store: Store) -> None:
-    """llama-bench reads one prompt at a time."""
     run_id = put_decode(store, PromptTiming(25, 5_000_000), PromptTiming(25, 7_000_000), PromptTiming(64, 9, n_seqs=4))
 
     rows = exported(store, run_id).rows
@@ -123,7 +116,6 @@ def test_prompts_are_rows_unless_they_are_of_several_sequences(store: Store) -> 
 
 
 def test_fields_say_what_the_run_knows_and_name_what_it_does_not(store: Store) -> None:
-    """The file's name without its folder, the setup as llama-bench writes it, and no invented build."""
     setup = LlamaSetup(
         type_k="q8_0", flash_attn="on", kv_offload=False, threads=8, tensor_split=(3.0, 1.0), n_cpu_moe=2
     )
@@ -143,7 +135,6 @@ def test_fields_say_what_the_run_knows_and_name_what_it_does_not(store: Store) -
 
 
 def test_a_run_without_steps_and_prompts_has_no_row(store: Store) -> None:
-    """Readings of the machine are no test."""
     head = replace(measured.start_search(), environment=machines.ENVIRONMENT)
     reading = MachineReading(1, None, None, None, (GpuReading(0, "GPU"),))
     run_id = store.add(Run(head=head, outcome=Outcome.COMPLETED), (), [(1, "machine_reading", reading)])
@@ -152,7 +143,6 @@ def test_a_run_without_steps_and_prompts_has_no_row(store: Store) -> None:
 
 
 def test_hostile_names_harm_no_format(store: Store, read: ReadRuns) -> None:
-    """A formula, a quote, a pipe and HTML in a model's name: CSV, SQL and Markdown show them as text."""
     rows = json.loads((PEERS / "llama-bench.json").read_text())
     name = "=cmd|' /C calc'!A0');DROP TABLE llama_bench;--<script>.gguf"
     hostile = [row | {"model_filename": name, "model_type": name} for row in rows]
@@ -173,7 +163,6 @@ def test_hostile_names_harm_no_format(store: Store, read: ReadRuns) -> None:
 
 
 def test_a_killed_decode_has_rows_for_what_it_timed(store: Store) -> None:
-    """Its steps until then are one row."""
     run_id = measured.put_interrupted(store, measured.start(), n_gen=100)
 
     (row,) = exported(store, run_id).rows

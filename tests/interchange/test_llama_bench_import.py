@@ -24,7 +24,6 @@ Row = dict[str, Any]
 
 
 def rows() -> list[Row]:
-    """What llama-bench wrote as JSON."""
     found: list[Row] = json.loads((PEERS / "llama-bench.json").read_text())
     return found
 
@@ -37,7 +36,6 @@ def decode_of(runs: list[Any]) -> DecodeResult:
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_each_format_of_llama_bench_is_a_decode_and_a_prefill(form: str, read: ReadRuns) -> None:
-    """Tokens per second are those that llama-bench printed beside its times; its rows are of one run each time."""
     runs = {each.run.head.kind: each for each in read(f"llama-bench.{form}")}
 
     assert set(runs) == {"decode", "prefill"}
@@ -52,7 +50,6 @@ def test_each_format_of_llama_bench_is_a_decode_and_a_prefill(form: str, read: R
 
 
 def test_the_speeds_are_those_that_llama_bench_computed(read: ReadRuns) -> None:
-    """Mean tokens per second of each row, from its samples in ns."""
     runs = {each.run.head.kind: each for each in read("llama-bench.json")}
     prefill, written = runs["prefill"].run.result, [row for row in rows() if row["n_gen"] == 0]
     windows = [record for _, _, record in runs["decode"].observations if isinstance(record, DecodeWindow)]
@@ -71,7 +68,6 @@ def test_the_speeds_are_those_that_llama_bench_computed(read: ReadRuns) -> None:
 
 
 def test_w_and_b_are_fitted_over_depths_and_say_what_they_lack(read: ReadRuns) -> None:
-    """Least squares through the middles of six windows, checked against numpy's."""
     import numpy as np
 
     (decode,) = (each for each in read("llama-bench.json") if each.run.head.kind == "decode")
@@ -92,7 +88,6 @@ def test_w_and_b_are_fitted_over_depths_and_say_what_they_lack(read: ReadRuns) -
 
 
 def test_one_depth_shows_no_w_and_b(read: ReadRuns) -> None:
-    """The row is a decode all the same, with its speed."""
     first = next(row for row in rows() if row["n_prompt"] == 0)
 
     (run,) = read("one.json", json.dumps([first]))
@@ -102,7 +97,6 @@ def test_one_depth_shows_no_w_and_b(read: ReadRuns) -> None:
 
 
 def test_how_it_was_loaded_is_read(read: ReadRuns) -> None:
-    """llama-bench's own numbers and words for what LlamaSetup has."""
     row = rows()[0] | {
         "flash_attn": 1, "load_mode": "none", "no_kv_offload": True, "type_k": "q8_0", "tensor_split": "3.00/1.00",
         "tensor_buft_overrides": "ffn_up=CPU", "n_gpu_layers": 99,
@@ -117,7 +111,6 @@ def test_how_it_was_loaded_is_read(read: ReadRuns) -> None:
 
 
 def test_an_older_row_without_today_s_fields_is_read(read: ReadRuns) -> None:
-    """`use_mmap` was a switch, `flash_attn` another, and there was no depth."""
     keys = ("build_commit", "model_filename", "model_type", "n_prompt", "n_gen", "avg_ns", "avg_ts", "test_time")
     old = {key: rows()[1][key] for key in keys} | {"use_mmap": False, "flash_attn": True, "cuda": False}
 
@@ -140,7 +133,6 @@ def test_a_prompt_and_its_answer_together_are_a_speed_case(read: ReadRuns) -> No
 
 
 def test_the_same_rows_are_stored_once(store: Store, read: ReadRuns) -> None:
-    """From the same file, from another format that says as much, and with a row twice."""
     first = keep(store, read("llama-bench.json"))
     again = keep(store, read("llama-bench.json"))
     lines = "".join(f"{json.dumps(row)}\n" for row in (*rows(), rows()[0]))
@@ -153,7 +145,6 @@ def test_the_same_rows_are_stored_once(store: Store, read: ReadRuns) -> None:
 
 
 def test_an_imported_decode_is_read_back_and_drawn(store: Store, read: ReadRuns) -> None:
-    """Its curve is the mean of each window at its middle, with the spread of the repetitions."""
     kept = keep(store, read("llama-bench.json"))
     stored = next(store.load_run(each.run_id) for each in kept if each.imported.run.head.kind == "decode")
 
@@ -201,7 +192,6 @@ def test_an_imported_decode_is_read_back_and_drawn(store: Store, read: ReadRuns)
     ],
 )  # fmt: skip
 def test_what_is_no_result_says_which_line_and_field(name: str, text: str, expected: str, read: ReadRuns) -> None:
-    """One clear error, and what to do about it."""
     with pytest.raises(BadFile) as caught:
         read(name, text)
 
@@ -210,7 +200,6 @@ def test_what_is_no_result_says_which_line_and_field(name: str, text: str, expec
 
 
 def test_hostile_text_is_plain_once_it_is_read(read: ReadRuns) -> None:
-    """Terminal escapes and line breaks are gone from every field."""
     row = rows()[0] | {"model_filename": "dir/\x1b[31mevil\n\u202e.gguf", "cpu_info": "a\x07b", "backends": "CPU\r\n"}
 
     (run,) = read("row.json", json.dumps([row]))
@@ -221,7 +210,6 @@ def test_hostile_text_is_plain_once_it_is_read(read: ReadRuns) -> None:
 
 
 def test_a_quoted_sql_value_is_one_value(read: ReadRuns) -> None:
-    """A doubled quote, and what looks like another statement in a text."""
     columns, values = "model_filename, n_prompt, n_gen, avg_ts", "'x''); DROP TABLE y;--', '8', '0', '4.5'"
     text = f"INSERT INTO llama_bench ({columns}) VALUES ({values});"
 
@@ -231,7 +219,6 @@ def test_a_quoted_sql_value_is_one_value(read: ReadRuns) -> None:
 
 
 def test_a_dump_of_sqlite_is_read_by_the_order_of_its_table(read: ReadRuns) -> None:
-    """`sqlite3 FILE .dump` names no columns, and writes numbers without quotes."""
     text = (
         "CREATE TABLE llama_bench (\n  n_gen INTEGER,\n  n_prompt INTEGER,\n  avg_ts REAL\n);\n"
         "INSERT INTO llama_bench VALUES(0,64,128.0);\n"
@@ -244,7 +231,6 @@ def test_a_dump_of_sqlite_is_read_by_the_order_of_its_table(read: ReadRuns) -> N
 
 
 def test_a_name_that_is_given_does_not_replace_one_in_the_file(read: ReadRuns) -> None:
-    """Several files may be imported at once, of which only some need it."""
     subjects = [each.run.subject for each in read("llama-bench.json", model="other", quant="q2_k")]
     unnamed = json.dumps([{"n_prompt": 8, "n_gen": 0, "avg_ts": 4.0}])
 

@@ -48,13 +48,11 @@ MEMORY = Memory(
 
 
 def decode(path: Path) -> Run:
-    """As it is stored."""
     with Store.open(path / "one.sqlite") as store:
         return read_run(store, store.load_run(measured.put_run(store, measured.start())))
 
 
 def search() -> Run:
-    """With a probe that failed."""
     probes = (
         Probe(8192, "alloc", Outcome.COMPLETED, 0.5, 9, 8),
         Probe(8448, "alloc", Outcome.OUT_OF_MEMORY, 0.2, reason="10 MiB short", missing_bytes=10 << 20),
@@ -72,7 +70,6 @@ def search() -> Run:
 
 
 def quality() -> Run:
-    """Compared with a base."""
     some = Estimate(0.5, 0.1)
     text = TextSource("text.txt", "a" * 64, None)
     base = replace(measured.start().subject, quant="f16")
@@ -85,7 +82,6 @@ def quality() -> Run:
 
 
 def speed(quant: str) -> Run:
-    """A case that ran, and one that was skipped."""
     ran = SpeedCase(
         CaseEnded(Case(4, 512, 64), prefill_ns=2_000_000_000, memory=CaseMemory(385_000_000, 9, 15)),
         2000.0, 2001.0, 1000.0, LatencySummary(15.0, 16.0, 17.0, 64.0, None), 15.625, 1024.0, 256.0, 85.3, 768.0, 1.5,
@@ -97,19 +93,16 @@ def speed(quant: str) -> Run:
 
 
 def printed(path: Path, schema: str, **content: object) -> Path:
-    """A file with what a command prints."""
     file = path / "printed.json"
     file.write_text(document(schema, **content))
     return file
 
 
 def imported(file: Path) -> list[Run]:
-    """The runs of a file."""
     return [each.run for each in read_runs(file, Named())]
 
 
 def test_a_decode_keeps_every_figure(tmp_path: Path) -> None:
-    """Its result is the same to the last digit; it is marked, with the file's hash, and says what it lacks."""
     run = decode(tmp_path)
     file = printed(tmp_path, "decode", **presenter_of("decode").document(run))
     [found] = imported(file)
@@ -128,7 +121,6 @@ def test_a_decode_keeps_every_figure(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("make", [search, quality])
 def test_other_kinds_keep_their_results(tmp_path: Path, make: Callable[[], Run]) -> None:
-    """A search with its probes and its plan, a quality run with its divergence."""
     run = make()
     schema = run.head.kind
     for name, content in (
@@ -147,7 +139,6 @@ def test_other_kinds_keep_their_results(tmp_path: Path, make: Callable[[], Run])
 
 
 def test_runs_of_speed_get_their_own_cases_back(tmp_path: Path) -> None:
-    """`speed` lists the cases of all quants together."""
     runs = [speed("q4_k_m"), speed("q8_0")]
     joined = joined_documents([presenter_of("speed").document(run) for run in runs])
     found = imported(printed(tmp_path, "speed", model="m", **joined))
@@ -156,7 +147,6 @@ def test_runs_of_speed_get_their_own_cases_back(tmp_path: Path) -> None:
 
 
 def test_rows_of_bench_are_runs_each_stored_once(tmp_path: Path, store: Store) -> None:
-    """The same document again adds nothing, also under another name."""
     row = presenter_of("decode").document(decode(tmp_path))
     rows: list[dict[str, Any]] = [row, row | {"quant": "q8_0"}]
     file = printed(tmp_path, "bench", model="m", n_gen=3000, rows=rows)
@@ -180,7 +170,6 @@ def test_rows_of_bench_are_runs_each_stored_once(tmp_path: Path, store: Store) -
     ],
 )
 def test_what_is_no_such_document_is_one_error(tmp_path: Path, change: dict[str, object], message: str) -> None:
-    """It names the file and the field."""
     content: dict[str, Any] = {"schema": "ggbench.decode/1", **presenter_of("decode").document(decode(tmp_path))}
     file = tmp_path / "x.json"
     file.write_text(json.dumps(json.loads(document("decode", **content | {"schema": ""})) | change))
@@ -200,7 +189,6 @@ _JSON = st.recursive(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=120)
 @given(data=st.data())
 def test_any_field_may_hold_anything(tmp_path: Path, data: st.DataObject) -> None:
-    """A document with a wrong field is refused, or is a run that can be stored and shown."""
     makers: dict[str, Callable[[], Run]] = {
         "maxctx": search,
         "quality": quality,

@@ -12,7 +12,6 @@ from tests.interchange.conftest import PEERS, ReadRuns
 
 
 def test_a_perplexity_is_read_with_its_error(read: ReadRuns) -> None:
-    """As printed, over the positions that the tool scores: 127 of 256 in each chunk."""
     (run,) = read("llama-perplexity.txt", model="smollm2", quant="q4_1")
 
     found = run.run.result
@@ -23,7 +22,6 @@ def test_a_perplexity_is_read_with_its_error(read: ReadRuns) -> None:
 
 
 def test_a_divergence_is_read_with_percentiles_and_errors(read: ReadRuns) -> None:
-    """Shares are shares, not percent."""
     (run,) = read("llama-perplexity-kl.txt", model="smollm2", quant="q2_k")
 
     found = run.run.result
@@ -43,7 +41,6 @@ def test_a_divergence_is_read_with_percentiles_and_errors(read: ReadRuns) -> Non
 
 
 def test_a_log_that_names_its_file_needs_no_name(read: ReadRuns) -> None:
-    """llama.cpp's loader prints the path when it is verbose."""
     text = (PEERS / "llama-perplexity.txt").read_text()
     line = (
         "llama_model_loader: loaded meta data with 34 key-value pairs and 272 tensors from /home/me/smol-Q4_K_M.gguf\n"
@@ -55,7 +52,6 @@ def test_a_log_that_names_its_file_needs_no_name(read: ReadRuns) -> None:
 
 
 def test_unknown_texts_do_not_compare(store: Store, read: ReadRuns) -> None:
-    """Two perplexities say nothing about each other where nobody knows what was scored."""
     runs = [
         QuantSummary.of([each.run])
         for name, quant in (("llama-perplexity.txt", "q4_1"), ("llama-perplexity-kl.txt", "q2_k"))
@@ -90,7 +86,6 @@ def test_it_is_stored_once(store: Store, read: ReadRuns) -> None:
     ],
 )
 def test_what_is_incomplete_is_refused(name: str, old: str, new: str, expected: str, read: ReadRuns) -> None:
-    """What is missing, and how to save it next time."""
     text = (PEERS / name).read_text()
     assert old in text
 
@@ -102,7 +97,6 @@ def test_what_is_incomplete_is_refused(name: str, old: str, new: str, expected: 
 
 
 def test_a_damaged_percentile_is_left_out(read: ReadRuns) -> None:
-    """The figures beside it stay."""
     text = (PEERS / "llama-perplexity-kl.txt").read_text()
     whole, damaged = (
         read("x.txt", each, model="a", quant="b")[0].run.result for each in (text, text.replace("90.0%", "90..%"))
@@ -123,6 +117,5 @@ def test_two_runs_in_one_file_are_refused(read: ReadRuns) -> None:
 
 
 def test_the_model_has_to_be_named(read: ReadRuns) -> None:
-    """The output does not say it."""
     with pytest.raises(UsageError, match="does not name its model"):
         read("llama-perplexity.txt")

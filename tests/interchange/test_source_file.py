@@ -15,7 +15,6 @@ from tests.interchange.conftest import PEERS
 
 
 def refusal(path: Path) -> str:
-    """Why a file is not imported."""
     with pytest.raises(BadFile) as caught:
         list(read_runs(path, Named()))
     assert caught.value.hint
@@ -23,7 +22,6 @@ def refusal(path: Path) -> str:
 
 
 def test_a_file_of_a_gigabyte_is_refused_unread(tmp_path: Path) -> None:
-    """By its size; this one takes no room on the disk."""
     path = tmp_path / "huge.json"
     path.touch()
     os.truncate(path, 1 << 30)
@@ -32,7 +30,6 @@ def test_a_file_of_a_gigabyte_is_refused_unread(tmp_path: Path) -> None:
 
 
 def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
-    """A folder, a name that is not there, a pipe that nobody writes, and an empty file."""
     pipe, empty = tmp_path / "pipe", tmp_path / "empty"
     os.mkfifo(pipe)
     empty.write_text(" \n")
@@ -44,7 +41,6 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_binary_content_is_refused(tmp_path: Path) -> None:
-    """A model, a database, random bytes."""
     for name, content, expected in (
         ("x.gguf", b"GGUF\3\0\0\0" + bytes(64), "no results"),
         ("x.sqlite", b"SQLite format 3\0" + bytes(64), "is an SQLite database"),
@@ -56,7 +52,6 @@ def test_binary_content_is_refused(tmp_path: Path) -> None:
 
 
 def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `llama-bench -o json | ggbench import -` writes it."""
     content = io.BytesIO((PEERS / "llama-bench.json").read_bytes())
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=content))
 
@@ -64,7 +59,6 @@ def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_byte_order_mark_and_windows_lines_do_no_harm(tmp_path: Path) -> None:
-    """As an editor or a shell on Windows leaves them."""
     for name in ("llama-bench.csv", "llama-bench.md", "llama-bench.json", "llama-bench.sql"):
         path = tmp_path / name
         path.write_bytes(b"\xef\xbb\xbf" + (PEERS / name).read_bytes().replace(b"\n", b"\r\n"))

@@ -29,7 +29,6 @@ class Probe:
         self.asked: list[dict[str, float]] = []
 
     def __call__(self, threads: int, **sizes: float) -> ReadRate:
-        """Stands in for `probe_reads`."""
         self.asked.append({"threads": threads, **sizes})
         rate = next(self.rates)
         if isinstance(rate, Exception):
@@ -38,13 +37,11 @@ class Probe:
 
 
 def rate(gb_per_s: float, *, threads: int = 2, busy: bool = False) -> ReadRate:
-    """A probe's result."""
     return ReadRate(gb_per_s * 1e9, threads, "memcmp", busy)
 
 
 @pytest.fixture
 def cache(tmp_path: Path) -> Path:
-    """Where the figures are kept; the folder does not exist."""
     return tmp_path / "cache/machine.json"
 
 
@@ -55,7 +52,6 @@ def use(
     cache_bytes: int | None = 32 * MIB,
     available_bytes: int = 16 * GIB,
 ) -> Probe:
-    """A machine with this probe."""
     probe = Probe(*rates)
     monkeypatch.setattr(bandwidth, "probe_reads", probe)
     monkeypatch.setattr(bandwidth, "describe_cpu", lambda: Cpu(cpu, 2, 2, cache_bytes))
@@ -84,7 +80,6 @@ def test_a_machine_is_measured_once(monkeypatch: pytest.MonkeyPatch, cache: Path
 
 
 def test_thread_count_and_cpu_have_separate_entries(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    """Two machines that share a home folder have separate entries."""
     use(monkeypatch, rate(35), rate(16, threads=1))
     two, one = cached_bandwidth(2, file=cache), cached_bandwidth(1, file=cache)
     use(monkeypatch, rate(60), cpu="Other CPU")
@@ -96,7 +91,6 @@ def test_thread_count_and_cpu_have_separate_entries(monkeypatch: pytest.MonkeyPa
 
 
 def test_remeasuring_replaces_the_figure(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    """After a memory change the newer result is used."""
     use(monkeypatch, rate(35), rate(30))
     cached_bandwidth(2, file=cache)
 
@@ -105,7 +99,6 @@ def test_remeasuring_replaces_the_figure(monkeypatch: pytest.MonkeyPatch, cache:
 
 
 def test_a_result_of_a_busy_machine_is_marked_and_measured_again(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    """A busy result is replaced by a higher busy one or any idle one, and never replaces a higher."""
     use(monkeypatch, rate(12, busy=True), rate(15, busy=True), rate(10, busy=True), rate(14), rate(9, busy=True))
 
     first = cached_bandwidth(2, file=cache)
@@ -131,7 +124,6 @@ def test_a_result_of_a_busy_machine_is_marked_and_measured_again(monkeypatch: py
     ],
 )
 def test_a_broken_cache_is_ignored_and_rewritten(monkeypatch: pytest.MonkeyPatch, cache: Path, content: bytes) -> None:
-    """Whatever the file contains, there is a result, and the next run finds it."""
     cache.parent.mkdir()
     cache.write_bytes(content)
     use(monkeypatch, rate(35))
@@ -156,7 +148,6 @@ def test_an_impossible_entry_is_measured_again(
 
 
 def test_other_entries_in_the_file_stay(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    """The file holds other measurements of this machine too."""
     cache.parent.mkdir()
     cache.write_text('{"flops": {"a": 1}}')
     use(monkeypatch, rate(35))
@@ -177,7 +168,6 @@ def test_a_cache_that_cannot_be_written_does_not_fail_the_run(monkeypatch: pytes
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_a_read_only_cache_folder_does_not_fail_the_run(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    """The result is used and not cached."""
     cache.parent.mkdir(mode=0o500)
     use(monkeypatch, rate(35))
 
@@ -197,7 +187,6 @@ def test_a_read_only_cache_folder_does_not_fail_the_run(monkeypatch: pytest.Monk
 def test_the_buffer_outgrows_the_cache_and_not_the_memory(
     monkeypatch: pytest.MonkeyPatch, cache: Path, cache_bytes: int | None, available_bytes: int, buffer_bytes: int
 ) -> None:
-    """Four times the cache and at least 1 GiB, half of it if touching is slow, within a quarter of available memory."""
     probe = use(monkeypatch, rate(35), cache_bytes=cache_bytes, available_bytes=available_bytes)
 
     cached_bandwidth(2, file=cache)
@@ -208,7 +197,6 @@ def test_the_buffer_outgrows_the_cache_and_not_the_memory(
 
 
 def test_failed_allocation_is_an_error_with_a_hint(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    """Where the buffer does not fit, the bandwidth can be given by hand."""
     use(monkeypatch, OSError(12, "Cannot allocate memory"))
 
     with pytest.raises(DoesNotFit) as caught:

@@ -12,7 +12,6 @@ V1_UNLIMITED = 9223372036854771712
 
 
 def tree(root: Path, files: dict[str, str]) -> tuple[Path, Path]:
-    """A /proc and a /sys with these files."""
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
@@ -20,7 +19,6 @@ def tree(root: Path, files: dict[str, str]) -> tuple[Path, Path]:
 
 
 def test_the_tightest_ancestor_of_version_2_counts(tmp_path: Path) -> None:
-    """A slice above the service can be the one that limits; file cache does not count as used."""
     proc, sysfs = tree(
         tmp_path,
         {
@@ -40,7 +38,6 @@ def test_the_tightest_ancestor_of_version_2_counts(tmp_path: Path) -> None:
 
 
 def test_a_container_of_version_1_sees_its_limits_at_the_mount(tmp_path: Path) -> None:
-    """The path in /proc names a folder of the host; the container's own files lie at the root of the mount."""
     proc, sysfs = tree(
         tmp_path,
         {
@@ -69,7 +66,6 @@ def test_a_container_of_version_1_sees_its_limits_at_the_mount(tmp_path: Path) -
     ],
 )
 def test_no_limit_is_none(tmp_path: Path, files: dict[str, str]) -> None:
-    """Nothing is limited where the kernel names no limit."""
     proc, sysfs = tree(tmp_path, files)
 
     assert cpu_quota(proc, sysfs) is None

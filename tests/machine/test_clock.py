@@ -15,7 +15,6 @@ S = 1_000_000_000
 
 
 def test_setting_the_clock_moves_no_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The wall clock jumps a day ahead and then an hour back; moments go on in order."""
     moments = [clock.moment_ns()]
     for jump_s in (86_400, -3600):
         now_ns = time.time_ns() + jump_s * S
@@ -26,14 +25,12 @@ def test_setting_the_clock_moves_no_moment(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_moment_is_a_date() -> None:
-    """Of a process that has just begun, by the wall clock; an hour leaves room for a machine that was suspended."""
     code = "import time; from ggbench.machine.clock import moment_ns; print(moment_ns() - time.time_ns())"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert abs(int(ran.stdout)) < 3600 * S
 
 
 def test_a_suspend_is_what_one_clock_counts_and_the_other_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the process lost its core between the two, they are read again."""
     before = clock.suspended_ns()
     awake = iter([100 * S, 105 * S, 105 * S, 105 * S])
     elapsed = iter([105 * S, 105 * S + 62 * S])
@@ -44,6 +41,5 @@ def test_a_suspend_is_what_one_clock_counts_and_the_other_does_not(monkeypatch: 
 
 
 def test_the_time_in_which_the_machine_was_suspended_does_not_grow_by_itself() -> None:
-    """What lies between two readings of a clock is no suspend."""
     taken = [clock.suspended_ns() for _ in range(50)]
     assert max(abs(after - before) for before, after in itertools.pairwise(taken)) < S

@@ -12,7 +12,6 @@ from tests.fakes.nvml import FakeNvml, install, replay
 
 
 def tree(root: Path, files: dict[str, str]) -> tuple[Path, Path]:
-    """A /proc and a /sys with these files."""
     for name, text in files.items():
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).write_text(text)
@@ -43,14 +42,12 @@ def test_the_cpu_has_its_governors_and_instructions(tmp_path: Path) -> None:
 
 
 def test_arm_lists_its_instructions_as_features(tmp_path: Path) -> None:
-    """In lower case, under another name than x86."""
     proc, sysfs = tree(tmp_path, {"proc/cpuinfo": "processor\t: 0\nFeatures\t: fp asimd asimddp i8mm\n"})
 
     assert describe_cpu_state(proc, sysfs, watch_s=0).instructions == {"fp", "asimd", "asimddp", "i8mm"}
 
 
 def test_memory_has_its_limits(tmp_path: Path) -> None:
-    """The container's limit, the choice of huge pages, and the kernel's way to overcommit."""
     proc, sysfs = tree(
         tmp_path,
         {
@@ -70,7 +67,6 @@ def test_memory_has_its_limits(tmp_path: Path) -> None:
 
 
 def test_a_limit_above_the_machines_memory_is_none(tmp_path: Path) -> None:
-    """Version 1 writes a huge number for no limit; without kernel files nothing is known."""
     files = {"proc/self/cgroup": "7:memory:/\n", "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n"}
 
     state = describe_memory_state(*tree(tmp_path, files))
@@ -79,7 +75,6 @@ def test_a_limit_above_the_machines_memory_is_none(tmp_path: Path) -> None:
 
 
 def test_a_driver_reports_its_cuda_and_its_gpus(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Two cards with one llama-server over both; the versions are added to the recording, which lacks them."""
     nvml = replay("two-a5000")
     nvml.cuda_version = 13010
     for card in nvml.cards:
@@ -97,7 +92,6 @@ def test_a_driver_reports_its_cuda_and_its_gpus(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_an_old_driver_reports_what_it_knows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A GTX 680's driver has no word for CUDA's version or the capability; both are unknown."""
     install(monkeypatch, replay("gtx-680"))
 
     driver = describe_gpu_driver(tmp_path, {})
@@ -122,7 +116,6 @@ SOUND_OF_A_CARD = {**CARD, "sys/bus/pci/devices/0000:01:00.0/class": "0x040300\n
 def test_a_card_without_a_working_driver_is_a_problem(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, nvml: FakeNvml | None, files: dict[str, str], problem: str
 ) -> None:
-    """The bus shows an NVIDIA GPU, and NVML says why it does not answer; without a GPU nothing is wrong."""
     install(monkeypatch, nvml)
 
     driver = describe_gpu_driver(tree(tmp_path, files)[1], {})

@@ -11,7 +11,6 @@ from ggbench.machine.cpu import default_threads, describe_cpu
 
 @pytest.fixture
 def proc(tmp_path: Path) -> Path:
-    """A /proc of an unlimited x86 machine."""
     write(
         tmp_path / "proc/cpuinfo",
         "processor\t: 0\nmodel name\t: AMD Ryzen 9  7950X\x1b[31m 16-Core\nflags\t: fpu\n\n" * 2,
@@ -22,7 +21,6 @@ def proc(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def sysfs(tmp_path: Path) -> Path:
-    """A /sys of two chiplets with two cores of two threads each: CPUs 0-3 are first threads, 4-7 second ones."""
     for cpu in range(8):
         core = cpu % 4
         folder = tmp_path / f"sys/devices/system/cpu/cpu{cpu}"
@@ -38,13 +36,11 @@ def sysfs(tmp_path: Path) -> Path:
 
 
 def write(file: Path, text: str) -> None:
-    """Writes a file and the folders above it."""
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(text)
 
 
 def test_cores_are_counted_without_their_second_threads(proc: Path, sysfs: Path) -> None:
-    """Eight hardware threads in pairs are four cores, and the two chiplets' caches add up."""
     cpu = describe_cpu(proc, sysfs, range(8))
 
     assert cpu.n_cores == 4
@@ -53,12 +49,10 @@ def test_cores_are_counted_without_their_second_threads(proc: Path, sysfs: Path)
 
 
 def test_the_name_is_one_printable_line(proc: Path, sysfs: Path) -> None:
-    """Repeated blanks and control characters in the firmware's text are removed."""
     assert describe_cpu(proc, sysfs, [0]).name == "AMD Ryzen 9 7950X [31m 16-Core"
 
 
 def test_only_cpus_of_the_affinity_count(proc: Path, sysfs: Path) -> None:
-    """Both threads of one core, and one of another in the same chiplet: two cores and one cache."""
     cpu = describe_cpu(proc, sysfs, {0, 1, 4})
 
     assert cpu.n_cores == 2
@@ -77,7 +71,6 @@ def test_a_container_quota_limits_the_threads(proc: Path, sysfs: Path, quota_us:
 
 
 def test_efficiency_cores_get_no_thread(proc: Path, sysfs: Path) -> None:
-    """On a hybrid chip the default is one thread for each performance core; all cores still count as cores."""
     write(sysfs / "devices/cpu_core/cpus", "0-1,4-5\n")
     write(sysfs / "devices/cpu_atom/cpus", "2-3,6-7\n")
 
@@ -88,21 +81,18 @@ def test_efficiency_cores_get_no_thread(proc: Path, sysfs: Path) -> None:
 
 
 def test_a_process_kept_on_efficiency_cores_uses_them(proc: Path, sysfs: Path) -> None:
-    """Without a performance core in the affinity the others are used."""
     write(sysfs / "devices/cpu_core/cpus", "0-1,4-5\n")
 
     assert default_threads(describe_cpu(proc, sysfs, {2, 3})) == 2
 
 
 def test_an_arm_board_gives_its_own_name(proc: Path, sysfs: Path) -> None:
-    """Arm kernels print no model name for the CPU; a Raspberry Pi's cpuinfo ends with the board's."""
     write(proc / "cpuinfo", "processor\t: 0\nCPU part\t: 0xd0b\n\nModel\t\t: Raspberry Pi 5 Model B Rev 1.0\n")
 
     assert describe_cpu(proc, sysfs, [0]).name == "Raspberry Pi 5 Model B Rev 1.0"
 
 
 def test_a_machine_without_proc_and_sys_has_a_cpu(tmp_path: Path) -> None:
-    """Without /proc and /sys there is a name, at least one core, and an unknown cache."""
     cpu = describe_cpu(tmp_path / "proc", tmp_path / "sys", [0])
 
     assert cpu.name

@@ -12,7 +12,6 @@ from ggbench.machine.disks import describe_place
 
 
 def test_files_count_once_and_links_not_at_all(tmp_path: Path) -> None:
-    """Snapshots link to blobs, a hard link takes no room, and a sparse file only what it holds."""
     blob = tmp_path / "blobs/a"
     blob.parent.mkdir()
     blob.write_bytes(os.urandom(1 << 20))
@@ -31,7 +30,6 @@ def test_files_count_once_and_links_not_at_all(tmp_path: Path) -> None:
 
 
 def test_a_missing_folder_has_the_disk_of_the_nearest_above(tmp_path: Path) -> None:
-    """It is made when something is first written; nothing is made to look at it."""
     place = describe_place("results", "XDG_DATA_HOME", tmp_path / "a/b/c")
 
     assert (place.used_bytes, place.is_writable) == (0, True)
@@ -43,7 +41,6 @@ def test_a_missing_folder_has_the_disk_of_the_nearest_above(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("is_link", [False, True])
 def test_a_folder_below_a_file_cannot_be_written(tmp_path: Path, is_link: bool) -> None:
-    """Nor one below a link to nothing; the disk is that of the folder that the file is in."""
     blocking = tmp_path / "blocking"
     blocking.symlink_to(tmp_path / "missing") if is_link else blocking.touch()
 

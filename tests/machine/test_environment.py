@@ -13,7 +13,6 @@ from ggbench.machine.environment import describe_os, environment
 
 
 def test_a_run_records_versions_and_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """llama.cpp's own versions and the machine's hardware; without NVML there are no GPUs."""
     monkeypatch.setitem(sys.modules, "pynvml", None)
 
     recorded = environment(
@@ -30,7 +29,6 @@ def test_a_run_records_versions_and_machine(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_an_engine_that_reports_no_versions_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The machine is described all the same."""
     monkeypatch.setitem(sys.modules, "pynvml", None)
 
     recorded = environment({})
@@ -40,14 +38,12 @@ def test_an_engine_that_reports_no_versions_has_none(monkeypatch: pytest.MonkeyP
 
 
 def test_the_system_is_named_by_distribution_and_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Distribution first; a control character in os-release does not reach a terminal."""
     monkeypatch.setattr(platform, "freedesktop_os_release", lambda: {"PRETTY_NAME": "Debian\x1b GNU/Linux 12"})
 
     assert describe_os() == f"Debian GNU/Linux 12, {platform.system()} {platform.release()} {platform.machine()}"
 
 
 def test_a_system_without_os_release_is_named_by_its_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The file is optional."""
 
     def missing() -> dict[str, str]:
         raise OSError("no os-release")

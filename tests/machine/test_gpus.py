@@ -13,7 +13,6 @@ MIB = 1 << 20
 
 
 def test_every_value_of_a_card_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A desktop card reports everything, and NVML is shut down afterwards."""
     nvml = replay("rtx-5090")
     install(monkeypatch, nvml)
 
@@ -34,7 +33,6 @@ def test_every_value_of_a_card_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_unsupported_values_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A failed query loses only its value, and no bandwidth is invented."""
     install(monkeypatch, replay("gb10", "gtx-680"))
 
     gb10, gtx_680 = list_gpus()
@@ -47,7 +45,6 @@ def test_unsupported_values_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_equal_gpus_are_distinguished_by_bus_id(monkeypatch: pytest.MonkeyPatch) -> None:
-    """llama.cpp's device is found by the bus id, which CUDA writes in lower case with a short domain."""
     install(monkeypatch, replay("two-a5000"))
 
     gpus = list_gpus()
@@ -72,7 +69,6 @@ def test_an_undecodable_name_loses_only_the_name(monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_zero_clock_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A 0 for a missing value, made up here, is not a bandwidth of zero."""
     nvml = replay("rtx-5090")
     nvml.cards[0]["MaxClockInfo"] = {pynvml.NVML_CLOCK_MEM: 0}
     install(monkeypatch, nvml)
@@ -84,7 +80,6 @@ def test_a_zero_clock_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_lost_gpu_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A card that fell off the bus, made up here, is skipped; the next one keeps NVML's index."""
     install(monkeypatch, FakeNvml([{}, *replay("h200").cards]))
 
     assert [(gpu.index, gpu.name) for gpu in list_gpus()] == [(1, "NVIDIA H200")]
@@ -99,14 +94,12 @@ def test_a_lost_gpu_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch) ->
     ],
 )
 def test_no_gpu_is_no_error(monkeypatch: pytest.MonkeyPatch, nvml: FakeNvml | None) -> None:
-    """A machine without an NVIDIA GPU has an empty list."""
     install(monkeypatch, nvml)
 
     assert list_gpus() == ()
 
 
 def test_no_pynvml_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it is not installed the list is empty too."""
     uninstall_pynvml(monkeypatch)
 
     assert list_gpus() == ()
@@ -116,7 +109,6 @@ def test_no_pynvml_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bandwidth_follows_from_reported_values(
     monkeypatch: pytest.MonkeyPatch, recording: str, datasheet_gb_per_s: float
 ) -> None:
-    """Within 2.5 % of NVIDIA's figure, which for the H200 is rounded down to 4.8 TB/s."""
     install(monkeypatch, replay(recording))
 
     bandwidth = gpu_bandwidth(list_gpus()[0])
@@ -137,7 +129,6 @@ def test_bandwidth_follows_from_reported_values(
     ],
 )
 def test_bandwidth_agrees_with_the_datasheet(card: str, bits: int, mhz: int, datasheet_gb_per_s: float) -> None:
-    """Bus width x clock x 2 is what NVIDIA prints for GDDR and HBM cards, to its last digit."""
     gpu = Gpu(0, card, None, None, None, None, bits, mhz, None)
 
     bandwidth = gpu_bandwidth(gpu)
@@ -172,7 +163,6 @@ VISIBLE = (
 def test_cuda_visible_devices_picks_and_orders(
     monkeypatch: pytest.MonkeyPatch, names: str | None, indices: list[int]
 ) -> None:
-    """As CUDA interprets the variable."""
     monkeypatch.setattr("ggbench.machine.gpus.list_gpus", lambda: VISIBLE)
 
     seen = visible_gpus({} if names is None else {"CUDA_VISIBLE_DEVICES": names})
@@ -202,12 +192,10 @@ def test_cuda_visible_devices_picks_and_orders(
 def test_llama_cpps_device_is_found_among_nvmls(
     device: str, device_id: str | None, environ: dict[str, str], index: int | None
 ) -> None:
-    """By its id, else by its number where CUDA numbers as NVML does; ambiguous devices are None."""
     found = find_cuda_gpu(VISIBLE, device, device_id, environ)
 
     assert (found and found.index) == index
 
 
 def test_the_only_gpu_needs_no_id() -> None:
-    """A single GPU is found by number."""
     assert find_cuda_gpu(VISIBLE[:1], "CUDA0", None, {}) is VISIBLE[0]

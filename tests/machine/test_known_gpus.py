@@ -22,7 +22,6 @@ def test_bandwidth_is_bus_width_times_the_rate_of_a_pin(entry: dict[str, Any]) -
 
 @pytest.mark.parametrize("entry", [entry for entry in ENTRIES if "fp16" in entry], ids=lambda entry: entry["id"])
 def test_rates_are_cores_times_clock_times_the_architectures_factor(entry: dict[str, Any]) -> None:
-    """FP16 is 1, 2 or 4 times FP32; the tensor rate 4 times FP16, and 7.4 times on Hopper, whose clocks differ."""
     fp32 = entry["cores"] * entry["boost_mhz"] * 2e-6
     factor = entry["fp16"][0] / fp32
     assert min(abs(factor - whole) for whole in (1, 2, 4)) < 0.01
@@ -57,13 +56,11 @@ def test_every_figure_has_a_source() -> None:
     ],
 )
 def test_a_gpu_is_found_in_any_spelling(text: str, expected: str) -> None:
-    """By its id, by unambiguous parts of it, and by NVML's name."""
     assert find_gpu(text).id == expected
 
 
 @pytest.mark.parametrize(("text", "hint"), [("rtx-4091", "rtx-4090"), ("", "known"), ("potato", "rtx-3060")])
 def test_an_unknown_gpu_lists_the_nearest(text: str, hint: str) -> None:
-    """A typo lists the nearest names, anything else all of them."""
     with pytest.raises(UnknownName) as caught:
         find_gpu(text)
     assert hint in caught.value.hint
@@ -78,7 +75,6 @@ def test_an_ambiguous_name_is_an_error(text: str, n: int) -> None:
 
 
 def test_gpus_with_one_name_are_distinguished_by_memory() -> None:
-    """Both 4060 Ti share an NVML name; a laptop's or another chip's longer name does not match."""
     twin = recognize_gpu("NVIDIA GeForce RTX 4060 Ti", 16_380 << 20)
     assert twin is not None and twin.id == "rtx-4060-ti-16gb"
     assert recognize_gpu("NVIDIA GeForce RTX 4090 Laptop GPU", 16 << 30) is None

@@ -14,7 +14,6 @@ from ggbench.machine.memory import describe_ram, peak_rss_bytes
 
 
 def test_without_a_limit_it_is_the_machines(tmp_path: Path) -> None:
-    """An unlimited process sees what the machine has."""
     ram = describe_ram(tmp_path / "proc", tmp_path / "sys")
 
     assert ram.total_bytes == psutil.virtual_memory().total
@@ -22,7 +21,6 @@ def test_without_a_limit_it_is_the_machines(tmp_path: Path) -> None:
 
 
 def test_a_smaller_cgroup_limit_is_the_total(tmp_path: Path) -> None:
-    """A container of 1000 bytes with 400 in use has 600 left, whatever the host has."""
     group = tmp_path / "sys/fs/cgroup"
     group.mkdir(parents=True)
     (tmp_path / "proc/self").mkdir(parents=True)
@@ -36,7 +34,6 @@ def test_a_smaller_cgroup_limit_is_the_total(tmp_path: Path) -> None:
 
 
 def test_a_limit_above_the_machine_changes_nothing(tmp_path: Path) -> None:
-    """Version 1 writes "unlimited" as a number near 2^63."""
     group = tmp_path / "sys/fs/cgroup/memory"
     group.mkdir(parents=True)
     (tmp_path / "proc/self").mkdir(parents=True)
@@ -47,7 +44,6 @@ def test_a_limit_above_the_machine_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_the_peak_is_the_kernels_high_water_mark(tmp_path: Path) -> None:
-    """VmHWM and not the current VmRSS, in bytes."""
     (tmp_path / "42").mkdir()
     (tmp_path / "42/status").write_text("Name:\tworker\nVmPeak:\t  900 kB\nVmHWM:\t  700 kB\nVmRSS:\t  300 kB\n")
 
@@ -55,7 +51,6 @@ def test_the_peak_is_the_kernels_high_water_mark(tmp_path: Path) -> None:
 
 
 def test_an_ended_process_has_no_peak(tmp_path: Path) -> None:
-    """A zombie's status has no memory lines, and a reaped process has no status."""
     (tmp_path / "42").mkdir()
     (tmp_path / "42/status").write_text("Name:\tworker\nState:\tZ (zombie)\n")
 
@@ -65,7 +60,6 @@ def test_an_ended_process_has_no_peak(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
 def test_a_peak_outlives_the_memory_that_made_it() -> None:
-    """A child that allocated 64 MiB and freed it still reports them."""
     script = "b = b'x' * (64 << 20); del b; print('freed', flush=True); input()"
     with subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None

@@ -33,7 +33,6 @@ def events(oom_kill: int) -> str:
 
 
 def test_version_2_counts_in_the_group_and_its_ancestors(proc: Path, sysfs: Path) -> None:
-    """A container's limit may lie in any of them; `oom` and `oom_group_kill` are other counts."""
     write(proc / "self/cgroup", UNIFIED)
     group = sysfs / "fs/cgroup/user.slice/app.scope"
     write(group / "memory.events", events(2))
@@ -47,14 +46,12 @@ def test_version_2_counts_in_the_group_and_its_ancestors(proc: Path, sysfs: Path
 
 
 def test_version_1_counts_in_the_memory_hierarchy(proc: Path, sysfs: Path) -> None:
-    """`under_oom` is a state and no count."""
     write(proc / "self/cgroup", LEGACY)
     write(sysfs / "fs/cgroup/memory/docker/abc/memory.oom_control", "oom_kill_disable 0\nunder_oom 1\noom_kill 7\n")
     assert count_oom_kills(proc, sysfs) == 7
 
 
 def test_without_a_cgroup_that_counts_the_whole_machine_does(proc: Path, sysfs: Path) -> None:
-    """The root group of version 2 has no `memory.events`, and an old version 1 counts no kills."""
     write(proc / "self/cgroup", LEGACY)
     write(sysfs / "fs/cgroup/memory/docker/abc/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\n")
     write(proc / "vmstat", "nr_free_pages 100\noom_kill 11\nnuma_hit 5\n")
@@ -62,7 +59,6 @@ def test_without_a_cgroup_that_counts_the_whole_machine_does(proc: Path, sysfs: 
 
 
 def test_a_cgroup_that_counts_goes_before_the_whole_machine(proc: Path, sysfs: Path) -> None:
-    """What was killed in another container is none of this one's business."""
     write(proc / "self/cgroup", "0::/\n")
     write(sysfs / "fs/cgroup/memory.events", events(0))
     write(proc / "vmstat", "oom_kill 11\n")
@@ -70,7 +66,6 @@ def test_a_cgroup_that_counts_goes_before_the_whole_machine(proc: Path, sysfs: P
 
 
 def test_where_nothing_is_counted_the_number_is_unknown(proc: Path, sysfs: Path) -> None:
-    """Neither without the files nor with ones that say something else."""
     assert count_oom_kills(proc, sysfs) is None
     write(proc / "self/cgroup", UNIFIED)
     write(sysfs / "fs/cgroup/memory.events", "oom_kill many\n")

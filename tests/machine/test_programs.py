@@ -19,7 +19,6 @@ ME = psutil.Process().username()
 
 
 def process(pid: int, name: str | None, rss: int, shared: int = 0, user: str = ME) -> SimpleNamespace:
-    """A process as psutil lists it."""
     memory = SimpleNamespace(rss=rss, shared=shared)
     return SimpleNamespace(pid=pid, info={"name": name, "username": user, "memory_info": memory})
 
@@ -39,7 +38,6 @@ PROCESSES = (
 
 @pytest.fixture(autouse=True)
 def listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only these processes run."""
 
     def process_iter(attrs: Sequence[str]) -> Iterator[SimpleNamespace]:
         assert set(attrs) == {"name", "username", "memory_info"}
@@ -49,7 +47,6 @@ def listed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_persons_own_programs_are_named_by_what_they_hold_alone() -> None:
-    """The three largest; processes of one name together, without the memory that they share."""
     assert programs_that_hold_memory(on_gpu=False) == (
         Program("editor", (-13,), 5 * GIB),
         Program("browser", (-11, -12), 2 * GIB),
@@ -58,7 +55,6 @@ def test_a_persons_own_programs_are_named_by_what_they_hold_alone() -> None:
 
 
 def test_on_a_gpu_its_own_memory_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As its driver reports it; a process that this user cannot end is left out."""
     on_card = (GpuProcess(-11, "browser", GIB), GpuProcess(-14, "daemon", GIB), GpuProcess(-13, "editor", None))
     monkeypatch.setattr(programs, "list_gpu_processes", lambda indices: on_card if indices == [1] else ())
     assert programs_that_hold_memory(on_gpu=True, gpu_index=1) == (Program("browser", (-11, -12), GIB),)

@@ -16,7 +16,6 @@ from ggbench.machine.read_probe import probe_reads
 
 @pytest.mark.parametrize("threads", [1, 3])
 def test_a_short_probe_reads_at_a_possible_rate(threads: int) -> None:
-    """A few dozen MiB give a positive rate below 100 TB/s, with no more threads than were asked for."""
     rate = probe_reads(threads, buffer_bytes=48 << 20, min_bytes=0, budget_s=0.0)
 
     assert math.isfinite(rate.bytes_per_s)
@@ -45,7 +44,6 @@ def test_threads_that_share_a_core_are_called_busy() -> None:
 
 
 def test_a_ctrl_c_does_not_wait_for_memory_that_comes_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A hypervisor may take seconds for the pages that a probe has to touch at least."""
     n_touched, slow = 0, threading.Event()
 
     def memset(*_: object) -> None:

@@ -17,13 +17,11 @@ LLAMA_SERVER = "/root/src/llama.cpp/build/bin/llama-server"
 
 
 def read(monkeypatch: pytest.MonkeyPatch, nvml: FakeNvml) -> tuple[GpuReading, ...]:
-    """One reading of these GPUs."""
     install(monkeypatch, nvml)
     return MachineReader().read().gpus
 
 
 def test_cards_report_clocks_temperature_power_and_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Units are MHz, °C, watts and bytes; driver-reserved memory counts as used."""
     nvml = replay("two-a5000")
 
     first, second = read(monkeypatch, nvml)
@@ -60,7 +58,6 @@ def test_energy_is_the_cards_counter(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_nvml_session_is_reused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """NVML is not started for each reading."""
     nvml = replay("h200")
     install(monkeypatch, nvml)
     reader = MachineReader()
@@ -72,14 +69,12 @@ def test_an_nvml_session_is_reused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_chip_with_unified_memory_reports_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Unsupported values are None."""
     assert read(monkeypatch, replay("gb10")) == (
         GpuReading(0, "NVIDIA GB10", pci_bus_id="0000000F:01:00.0", temperature_c=35.0, power_w=11.17),
     )
 
 
 def test_an_old_driver_reports_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That driver's NVML lacks the newer process list and the newer queries of temperature and throttling."""
     (gpu,) = read(monkeypatch, replay("gtx-680"))
 
     assert (gpu.temperature_c, gpu.used_bytes, gpu.total_bytes, gpu.processes) == (35.0, 0, 2000 * MIB, ())
@@ -87,7 +82,6 @@ def test_an_old_driver_reports_little(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_zero_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A 0 for a missing value, made up here, becomes None."""
     nvml = replay("h200")
     nvml.cards[0] |= {
         "TemperatureV": {"temperature": 0},
@@ -115,7 +109,6 @@ def test_a_zero_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_throttle_reasons_are_read_from_any_driver(
     monkeypatch: pytest.MonkeyPatch, recording: str, reasons: tuple[str, ...]
 ) -> None:
-    """Drivers before 535 use an older name; no reason differs from unknown."""
     assert read(monkeypatch, replay(recording))[0].throttle == reasons
 
 
@@ -133,7 +126,6 @@ def test_throttle_reasons_are_read_from_any_driver(
     ],
 )
 def test_throttle_reasons_have_nvidia_smis_names(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Every reason in nvidia-smi's report has a constant in pynvml, and is named as in the report."""
     nvml = replay("h200")
     nvml.cards[0]["CurrentClocksEventReasons"] = reason_bits(name)
 
@@ -157,7 +149,6 @@ def test_throttle_reasons_have_nvidia_smis_names(monkeypatch: pytest.MonkeyPatch
     ],
 )
 def test_each_bit_is_a_throttle_reason(monkeypatch: pytest.MonkeyPatch, bits: int, names: tuple[str, ...]) -> None:
-    """None is lost, and an unnamed one shows its bit."""
     nvml = replay("h200")
     nvml.cards[0]["CurrentClocksEventReasons"] = bits
 
@@ -165,7 +156,6 @@ def test_each_bit_is_a_throttle_reason(monkeypatch: pytest.MonkeyPatch, bits: in
 
 
 def test_windows_does_not_report_process_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes that compute and draw are in both of NVML's lists and listed once; a Windows path may have spaces."""
     (gpu,) = read(monkeypatch, replay("rtx-2080-windows"))
 
     assert gpu.processes is not None
@@ -210,7 +200,6 @@ def test_a_list_with_invalid_pids_is_rejected(
 
 
 def test_a_process_on_several_gpus_is_listed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its memory is summed over the requested GPUs; a sum with an unknown part is unknown."""
     install(monkeypatch, replay("rtx-2080-windows", "rtx-2080-windows"))  # one card put twice into a machine
     assert [process.used_bytes for process in list_gpu_processes([0, 1])] == [None] * 4
     install(monkeypatch, replay("two-a5000"))
@@ -231,7 +220,6 @@ def test_an_undecodable_process_name_is_none(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_processes_are_listed_by_size() -> None:
-    """The file name without folder, arguments or control characters, largest first, and how many more."""
     many = [GpuProcess(pid, f"/opt/p\x1b[2J{pid} --flag", pid * MIB) for pid in range(5)]
     assert name_processes(many) == (
         "p[2J4 (pid 4, 4.00 MiB), p[2J3 (pid 3, 3.00 MiB), p[2J2 (pid 2, 2.00 MiB) and 2 more"
@@ -240,7 +228,6 @@ def test_processes_are_listed_by_size() -> None:
 
 
 def test_other_gpus_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Processes on other GPUs are not listed, and a missing NVML is not an error."""
     install(monkeypatch, replay("two-a5000"))
     assert list_gpu_processes([]) == ()
     install(monkeypatch, None)
@@ -248,7 +235,6 @@ def test_other_gpus_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_machine_without_a_gpu_has_processors_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The CPU share covers the time between two readings, and is unknown in the first."""
     install(monkeypatch, None)
     times = [
         SimpleNamespace(_asdict=lambda: {"user": 10.0, "idle": 30.0, "iowait": 0.0, "guest": 10.0}, idle=30.0),

@@ -21,13 +21,11 @@ def _fetched(name: str) -> Path:
 
 @pytest.fixture
 def smollm2() -> Path:
-    """SmolLM2-135M-Instruct in Q4_1: the llama architecture, no BOS before a text."""
     return _fetched("SmolLM2-135M-Instruct.Q4_1.gguf")
 
 
 @pytest.fixture
 def gemma3() -> Path:
-    """Gemma 3 270M in Q4_K_M: sliding windows, a vocabulary of 262,144, BOS before a text."""
     return _fetched("gemma-3-270m-q4_k_m.gguf")
 
 

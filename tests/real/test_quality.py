@@ -42,7 +42,6 @@ def _score(path: Path, base: Path | None = None, **changed: object) -> QualityRe
 
 
 def test_perplexity_is_llama_perplexitys(smollm2: Path) -> None:
-    """And so is its error."""
     found = _score(smollm2)
     assert found.ppl is not None
     assert (found.n_chunks, found.n_scored) == (2, 2 * 127)
@@ -62,7 +61,6 @@ def test_the_name_of_a_special_token_is_plain_text(smollm2: Path, tmp_path: Path
 
 @pytest.mark.slow
 def test_a_model_with_bos_and_sliding_windows_agrees_too(gemma3: Path) -> None:
-    """BOS takes the place of each chunk's first token."""
     found = _score(gemma3, n_ctx=128, n_seqs=16, n_chunks=None)
     assert found.ppl is not None
     assert found.n_chunks == 14
@@ -71,7 +69,6 @@ def test_a_model_with_bos_and_sliding_windows_agrees_too(gemma3: Path) -> None:
 
 
 def test_divergence_is_llama_perplexitys(smollm2: Path, smollm2_q2_k: Path) -> None:
-    """The base is exact here, and of 16 bits there."""
     apart = _score(smollm2_q2_k, smollm2).divergence
     assert apart is not None
     assert apart.kld.mean == pytest.approx(0.510934, rel=2e-2)
@@ -84,7 +81,6 @@ def test_divergence_is_llama_perplexitys(smollm2: Path, smollm2_q2_k: Path) -> N
 
 
 def test_a_model_does_not_diverge_from_itself(smollm2: Path) -> None:
-    """The rows pass from one worker to the other as they are."""
     apart = _score(smollm2, smollm2, n_ctx=64, n_seqs=4, n_chunks=4).divergence
     assert apart is not None
     assert abs(apart.kld.mean) < 1e-9

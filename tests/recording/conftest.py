@@ -13,12 +13,10 @@ from ggbench.store.database import Store
 
 @pytest.fixture
 def target(tiny_twin: Path) -> Target:
-    """The tiny twin, by its path."""
     return resolve_one(str(tiny_twin))
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    """An empty one."""
     with Store.open(tmp_path / "results.sqlite") as opened:
         yield opened

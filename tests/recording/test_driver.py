@@ -34,7 +34,6 @@ FAKE_WORKER = Path(__file__).parent.parent / "fakes" / "worker.py"
 
 
 def test_progress_comes_in_order_and_counts_what_is_timed(target: Target, store: Store) -> None:
-    """Started, loaded, one point for each prompt, samples up to the total, finished; warm-up is not shown."""
     records = list(run_job(fake_rig(store)[0], decode_job(target, 250, repeat=2), index=1, n_jobs=3))
     assert records[0] == Started("decode", target.model, "q8_0", 1, 3)
     (ready,) = (record for record in records if isinstance(record, ModelReady))
@@ -51,7 +50,6 @@ def test_progress_comes_in_order_and_counts_what_is_timed(target: Target, store:
 
 
 def test_a_file_that_is_made_first_is_progress_in_bytes(tmp_path: Path) -> None:
-    """Written before it is loaded, up to its whole size."""
     records = list(run_job(fake_rig()[0], decode_job(resolve_one("synth:qwen1.5-0.5b", "q2_k"), 10)))
     writing = [record for record in records if isinstance(record, Working) and record.stage == "write"]
     assert writing and all(record.is_bytes for record in writing)
@@ -61,7 +59,6 @@ def test_a_file_that_is_made_first_is_progress_in_bytes(tmp_path: Path) -> None:
 
 
 def crash_in_decode(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-    """Twenty tokens, then a fault."""
     if isinstance(request, Decode) and request.n_gen > 8:
         yield Steps(26, [10_000_000] * 20, [1] * 20)
         yield Crashed(-11, ("last words",))
@@ -70,7 +67,6 @@ def crash_in_decode(request: protocol.Request) -> Iterator[protocol.Message | En
 
 
 def refuse_context(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-    """A cache that does not fit."""
     if isinstance(request, protocol.MakeContext):
         yield OutOfMemory("context", "failed to allocate")
     else:
@@ -78,7 +74,6 @@ def refuse_context(request: protocol.Request) -> Iterator[protocol.Message | End
 
 
 def test_a_crash_is_a_run_with_a_reason_and_the_rest_goes_on(target: Target, store: Store) -> None:
-    """What was measured before the crash is kept; the next job has a worker of its own."""
     rig, workers = fake_rig(store, {0: crash_in_decode, 1: refuse_context})
     crashed, refused, good = runs_of(rig, *[decode_job(target, 300)] * 3)
     assert crashed.outcome is Outcome.CRASHED
@@ -95,7 +90,6 @@ def test_a_crash_is_a_run_with_a_reason_and_the_rest_goes_on(target: Target, sto
 
 @pytest.mark.parametrize("request_type", [protocol.LoadModel, protocol.MakeContext, Prefill, Decode])
 def test_memory_that_runs_out_is_an_outcome_at_every_stage(target: Target, store: Store, request_type: type) -> None:
-    """In the load, the context, a prompt or a decode; the reason names the stage."""
 
     def run_out(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
         if isinstance(request, request_type):
@@ -126,7 +120,6 @@ def test_a_crash_in_amx_code_names_the_way_out(target: Target) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_a_run(target: Target, tmp_path: Path, store: Store) -> None:
-    """A broken file has a run with its reason and the error for who measures it alone; the store has none of it."""
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"")
     rig, workers = fake_rig(store)
@@ -141,7 +134,6 @@ def test_a_file_that_cannot_be_read_is_a_run(target: Target, tmp_path: Path, sto
 
 
 def test_cancelling_keeps_what_was_measured_and_starts_nothing_else(target: Target, store: Store) -> None:
-    """The running job ends in a run of what it has."""
     cancel = threading.Event()
     rig, workers = fake_rig(store, cancel=cancel)
     records: list[Progress] = []
@@ -158,7 +150,6 @@ def test_cancelling_keeps_what_was_measured_and_starts_nothing_else(target: Targ
 
 
 def test_cancelling_before_the_file_is_there_leaves_no_run(store: Store, tmp_path: Path) -> None:
-    """A twin that is half written ends with it, and nothing was measured that a list could show."""
     cancel = threading.Event()
     rig, workers = fake_rig(store, cancel=cancel)
     records = []
@@ -170,7 +161,6 @@ def test_cancelling_before_the_file_is_there_leaves_no_run(store: Store, tmp_pat
 
 
 def test_dropping_the_generator_closes_the_worker_and_keeps_the_samples(target: Target, store: Store) -> None:
-    """A front end that goes away in the middle leaves no worker and loses no sample."""
     rig, workers = fake_rig(store)
     with contextlib.closing(run_job(rig, decode_job(target, 1000))) as progress:
         next(record for record in progress if isinstance(record, Samples) and record.n_done == 500)
@@ -180,8 +170,6 @@ def test_dropping_the_generator_closes_the_worker_and_keeps_the_samples(target: 
 
 
 class FullDisk:
-    """A store that takes `n_writes` writes and then no more."""
-
     def __init__(self, store: Store, n_writes: int) -> None:
         self._store, self._left = store, n_writes
 
@@ -194,7 +182,6 @@ class FullDisk:
 
 @pytest.mark.parametrize("n_writes", [0, 1, 3, 8])
 def test_a_store_that_fails_costs_no_measurement(target: Target, store: Store, n_writes: int) -> None:
-    """Every job ends in a whole run, and says that the store does not have it."""
     rig, _ = fake_rig(FullDisk(store, n_writes))  # type: ignore[arg-type]
     records = list(run_jobs(rig, [decode_job(target, 500)] * 2))
     finished = [record for record in records if isinstance(record, Finished)]
@@ -204,7 +191,6 @@ def test_a_store_that_fails_costs_no_measurement(target: Target, store: Store, n
 
 
 def test_a_run_that_is_deleted_meanwhile_goes_on(target: Target, store: Store) -> None:
-    """As from another container, which takes it for dead: nothing more is kept, and nothing is wrong."""
     rig, _ = fake_rig(store)
     with contextlib.closing(sqlite3.connect(store.path, isolation_level=None)) as raw:
         records = []
@@ -218,7 +204,6 @@ def test_a_run_that_is_deleted_meanwhile_goes_on(target: Target, store: Store) -
 
 
 def test_a_log_before_the_worker_is_ready_does_not_hide_who_measures(target: Target, store: Store) -> None:
-    """A CUDA build logs its devices while it starts."""
 
     class Chatty(FakeWorker):
         def call(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
@@ -250,7 +235,6 @@ def test_a_log_before_the_worker_is_ready_does_not_hide_who_measures(target: Tar
 def test_a_worker_that_misbehaves_is_a_run(
     target: Target, store: Store, cue: str, outcome: Outcome, reason: str
 ) -> None:
-    """A real child process that aborts, hangs or writes garbage ends in a run that says so, and in the store."""
 
     def launch(_setup: Setup, cancel: threading.Event) -> LlamaEngine:
         command = (sys.executable, str(FAKE_WORKER), cue)

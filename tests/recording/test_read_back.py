@@ -4,37 +4,36 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import pytest
 import sqlite3
 import time
-from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import (Callable)
+from dataclasses import (replace)
+from ggbench.catalog.selector import (Target)
+from ggbench.errors import (StoreError)
+from ggbench.experiments.maxctx import (EXPERIMENT as MAXCTX)
+from ggbench.experiments.registry import (experiment_of)
+from ggbench.experiments.stored import (listed_run, read_recording, read_run)
+from ggbench.gguf_file.header import (read_model_file)
+from ggbench.recording.driver import (run_job, run_of)
+from ggbench.recording.experiment import (Concluded, Job)
+from ggbench.recording.progress import (Finished, Point, Progress, Samples)
+from ggbench.recording.recording import (kind_of)
+from ggbench.recording.rig import (Rig)
+from ggbench.records.context import (ContextSettings, Probe, SearchPlan)
+from ggbench.records.machine import (GpuProcess, GpuReading, MachineReading)
+from ggbench.records.memory import (Memory)
+from ggbench.records.observation import (GpusInUse, PromptTiming, WorkerPeak, WorkerStarted)
+from ggbench.records.outcome import (Outcome)
+from ggbench.records.run import (Run)
+from ggbench.records.speed import (DecodeLimit)
+from ggbench.store.database import (Store)
+from pathlib import (Path)
+from tests.fakes.engine import (fake_rig)
+from tests.fakes.gpu_worker import (WORKER_PID, on_gpu, with_gpu)
+from tests.fakes.recorded import (decode_job, decoded, prefill_job, prefilled, runs_of)
+from tests.fakes.small_machine import (SmallMachine, context_of, limited)
 
-import pytest
-
-from ggbench.catalog.selector import Target
-from ggbench.errors import StoreError
-from ggbench.experiments.maxctx import EXPERIMENT as MAXCTX
-from ggbench.experiments.registry import experiment_of
-from ggbench.experiments.stored import listed_run, read_recording, read_run
-from ggbench.gguf_file.header import read_model_file
-from ggbench.recording.driver import run_job, run_of
-from ggbench.recording.experiment import Concluded, Job
-from ggbench.recording.progress import Finished, Point, Progress, Samples
-from ggbench.recording.recording import kind_of
-from ggbench.recording.rig import Rig
-from ggbench.records.context import ContextSettings, Probe, SearchPlan
-from ggbench.records.machine import GpuProcess, GpuReading, MachineReading
-from ggbench.records.memory import Memory
-from ggbench.records.observation import GpusInUse, PromptTiming, WorkerPeak, WorkerStarted
-from ggbench.records.outcome import Outcome
-from ggbench.records.run import Run
-from ggbench.records.speed import DecodeLimit
-from ggbench.store.database import Store
-from tests.fakes.engine import fake_rig
-from tests.fakes.gpu_worker import WORKER_PID, on_gpu, with_gpu
-from tests.fakes.recorded import decode_job, decoded, prefill_job, prefilled, runs_of
-from tests.fakes.small_machine import SmallMachine, context_of, limited
 
 PEAK = 777 << 20
 
@@ -70,14 +69,12 @@ def maxctx(store: Store, target: Target) -> tuple[Rig, Job]:
 
 @pytest.fixture(autouse=True)
 def peak(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that is there, with so much resident."""
     monkeypatch.setattr("ggbench.recording.recorder.peak_rss_bytes", lambda _: PEAK)
     monkeypatch.setattr("ggbench.experiments.context_prober.peak_rss_bytes", lambda _: PEAK)
 
 
 @pytest.mark.parametrize("make", [decode, prefill, maxctx])
 def test_what_was_stored_reduces_to_what_was_reported(make: Make, target: Target, store: Store) -> None:
-    """Result, memory and GPU use are equal, to the last digit, by way of samples and observations alone."""
     rig, job = make(store, target)
     *_, finished = run_job(rig, job)
     assert isinstance(finished, Finished)
@@ -113,7 +110,6 @@ def left(path: Path) -> Run:
 
 
 def test_a_killed_decode_has_all_that_it_had(target: Target, tmp_path: Path) -> None:
-    """Buffers, limit, fit, peak and what the GPU did; it is not called complete."""
     path = tmp_path / "results.sqlite"
     killed(Store.open(path), decode, target, lambda each: isinstance(each, Samples) and each.n_done == 1500)
     run = left(path)
@@ -130,7 +126,6 @@ def test_a_killed_decode_has_all_that_it_had(target: Target, tmp_path: Path) -> 
 
 
 def test_a_killed_prefill_has_its_lengths(target: Target, tmp_path: Path) -> None:
-    """Each length has its own median, of as many timings as there were."""
     path = tmp_path / "results.sqlite"
     at_25 = PromptTiming(25, 26_000_000)
     killed(Store.open(path), prefill, target, lambda each: isinstance(each, Point) and each.observation == at_25)
@@ -139,7 +134,6 @@ def test_a_killed_prefill_has_its_lengths(target: Target, tmp_path: Path) -> Non
 
 
 def test_a_killed_search_has_its_probes(target: Target, tmp_path: Path) -> None:
-    """The bracket as it was, the plan, and the memory of the largest context that was made."""
     path = tmp_path / "results.sqlite"
     seen: list[Probe] = []
 
@@ -158,7 +152,6 @@ def test_a_killed_search_has_its_probes(target: Target, tmp_path: Path) -> None:
 
 
 def test_a_run_that_still_goes_on_is_read_as_far_as_it_came(target: Target, store: Store) -> None:
-    """Another window shows it meanwhile, and says so."""
     rig, job = decode(store, target)
     with contextlib.closing(run_job(rig, job)) as progress:
         next(each for each in progress if isinstance(each, Samples) and each.n_done == 1100)
@@ -169,7 +162,6 @@ def test_a_run_that_still_goes_on_is_read_as_far_as_it_came(target: Target, stor
 
 
 def test_a_result_of_another_version_is_made_from_what_was_recorded(target: Target, store: Store) -> None:
-    """The outcome stays, and the reason says why the stored result is not used; a list shows none."""
     (live,) = runs_of(*decode(store, target))
     with contextlib.closing(sqlite3.connect(store.path, isolation_level=None)) as raw:
         raw.execute("UPDATE runs SET result = '{}'")
@@ -181,7 +173,6 @@ def test_a_result_of_another_version_is_made_from_what_was_recorded(target: Targ
 
 
 def test_a_result_that_cannot_be_read_costs_nothing_else(target: Target, store: Store) -> None:
-    """Memory and the GPUs' use were stored at the end; runs of older versions have no observations of them."""
     (live,) = runs_of(*decode(store, target))
     with contextlib.closing(sqlite3.connect(store.path, isolation_level=None)) as raw:
         raw.execute("UPDATE runs SET result = '{}'")
@@ -192,7 +183,6 @@ def test_a_result_that_cannot_be_read_costs_nothing_else(target: Target, store: 
 
 
 def test_an_interrupted_run_that_was_added_keeps_what_it_came_with(target: Target, store: Store) -> None:
-    """Its reason, memory and result, without samples to make them from."""
     (live,) = runs_of(*decode(store, target))
     added = replace(live, outcome=Outcome.INTERRUPTED, reason="power cut", finished_at=None)
     stored = store.load_run(store.add(added))
@@ -204,7 +194,6 @@ def test_an_interrupted_run_that_was_added_keeps_what_it_came_with(target: Targe
 def test_a_run_of_a_newer_ggbench_is_an_error_that_says_so(
     target: Target, store: Store, column: str, value: str
 ) -> None:
-    """Its kind, its engine or its settings are not known here."""
     runs_of(*decode(store, target))
     with contextlib.closing(sqlite3.connect(store.path, isolation_level=None)) as raw:
         raw.execute(f"UPDATE runs SET {column} = ?", (value,))

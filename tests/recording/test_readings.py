@@ -46,7 +46,6 @@ DESKTOP = GpuProcess(911, "/usr/bin/desktop", 300 << 20)
     ],
 )
 def test_the_bandwidth_is_that_of_the_memory_where_the_weights_are(lines: list[str], bandwidth: float | None) -> None:
-    """Of the GPU at the bus id that llama.cpp names, of main memory, and of neither where the weights are in both."""
     rig = with_gpu(fake_rig()[0])
     allocated = parse_allocations([f"load_tensors: {line}" for line in lines], PLACES.places | {"CUDA1": Place.GPU})
     found = rig.bandwidth_of(allocated, rig.describe_environment({}))
@@ -62,7 +61,6 @@ def test_the_bandwidth_is_that_of_the_memory_where_the_weights_are(lines: list[s
     ],
 )
 def test_memories_of_two_speeds_have_no_one_limit(target: Target, setup: LlamaSetup, has_limit: bool) -> None:
-    """A person's own figure stands for both."""
     rig = with_gpu(fake_rig(answers={0: on_gpu, 1: on_gpu})[0])
     (run,) = runs_of(rig, decode_job(target, 10, setup))
     assert (decoded(run).limit is not None) is has_limit
@@ -71,7 +69,6 @@ def test_memories_of_two_speeds_have_no_one_limit(target: Target, setup: LlamaSe
 
 
 def test_readings_beside_a_run_are_stored_and_reported(target: Target, store: Store) -> None:
-    """A thread reads the machine while the worker decodes; the run has what its GPU did and what else held memory."""
     taken = threading.Semaphore(0)
     energies = itertools.count(0, 1000)
 
@@ -126,7 +123,6 @@ def test_readings_beside_a_run_are_stored_and_reported(target: Target, store: St
 
 @pytest.mark.parametrize("held", [True, False])
 def test_who_holds_the_memory_is_named_with_an_out_of_memory(target: Target, held: bool) -> None:
-    """A person learns which program to close; readings of a machine without a GPU add nothing."""
 
     def no_room(_request: protocol.Request) -> Iterator[protocol.Message | Ending]:
         yield PLACES
@@ -141,7 +137,6 @@ def test_who_holds_the_memory_is_named_with_an_out_of_memory(target: Target, hel
 
 
 def test_a_machine_that_cannot_be_read_costs_no_measurement(target: Target, store: Store) -> None:
-    """The run goes on without readings."""
 
     def fail() -> MachineReading:
         raise OSError("no /proc here")
@@ -154,15 +149,12 @@ def test_a_machine_that_cannot_be_read_costs_no_measurement(target: Target, stor
 
 @dataclass
 class ChangingMachine:
-    """As it is before its worker measures, and as it is since."""
-
     before: MachineReading
     since: MachineReading
     is_read: threading.Event = field(default_factory=threading.Event)
     is_changed: bool = False
 
     def read(self) -> MachineReading:
-        """Return its state now."""
         found = self.since if self.is_changed else self.before
         self.is_read.set()
         return replace(found, at_ns=moment_ns())
@@ -175,7 +167,6 @@ class ChangingMachine:
         yield from obey(request)
 
     def rig(self, store: Store) -> Rig:
-        """Return one of a fake worker."""
         rig = fake_rig(store, {0: self.answer})[0]
         return replace(with_gpu(rig), read_machine=self.read, reading_interval_s=0.001)
 
@@ -210,7 +201,6 @@ def test_a_killed_run_has_what_changed_until_then(target: Target, store: Store) 
 
 
 def test_setting_the_clock_moves_no_step(target: Target, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Steps and readings are put beside each other by their moments, which stay in order."""
     now_ns = time.time_ns()
     jumps = itertools.cycle([0, -86_400, 3600])
     monkeypatch.setattr(time, "time_ns", lambda: now_ns + next(jumps) * 1_000_000_000)
@@ -227,7 +217,6 @@ def test_setting_the_clock_moves_no_step(target: Target, store: Store, monkeypat
 
 
 def test_a_limit_hides_what_the_worker_held(target: Target) -> None:
-    """It holds the ballast of the limit as well."""
     gpu = GpuReading(0, "Card", processes=(GpuProcess(WORKER_PID, "python", 640 << 20),))
     rig = with_gpu(fake_rig(answers=dict.fromkeys(range(2), on_gpu))[0])
     rig = replace(rig, read_machine=lambda: MachineReading(time.time_ns(), None, 1, 2, (gpu,)))
@@ -240,7 +229,6 @@ def test_a_limit_hides_what_the_worker_held(target: Target) -> None:
 
 
 def test_gpus_that_nvml_does_not_list_are_not_guessed(target: Target, store: Store) -> None:
-    """Where one in use is not among them, nothing is reported of any."""
     rig = replace(fake_rig(store, {0: on_gpu})[0], read_machine=lambda: MachineReading(1, None, 1, 2, ()))
     (run,) = runs_of(rig, decode_job(target, 10))
     assert run.gpu_use is None

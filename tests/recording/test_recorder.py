@@ -23,8 +23,6 @@ HEAD = RunHead(
 
 
 class Clock:
-    """Stands where it is put."""
-
     def __init__(self) -> None:
         self.now_ns = 1000 * S
 
@@ -37,7 +35,6 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    """The recorder's."""
     clock = Clock()
     monkeypatch.setattr("ggbench.recording.recorder.time", clock)
     monkeypatch.setattr("ggbench.recording.recorder.moment_ns", clock.moment_ns)
@@ -45,14 +42,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def recorder_of(store: Store | None) -> Recorder:
-    """One that has begun."""
     recorder = Recorder(HEAD, store, ReadingLog(None))
     recorder.begin(HEAD)
     return recorder
 
 
 def test_readings_during_a_download_are_left_out() -> None:
-    """But for the last, in which nothing of the engine ran yet."""
     log = ReadingLog(None)
     log.readings += [MachineReading(at_ns, None, 1, 2) for at_ns in range(3)]
     recorder = Recorder(HEAD, None, log)
@@ -63,13 +58,11 @@ def test_readings_during_a_download_are_left_out() -> None:
 
 
 def half_a_second(recorder: Recorder, clock: Clock, position: int, series: str = "decode/p25/b1/r0") -> None:
-    """Steps that have just ended."""
     clock.now_ns += S // 2
     recorder.add_steps(series, Steps(position, [S // 4, S // 4], []))
 
 
 def test_a_pause_is_no_part_of_what_was_timed(clock: Clock, store: Store) -> None:
-    """Steps before it are stored with the moment at which they ended, those after it with theirs."""
     recorder = recorder_of(store)
     half_a_second(recorder, clock, 26)
     clock.now_ns += 60 * S
@@ -82,7 +75,6 @@ def test_a_pause_is_no_part_of_what_was_timed(clock: Clock, store: Store) -> Non
 
 
 def test_steps_before_a_long_silence_keep_their_moment(clock: Clock) -> None:
-    """A worker that then hangs for minutes had decoded before it did."""
     recorder = recorder_of(None)
     half_a_second(recorder, clock, 26)
     clock.now_ns += 600 * S
@@ -91,7 +83,6 @@ def test_steps_before_a_long_silence_keep_their_moment(clock: Clock) -> None:
 
 
 def test_steps_that_follow_each_other_are_one_span_and_warm_up_is_none(clock: Clock, store: Store) -> None:
-    """They are stored once a second, whatever the chunks in which they come."""
     recorder = recorder_of(store)
     half_a_second(recorder, clock, 26, "warmup/p25/b1/r0")
     recorder.flush()

@@ -17,7 +17,6 @@ from ggbench.records.cluster import parse_servers
     ],
 )
 def test_addresses_keep_their_order_and_get_llama_cpps_port(text: str, servers: tuple[str, ...]) -> None:
-    """The order is that of llama.cpp's devices, which a split follows."""
     assert parse_servers(text) == servers
 
 
@@ -25,19 +24,16 @@ def test_addresses_keep_their_order_and_get_llama_cpps_port(text: str, servers: 
     "text", ["", "a:0", "a:65536", "a:b", "[::1]:50052", "::1", "http://a:1", "a b:1", "a:1,", "-a:1"]
 )
 def test_what_is_no_address_is_refused(text: str) -> None:
-    """llama.cpp's RPC takes names and IPv4 addresses alone."""
     with pytest.raises(UsageError, match="is not the address of an RPC server"):
         parse_servers(text)
 
 
 def test_a_server_named_twice_is_refused() -> None:
-    """Also where one of the two has the port left out."""
     with pytest.raises(UsageError, match="the RPC server a:50052 is named twice"):
         parse_servers("a,b:1,A:50052")
 
 
 def test_a_seventeenth_server_is_refused() -> None:
-    """llama.cpp takes 16."""
     assert len(parse_servers(",".join(f"a{n}" for n in range(16)))) == 16
     with pytest.raises(UsageError, match=r"^17 RPC servers, and llama.cpp takes 16$"):
         parse_servers(",".join(f"a{n}" for n in range(17)))

@@ -24,7 +24,6 @@ READ = (replace(CPU, weight_bytes=242 * MIB), REPACKED)
 
 
 def test_a_mapped_file_and_a_read_one_hold_the_same() -> None:
-    """The pages that the repacked matrices came from are counted in neither; a larger quant stays the larger."""
     mapped, read = Memory(buffers=MAPPED), Memory(buffers=READ)
     assert mapped.weight_bytes == read.weight_bytes == 382 * MIB
     assert mapped.total_bytes == read.total_bytes == (382 + 69) * MIB
@@ -43,7 +42,6 @@ def test_a_mapped_file_and_a_read_one_hold_the_same() -> None:
     ids=["on a GPU", "not repacked", "not mapped"],
 )
 def test_what_is_not_repacked_from_a_mapped_file_counts_whole(buffers: tuple[DeviceBuffers, ...]) -> None:
-    """Only copies of mapped pages in main memory are there twice."""
     assert Memory(buffers=buffers).weight_bytes == 522 * MIB
 
 
@@ -59,7 +57,6 @@ def test_tensors_outside_the_mapped_span_count_too() -> None:
 
 
 def test_a_second_copy_that_is_read_counts() -> None:
-    """A tied embedding that is repacked for the output alone is there twice; what llama.cpp's log rounds is no copy."""
     read = DeviceBuffers("CPU", weight_bytes=400 * MIB)
     copied = Memory(buffers=(read, DeviceBuffers("CPU_REPACK", weight_bytes=80 * MIB)), tensor_bytes=400 * MIB)
     assert copied.weight_bytes == 480 * MIB
@@ -68,7 +65,6 @@ def test_a_second_copy_that_is_read_counts() -> None:
 
 
 def test_nothing_reported_is_unknown() -> None:
-    """Not zero."""
     assert Memory().weight_bytes is None
     assert Memory().total_bytes is None
 
@@ -77,7 +73,6 @@ def test_nothing_reported_is_unknown() -> None:
 @pytest.mark.parametrize("mmap", [True, False], ids=["mapped", "read"])
 @pytest.mark.parametrize("quant", ["q4_k_m", "q8_0", "q4_0"])
 def test_the_weights_of_a_real_load_are_its_tensors(quant: str, mmap: bool, tmp_path: Path) -> None:
-    """To the byte, whatever this CPU repacks."""
     from ggbench.catalog.models import load_catalog
 
     hyper = replace(load_catalog().model("qwen1.5-0.5b").hyper, n_vocab=8192)

@@ -9,7 +9,6 @@ from ggbench.records.setup import LlamaSetup
 
 
 def test_a_quantized_v_cache_without_flash_attention() -> None:
-    """The hint names the option that helps; K may be quantized, and `auto` switches flash attention on."""
     with pytest.raises(UsageError) as refused:
         LlamaSetup(type_v="q4_0", flash_attn="off").check()
     assert refused.value.message == "a V cache of q4_0 needs flash attention, which is off"

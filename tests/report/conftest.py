@@ -32,7 +32,6 @@ MIB = 1 << 20
 
 @pytest.fixture
 def golden() -> Callable[[str, str], None]:
-    """Compares a text with the golden file of that name."""
 
     def compare(name: str, text: str) -> None:
         path = GOLDEN / name
@@ -45,7 +44,6 @@ def golden() -> Callable[[str, str], None]:
 
 @pytest.fixture
 def render() -> Callable[..., str]:
-    """What a terminal of that width without colours shows."""
 
     def render(renderable: RenderableType, width: int = 100) -> str:
         console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False, legacy_windows=False)
@@ -58,7 +56,6 @@ def render() -> Callable[..., str]:
 
 @pytest.fixture
 def completed() -> QuantSummary:
-    """A file on a GPU, decoded and searched to the end, with everything known."""
     head = RunHead(
         kind="decode",
         subject=Subject(
@@ -114,7 +111,6 @@ def completed() -> QuantSummary:
 
 @pytest.fixture
 def unbounded() -> QuantSummary:
-    """A twin decoded so briefly that its slope cannot be distinguished from zero, on a machine of unknown bandwidth."""
     head = RunHead(
         kind="decode",
         subject=Subject(
@@ -151,7 +147,6 @@ def unbounded() -> QuantSummary:
 
 @pytest.fixture
 def out_of_memory() -> QuantSummary:
-    """A context that did not fit: nothing was measured."""
     head = RunHead(
         kind="decode",
         subject=Subject(
@@ -176,7 +171,6 @@ def out_of_memory() -> QuantSummary:
 
 @pytest.fixture
 def twin() -> QuantSummary:
-    """A twin whose run was unsteady, with a lopsided interval, and prompts of several lengths."""
     head = RunHead(
         kind="decode",
         subject=Subject(
@@ -223,13 +217,11 @@ def twin() -> QuantSummary:
 def rows(
     completed: QuantSummary, unbounded: QuantSummary, out_of_memory: QuantSummary, twin: QuantSummary
 ) -> tuple[QuantSummary, ...]:
-    """All four."""
     return completed, unbounded, out_of_memory, twin
 
 
 @pytest.fixture
 def model_file() -> ModelFile:
-    """A two-layer twin with experts, an unknown tensor type, and names that try to steer a terminal."""
     tensors = (
         TensorInfo("token_embd.weight", (256, 1000), "q4_K", 144_000),
         TensorInfo("blk.0.ffn_up_exps.weight", (256, 512, 8), "q4_K", 589_824),

@@ -17,7 +17,6 @@ from tests.fakes.summaries import with_head, with_memory, with_subject
 def test_the_articles_row_stands_under_the_same_measurement(
     completed: QuantSummary, render: Callable[..., str], golden: Callable[[str, str], None]
 ) -> None:
-    """A Q4_K_M of Qwen1.5 7B on an RTX 4090: the article measured the same, and the others name their differences."""
     text = render(against_tables([completed]), 120)
     golden("against.txt", text)
     (first, *others) = nearest_to(completed)
@@ -27,7 +26,6 @@ def test_the_articles_row_stands_under_the_same_measurement(
 
 
 def test_json_has_every_difference(twin: QuantSummary) -> None:
-    """Another quant, device or length is named beside the row that has it."""
     row = with_subject(twin, model="synth:qwen2.5-7b", quant="q8_0")
     against = against_document(row)["against"]
     assert isinstance(against, list)
@@ -53,7 +51,6 @@ def test_json_has_every_difference(twin: QuantSummary) -> None:
 def test_a_published_model_is_found_by_name_or_file(
     completed: QuantSummary, model: str, file: str, expected: str | None
 ) -> None:
-    """Whole names only: 7B is not found in 72B or in another model's name."""
     assert published_model(replace(completed.subject, model=model, file=file)) == expected
 
 
@@ -65,7 +62,6 @@ def test_a_model_that_nobody_measured_says_so(completed: QuantSummary, render: C
 
 
 def test_the_device_is_the_one_that_holds_layers(completed: QuantSummary) -> None:
-    """A GPU in the machine does not count where all the weights lay in main memory."""
     assert device_of(completed) == "NVIDIA RTX 4090"
     buffers = (DeviceBuffers("CPU_REPACK", Place.HOST, 5), DeviceBuffers("CUDA_Host", Place.HOST, 5))
     on_cpu = with_memory(completed, buffers=buffers)

@@ -21,25 +21,21 @@ ALICES = Paths(Path("/home/alice"))
     ],
 )
 def test_only_what_is_below_home_is_named(path: str, shown: str, in_a_command: str) -> None:
-    """In a command such a path is one that a shell reads, also with blanks; any other is for the person to fill in."""
     assert ALICES.shown(path) == shown
     assert ALICES.shell_word(path) == in_a_command
 
 
 def test_a_home_at_the_root_names_nothing() -> None:
-    """A container gives it to a user that it does not know, and everything is below it."""
     assert Paths(Path("/")).shown("/scratch/alice/a.db") == "…/a.db"
 
 
 def test_whole_paths_are_shown_where_asked_for() -> None:
-    """And quoted for a shell."""
     whole = Paths(Path("/home/alice"), whole=True)
     assert whole.shown("/scratch/al ice/a.db") == "/scratch/al ice/a.db"
     assert whole.shell_word("/scratch/al ice/a.db") == "'/scratch/al ice/a.db'"
 
 
 def test_paths_in_a_message_are_named_so() -> None:
-    """A loader's message names libraries by their folders; versions and addresses of pages are no paths."""
     text = "OSError: /home/alice/v/libllama.so: libcuda.so.1 not found, see https://example.com/a (3/4) or '/opt/x/y'"
     assert ALICES.without(text) == (
         "OSError: ~/v/libllama.so: libcuda.so.1 not found, see https://example.com/a (3/4) or '…/y'"

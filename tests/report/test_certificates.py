@@ -32,7 +32,6 @@ def search(result: ContextResult, memory: Memory | None = None, **changes: objec
 
 
 def test_programs_that_held_the_gpus_memory_are_named(render: Callable[..., str]) -> None:
-    """Beside what no buffer explains, without the control characters of a name; nobody is no line."""
     processes = (GpuProcess(911, "/opt/desk\x1b[2Jtop", 300 << 20), GpuProcess(12, None, None))
     memory = Memory(n_ctx=512, peak_bytes=5 << 30, other_bytes=1 << 30)
     held = search(ContextResult(plan=SearchPlan(gpu_processes=processes), max_n_ctx=512), memory)
@@ -68,11 +67,7 @@ def test_memory_of_a_gpu_and_beside_it_are_apart(render: Callable[..., str]) -> 
 
 
 def test_a_search_that_was_cut_short_has_the_sizes_of_its_largest_probe() -> None:
-    """No context is left to ask; the probe of the largest n_ctx says what its context took."""
-    probes = (
-        Probe(512, "alloc", Outcome.COMPLETED, 0.1, 10, 20),
-        Probe(1024, "alloc", Outcome.OUT_OF_MEMORY, 0.1),
-    )
+    probes = (Probe(512, "alloc", Outcome.COMPLETED, 0.1, 10, 20), Probe(1024, "alloc", Outcome.OUT_OF_MEMORY, 0.1))
     cut_short = search(
         ContextResult(max_n_ctx=512, first_fail_n_ctx=1024, probes=probes), Memory(), outcome=Outcome.INTERRUPTED
     )
@@ -82,7 +77,6 @@ def test_a_search_that_was_cut_short_has_the_sizes_of_its_largest_probe() -> Non
 
 
 def test_a_certificate_says_what_it_rests_on(render: Callable[..., str]) -> None:
-    """The planned value with the memory, the reserve and its reason, and what the smallest n_ctx that failed did."""
     plan = SearchPlan(
         planned_n_ctx=34_560,
         theory_n_ctx=40_000,
@@ -129,7 +123,6 @@ def test_probes_are_never_cut(render: Callable[..., str]) -> None:
 
 
 def test_a_crash_is_a_sentence(render: Callable[..., str]) -> None:
-    """What happened and what to do next, once for each cause."""
     reason = "the worker was ended by SIGSEGV"
     probes = tuple(Probe(n_ctx, "decode", Outcome.CRASHED, 0.1, reason=reason) for n_ctx in (1024, 768))
     crashed = search(ContextResult(max_n_ctx=512, first_fail_n_ctx=768, probes=probes))
@@ -139,7 +132,6 @@ def test_a_crash_is_a_sentence(render: Callable[..., str]) -> None:
 
 
 def test_a_search_answers_in_one_line() -> None:
-    """Proven or not, cut short or without any context that works."""
     made = (Probe(512, "alloc", Outcome.COMPLETED, 0.1), Probe(512, "decode", Outcome.COMPLETED, 0.1))
     proven = search(ContextResult(max_n_ctx=8192, verified_by_decode=True, probes=made))
     assert PRESENTER.ending(proven) == "n_ctx 8,192, proven by a decode, after 1 context"
@@ -150,7 +142,6 @@ def test_a_search_answers_in_one_line() -> None:
 
 
 def test_searches_side_by_side(render: Callable[..., str]) -> None:
-    """One line for each quant, a model that was given as a path by its name."""
     plan = SearchPlan(planned_n_ctx=1024, theory_n_ctx=1100, budget_bytes=3 << 30)
     run = search(ContextResult(plan=plan, max_n_ctx=768, first_fail_n_ctx=1024))
 

@@ -26,12 +26,10 @@ STAIRS = 10 + np.ceil(POSITIONS / 256)
 
 
 def figure(*curves: Curve) -> Figure:
-    """Latency of these curves."""
     return replace(latency_figure([]), curves=curves)
 
 
 def test_a_long_run_keeps_its_spikes_and_its_typical_latency() -> None:
-    """10,000 steps become at most 800 rows; the slowest step is in a band, and the line stays on the stairs."""
     latency_ms = STAIRS.copy()
     latency_ms[::50] *= 1.5
     latency_ms[5000] = 900.0
@@ -48,13 +46,11 @@ def test_a_long_run_keeps_its_spikes_and_its_typical_latency() -> None:
 
 
 def test_a_short_run_is_drawn_step_by_step() -> None:
-    """No bin holds two of thirty steps."""
     data = curve_data(figure(Curve("q8_0", POSITIONS[:30], STAIRS[:30])))
     assert [row["x"] for row in data.bins] == POSITIONS[:30].tolist()
 
 
 def test_bars_have_intervals_and_limits(completed: QuantSummary) -> None:
-    """W and B as they were fitted, beside what the memory's bandwidth allows; a bound alone has no bar."""
     fit, limit = completed.fit, completed.limit
     assert fit is not None
     assert limit is not None
@@ -67,7 +63,6 @@ def test_bars_have_intervals_and_limits(completed: QuantSummary) -> None:
 
 
 def test_a_stack_adds_up_to_the_memory_of_the_run(completed: QuantSummary) -> None:
-    """Each tensor counts once, and what no buffer explains is a part; a run without buffers has none."""
     chart = memory_stack([completed, with_memory(completed, buffers=())])
     assert runs_of(chart) == (0,)
     unit = {"MiB": 1 << 20, "GiB": 1 << 30}[chart.unit]
@@ -77,7 +72,6 @@ def test_a_stack_adds_up_to_the_memory_of_the_run(completed: QuantSummary) -> No
 
 
 def scored(summary: QuantSummary, ppl: float, kld: float | None, *, sha256: str = "a") -> QuantSummary:
-    """A quality run of what was decoded."""
     none = Estimate(0.0, 0.0)
     base = None if kld is None else ScoredBase(replace(summary.subject, quant="f16"), "f16", "f16")
     divergence = (
@@ -91,7 +85,6 @@ def scored(summary: QuantSummary, ppl: float, kld: float | None, *, sha256: str 
 
 
 def test_quality_meets_speed_by_quant(completed: QuantSummary) -> None:
-    """A scored quant has the speed of its decode: KLD where all have one base, else PPL; other texts do not compare."""
     chart = quality_over_speed([completed, scored(completed, 12.0, 0.02)])
     (point,) = chart.points
     assert completed.latency is not None
@@ -105,7 +98,6 @@ def test_quality_meets_speed_by_quant(completed: QuantSummary) -> None:
 
 
 def test_the_base_is_a_point_where_it_was_decoded(completed: QuantSummary) -> None:
-    """It loses nothing by definition; without one base for all it has the PPL that was measured beside the others."""
     base = with_head(with_subject(completed, quant="f16"), setup=LlamaSetup(n_ctx=10240))
     chart = quality_over_speed([completed, scored(completed, 12.0, 0.02), base])
     assert [(point.run, point.y) for point in chart.points] == [(1, 0.02), (2, 0.0)]
@@ -113,16 +105,12 @@ def test_the_base_is_a_point_where_it_was_decoded(completed: QuantSummary) -> No
     itself = scored(base, 11.0, None)
     assert [
         point.y for point in quality_over_speed([completed, scored(completed, 12.0, 0.02), base, itself]).points
-    ] == [
-        0.02,
-        0.0,
-    ]
+    ] == [0.02, 0.0]
     mixed = quality_over_speed([completed, scored(completed, 12.0, 0.02), scored(completed, 13.0, None), base])
     assert [point.y for point in mixed.points] == [12.0, 13.0, 11.0]
 
 
 def test_names_are_data_and_never_expressions() -> None:
-    """What Vega evaluates holds no part of a name."""
     name = 'a"];window.hacked=1;//\\'
     drawing = Drawing(PAGE, [name], is_interactive=True)
     spec = chart_spec(figure(Curve(name, POSITIONS, STAIRS)), drawing)
@@ -148,7 +136,6 @@ def test_a_picture_names_its_runs_and_their_source() -> None:
 
 @pytest.mark.parametrize(("colors", "page"), [(ON_PAPER, "#ffffff"), (ON_SLATE, "#17191c")])
 def test_colours_can_be_read_and_distinguished(colors: tuple[str, ...], page: str) -> None:
-    """Contrast 4.5 with the page (WCAG 2.2, 1.4.3); the first four differ also for those who see no red or no green."""
     assert min(_contrast(color, page) for color in colors) >= 4.5
     # Machado, Oliveira and Fernandes 2009, table of severity 1.0: protanopia and deuteranopia, in linear RGB.
     protan = [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]]
@@ -166,7 +153,6 @@ def _linear(color: str) -> Floats:
 
 
 def _contrast(one: str, other: str) -> float:
-    """Contrast ratio of WCAG 2.2."""
     weights = np.array([0.2126, 0.7152, 0.0722])
     low, high = sorted(float(weights @ _linear(color)) for color in (one, other))
     return (high + 0.05) / (low + 0.05)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from dataclasses import replace
-from pathlib import Path
+from collections.abc import (Callable)
+from dataclasses import (replace)
+from ggbench.records.checkup import (Checkup)
+from ggbench.records.machine import (GpuProcess)
+from ggbench.report.anonymous import (Paths)
+from ggbench.report.checkup import (checkup_document, checkup_text)
+from ggbench.report.documents import (document)
+from ggbench.report.findings import (findings)
+from pathlib import (Path)
+from tests.fakes.checkups import (DRIVER, HOME, SOUND, WITH_GPU)
 
-from ggbench.records.checkup import Checkup
-from ggbench.records.machine import GpuProcess
-from ggbench.report.anonymous import Paths
-from ggbench.report.checkup import checkup_document, checkup_text
-from ggbench.report.documents import document
-from ggbench.report.findings import findings
-from tests.fakes.checkups import DRIVER, HOME, SOUND, WITH_GPU
 
 PERSONAL = replace(
     WITH_GPU,
@@ -33,7 +33,6 @@ def json_of(checkup: Checkup, paths: Paths) -> str:
 
 
 def test_text_of_a_machine_with_faults(golden: Callable[[str, str], None]) -> None:
-    """Findings first, each with what to do, then every fact on a line of its own."""
     faulty = replace(
         WITH_GPU,
         cpu=replace(SOUND.cpu, governors=("powersave",), busy_share=0.04),
@@ -43,7 +42,6 @@ def test_text_of_a_machine_with_faults(golden: Callable[[str, str], None]) -> No
 
 
 def test_nothing_personal_is_shown() -> None:
-    """No user, no server, no folder above the home folder, no serial number: neither as text nor as JSON."""
     paths = Paths(Path(HOME))
     for text in (text_of(PERSONAL, paths), json_of(PERSONAL, paths)):
         for private in ("alice", "scratch", "example.com", "GPU-1", "0000:01:00.0"):
@@ -52,7 +50,6 @@ def test_nothing_personal_is_shown() -> None:
 
 
 def test_all_of_it_is_shown_where_asked_for() -> None:
-    """With `--with-paths`."""
     paths = Paths(Path(HOME), whole=True)
     for text in (text_of(PERSONAL, paths), json_of(PERSONAL, paths)):
         for private in (f"{HOME}/.cache/huggingface/token", "/scratch/alice/ggbench", "hub.example.com", "GPU-1"):
@@ -60,13 +57,11 @@ def test_all_of_it_is_shown_where_asked_for() -> None:
 
 
 def test_a_results_file_of_no_release_is_a_problem() -> None:
-    """With what to do; an empty one is none."""
     found = [findings(replace(SOUND, store=replace(SOUND.store, version=n)), Paths(Path(HOME))) for n in (4, 0)]
     assert [[each.code for each in every] for every in found] == [["store.older"], []]
 
 
 def test_the_document_has_every_fact() -> None:
-    """Versions are written with a point, and findings have stable codes."""
     read = json.loads(json_of(replace(WITH_GPU, store=replace(SOUND.store, version=9)), Paths(Path(HOME))))
     assert read["schema"] == "ggbench.doctor/1"
     assert [(each["code"], each["severity"]) for each in read["findings"]] == [("store.newer", "problem")]

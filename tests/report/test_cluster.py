@@ -9,7 +9,6 @@ from ggbench.report.terminal.cluster import cluster_report
 
 
 def test_a_machine_without_use_is_named_and_commands_stay_whole(render: Callable[..., str]) -> None:
-    """Also in a narrow terminal, from which the line is copied; what is too small without a machine says so."""
     best = ClusterSplit(n_layers=(8, 0, 0), b_ms=2.0, at_n_ctx_ms=4.0)
     speeds = tuple(
         DeviceSpeed(device=device, server=server, layer_ms=0.2, kv_ms=0.001, output_ms=0.4, link_ms=0.1)
@@ -32,7 +31,6 @@ def test_a_machine_without_use_is_named_and_commands_stay_whole(render: Callable
 
 
 def test_what_fits_in_no_way_is_one_line(render: Callable[..., str]) -> None:
-    """Nothing was timed then."""
     plan = ClusterPlan(model="m", quant="q8_0", n_ctx=2048, speeds=(), best=None)
     assert render(cluster_report(plan, width=80), 80).strip() == (
         "m q8_0: the fastest split at n_ctx 2k: none, it does not fit"

@@ -22,7 +22,6 @@ from tests.fakes.summaries import search_of, with_decode
 
 
 def test_the_selection_is_of_known_columns_that_name_the_row_and_what_is_wrong() -> None:
-    """A table says where weights come from, how large they are, and why a row has no figures."""
     assert set(BENCH) <= set(COLUMNS)
     assert {"model", "quant", "source", "weight_bytes", "note"} <= set(BENCH)
 
@@ -38,7 +37,6 @@ def test_the_selection_is_of_known_columns_that_name_the_row_and_what_is_wrong()
     ],
 )
 def test_w_is_a_value_or_a_bound(w: float | None, ci95: tuple[float, float | None] | None, text: str) -> None:
-    """A slope that cannot be distinguished from zero is never a number of its own."""
     assert w_text(LineFit(300, w, ci95, None, None, None, None)) == text
     assert w_text(None) == "—"
 
@@ -53,28 +51,23 @@ def test_w_is_a_value_or_a_bound(w: float | None, ci95: tuple[float, float | Non
     ],
 )
 def test_b_is_a_value_or_a_bound(b: float | None, ci95: tuple[float, float] | None, text: str) -> None:
-    """A B that was not determined is never a number of its own, and no interval reaches below zero."""
     assert b_text(LineFit(300, 205.0, (201.0, 209.0), b, ci95, None, None)) == text
 
 
 @pytest.mark.parametrize(
-    ("ci95", "text"),
-    [((106.9, 109.5), "108.2 ±1.3"), ((106.9, None), "> 107"), (None, "108"), ((108.2, 108.2), "108")],
+    ("ci95", "text"), [((106.9, 109.5), "108.2 ±1.3"), ((106.9, None), "> 107"), (None, "108"), ((108.2, 108.2), "108")]
 )
 def test_speed_has_its_interval(ci95: tuple[float, float | None] | None, text: str) -> None:
-    """A run of few tokens has none; one that may be of any speed is bounded."""
     assert tok_s_text(LatencySummary(9.2, 12.5, 12.7, 108.2, None, ci95)) == text
 
 
 def test_an_unsteady_speed_is_marked(completed: QuantSummary) -> None:
-    """The mark stands where every list has a number; the value for programs is the same."""
     unsteady = with_decode(completed, unsteady="the clock fell")
     assert COLUMNS["tok_s"].text(unsteady) == "! 108.2 ±1.3"
     assert COLUMNS["tok_s"].value(unsteady) == COLUMNS["tok_s"].value(completed) == 108.2
 
 
 def test_nothing_is_derived_from_a_bound_of_b(completed: QuantSummary) -> None:
-    """Neither B% nor B as w16, in tables and for programs."""
     bounded = with_decode(completed, fit=LineFit(300, None, (1234.4, None), None, (10.8, 11.0), 0.1, None))
     for key in ("b_ms", "b_ratio", "b_w16_ms", "w_ratio"):
         assert COLUMNS[key].value(bounded) is None
@@ -82,14 +75,12 @@ def test_nothing_is_derived_from_a_bound_of_b(completed: QuantSummary) -> None:
 
 
 def test_sliding_windows_are_told_apart_from_whole_caches() -> None:
-    """With the option that asks for the other; a model without windows has no text."""
     assert swa_text(1024, 8192) == "sliding-window caches of 1,024 cells (of all 8,192 with --swa-full)"
     assert swa_text(8192, 8192) == "sliding-window caches of all 8,192 cells"
     assert swa_text(None, 8192) == swa_text(1024, None) == ""
 
 
 def test_unknown_is_a_dash_for_people_and_nothing_for_programs() -> None:
-    """A row that knows nothing shows no zero anywhere."""
     subject = Subject(model="m", quant="q", source="file", file="f")
     head = RunHead(kind="decode", subject=subject, setup=LlamaSetup(), settings=DecodeSettings(1), command="c")
     row = QuantSummary.of([Run(head=head, outcome=Outcome.FAILED, reason="refused")])
@@ -100,14 +91,12 @@ def test_unknown_is_a_dash_for_people_and_nothing_for_programs() -> None:
 
 
 def test_an_unsteady_row_says_so(completed: QuantSummary) -> None:
-    """A completed row's note is empty unless its samples should not be trusted."""
     note = COLUMNS["note"].text
     assert note(completed) == ""
     assert note(with_decode(completed, unsteady="the clock fell")) == "unsteady: the clock fell"
 
 
 def test_a_row_without_w_says_how_many_tokens_it_takes(completed: QuantSummary) -> None:
-    """Where the decode was too short for a line; not where the line is flat."""
     note = COLUMNS["note"].text
     short = with_decode(completed, fit=LineFit(30, None, None, None, None, None, None))
     assert note(short) == "30 tokens are too few for W, which takes at least 247"
@@ -125,7 +114,6 @@ def test_a_row_without_w_says_how_many_tokens_it_takes(completed: QuantSummary) 
 def test_a_context_that_no_decode_proved_is_in_question(
     completed: QuantSummary, n_ctx: int | None, verified: bool | None, text: str
 ) -> None:
-    """The mark is for people; programs have a column of its own for it."""
     row = QuantSummary.of([completed.run, search_of(completed.run, n_ctx, proven=bool(verified))])
     assert COLUMNS["max_n_ctx"].text(row) == text
     assert (COLUMNS["max_n_ctx"].value(row), COLUMNS["max_n_ctx_verified"].value(row)) == (n_ctx, verified)
@@ -134,7 +122,6 @@ def test_a_context_that_no_decode_proved_is_in_question(
 def test_the_largest_context_has_a_column_where_it_was_searched_for(
     completed: QuantSummary, unbounded: QuantSummary
 ) -> None:
-    """Also where the search found none, and then the note says why beside what else is wrong."""
     assert bench_columns([unbounded]) == BENCH
     assert set(bench_columns([unbounded, completed])) - set(BENCH) == {"max_n_ctx"}
     search = search_of(unbounded.run, None, outcome=Outcome.OUT_OF_MEMORY, reason="it does not fit")
@@ -146,7 +133,6 @@ def test_the_largest_context_has_a_column_where_it_was_searched_for(
 @settings(deadline=None)
 @given(st.text())
 def test_plain_text_stays_on_its_line(text: str) -> None:
-    """Whatever comes in, what goes out can be encoded, holds no control character, and measures what it shows."""
     out = plain(text)
     assert out.encode("utf-8") is not None
     assert not any(ord(character) < 32 or 127 <= ord(character) < 160 for character in out)
@@ -156,7 +142,6 @@ def test_plain_text_stays_on_its_line(text: str) -> None:
 
 
 def test_plain_keeps_every_script() -> None:
-    """Names are people's own; only what steers is taken out."""
     name = "通义千问 é ß Ж 👍"
     assert plain(name) == name
     assert cell_len(plain("a\u200bb\u202ec\x1b[31m\td")) == len("abc[31m d")

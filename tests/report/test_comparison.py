@@ -71,7 +71,6 @@ def line(comparison: Comparison, header: str) -> ComparedLine:
 
 
 def test_apart_is_better_and_a_ratio_that_may_be_one_is_no_difference() -> None:
-    """More W is better, less B is better; where the interval of the difference holds zero it is given."""
     compared = compare_quants([row(), row(w=(300.0, (290.0, 310.0)), b=(10.1, (10.0, 10.2)))])
     assert line(compared, "W").better == (False, True)
     assert line(compared, "W").verdict == "b is better: 1.46 ±0.15 times"
@@ -80,7 +79,6 @@ def test_apart_is_better_and_a_ratio_that_may_be_one_is_no_difference() -> None:
 
 
 def test_ratios_and_b_as_w16_take_the_interval_of_their_measure() -> None:
-    """The same fit is worse in W% on a machine with a better limit, and better in B as w16 at more bits per weight."""
     compared = compare_quants([row(), row(bpw=8.0, limit=DecodeLimit(500.0, 4.0, 40e9, "given"))])
     assert line(compared, "W").verdict == "no difference: b 0 % (−9 to +10 %)"
     assert line(compared, "W%").better == (True, False)
@@ -90,7 +88,6 @@ def test_ratios_and_b_as_w16_take_the_interval_of_their_measure() -> None:
 
 
 def test_a_bound_is_not_compared() -> None:
-    """Two bounds may be any distance apart; nothing is derived from one, and no sentence judges it."""
     bounds: dict[str, Any] = {"w": (None, (1234.0, None)), "b": (None, (0.0, 20.0))}
     one, two = compare_quants([row(), row(**bounds)]), compare_quants([row(**bounds), row(**bounds)])
     for header, text in (("W", "> 1234"), ("B", "< 20.0")):
@@ -103,14 +100,12 @@ def test_a_bound_is_not_compared() -> None:
 
 
 def test_without_an_interval_nothing_is_better() -> None:
-    """Too few samples leave W a value alone, and it is named as such."""
     compared = compare_quants([row(), row(w=(900.0, None))])
     assert line(compared, "W").better == (False, False)
     assert line(compared, "W").verdict == "b without an interval"
 
 
 def test_of_three_two_may_be_better_together() -> None:
-    """The two that overlap beat the third, which falls behind in the sentence."""
     a, b, c = (row(w=(value, (value - 9, value + 9))) for value in (310.0, 320.0, 205.0))
     compared = compare_quants([a, b, c])
     assert line(compared, "W").better == (True, True, False)
@@ -118,7 +113,6 @@ def test_of_three_two_may_be_better_together() -> None:
 
 
 def test_memory_is_exact_and_percentiles_have_no_interval() -> None:
-    """A byte less is better; a lower p50 of one run is named and not called better."""
     less = row(
         buffers=(DeviceBuffers("CPU", Place.HOST, 900, 50, 25, 24),),
         latency=LatencySummary(5.5, 12.0, 13.0, 180.0, None),
@@ -134,7 +128,6 @@ def test_memory_is_exact_and_percentiles_have_no_interval() -> None:
 
 
 def test_memory_of_a_run_that_ended_early_is_no_better() -> None:
-    """It may not have taken all of it: neither of the two has a star."""
     early = row(buffers=(DeviceBuffers("CPU", Place.HOST, 900, 0, 0, 0),), outcome=Outcome.CANCELLED)
     memory = line(compare_quants([row(), early]), "memory")
     assert memory.better == (False, False)
@@ -142,7 +135,6 @@ def test_memory_of_a_run_that_ended_early_is_no_better() -> None:
 
 
 def test_searches_are_compared_by_what_they_found() -> None:
-    """More context is better where a decode proved it; the memory that a search filled is no merit."""
     searches = [QuantSummary.of([search_of(row().run, n_ctx, proven=n_ctx < 8192)]) for n_ctx in (2816, 4096, 8192)]
     proven = compare_quants(searches[:2])
     assert line(proven, "max n_ctx").better == (False, True)
@@ -155,7 +147,6 @@ def test_searches_are_compared_by_what_they_found() -> None:
 
 
 def test_what_no_run_has_is_no_line_of_the_table(render: Callable[..., str]) -> None:
-    """Searches have neither W nor speed; a difference that wraps stays indented."""
     searches = [QuantSummary.of([search_of(row().run, n_ctx, proven=True)]) for n_ctx in (2816, 4096)]
     far = with_subject(searches[1], file="/" + "models/" * 12 + "q4.gguf")
     text = render(ComparisonReport(compare_quants([searches[0], far])), 80)
@@ -166,7 +157,6 @@ def test_what_no_run_has_is_no_line_of_the_table(render: Callable[..., str]) -> 
 
 
 def test_a_row_that_measured_nothing_stands_beside_one_that_did() -> None:
-    """Everything unknown is a dash, nothing is better than nothing, and the reason is a warning."""
     nothing = row(
         outcome=Outcome.OUT_OF_MEMORY, reason="no \x1b[31mroom", fit=None, latency=None, limit=None, buffers=()
     )
@@ -178,7 +168,6 @@ def test_a_row_that_measured_nothing_stands_beside_one_that_did() -> None:
 
 
 def test_nothing_differs_between_a_run_and_its_repetition() -> None:
-    """Free memory of a GPU and the run's number are no differences."""
     again = replace(ENVIRONMENT, gpus=(replace(ENVIRONMENT.gpus[0], free_bytes=1),))
     compared = compare_quants([row(run_id=1), row(run_id=2, environment=again)])
     assert [differences.lines for differences in compared.differences] == [(), (), ()]
@@ -186,7 +175,6 @@ def test_nothing_differs_between_a_run_and_its_repetition() -> None:
 
 
 def test_differences_are_named_with_their_letters() -> None:
-    """By topic: the file, how it was loaded, and the machine."""
     other = replace(ENVIRONMENT, llama_cpp="build 7001", system_info="CUDA : ARCHS = 890 | CPU : AMX = 1", gpus=())
     changed = row(
         quant="q8_0", bpw=8.5, n_ctx=1024, setup=LlamaSetup(threads=4, flash_attn="off"), environment=other,
@@ -204,13 +192,11 @@ def test_differences_are_named_with_their_letters() -> None:
 
 
 def test_an_unknown_environment_is_not_the_same() -> None:
-    """It is named as unknown, without any other difference."""
     _, _, environment = compare_quants([row(), row(environment=None)]).differences
     assert environment.lines == ("unknown for b",)
 
 
 def test_numbers_of_different_things_come_with_a_warning() -> None:
-    """Another length, context or model makes some numbers hard to compare; an unsteady machine makes all of them."""
     warnings = compare_quants([row(), row(n_params=999, n_gen=100, n_ctx=1024, unsteady="it slowed")]).warnings
     assert warnings[0] == "b was not steady: it slowed"
     assert [warning.split(":")[0] for warning in warnings[1:]] == [
@@ -221,7 +207,6 @@ def test_numbers_of_different_things_come_with_a_warning() -> None:
 
 
 def test_numbers_over_other_positions_or_contexts_are_not_judged() -> None:
-    """Speed depends on the positions decoded and memory on n_ctx; W and B do not."""
     compared = compare_quants([row(), row(n_gen=100, n_ctx=1024, w=(300.0, (290.0, 310.0)))])
     assert {line(compared, header).verdict for header in ("speed", "p50", "p99")} == {"different lengths"}
     assert line(compared, "memory").verdict == "different n_ctx"
@@ -229,7 +214,6 @@ def test_numbers_over_other_positions_or_contexts_are_not_judged() -> None:
 
 
 def test_two_quants_of_one_model_are_one_model_whatever_was_typed() -> None:
-    """A warning comes where architecture or shape differ, and by name only where no header says them."""
 
     def warns(*changes: dict[str, Any]) -> bool:
         return any(
@@ -247,7 +231,6 @@ def speed(tok_s: float, error: float) -> LatencySummary:
 
 
 def test_two_runs_end_in_a_sentence() -> None:
-    """Which is better in what and by how much, and where there is no difference."""
     small = row(buffers=(DeviceBuffers("CPU", Place.HOST, 400, 50, 25, 25),), latency=speed(120.0, 3.0))
     large = row(quant="q8_0", latency=speed(80.0, 2.0))
     assert sentence_of(compare_quants([small, large])) == (
@@ -265,7 +248,6 @@ def test_two_runs_end_in_a_sentence() -> None:
 
 
 def test_three_runs_end_in_a_sentence() -> None:
-    """The best is named with its lead over the next, several that are best together with what falls behind."""
     ws = ((300.0, (290.0, 320.0)), (310.0, (300.0, 330.0)), (200.0, (190.0, 210.0)))
     runs = [
         row(w=w, quant=quant, latency=speed(tok_s, 1.0), buffers=(DeviceBuffers("CPU", Place.HOST, n_bytes, 0, 0, 0),))
@@ -279,7 +261,6 @@ def test_three_runs_end_in_a_sentence() -> None:
 
 
 def test_a_metric_that_not_all_have_names_those_that_do() -> None:
-    """A search beside two decodes: they are equal in memory, and it is not."""
     runs = [row(latency=speed(80.0, 2.0), quant=quant) for quant in ("q4_k_m", "q8_0")]
     search = QuantSummary.of([search_of(row(quant="q2_k").run, 4096)])
     assert sentence_of(compare_quants([*runs, search])) == (
@@ -288,7 +269,6 @@ def test_a_metric_that_not_all_have_names_those_that_do() -> None:
 
 
 def test_an_unsteady_run_and_runs_without_anything_in_common_are_said() -> None:
-    """The sentence asks for a repetition; and a decode has nothing to compare with a search."""
     compared = compare_quants([row(unsteady="it slowed"), row(quant="q8_0")])
     assert sentence_of(compared).endswith(" q4_k_m was not steady: measure again.")
     search = compare_quants([row(run_id=1), QuantSummary.of([search_of(row(run_id=2).run, 4096)])])
@@ -297,7 +277,6 @@ def test_an_unsteady_run_and_runs_without_anything_in_common_are_said() -> None:
 
 
 def test_prompts_of_one_length_are_compared() -> None:
-    """By tokens per second, with an interval where there is one; a length that only one of them read is not a line."""
     runs = [
         QuantSummary.of(
             [replace(row().run, result=PrefillResult((*(PrefillSpeed(n, 1.0, tok_s, 3) for n in lengths), timed)))]
@@ -317,7 +296,6 @@ def test_prompts_of_one_length_are_compared() -> None:
 
 
 def test_the_program_that_ran_each_quant_differs() -> None:
-    """With its version; the other program was not used, which is not the same as unknown."""
     llama = replace(ENVIRONMENT, llama_cpp="build 7000")
     torch = replace(ENVIRONMENT, llama_cpp="", transformers="5.23.0, torch 2.13.0")
     rows = [row(environment=llama), row(quant="bf16", environment=torch)]
@@ -327,7 +305,6 @@ def test_the_program_that_ran_each_quant_differs() -> None:
 
 
 def test_options_of_one_engine_do_not_differ_from_another_engine() -> None:
-    """What both have does: threads, the types of the cache, the limit."""
     torch = TransformersSetup(threads=1, attention="eager")
     rows = [row(setup=LlamaSetup(mlock=True)), row(setup=torch)]
     (found,) = [each for each in differences_of(rows) if each.topic == "configuration"]

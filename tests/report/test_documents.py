@@ -32,12 +32,10 @@ ROW_KEYS = {"expected",
 
 
 def test_document_of_rows(rows: tuple[QuantSummary, ...], golden: Golden) -> None:
-    """The whole document of a sweep."""
     golden("bench.json", document("bench", rows=[summary_document(row) for row in rows]) + "\n")
 
 
 def test_every_row_has_every_key(rows: tuple[QuantSummary, ...]) -> None:
-    """What is unknown is null, never a missing key or a zero."""
     for row in rows:
         assert set(summary_document(row)) == ROW_KEYS
     failed = summary_document(rows[2])
@@ -52,14 +50,12 @@ def test_document_is_strict_json(completed: QuantSummary) -> None:
 
 
 def test_schema_comes_first() -> None:
-    """A reader knows what it reads from the first line on."""
     text = document("plan", model="x")
     assert text.splitlines()[1] == '  "schema": "ggbench.plan/1",'
     assert json.loads(text) == {"schema": "ggbench.plan/1", "model": "x"}
 
 
 def test_text_survives_and_steers_nothing() -> None:
-    """Other scripts stay readable; what a terminal obeys or UTF-8 lacks is escaped and comes back the same."""
     name = "模型 é \x1b[31m \x9b2J \u202e \u200b \U000e0041 \udcff \u2028"
     text = document("inspect", model=name)
     assert "模型 é" in text
@@ -69,13 +65,11 @@ def test_text_survives_and_steers_nothing() -> None:
 
 
 def test_a_value_without_a_form_in_json_is_refused() -> None:
-    """A mistake of ours is an error, not a repr in somebody's data."""
     with pytest.raises(TypeError):
         document("inspect", path=Path("x"))
 
 
 def test_document_of_a_header(model_file: ModelFile, golden: Golden) -> None:
-    """What `inspect --json --tensors` prints; sums over an unknown type are null."""
     text = document("inspect", **model_file_document(model_file, tensors=True))
     golden("inspect.json", text + "\n")
     assert json.loads(text)["bpw"] is None

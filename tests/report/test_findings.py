@@ -48,7 +48,6 @@ def with_place(**changes: object) -> Checkup:
 
 @pytest.mark.parametrize("checkup", [SOUND, WITH_GPU], ids=["CPU", "GPU"])
 def test_a_sound_machine_has_no_findings(checkup: Checkup) -> None:
-    """Also where nothing was ever measured and nobody is logged in."""
     assert found_in(checkup) == ()
 
 
@@ -111,7 +110,6 @@ def test_a_sound_machine_has_no_findings(checkup: Checkup) -> None:
     ids=lambda value: value if isinstance(value, str) and "." in value and " " not in value else "",
 )  # fmt: skip
 def test_a_fault_is_found_with_what_to_do(checkup: Checkup, code: str, severity: str, says: str, to_do: str) -> None:
-    """Exactly one finding, whose text and hint name the fault and the remedy, and no home folder."""
     (finding,) = found_in(checkup)
     assert (finding.code, finding.severity) == (code, severity)
     assert says in finding.message
@@ -133,18 +131,15 @@ def test_a_fault_is_found_with_what_to_do(checkup: Checkup, code: str, severity:
     ids=["intel_pstate", "schedutil", "AMX left out", "power cap", "enough memory", "whole quota", "CUDA minor"],
 )
 def test_what_is_as_it_should_be_is_no_finding(checkup: Checkup) -> None:
-    """Settings that look slow and are not, and a driver of the same CUDA major, which runs any minor version."""
     assert found_in(checkup) == ()
 
 
 def test_problems_come_first() -> None:
-    """Whatever order the machine is looked at in."""
     both = replace(with_cpu(is_on_battery=True), store=replace(SOUND.store, version=9))
     assert [each.severity for each in found_in(both)] == ["problem", "advice"]
 
 
 def test_a_disk_that_holds_several_folders_is_one_finding() -> None:
-    """Folders on the same disk fill together."""
     place = replace(SOUND.places[0], free_bytes=GIB)
     places = (place, replace(place, name="temporary files", path="/tmp"), replace(place, name="other", disk=7))
     codes = [(each.code, each.message) for each in found_in(replace(SOUND, places=places))]

@@ -46,14 +46,12 @@ def _shown(*runs: Run) -> str:
 
 
 def test_an_interval_is_one_number_where_it_is_even() -> None:
-    """Else its two ends."""
     assert expected_text(Expected(250.0, 235.0, 265.0)) == "250 ±15"
     assert expected_text(Expected(4.0, 3.0, 8.0)) == "4.0 (3.0–8.0)"
     assert expected_text(None) == "—"
 
 
 def test_a_speed_of_an_unsteady_run_is_marked() -> None:
-    """As the run itself is in a table; what is not known is an em dash."""
     expected = PlannedForecast(3.0, (2.5, 3.5), "run 7", "measured")
     assert planned_speed_text(expected) == "3.0 ±0.5"
     assert planned_speed_text(replace(expected, is_steady=False)) == "! 3.0 ±0.5"
@@ -61,7 +59,6 @@ def test_a_speed_of_an_unsteady_run_is_marked() -> None:
 
 
 def test_details_name_the_basis_and_the_limit() -> None:
-    """Every figure with its interval."""
     text = _shown(RUN)
     assert "250 ±15 ms; 126 ms at the memory's bandwidth" in text
     assert "twins of 2 and 6 of 32 layers" in text
@@ -70,14 +67,12 @@ def test_details_name_the_basis_and_the_limit() -> None:
 
 
 def test_a_table_has_a_row_for_a_quant_that_failed() -> None:
-    """With its reason."""
     text = _shown(RUN, FAILED)
     assert "no layer stands alone" in text
     assert "250 ±15" in text
 
 
 def test_json_has_every_field() -> None:
-    """Null for unknown."""
     document, empty = (presenter_of("forecast").document(run) for run in (RUN, FAILED))
     assert document.keys() == empty.keys()
     assert document["b_ms"] == 250.0
@@ -90,7 +85,6 @@ def test_json_has_every_field() -> None:
 
 
 def test_the_headline_is_one_line() -> None:
-    """And says how the run ended where there is none."""
     presenter = presenter_of("forecast")
     assert presenter.ending(RUN) == (
         "expected 4.00 ±0.30 tok/s at 1, 2.20 ±0.20 at 4,096, from twins of 2 and 6 of 32 layers"

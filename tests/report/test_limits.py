@@ -25,7 +25,6 @@ SI = known_hardware(find_gpu("rtx-4090"), Convention.SI)
 
 @pytest.fixture(scope="module")
 def counted() -> tuple[CountedModel, KvCache]:
-    """Qwen1.5 7B in the article's schemes."""
     model = count_model("qwen1.5-7b", ("w16", "w8", "w4"))
     return model, kv_cache(model.file)
 
@@ -35,7 +34,6 @@ def counted() -> tuple[CountedModel, KvCache]:
 def test_the_report_fits_its_terminal(
     counted: tuple[CountedModel, KvCache], render: Render, golden: Golden, hardware: Hardware, width: int
 ) -> None:
-    """Facts with sources, then decode and prefill, no line longer than the terminal is wide."""
     model, kv = counted
     rows = model_limits(model.weights, kv, hardware, range(1, 131_073))
     text = render(limits_report(model.model, count_parameters(model.file), kv, hardware, rows, width=width), width)
@@ -55,7 +53,6 @@ def test_the_bound_of_a_prefill_time_is_named_in_words(counted: tuple[CountedMod
 
 
 def test_what_is_not_known_is_not_shown_as_a_number(counted: tuple[CountedModel, KvCache], render: Render) -> None:
-    """With the memory alone there is no W, no B and no prefill table."""
     model, kv = counted
     hardware = Hardware("a card", Convention.SI, memory_bytes=8 << 30, memory_source="given")
     rows = model_limits(model.weights, kv, hardware, range(1, 100))
@@ -67,7 +64,6 @@ def test_what_is_not_known_is_not_shown_as_a_number(counted: tuple[CountedModel,
 
 
 def test_prefill_plot_shows_the_knees(counted: tuple[CountedModel, KvCache], golden: Golden) -> None:
-    """In the article's convention read and compute time cross twice in each scheme; both points are marked."""
     model, kv = counted
     rows = model_limits(model.weights, kv, ARTICLE, range(1, 131_073))
     text = prefill_plot(rows, 80, 20, color=False)
@@ -79,7 +75,6 @@ def test_prefill_plot_shows_the_knees(counted: tuple[CountedModel, KvCache], gol
 
 
 def test_decode_plot_ends_where_nothing_longer_fits(counted: tuple[CountedModel, KvCache], golden: Golden) -> None:
-    """The 16-bit line ends at 22,072 tokens, the others at the edge of the plot."""
     model, kv = counted
     rows = model_limits(model.weights, kv, ARTICLE, range(1, 100))
     text = decode_plot(rows, ARTICLE, 80, 20, color=False)
@@ -89,7 +84,6 @@ def test_decode_plot_ends_where_nothing_longer_fits(counted: tuple[CountedModel,
 
 
 def test_a_curve_without_knees_still_plots() -> None:
-    """A plot of two lengths without a change of bound, and no plot without curves."""
     model = count_model("qwen1.5-0.5b", ("w16",))
     kv = kv_cache(model.file)
     rows = model_limits(model.weights, kv, ARTICLE, range(1, 3))

@@ -33,12 +33,10 @@ from tests.fakes.summaries import with_run, with_subject
     ],
 )
 def test_a_path_is_shown_by_its_name(model: str, source: str, file: str, expected: str) -> None:
-    """By the file's name without its quant, whichever of file and folder was typed; other models as they were named."""
     assert model_name(Subject(model=model, quant="q8_0", source=source, file=file)) == expected
 
 
 def test_tables_have_names_and_programs_have_paths(completed: QuantSummary) -> None:
-    """The path stays in a column's value, which CSV has."""
     path = "/home/me/models/tiny-q4_k_m.gguf"
     given = with_subject(completed, model=path, file=path)
     for key, text in (("model", "tiny"), ("file", "tiny-q4_k_m.gguf")):
@@ -65,20 +63,15 @@ def of_file(path: str, quant: str = "q4_1", model: str = "", n_layer: int | None
         ),
         ([of_file("/p/a/x.gguf"), of_file("/q/a/x.gguf"), of_file("/z.gguf")], ("p/a/x.gguf", "q/a/x.gguf", "z.gguf")),
         ([of_file("/1/2/3/4/x.gguf"), of_file("/5/2/3/4/x.gguf")], ("/1/2/3/4/x.gguf", "/5/2/3/4/x.gguf")),
-        (
-            [of_file("/p/x.gguf", n_layer=2), of_file("/q/x.gguf", "q8_0", n_layer=3)],
-            ("p/x.gguf", "q/x.gguf"),
-        ),
+        ([of_file("/p/x.gguf", n_layer=2), of_file("/q/x.gguf", "q8_0", n_layer=3)], ("p/x.gguf", "q/x.gguf")),
         ([of_file("/m/x-Q4_1.gguf"), of_file("/m/x-Q4_1.gguf"), of_file("")], ("x", "x", "")),
     ],
 )
 def test_no_two_files_have_the_same_name(subjects: list[Subject], expected: tuple[str, ...]) -> None:
-    """Folders in front, or the file's whole name, where model and quant do not distinguish two files or two models."""
     assert model_names(subjects) == expected
 
 
 def test_two_quants_of_one_name_in_a_repo_are_named_by_their_files() -> None:
-    """The file of a later commit, and a run that never had the file, are the same quant."""
     subjects = [
         Subject(model="org/name", quant="q4_k_m", source="hub", file=f"/hub/snapshots/{commit}/{file}")
         for commit, file in ((1, "x-Q4_K_M.gguf"), (2, "x-Q4_K_M.gguf"), (1, "x-i1-Q4_K_M.gguf"))
@@ -88,7 +81,6 @@ def test_two_quants_of_one_name_in_a_repo_are_named_by_their_files() -> None:
 
 
 def test_models_differ_by_architecture_and_shape() -> None:
-    """Not by the words typed; a fact that one lacks decides nothing."""
     named = of_file("/m/x-Q4_1.gguf")
     known = replace(named, architecture="llama", n_layer=30, n_embd=576, n_params=135_000_000)
     assert known.has_other_shape(replace(known, model="y", quant="q8_0")) is False
@@ -99,7 +91,6 @@ def test_models_differ_by_architecture_and_shape() -> None:
 
 
 def test_compared_quants_have_the_shortest_names_that_differ(completed: QuantSummary, twin: QuantSummary) -> None:
-    """The quant of one model, the model of one quant, both, or both with the run's number."""
     other_model = with_subject(completed, model="qwen2-7b")
     other_quant = with_subject(other_model, quant="q8_0")
     again = with_run(completed, run_id=50)

@@ -47,7 +47,6 @@ def _candidates() -> list[Candidate]:
 
 
 def test_a_pick_in_a_terminal(golden: Golden, render: Callable[..., str]) -> None:
-    """The recommendation first, then why, what stands beside it, and the commands."""
     pick = recommend(_candidates(), Needs(WORKLOADS["chat"], given_tok_s=15, max_loss=0.05))
     assert pick.recommended is not None
     commands = commands_of(pick.recommended.candidate, BUDGET, LlamaSetup())
@@ -56,14 +55,12 @@ def test_a_pick_in_a_terminal(golden: Golden, render: Callable[..., str]) -> Non
 
 
 def test_nothing_that_meets_the_needs_in_a_terminal(golden: Golden, render: Callable[..., str]) -> None:
-    """What comes nearest, and in what it fails."""
     pick = recommend(_candidates(), Needs(WORKLOADS["chat"], given_tok_s=32, max_loss=0.05))
     assert pick.recommended is None
     golden("pick_nothing.txt", render(pick_report(pick, BUDGET, None, width=80), 80))
 
 
 def test_the_json_has_the_same_keys_whatever_is_known(golden: Golden) -> None:
-    """Null where nothing is known, and no infinite number."""
     picks = [recommend(_candidates(), Needs(given_tok_s=tok_s)) for tok_s in (15.0, 500.0)]
     found, nothing = (json.loads(document("pick", **pick_document(pick, BUDGET, LlamaSetup()))) for pick in picks)
     golden("pick.json", document("pick", **pick_document(picks[0], BUDGET, LlamaSetup())) + "\n")
@@ -77,7 +74,6 @@ def test_the_json_has_the_same_keys_whatever_is_known(golden: Golden) -> None:
 
 
 def test_the_plot_has_the_pick_and_what_is_dominated(golden: Golden) -> None:
-    """Letters for the front, a star for the pick, a question mark where a loss is not wholly known."""
     slow = replace(candidate("q3_k_s", loss=0.2, tok_s=10.0, n_ctx=8192), to_run=None)
     pick = recommend([*_candidates(), slow], Needs())
     text = pick_plot(pick, 80, 16, color=False)
@@ -123,7 +119,6 @@ def test_the_reason_names_what_decided() -> None:
 
 
 def test_what_would_help_is_said_where_speed_alone_is_missed() -> None:
-    """By a bound no setting reaches it; a speed that was measured may be raised by settings."""
     bounded = candidate("q2_k", tok_s=turn_of(60.0, basis="bound"), gib=3)
     assert reason(recommend([bounded], Needs(given_tok_s=90.0)))[1:] == (
         "No setting helps: it takes a smaller model, a shorter context, or 1.50 times the bandwidth.",
@@ -133,7 +128,6 @@ def test_what_would_help_is_said_where_speed_alone_is_missed() -> None:
 
 
 def test_what_is_a_little_better_but_for_its_interval_is_not_denied() -> None:
-    """The fastest of those that lose as little is not said to lose least."""
     found = [
         candidate("q6_k", loss=measured_loss(0.0100, 0.05), tok_s=15.0),
         candidate("q5_k_m", loss=measured_loss(0.0101, 0.05), tok_s=20.0),
@@ -143,7 +137,6 @@ def test_what_is_a_little_better_but_for_its_interval_is_not_denied() -> None:
 
 
 def test_what_may_meet_a_need_is_not_said_to() -> None:
-    """Where only a bound on speed is known, and what a cache loses is not."""
     found = candidate(cache="q8_0", cache_loss=None, tok_s=turn_of(60.0, basis="bound"))
     text = " ".join(reason(recommend([found], Needs(given_tok_s=40.0, max_loss=0.05))))
     assert "Not known: what a q8_0 cache loses; the speed, but for the best that the bandwidth allows." in text
@@ -151,7 +144,6 @@ def test_what_may_meet_a_need_is_not_said_to() -> None:
 
 
 def test_a_context_beyond_training_is_said() -> None:
-    """Of a pick, and of the nearest miss."""
     short = candidate()
     short = replace(short, row=replace(short.row, n_ctx_train=2048))
     sentence = "The model was trained with contexts of up to 2,048 tokens."
@@ -161,7 +153,6 @@ def test_a_context_beyond_training_is_said() -> None:
 
 
 def test_a_context_other_than_what_was_typed_says_why() -> None:
-    """Where the turn needs more, and where llama.cpp pads it."""
     assert needs_text(Needs(given_n_ctx=4096)) == ("a context of 5,120 (4,096 do not hold the turn); prefers quality")
     assert needs_text(Needs(given_n_ctx=200_000)) == (
         "a context of 200,192 (200,000 in whole steps of 256); prefers quality"
@@ -170,14 +161,12 @@ def test_a_context_other_than_what_was_typed_says_why() -> None:
 
 
 def test_notes_of_several_rows_name_each(render: Callable[..., str]) -> None:
-    """The comma of a name does not look like the gap to the next."""
     labels = ("q4_k_m, KV q8_0", "q4_k_m, KV q4_0")
     text = render(fitted_table([names("", labels), notes(["loss by run 1"] * 2)], width=20), 60)
     assert "q4_k_m, KV q8_0; q4_k_m, KV q4_0: loss by run 1" in text
 
 
 def test_a_turn_by_a_bound_is_no_expectation() -> None:
-    """Prompts may be measured where the steps of the answer are only bounded: the turn takes that long or longer."""
     bound = replace(turn_of(60.0, basis="bound"), turn_s=Expected(5.0, 4.8, math.inf))
     pick = recommend([candidate("q2_k", tok_s=bound)], Needs())
     assert pick.recommended is not None

@@ -77,13 +77,11 @@ ROWS = (FITS_NOT, FITS, LONG, REFUSED)
 
 @pytest.mark.parametrize("width", [80, 150])
 def test_a_plan_in_a_terminal(width: int, render: Callable[..., str], golden: Golden) -> None:
-    """Facts with their sources, a line for each quant that says in words whether it fits, and what the marks mean."""
     report = plan_report(BUDGET, LlamaSetup(), SOURCES, ROWS, width=width)
     golden(f"plan_{width}.txt", render(report, width=width))
 
 
 def test_a_plan_in_json(golden: Golden) -> None:
-    """Numbers unrounded, every key there, null for unknown."""
     text = document("plan", model="qwen1.5-7b", **plan_document(BUDGET, SOURCES, ROWS))
     golden("plan.json", text + "\n")
     rows = json.loads(text)["rows"]
@@ -91,14 +89,12 @@ def test_a_plan_in_json(golden: Golden) -> None:
 
 
 def test_what_every_row_says_is_told_once(render: Callable[..., str]) -> None:
-    """A note that all quants share stands among the facts, not under each of them."""
     rows = [replace(row, notes=("2 of 33 layers on the GPU",)) for row in (FITS, FITS_NOT)]
     text = render(plan_report(BUDGET, LlamaSetup(), SOURCES, rows, width=150), width=150)
     assert text.count("2 of 33 layers") == 1
 
 
 def test_what_some_rows_say_is_told_once_below(render: Callable[..., str]) -> None:
-    """With the quants that it is about, where there is no room beside them."""
     noted = [
         replace(FITS, quant=quant, notes=("it is repacked",) if quant != "q8_0" else ())
         for quant in ("q8_0", "q4_0", "q2_k")
@@ -109,7 +105,6 @@ def test_what_some_rows_say_is_told_once_below(render: Callable[..., str]) -> No
 
 
 def test_main_memory_has_no_column_for_the_cpu(render: Callable[..., str]) -> None:
-    """Without a GPU there is one memory, and its weights are called that."""
     budget = replace(BUDGET, on_gpu=False, bandwidth=None)
     rows = [replace(FITS, host_weight_bytes=0, limit=None, decode=())]
     text = render(plan_report(budget, LlamaSetup(type_k="q8_0"), SOURCES, rows, width=150), width=150)
@@ -121,7 +116,6 @@ def test_main_memory_has_no_column_for_the_cpu(render: Callable[..., str]) -> No
 
 
 def test_a_cache_in_main_memory_and_its_windows_are_shown(render: Callable[..., str]) -> None:
-    """A plan for a GPU shows where the cache is that is not there, and what windowed layers keep."""
     elsewhere = replace(FITS, device_kv_bytes=0, swa_cells=1024)
     text = render(plan_report(BUDGET, LlamaSetup(kv_offload=False), SOURCES, [elsewhere], width=160), 160)
     assert "KV on CPU" in text
@@ -132,7 +126,6 @@ def test_a_cache_in_main_memory_and_its_windows_are_shown(render: Callable[..., 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 160])
 def test_bpw_is_never_left_out(width: int, render: Callable[..., str]) -> None:
-    """Nor memory at n_ctx, the verdict, the longest context and the speed there; what was asked for comes first."""
     lines = render(plan_report(BUDGET, LlamaSetup(), SOURCES, ROWS, width=width), width=width).splitlines()
     top = next(index for index, line in enumerate(lines) if " BPW " in line)
     assert lines[top].split()[:6] == ["BPW", "memory", "fits", "max", "n_ctx", "tok/s"]
@@ -141,7 +134,6 @@ def test_bpw_is_never_left_out(width: int, render: Callable[..., str]) -> None:
 
 
 def test_lines_below_the_table_take_the_whole_width(render: Callable[..., str]) -> None:
-    """They wrap at the width of the terminal, not at that of the table."""
     note = " ".join(["word"] * 30)
     rows = [replace(FITS, notes=(note,)), replace(FITS, quant="q2_k")]
     text = render(plan_report(BUDGET, LlamaSetup(), {}, rows, width=120), width=120)
@@ -149,7 +141,6 @@ def test_lines_below_the_table_take_the_whole_width(render: Callable[..., str]) 
 
 
 def test_what_helps_is_a_table_below_the_plan(render: Callable[..., str]) -> None:
-    """Only changes that are enough, by their options, other quants and programs by name; the notes of none."""
     changes = (
         replace(KV, kind="close programs", setup=None, programs=(Program("a\x1b[2J", (7, 8), GIB),)),
         KV,
@@ -168,7 +159,6 @@ def test_what_helps_is_a_table_below_the_plan(render: Callable[..., str]) -> Non
 
 
 def test_where_no_change_is_enough_all_are_shown_with_what_is_missing(render: Callable[..., str]) -> None:
-    """Of the row that misses least."""
     short = replace(KV, left_bytes=-GIB)
     rows = [replace(FITS_NOT, changes=(short,)), replace(FITS_NOT, quant="q2_k", left_bytes=-1, changes=(short,))]
     text = render(plan_report(BUDGET, LlamaSetup(), {}, rows, width=120))
@@ -177,7 +167,6 @@ def test_where_no_change_is_enough_all_are_shown_with_what_is_missing(render: Ca
 
 
 def test_expected_speeds_say_where_they_are_from() -> None:
-    """A line for each kind of basis, with the first few sources."""
     expected = [PlannedForecast(10.0 + n, (9.0, 19.0), f"run {n}", "measured") for n in range(6)]
     expected.append(PlannedForecast(8.0, (6.0, 9.0), "twins of 2 and 6 of 32 layers", "forecast"))
     rows = [replace(FITS, quant=f"q{n}", expected=each) for n, each in enumerate(expected)]

@@ -44,7 +44,6 @@ def test_a_spike_among_thousands_stays() -> None:
 
 
 def test_repetitions_share_the_columns() -> None:
-    """Positions that start again belong to the columns of the first time."""
     twice = np.concatenate([POSITIONS, POSITIONS])
     columns = min_max_columns(series(twice, np.concatenate([CLIMBING, CLIMBING + 5])), WHOLE, 20)
     once = min_max_columns(series(), WHOLE, 20)
@@ -54,7 +53,6 @@ def test_repetitions_share_the_columns() -> None:
 
 
 def test_a_zoom_leaves_out_what_is_beyond_its_edges() -> None:
-    """Only the visible samples are in its columns, and none is no error."""
     columns = min_max_columns(series(), Axis(1000, 1099), 10)
     assert columns.least[0] == Line(200.0, 10.0).ms(1000)
     assert columns.largest[-1] == Line(200.0, 10.0).ms(1099)
@@ -63,14 +61,12 @@ def test_a_zoom_leaves_out_what_is_beyond_its_edges() -> None:
 
 
 def test_one_sample_is_one_column() -> None:
-    """A plot begins with a single token."""
     one = series(POSITIONS[:1], CLIMBING[:1])
     columns = min_max_columns(one, x_axis([one]), 10)
     assert columns.column.tolist() == [0]
 
 
 def test_a_curve_has_no_gaps() -> None:
-    """Neighbouring columns of dots touch, however steep the curve and however few its samples."""
     positions = np.array([1, 40, 41, 100])
     frame = Frame(Axis(1, 100), Axis(0, 10), 20, 6)
     cells = frame.curve_cells(series(positions, np.array([1.0, 9.0, 2.0, 10.0])))
@@ -86,7 +82,6 @@ def test_a_curve_has_no_gaps() -> None:
 
 
 def test_what_is_beyond_the_axis_is_cut_off() -> None:
-    """No cell lies outside of the plot."""
     frame = Frame(WHOLE, Axis(20, 30), 20, 6)
     cells = frame.curve_cells(series())
     assert cells
@@ -94,7 +89,6 @@ def test_what_is_beyond_the_axis_is_cut_off() -> None:
 
 
 def test_a_single_slow_step_does_not_press_the_others_into_the_axis() -> None:
-    """The axis ends a little above nearly all samples, begins below the limit, and has round ends."""
     latency_ms = CLIMBING.copy()
     latency_ms[5000] = 5000
     limited = Curve("q8_0", POSITIONS, latency_ms, limit=Line(300.0, 8.0))
@@ -103,7 +97,6 @@ def test_a_single_slow_step_does_not_press_the_others_into_the_axis() -> None:
 
 
 def test_a_step_divides_the_range_into_round_numbers() -> None:
-    """1, 2 or 5 times a power of ten, with as many decimals as it needs."""
     assert Axis(8.3, 16.1).ticks(4) == [10, 12, 14, 16]
     assert tick_step(0.0, 0.7, 4) == pytest.approx(0.2)
     assert [tick_decimals(step) for step in (0.002, 0.5, 1, 20)] == [3, 1, 0, 0]
@@ -111,7 +104,6 @@ def test_a_step_divides_the_range_into_round_numbers() -> None:
 
 
 def test_ticks_of_a_logarithmic_axis_are_within_it() -> None:
-    """More steps to a decade where there is room, powers of ten alone where there is little."""
     assert Axis(3, 3000, is_log=True).ticks(20) == [5, 10, 20, 50, 100, 200, 500, 1000, 2000]
     assert Axis(3, 3000, is_log=True).ticks(4) == [10, 100, 1000]
     assert Axis(1, 100, is_log=True).share([1, 10, 100]).tolist() == [0, 0.5, 1]
@@ -127,14 +119,12 @@ def test_a_bound_is_in_the_legend_and_not_in_the_plot() -> None:
 
 
 def test_letters_skip_those_that_are_taken() -> None:
-    """A letter with a meaning of its own names no curve; after `z` they start again."""
     assert [letter(index) for index in (0, 25, 26)] == ["a", "z", "a"]
     assert [letter(index, except_for="c") for index in (2, 24, 25)] == ["d", "z", "a"]
 
 
 @pytest.mark.parametrize(("low", "high"), [(26, 625), (1, 2), (8193, 18_192), (26, 10_025), (0, 5)])
 def test_an_axis_begins_at_one_of_its_ticks(low: float, high: float) -> None:
-    """So its first label says where it begins."""
     for count in (2, 3, 6, 8):
         axis = from_a_tick(Axis(low, high), count)
         assert axis.ticks(count)[0] == axis.low <= low

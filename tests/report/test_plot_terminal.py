@@ -19,7 +19,6 @@ Golden = Callable[[str, str], None]
 
 
 def latency_plot(curves: Sequence[Curve], width: int, height: int, color: bool) -> str:
-    """The text of a plot of latencies."""
     return plot_text(replace(latency_figure([]), curves=tuple(curves)), width, height, color)
 
 
@@ -34,17 +33,14 @@ def stairs(label: str, b_ms: float, n_gen: int, *, limit: bool = True) -> Curve:
 
 
 def samples(*latency_ms: float, name: str = "q8_0") -> Curve:
-    """Samples alone, from position 1 on."""
     return Curve(name, np.arange(1, len(latency_ms) + 1), np.array(latency_ms, np.float64))
 
 
 def test_long_run(golden: Golden) -> None:
-    """10,000 tokens: the stairs, the fitted line on them, and the limit below."""
     golden("plot_long.txt", latency_plot([stairs("q4_k_m", 10.92, 10_000)], 80, 18, False) + "\n")
 
 
 def test_three_series_are_distinct_without_colour(golden: Golden) -> None:
-    """Each has a letter on its line and in the legend."""
     series = [
         stairs(label, b_ms, 500, limit=False) for label, b_ms in (("q8_0", 16.0), ("q4_k_m", 10.9), ("q2_k", 8.0))
     ]
@@ -57,7 +53,6 @@ def test_three_series_are_distinct_without_colour(golden: Golden) -> None:
 
 
 def test_one_huge_step_neither_flattens_the_plot_nor_hides(golden: Golden) -> None:
-    """A stall of 2 s among steps of 11 ms is marked and counted, and the rest is drawn at its own scale."""
     series = stairs("q4_k_m", 10.92, 1000)
     series.y[500] = 2000.0
     text = latency_plot([Curve("q4_k_m", series.x, series.y)], 80, 18, False)
@@ -68,7 +63,6 @@ def test_one_huge_step_neither_flattens_the_plot_nor_hides(golden: Golden) -> No
 
 
 def test_colour_adds_nothing_but_colour() -> None:
-    """Without its escape sequences the coloured plot is the plain one."""
     series = [stairs("q8_0", 16.0, 300), stairs("q2_k", 8.0, 300)]
     colored = latency_plot(series, 80, 18, True)
     assert "\x1b[36m" in colored
@@ -76,32 +70,26 @@ def test_colour_adds_nothing_but_colour() -> None:
 
 
 def test_repetitions_share_the_axis() -> None:
-    """Two repetitions one after the other cover the same positions, not twice as many."""
     once = stairs("q8_0", 16.0, 300)
     twice = replace(once, x=np.tile(once.x, 2), y=np.tile(once.y, 2))
     assert latency_plot([twice], 80, 18, False) == latency_plot([once], 80, 18, False)
 
 
 def test_label_cannot_steer_the_terminal() -> None:
-    """A file's name comes out as plain text."""
     text = latency_plot([samples(3.0, 4.0, name="\x1b[2Jevil\n\u202e")], 60, 12, False)
     assert all(character.isprintable() for character in text.replace("\n", ""))
 
 
 def test_no_samples() -> None:
-    """A run that ended before its first token has no plot."""
     assert latency_plot([samples()], 80, 18, False) == "no samples to plot"
     assert latency_plot([], 80, 18, False) == "no samples to plot"
 
 
 @settings(deadline=None)
 @given(
-    step_ms=st.lists(st.floats(0, 1e6), min_size=1, max_size=60),
-    width=st.integers(1, 200),
-    height=st.integers(1, 40),
+    step_ms=st.lists(st.floats(0, 1e6), min_size=1, max_size=60), width=st.integers(1, 200), height=st.integers(1, 40)
 )
 def test_any_samples_keep_to_the_size(step_ms: list[float], width: int, height: int) -> None:
-    """Constant, lone and absurd values give a plot of the width asked for, none wider."""
     lines = latency_plot([samples(*step_ms)], width, height, False).splitlines()
     drawn = [line for line in lines if "▲ " not in line]
     assert max(map(len, drawn)) <= max(width, 40)
@@ -109,7 +97,6 @@ def test_any_samples_keep_to_the_size(step_ms: list[float], width: int, height: 
 
 
 def test_spikes_are_faint_behind_the_typical_latency() -> None:
-    """Every eighth step takes twice as long: the line stays below, and dots reach up to the slow steps."""
     text = latency_plot([samples(*[10.0, 10.0, 10.0, 20.0, 10.0, 10.0, 10.0, 10.0] * 1250)], 80, 18, False)
     *above, lowest = [line.split("┤")[-1].split("│")[-1] for line in text.splitlines()[1:15]]
     assert {"".join(above)} == {"⠡" * (76 * 13)}
@@ -118,7 +105,6 @@ def test_spikes_are_faint_behind_the_typical_latency() -> None:
 
 @pytest.mark.parametrize("w", [None, 205.0])
 def test_a_line_without_slope_is_drawn_flat(w: float | None) -> None:
-    """A live run has such a line before its slope is known."""
     one = Curve("q8_0", np.array([1, 500, 1000]), np.array([5.0, 5.0, 9.0]), fit=Line(w, 5.0))
     text = latency_plot([one], 80, 18, False)
     rows_with_dashes = [line for line in text.splitlines() if re.search(r"[│┤].*╌", line)]
@@ -126,7 +112,6 @@ def test_a_line_without_slope_is_drawn_flat(w: float | None) -> None:
 
 
 def test_a_fit_that_is_a_bound_is_stated_and_not_drawn() -> None:
-    """There is no line of `W > 100`."""
     fit = LineFit(3, None, (100.0, None), None, (4.0, 5.0), None, None)
     text = latency_plot(
         latency_figure([PlottedRun("q8_0", np.array([1, 500, 1000]), np.array([5, 5, 9]) * 10**6, fit)]).curves,
@@ -139,7 +124,6 @@ def test_a_fit_that_is_a_bound_is_stated_and_not_drawn() -> None:
 
 
 def test_values_with_errors_have_a_band_and_a_letter_at_their_end(golden: Golden) -> None:
-    """A running mean: its first values scatter beyond the axis, which is that of where they settle."""
     chunks = np.arange(1, 41)
     y = 12 + 30 / chunks**2 * np.cos(chunks)
     one = Curve("q4_1", chunks, y, 4 / np.sqrt(chunks), note="12.0 ±0.6, 40 chunks")

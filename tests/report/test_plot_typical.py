@@ -12,7 +12,6 @@ STAIRS = 10 + np.ceil(POSITIONS / 256)
 
 
 def test_spikes_do_not_move_the_typical_latency() -> None:
-    """A step in ten that takes five times as long leaves the stairs as they are, edges included."""
     spiky = STAIRS.copy()
     spiky[::10] *= 5
     found = rolling_median(POSITIONS, spiky, POSITIONS[300:-300])
@@ -24,12 +23,10 @@ def test_spikes_do_not_move_the_typical_latency() -> None:
 
 
 def test_stairs_keep_their_edges() -> None:
-    """A window as wide as a stair changes its majority at the edge."""
     assert rolling_median(POSITIONS, STAIRS, POSITIONS[300:-300]) == pytest.approx(STAIRS[300:-300])
 
 
 def test_the_window_stays_centred_to_the_ends() -> None:
-    """The typical latency of a straight line is that line, from the first position to the last."""
     rising = np.asarray(10 + POSITIONS / 200.0, np.float64)
     assert rolling_median(POSITIONS, rising, POSITIONS) == pytest.approx(rising)
 
@@ -46,14 +43,12 @@ def test_repetitions_count_together_in_any_order() -> None:
 
 
 def test_a_gap_is_not_averaged_over() -> None:
-    """Decodes after prompts of two lengths: neither's end has anything of the other's beginning."""
     x = np.concatenate([np.arange(1, 1001), np.arange(6001, 7001)])
     y = np.where(x < 5000, 10.0, 20.0).astype(np.float64)
     assert rolling_median(x, y, [1000, 6001, 3000, 4000]).tolist() == [10, 20, 10, 20]
 
 
 def test_few_values_are_their_own_medians() -> None:
-    """Below sixteen positions nothing is smoothed; none is no error."""
     x = np.arange(1, 9)
     y = np.array([1.0, 9, 1, 9, 1, 9, 1, 9])
     assert rolling_median(x, y, x).tolist() == y.tolist()

@@ -41,7 +41,6 @@ def readings(n_readings: int = 5) -> list[MachineReading]:
 
 
 def stored(run: Run, **changes: object) -> StoredRun:
-    """The run as the store has it."""
     made = StoredRun(
         run_id=run.run_id or 0,
         kind=run.head.kind,
@@ -64,7 +63,6 @@ def stored(run: Run, **changes: object) -> StoredRun:
 
 
 def test_a_decode_answers_with_its_speed(completed: QuantSummary) -> None:
-    """Without a fit, only that it is done; where it did not complete, why."""
     decode, show = completed.run, presenter_of("decode")
     assert show.ending(decode) == "108.2 ±1.3 tok/s  W 1513 ±26 tokens/ms  B 5.926 ±0.016 ms"
     assert show.ending(with_decode(completed, fit=None).run) == "done"
@@ -78,7 +76,6 @@ def test_a_decode_answers_with_its_speed(completed: QuantSummary) -> None:
 
 
 def test_a_prefill_answers_with_its_longest_prompt(twin: QuantSummary) -> None:
-    """Its document has the prompts, and counts no decoded token."""
     prefill, show = twin.runs[1], presenter_of("prefill")
     assert show.ending(prefill) == "prompt of 512: 2204.00 ms, 232 tok/s"
     document = show.document(prefill)
@@ -88,7 +85,6 @@ def test_a_prefill_answers_with_its_longest_prompt(twin: QuantSummary) -> None:
 
 
 def test_what_front_ends_ask_of_a_presenter() -> None:
-    """Documents of stored runs keep their names, and each kind has its live view."""
     asked = {kind: presenter_of(kind) for kind in ("decode", "prefill", "maxctx")}
     assert [(each.kind, each.schema, each.live_view, each.has_samples) for each in asked.values()] == [
         ("decode", "show", "figures", True),
@@ -99,7 +95,6 @@ def test_what_front_ends_ask_of_a_presenter() -> None:
 
 @pytest.mark.parametrize("kind", ["perplexity", "../decode", "os.path", ""])
 def test_an_unknown_kind_is_an_error_with_a_hint(kind: str) -> None:
-    """Also one that no module can be named for."""
     with pytest.raises(StoreError, match="no presenter"):
         presenter_of(kind)
 
@@ -107,7 +102,6 @@ def test_an_unknown_kind_is_an_error_with_a_hint(kind: str) -> None:
 def test_readings_have_a_section(
     completed: QuantSummary, render: Callable[..., str], golden: Callable[[str, str], None]
 ) -> None:
-    """Minimum, median, maximum and course; only of the GPUs that the run used, and nothing where none was read."""
     table = machine_table(readings(), completed.gpu_use)
     assert table is not None
     golden("machine.txt", render(table, 80))
@@ -123,7 +117,6 @@ def test_readings_have_a_section(
 
 
 def test_a_sparkline_shows_the_course() -> None:
-    """From the least to the largest value, no longer than asked for."""
     assert sparkline([0, 1, 2, 3, 4, 5, 6, 7], 8) == "▁▂▃▄▅▆▇█"
     assert sparkline([5.0, 5.0, 5.0], 8) == "▁▁▁"
     assert sparkline([], 8) == ""
@@ -131,7 +124,6 @@ def test_a_sparkline_shows_the_course() -> None:
 
 
 def test_a_list_has_each_run_with_its_answer_or_its_reason(completed: QuantSummary) -> None:
-    """A search says what it found; a run that cannot be read says why, in the list and in JSON."""
     search = ListedRun.of(stored(replace(search_of(completed.run, 8192, proven=False), run_id=7)))
     assert search.note == "n_ctx 8,192, not proven, after 1 context"
     document = run_summary_document(search)

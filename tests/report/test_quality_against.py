@@ -18,7 +18,6 @@ from ggbench.report.terminal.against import quality_against
 
 @pytest.fixture
 def run(completed: QuantSummary) -> Run:
-    """Qwen1.5 7B in Q4_K_M over the whole of WikiText-2, in a file of one's own, against a file of logits."""
     one = Estimate(0.03, 0.001)
     apart = Divergence(one, ((100.0, 1.0), (99.0, 0.5)), Estimate(0.9, 0.01), one, one, one, Estimate(14.0, 0.1))
     text = TextSource("wiki.test.raw", SHA256, 1_290_590, "/texts/wiki.test.raw")
@@ -34,7 +33,6 @@ def _differences(run: Run) -> set[str]:
 
 
 def test_wikitext_2_is_known_by_its_content(run: Run) -> None:
-    """Whatever its file is called; another content of that name is another text."""
     assert not any(text.startswith("text wikitext-2") for text in _differences(run))
     assert isinstance(run.result, QualityResult)
     other = replace(run.result, text=TextSource("wikitext-2", "1" * 64, 5))
@@ -42,7 +40,6 @@ def test_wikitext_2_is_known_by_its_content(run: Run) -> None:
 
 
 def test_the_nearest_is_the_own_models_row(run: Run) -> None:
-    """Every difference is named, and ln PPL ratio is derived."""
     rows = quality_against_document(run)["against"]
     assert isinstance(rows, list)
     first, *others = rows
@@ -55,12 +52,10 @@ def test_the_nearest_is_the_own_models_row(run: Run) -> None:
 
 
 def test_the_table_fits_a_terminal(run: Run, render: Callable[..., str], golden: Callable[[str, str], None]) -> None:
-    """Nothing is cut at 80 characters, and what is left out is said."""
     golden("quality_against_80.txt", render(quality_against([run], width=80), 80))
 
 
 def test_names_cannot_steer_the_terminal(run: Run, render: Callable[..., str]) -> None:
-    """Neither the text's nor the quant's, in any table."""
     assert isinstance(run.result, QualityResult)
     result = replace(run.result, text=replace(run.result.text, name="a\x1b[31m.txt", sha256="0" * 64))
     subject = replace(run.subject, quant="q4\x1b[2J")
@@ -71,5 +66,4 @@ def test_names_cannot_steer_the_terminal(run: Run, render: Callable[..., str]) -
 
 
 def test_a_run_without_a_score_has_nothing_to_compare(run: Run) -> None:
-    """It ended before the first chunk."""
     assert presenter_of("quality").against_document(replace(run, result=None)) is None

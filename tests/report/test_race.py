@@ -13,7 +13,6 @@ from ggbench.report.plot.curves import PlottedRun, without_steps
 
 
 def decode(name: str, b_ms: float, w: float, n_gen: int, *, repeat: int = 1) -> PlottedRun:
-    """Steps on a line, from position 26 on."""
     position = np.tile(np.arange(26, 26 + n_gen), repeat)
     step_ns = np.rint((b_ms + (position - 1) / w) * 1e6).astype(np.int64)
     fit = LineFit(n_gen, w, (w * 0.99, w * 1.01), b_ms, (b_ms * 0.99, b_ms * 1.01), 1.0, w)
@@ -21,7 +20,6 @@ def decode(name: str, b_ms: float, w: float, n_gen: int, *, repeat: int = 1) -> 
 
 
 def test_curves_are_tokens_against_the_clock() -> None:
-    """The last point is all tokens at the sum of all steps; repetitions are not added up."""
     run = decode("q8_0", 20.0, 100.0, 1000, repeat=3)
     curve = race([run, decode("q4_0", 10.0, 100.0, 500)]).curves[0]
     assert curve.y[-1] == 1000
@@ -31,7 +29,6 @@ def test_curves_are_tokens_against_the_clock() -> None:
 
 
 def test_long_races_count_seconds() -> None:
-    """Milliseconds of an hour could not be read."""
     runs = [decode("q8_0", 200.0, 100.0, 2000), decode("q4_0", 10.0, 100.0, 500)]
     figure = race(runs)
     assert figure.x_unit == "s"
@@ -40,7 +37,6 @@ def test_long_races_count_seconds() -> None:
 
 
 def test_a_run_that_passes_another_says_where() -> None:
-    """The token is where the sums of all steps meet, which is later than where single steps are equal."""
     slow_start, fast_start = decode("q2_k", 20.0, 200.0, 5000), decode("q4_0", 10.0, 100.0, 5000)
     own, rival = (np.cumsum(run.step_ns) for run in (slow_start, fast_start))
     at = int(np.flatnonzero(own < rival)[0]) + 1
@@ -51,7 +47,6 @@ def test_a_run_that_passes_another_says_where() -> None:
 
 
 def test_a_pass_beyond_the_last_token_is_said_to_come_from_the_fits() -> None:
-    """Where the sums of the two lines meet; not where their W may be the same, or the meeting is too far."""
     n_gen = 500
     runs = [decode("q2_k", 20.0, 200.0, n_gen), decode("q4_0", 10.0, 100.0, n_gen)]
     whole = [np.cumsum(decode("", b_ms, w, 9000).step_ns) for b_ms, w in ((20.0, 200.0), (10.0, 100.0))]
@@ -65,7 +60,6 @@ def test_a_pass_beyond_the_last_token_is_said_to_come_from_the_fits() -> None:
 
 
 def test_equal_runs_do_not_pass_each_other() -> None:
-    """Noise makes the lead change all the time."""
     generator = np.random.default_rng(7)
     base = decode("a", 10.0, 100.0, 3000)
     noisy = [
@@ -76,7 +70,6 @@ def test_equal_runs_do_not_pass_each_other() -> None:
 
 
 def test_an_imported_run_races_by_its_fit() -> None:
-    """It has windows and no steps; a run alone is no race, and runs of other kinds keep their places."""
     own = decode("a", 10.0, 100.0, 300)
     imported = replace(
         without_steps(own), name="b", fit=own.fit,

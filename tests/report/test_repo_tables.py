@@ -27,7 +27,6 @@ LISTING = RepoListing(
 
 @pytest.mark.parametrize("width", [60, 120])
 def test_a_repo_on_a_screen(width: int, render: Callable[..., str]) -> None:
-    """Sizes, shards, what is here and what is missing; the sidecar's name as it is, without its escape."""
     text = render(
         repo_report(LISTING, {"m-UD-Q4_K_XL": [Path("m.gguf")]}, {"q8_0/m-q8_0": 13 << 27}, width=width), width=width
     )
@@ -42,7 +41,6 @@ def test_a_repo_on_a_screen(width: int, render: Callable[..., str]) -> None:
 
 
 def test_a_search_on_a_screen(render: Callable[..., str]) -> None:
-    """Unknown counts are no zeros."""
     found = [
         RepoSummary("org/one", 12345, 6, "2026-01-02T03:04:05Z", False),
         RepoSummary("o/2", None, None, None, True),

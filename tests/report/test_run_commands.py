@@ -52,14 +52,12 @@ def test_a_default_load_names_the_context_and_one_slot_alone() -> None:
     ],
 )
 def test_every_setting_is_named_as_llama_cpp_names_it(setup: LlamaSetup, words: str) -> None:
-    """By the short names of common/arg.cpp, in both programs."""
     made = commands(setup=replace(setup, n_ctx=512))
     assert made.llama_server == f"llama-server -m /models/model-q4_k_m.gguf -c 512 {words} -np 1"
     assert made.llama_cli == f"llama-cli -m /models/model-q4_k_m.gguf -c 512 {words}"
 
 
 def test_all_layers_are_stated_for_a_gpu() -> None:
-    """llama-server's default, `auto`, may leave some in main memory, where the plan had them on the GPU."""
     made = commands(on_gpu=True)
     assert "-ngl 999" in made.llama_server
     assert parse_modelfile(made.modelfile)["num_gpu"] == ["999"]
@@ -68,7 +66,6 @@ def test_all_layers_are_stated_for_a_gpu() -> None:
 
 @pytest.mark.parametrize("name", ["my model.gguf", "it's.gguf", "$(id).gguf", '"q".gguf', "-x.gguf", "é模.gguf"])
 def test_hostile_names_are_one_word_of_a_shell_and_one_line_of_a_modelfile(name: str) -> None:
-    """An absolute path never begins with a dash or a quote."""
     path = Path("/models") / name
     made = commands(replace(HERE, paths=(path,)))
     assert shlex.split(made.llama_server)[2] == str(path)
@@ -85,7 +82,6 @@ def test_control_characters_are_escaped_for_the_shell() -> None:
 
 
 def test_a_published_file_is_pulled_first() -> None:
-    """Its path is the one that `ggbench pull` gives it."""
     file = FileToRun("org/name", "q4_0", (Path("/cache/name.gguf"),), repo="org/name")
     made = commands(file)
     assert made.pull == "ggbench pull org/name q4_0"
@@ -137,7 +133,6 @@ def test_what_ollama_cannot_do_is_said(setup: LlamaSetup, mmproj: Path | None, o
 
 
 def test_the_lines_of_a_modelfile_write_it(tmp_path: Path) -> None:
-    """What a shell writes with them is the Modelfile, whatever is in the name of a file; comments do nothing."""
     made = commands(
         replace(HERE, paths=(Path("/models/$HOME `id`.gguf"),)), replace(DEFAULT, type_k="q8_0", type_v="q8_0")
     )
@@ -149,7 +144,6 @@ def test_the_lines_of_a_modelfile_write_it(tmp_path: Path) -> None:
 
 
 def test_all_shards_are_named_in_a_modelfile() -> None:
-    """llama.cpp finds the others from the first."""
     shards = tuple(Path(f"/m/x-0000{n}-of-00002.gguf") for n in (1, 2))
     made = commands(replace(HERE, paths=shards))
     assert parse_modelfile(made.modelfile)["model"] == list(map(str, shards))
@@ -157,13 +151,11 @@ def test_all_shards_are_named_in_a_modelfile() -> None:
 
 
 def test_a_context_beyond_training_is_not_one_users() -> None:
-    """llama-server caps a slot at the training context, whatever -c says."""
     assert any("at most the training context, 4,096 tokens" in note for note in commands(n_ctx_train=4096).notes)
     assert not any("training" in note for note in commands(n_ctx_train=8192).notes)
 
 
 def test_a_projector_is_loaded_from_its_file() -> None:
-    """By its whole path."""
     assert (
         "-m /models/model-q4_k_m.gguf --mmproj /models/p.gguf -c" in commands(mmproj=Path("/models/p.gguf")).llama_cli
     )

@@ -21,7 +21,6 @@ from tests.fakes.summaries import with_memory, with_run
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Where files are saved."""
     folder = tmp_path / "work"
     folder.mkdir()
     return folder
@@ -36,7 +35,6 @@ def saved_run(summary: QuantSummary, run_id: int, n_samples: int, *, sampler: bo
 
 
 def test_rows_and_samples_are_saved_whole(completed: QuantSummary, folder: Path) -> None:
-    """Every sample of every run with its position; a second time goes beside the first, over nothing."""
     runs = [saved_run(completed, 1, 3000), saved_run(completed, 4, 100, sampler=False)]
     rows, samples = save_report(runs, ".csv", folder)
     assert (rows.name, samples.name) == ("ggbench-runs-1-4.csv", "ggbench-runs-1-4-samples.csv")
@@ -56,13 +54,11 @@ def test_rows_and_samples_are_saved_whole(completed: QuantSummary, folder: Path)
 
 
 def test_many_runs_do_not_make_a_long_name(completed: QuantSummary, folder: Path) -> None:
-    """A file system takes 255 characters at most."""
     saved = save_report([saved_run(completed, run_id, 30) for run_id in (1, 3, 4, 5, 6, 7, 8)], ".csv", folder)
     assert saved[0].name == "ggbench-runs-1-and-6-more.csv"
 
 
 def test_a_run_without_samples_has_no_picture(completed: QuantSummary, folder: Path) -> None:
-    """It says what can be done instead, and leaves no file."""
     empty = with_memory(with_run(completed, result=None), buffers=())
     with pytest.raises(GgbenchError, match="nothing to draw"):
         save_report([saved_run(empty, 2, 0)], ".png", folder)
@@ -70,7 +66,6 @@ def test_a_run_without_samples_has_no_picture(completed: QuantSummary, folder: P
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of a file is worse than none; and a missing folder is an error with a hint."""
 
     def fail(descriptor: int) -> None:
         raise OSError(28, "No space left on device")

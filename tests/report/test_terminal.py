@@ -35,7 +35,6 @@ HOSTILE = "\x1b[2J\x9b31m[bold]evil[/bold]\nrow\u202eright\udcff"
 
 
 def test_wide_table_has_every_column(rows: tuple[QuantSummary, ...], render: Render, golden: Golden) -> None:
-    """Given room, nothing is left out: bounds, lopsided intervals, reasons and the twin mark are all there."""
     text = render(rows_table(rows, BENCH, "Two models", width=300), 300)
     golden("bench_wide.txt", text)
     assert all(COLUMNS[key].header in text for key in BENCH)
@@ -45,7 +44,6 @@ def test_wide_table_has_every_column(rows: tuple[QuantSummary, ...], render: Ren
 def test_narrow_table_keeps_what_matters(
     rows: tuple[QuantSummary, ...], render: Render, golden: Golden, width: int
 ) -> None:
-    """At 80 columns W, B and the reason are still there whole, and the caption says what is not."""
     text = render(rows_table(rows, BENCH, width=width), width)
     golden(f"bench_{width}.txt", text)
     assert max(map(cell_len, text.splitlines())) <= width
@@ -56,7 +54,6 @@ def test_narrow_table_keeps_what_matters(
 def test_what_all_rows_share_is_shown_once_below_a_narrow_table(
     unbounded: QuantSummary, twin: QuantSummary, render: Render, golden: Golden
 ) -> None:
-    """A sweep over the quants of one model does not spend its width on the model's name."""
     buffers = (replace(twin.memory.buffers[0], kv_bytes=unbounded.memory.kv_bytes or 0),)
     sweep = [
         with_subject(with_memory(with_decode(twin, unsteady=""), n_ctx=512, buffers=buffers), quant=quant)
@@ -68,7 +65,6 @@ def test_what_all_rows_share_is_shown_once_below_a_narrow_table(
 
 
 def test_what_all_rows_share_is_named_as_in_the_header(render: Render) -> None:
-    """Of two columns with one header the unit says which; a speed without its length could be any."""
     speeds = [
         right("tok/s", ("295", "295"), unit, priority) for unit, priority in (("at 1k", 2), ("at 8k", 0), ("at 32k", 1))
     ]
@@ -77,7 +73,6 @@ def test_what_all_rows_share_is_named_as_in_the_header(render: Render) -> None:
 
 
 def test_empty_table_is_headers_only(render: Render) -> None:
-    """No rows are no error."""
     assert "model" in render(rows_table([], BENCH, width=80), 80)
 
 
@@ -85,12 +80,10 @@ def test_empty_table_is_headers_only(render: Render) -> None:
 def test_row_details_show_all_that_is_known(
     name: str, render: Render, golden: Golden, request: pytest.FixtureRequest
 ) -> None:
-    """One run in full, at 100 columns."""
     golden(f"details_{name}.txt", render(row_details(request.getfixturevalue(name))))
 
 
 def test_pages_that_repacked_copies_were_made_of_are_in_no_total(twin: QuantSummary, render: Render) -> None:
-    """The buffers are llama.cpp's; a line takes off what of them nothing reads again."""
     mapped = DeviceBuffers("CPU_Mapped", weight_bytes=382 * MIB)
     buffers = (mapped, DeviceBuffers("CPU_REPACK", weight_bytes=140 * MIB), DeviceBuffers("CPU", kv_bytes=48 * MIB))
     text = render(row_details(with_memory(twin, buffers=buffers, tensor_bytes=382 * MIB)))
@@ -104,17 +97,14 @@ def test_pages_that_repacked_copies_were_made_of_are_in_no_total(twin: QuantSumm
 
 
 def test_prefill_table(twin: QuantSummary, render: Render, golden: Golden) -> None:
-    """Prompts by their length."""
     golden("prefills.txt", render(prefill_table(twin)))
 
 
 def test_header_details(model_file: ModelFile, render: Render, golden: Golden) -> None:
-    """An unknown type has no size, an array its length, a template one line."""
     golden("inspect.txt", render(header_details(model_file)))
 
 
 def test_tensors_table(model_file: ModelFile, render: Render, golden: Golden) -> None:
-    """Every tensor in the order of the file."""
     golden("tensors.txt", render(tensors_table(model_file)))
 
 
@@ -125,7 +115,6 @@ def test_kv_of_a_recurrent_model_says_why_it_is_unknown(model_file: ModelFile, r
 
 
 def test_windows_and_recurrent_states_are_rows_of_their_own(model_file: ModelFile, render: Render) -> None:
-    """How many layers have the window, and what a sequence keeps besides its KV."""
     states = (replace(model_file.states[0], window=1024), LayerState(recurrent_elements=1 << 18))
     text = render(header_details(replace(model_file, sliding_window=1024, states=states)))
     assert "1,024 tokens in 1 of 2 layers" in text
@@ -156,7 +145,6 @@ def listed(run: Run) -> ListedRun:
 
 
 def test_runs_table(rows: tuple[QuantSummary, ...], render: Render, golden: Golden) -> None:
-    """Finished, failed and running runs, a search with what it found, and a run that this ggbench cannot read."""
     runs = [listed(row.run) for row in rows]
     unfinished = replace(runs[0].run or rows[0].run, result=None, outcome=Outcome.INTERRUPTED, reason="still running")
     running = ListedRun(
@@ -169,7 +157,6 @@ def test_runs_table(rows: tuple[QuantSummary, ...], render: Render, golden: Gold
 
 
 def test_lists_of_models(render: Render, golden: Golden) -> None:
-    """A person's own model is marked; a file goes by what a shell takes, and what is wrong with it is shown."""
     hyper = Hyperparameters(
         "qwen2", n_layer=24, n_embd=1024, n_head=16, n_head_kv=16, n_ff=2816, n_vocab=151936, n_ctx_train=32768
     )
@@ -199,7 +186,6 @@ def test_lists_of_models(render: Render, golden: Golden) -> None:
 def test_names_cannot_steer_the_terminal(
     out_of_memory: QuantSummary, model_file: ModelFile, render: Render, width: int
 ) -> None:
-    """Escape sequences, markup, line breaks and text that reorders itself come out as plain words."""
     row = with_subject(out_of_memory, model=HOSTILE, quant=HOSTILE, file=HOSTILE)
     row = with_head(with_run(row, reason=HOSTILE), command=HOSTILE)
     hostile_file = replace(model_file, name=HOSTILE, architecture=HOSTILE, metadata={HOSTILE: HOSTILE})
@@ -217,7 +203,6 @@ def test_names_cannot_steer_the_terminal(
 
 
 def test_failed_row_without_a_reason_says_how_it_ended(out_of_memory: QuantSummary) -> None:
-    """The note is never empty for a row that did not complete."""
     note = COLUMNS["note"].text
     assert note(with_run(out_of_memory, reason="")) == "out of memory"
     assert note(with_run(out_of_memory, reason="", outcome=Outcome.INTERRUPTED)) == "interrupted"

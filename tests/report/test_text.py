@@ -25,7 +25,6 @@ Golden = Callable[[str, str], None]
 
 
 def test_csv(rows: tuple[QuantSummary, ...], golden: Golden) -> None:
-    """Every column, unrounded, with empty cells for the unknown."""
     text = rows_as_csv(rows)
     golden("rows.csv", text)
     read = list(csv.DictReader(io.StringIO(text)))
@@ -41,7 +40,6 @@ def test_markdown(rows: tuple[QuantSummary, ...], golden: Golden) -> None:
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t=", "\n@"])
 def test_csv_holds_no_formula(completed: QuantSummary, start: str) -> None:
-    """A spreadsheet that opens the file runs nothing that a file's name says."""
     text = rows_as_csv([with_subject(completed, model=f'{start}HYPERLINK("x")')], ["model", "bpw"])
     cell = next(iter(csv.DictReader(io.StringIO(text))))["model"]
     assert cell.startswith("'")
@@ -49,7 +47,6 @@ def test_csv_holds_no_formula(completed: QuantSummary, start: str) -> None:
 
 
 def test_csv_leaves_negative_numbers_alone(twin: QuantSummary) -> None:
-    """Only text is guarded; a number stays one."""
     assert rows_as_csv([twin], ["other_bytes"]).splitlines() == ["other_bytes", "-3145728"]
 
 
@@ -65,7 +62,6 @@ def test_any_command_stays_in_its_code_span(command: str) -> None:
 @settings(deadline=None)
 @given(name=st.text(st.characters(codec="utf-8"), max_size=40))
 def test_any_name_stays_in_its_cell(name: str) -> None:
-    """Whatever a model is called, a Markdown reader finds one row of as many cells, and CSV one record."""
     subject = Subject(model=name, quant="q4_0", source="file", file="f")
     head = RunHead(kind="decode", subject=subject, setup=LlamaSetup(), settings=DecodeSettings(1))
     row = QuantSummary.of([Run(head=head, outcome=Outcome.COMPLETED)])

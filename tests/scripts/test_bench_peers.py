@@ -16,7 +16,6 @@ ROW = Row("decode", "ms", "llama-bench", 0.98, 1.02)
 
 @pytest.fixture
 def peers(tmp_path: Path) -> Path:
-    """A folder with programs that only state their version."""
     folder = tmp_path / "bin"
     folder.mkdir()
     for name in PROGRAMS:
@@ -47,14 +46,12 @@ def measured(monkeypatch: pytest.MonkeyPatch, peers: Path, ours: float, *words: 
 
 
 def test_sides_take_turns_in_going_first(monkeypatch: pytest.MonkeyPatch, peers: Path) -> None:
-    """A machine that warms up or slows down between two runs disturbs both sides alike."""
     assert measured(monkeypatch, peers, 10.0) == (0, ["ours", "theirs", "theirs", "ours"] * 2)
 
 
 def test_table_has_the_ratio_first_and_marks_a_missed_aim(
     monkeypatch: pytest.MonkeyPatch, peers: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A ratio surely beyond its aim ends with exit code 1, also when the table is only shown."""
     assert measured(monkeypatch, peers, 11.0)[0] == 1
     assert "| decode | 1.100 ✗ | 1.100 | 11 | 10 | ms | llama-bench | 4 | 20" in capsys.readouterr().out
     assert measured(monkeypatch, peers, 11.0, "--show") == (1, [])
@@ -91,12 +88,10 @@ def test_last_session_of_a_row_replaces_the_one_before(monkeypatch: pytest.Monke
     [([3.0], (3.0, 3.0)), ([5, 1, 4, 2, 3], (1, 5)), (list(range(1, 10)), (2, 8)), (list(range(1, 21)), (6, 15))],
 )
 def test_interval_of_a_median(values: list[float], interval: tuple[float, float]) -> None:
-    """Order statistics as in the tables of the sign test: the 2nd and 8th of 9, the 6th and 15th of 20."""
     assert median_interval(values) == interval
 
 
 def test_folder_without_a_program_is_refused(peers: Path) -> None:
-    """A missing peer is named before anything is measured."""
     (peers / "llama-bench").unlink()
     with pytest.raises(SystemExit, match="has no llama-bench"):
         find_or_build(peers, 1)

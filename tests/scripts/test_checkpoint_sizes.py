@@ -14,7 +14,6 @@ ALL = tuple(cells())
 
 @pytest.mark.parametrize("cell", ALL, ids=lambda cell: f"{cell.size}-{cell.quant}-{cell.what}")
 def test_every_cell_is_what_is_counted_and_named_reasons(cell: Cell) -> None:
-    """Files to their printed digits, memory to 1.5 % and never below; AWQ's fused memory and one file are not."""
     if cell.published_bytes is None:
         assert cell.published.printed == "oom"
         assert cell.counted_bytes > 22 * 2**30 or cell.quant == "awq-int4"
@@ -28,12 +27,10 @@ def test_every_cell_is_what_is_counted_and_named_reasons(cell: Cell) -> None:
 
 
 def test_there_are_all_cells() -> None:
-    """Five systems of eight sizes: 24 files, and the memory of all 40."""
     assert [sum(cell.what == what for cell in ALL) for what in ("file", "memory")] == [24, 40]
 
 
 def test_a_cell_without_its_reason_is_not_explained() -> None:
-    """Each named reason carries weight: without it the cell is out of bounds."""
     for cell in ALL:
         if cell.is_explained:
             for part in cell.parts:
@@ -43,7 +40,6 @@ def test_a_cell_without_its_reason_is_not_explained() -> None:
 
 
 def test_bits_per_weight_are_of_all_that_is_stored() -> None:
-    """By hand, of 7B: 4-bit weights with their scales, zeros, indices and absmax; two bytes for all else."""
     n_linear = 32 * (4 * 4096 * 4096 + 3 * 4096 * 11008)
     rest = 2 * 151936 * 4096 + 32 * (3 * 4096 + 2 * 4096) + 4096
     index = 4 * 32 * (4 * 4096 + 2 * 4096 + 11008)
@@ -64,7 +60,6 @@ def test_bits_per_weight_are_of_all_that_is_stored() -> None:
 
 
 def test_the_script_prints_both_tables(capsys: pytest.CaptureFixture[str]) -> None:
-    """Nothing is beyond what is explained, and what nothing explains is marked."""
     assert checkpoint_sizes.main() == 0
     printed = capsys.readouterr().out
     assert "| 7B | 16.00 (14.38) | 9.30 (8.36) | 6.35 (5.71) | 6.04 (5.43) | 6.07 (5.46) | 6.07 (5.45) |" in printed

@@ -26,7 +26,6 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def make_file(path: Path, text: str = "") -> Path:
-    """A file with its folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path
@@ -40,7 +39,6 @@ def find(*search_path: Path) -> CudaToolkit:
 
 
 def test_a_whole_toolkit_needs_no_words_to_cmake(root: Path, tmp_path: Path) -> None:
-    """What CMake finds by itself is left to it, also where pip has a cuBLAS of its own."""
     make_file(root / "include/cublas_v2.h")
     make_file(root / "lib64/libcublas.so")
     make_file(root / "lib64/stubs/libcuda.so")
@@ -64,7 +62,6 @@ def make_packaged_cublas(site_packages: Path, name: str = "cu13") -> Path:
 
 
 def test_a_distributions_cublas_is_left_to_cmake(root: Path, tmp_path: Path) -> None:
-    """Debian's packages put it into the system's own folders."""
     make_file(tmp_path / "usr/include/cublas_v2.h")
     make_file(tmp_path / "usr/lib/x86_64-linux-gnu/libcublas.so")
     make_packaged_cublas(tmp_path / "site-packages")
@@ -87,7 +84,6 @@ def test_a_toolkit_of_pips_packages_alone_is_named_whole(
 
 @pytest.mark.parametrize("name", ["cu13", "cublas"])
 def test_pips_cublas_is_named_to_cmake_the_compilers_and_the_loader(root: Path, tmp_path: Path, name: str) -> None:
-    """A toolkit without cuBLAS is built with the one that Python's packages have, of either of their layouts."""
     folder = make_packaged_cublas(tmp_path / "site-packages", name)
 
     toolkit = find(tmp_path / "nothing here", tmp_path / "site-packages")
@@ -108,7 +104,6 @@ def test_a_cublas_without_its_library_is_none(root: Path, tmp_path: Path) -> Non
 def test_the_drivers_own_library_is_linked_where_the_toolkit_has_no_stand_in(
     root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """CMake looks for libcuda.so, which a driver alone does not bring."""
     driver = Path("/usr/lib/libcuda.so.580.10")
     monkeypatch.setattr(cuda_toolkit, "_loaded_driver_library", lambda: driver)
     assert f"-DCUDA_cuda_driver_LIBRARY={driver}" in find().cmake_arguments("90-real")
@@ -118,7 +113,6 @@ def test_the_drivers_own_library_is_linked_where_the_toolkit_has_no_stand_in(
 
 
 def test_a_wrapper_of_the_compiler_is_seen_through(root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The compiler itself says where its toolkit is: the wrapper's own folder has no libraries for the loader."""
     wrapper = make_file(tmp_path / "local/bin/nvcc", f'#!/bin/sh\nexec {root}/bin/nvcc "$@"\n')
     wrapper.chmod(0o755)
     monkeypatch.setenv("PATH", str(wrapper.parent), prepend=os.pathsep)
@@ -129,20 +123,17 @@ def test_a_wrapper_of_the_compiler_is_seen_through(root: Path, tmp_path: Path, m
 
 
 def test_a_compiler_that_says_nothing_is_taken_by_its_place(root: Path) -> None:
-    """Its version is unknown, and its toolkit the folder above its own."""
     (root / "bin/nvcc").write_text("#!/bin/sh\nexit 1\n")
     toolkit = find()
     assert (toolkit.version, toolkit.root) == ("unknown", root)
 
 
 def test_no_compiler_is_no_toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither on PATH nor where the installer puts it."""
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     assert find_toolkit([]) is None
 
 
 def test_the_build_is_for_one_architecture() -> None:
-    """Only that GPU's code is made, with that compiler."""
     arguments = CudaToolkit("/opt/cuda/bin/nvcc", Path("/opt/cuda"), "13.0").cmake_arguments("90-real")
     assert {"-DGGML_CUDA=on", "-DCMAKE_CUDA_ARCHITECTURES=90-real"} <= set(arguments)
     assert "-DCMAKE_CUDA_COMPILER=/opt/cuda/bin/nvcc" in arguments

@@ -33,7 +33,6 @@ DEVICE = gpu_check.Device(
 
 
 def test_devices_are_read_from_nvidia_smi() -> None:
-    """One for each line."""
     h200, rtx_5090 = gpu_check.parse_devices(NVIDIA_SMI)
     assert h200 == DEVICE
     assert (rtx_5090.name, rtx_5090.compute_capability) == ("NVIDIA GeForce RTX 5090", "12.0")
@@ -69,7 +68,6 @@ def test_what_is_no_device_is_passed_over(answer: str) -> None:
 
 
 def test_help_says_how_to_prepare_and_needs_nothing_installed() -> None:
-    """The wrapper runs with a bare Python, from any folder, and names the folder of wheels."""
     answer = subprocess.run(
         [ROOT / "scripts/gpu_check", "--help"],
         cwd="/",
@@ -83,7 +81,6 @@ def test_help_says_how_to_prepare_and_needs_nothing_installed() -> None:
 
 
 def test_nothing_to_do_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    """One of the three ways to use it has to be named."""
     with pytest.raises(SystemExit) as caught:
         gpu_check.main([])
     assert caught.value.code == 2
@@ -93,7 +90,6 @@ def test_nothing_to_do_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> N
 def test_a_machine_without_a_gpu_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No driver, or a driver without a GPU: what is missing and what to do, and no report that might pass for one."""
     monkeypatch.setenv("PATH", str(tmp_path))
     words = ["--wheels", str(tmp_path), "--build", str(tmp_path / "build")]
     assert gpu_check.main(words) == 2
@@ -107,7 +103,6 @@ def test_a_machine_without_a_gpu_is_an_error(
 def test_an_nvidia_smi_too_old_to_name_what_to_build_for_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """That of driver 470 knows no such question: the driver is there, and too old."""
     monkeypatch.setenv("PATH", str(tmp_path))
     make_tool(tmp_path / "nvidia-smi", """echo 'Field "compute_cap" is not a valid field to query.'; exit 2""")
     assert gpu_check.main(["--wheels", str(tmp_path), "--build", str(tmp_path / "build")]) == 2
@@ -115,7 +110,6 @@ def test_an_nvidia_smi_too_old_to_name_what_to_build_for_is_an_error(
 
 
 def make_tool(path: Path, line: str) -> None:
-    """A program that runs a line of shell."""
     path.write_text(f"#!/bin/sh\n{line}\n")
     path.chmod(0o755)
 
@@ -123,7 +117,6 @@ def make_tool(path: Path, line: str) -> None:
 def test_an_empty_folder_of_wheels_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It comes before anything is built."""
     make_tool(tmp_path / "nvidia-smi", f"cat <<'END'\n{NVIDIA_SMI}END")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     wheels = tmp_path / "wheels"
@@ -133,7 +126,6 @@ def test_an_empty_folder_of_wheels_is_an_error(
 
 
 def test_a_build_is_kept_and_one_for_another_gpu_is_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The second time nothing is built; pip never looks at a network; objects of two GPUs do not meet."""
     wheels, build = tmp_path / "wheels", tmp_path / "build"
     wheels.mkdir()
     (wheels / "llama_cpp_python-0.3.36.tar.gz").write_bytes(b"source")
@@ -167,7 +159,6 @@ def test_a_build_is_kept_and_one_for_another_gpu_is_apart(tmp_path: Path, monkey
 
 
 def test_the_source_is_trimmed_to_what_the_build_reads(tmp_path: Path) -> None:
-    """History, documents and vocabularies go; code, its licence and folders of like names elsewhere stay."""
     kept = ["p-1/CMakeLists.txt", "p-1/vendor/llama.cpp/LICENSE", "p-1/vendor/llama.cpp/src/models/a.cpp", "p-1/docs/a"]
     dropped = ["p-1/.git/modules/x", "p-1/vendor/llama.cpp/models/v.gguf", "p-1/vendor/llama.cpp/tools/ui/index.html"]
     with tarfile.open(tmp_path / "whole.tar.gz", "w:gz") as whole:
@@ -185,7 +176,6 @@ def test_the_source_is_trimmed_to_what_the_build_reads(tmp_path: Path) -> None:
 
 
 def test_results_come_from_pytest_itself(tmp_path: Path) -> None:
-    """Of a real run of four tests: what passed, failed, broke and was skipped, each with its reason."""
     (tmp_path / "test_some.py").write_text(
         "import pytest\n"
         "@pytest.fixture\ndef broken(): raise OSError('no device')\n"
@@ -247,7 +237,6 @@ DOCUMENT = {
 def test_the_report_says_what_was_seen_and_leaves_out_what_was_not(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Figures come in their units, unknown ones not at all, and every test is named with its outcome."""
     file = tmp_path / "report.json"
     file.write_text(json.dumps(DOCUMENT))
 
@@ -276,7 +265,6 @@ def test_the_report_says_what_was_seen_and_leaves_out_what_was_not(
 
 
 def test_a_report_that_is_not_there_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Nor one that is none."""
     (tmp_path / "report.json").write_text("{")
     for name in ("nope.json", "report.json"):
         assert gpu_check.main(["--show", str(tmp_path / name)]) == 2
@@ -284,7 +272,6 @@ def test_a_report_that_is_not_there_is_an_error(tmp_path: Path, capsys: pytest.C
 
 
 def test_a_run_without_tests_is_no_success() -> None:
-    """The report says so where pytest found or ran none."""
     assert "none ran (pytest ended with 5)" in report_text({**DOCUMENT, "tests": [], "pytest_status": 5})
 
 
@@ -299,5 +286,4 @@ def test_a_run_without_tests_is_no_success() -> None:
     ],
 )
 def test_a_figures_name_ends_with_its_unit(name: str, value: float, answer: tuple[str, str]) -> None:
-    """The end of the name chooses the unit, and nothing else of the name does."""
     assert fact(name, value) == answer

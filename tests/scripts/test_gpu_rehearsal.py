@@ -23,7 +23,6 @@ print(json.dumps([asdict(list_gpus()[0]), asdict(MachineReader().read().gpus[0])
 
 @pytest.fixture
 def compiler() -> str:
-    """A C compiler, which the set-up needs too."""
     found = shutil.which("cc")
     if found is None:
         pytest.skip("there is no C compiler")
@@ -31,7 +30,6 @@ def compiler() -> str:
 
 
 def test_nvml_is_read_through_its_real_binding(compiler: str, tmp_path: Path) -> None:
-    """Pynvml loads the library by its name and reads its structures where NVML's header has them."""
     gpu_rehearsal.compile_library(compiler, "nvml", tmp_path / "libnvidia-ml.so.1", [])
     environ = gpu_rehearsal.environment(tmp_path, memory_mib=8192)
 
@@ -48,7 +46,6 @@ def test_nvml_is_read_through_its_real_binding(compiler: str, tmp_path: Path) ->
 
 
 def test_its_nvidia_smi_names_no_real_device(tmp_path: Path) -> None:
-    """A report of a rehearsal cannot be taken for one of a GPU."""
     environ = gpu_rehearsal.environment(tmp_path, memory_mib=8192)
     answer = subprocess.run([tmp_path / "nvidia-smi"], env=environ, capture_output=True, text=True, check=True).stdout
     (device,) = gpu_check.parse_devices(answer)

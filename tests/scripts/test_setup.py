@@ -64,7 +64,6 @@ def build_wheel(folder, config_settings=None, metadata_directory=None):
 def wheel(
     folder: Path, name: str, version: str, module: str = "", requires: str = "", tag: str = "py3-none-any"
 ) -> Path:
-    """Make a wheel of one module, which prints."""
     info = f"{name}-{version}.dist-info"
     files = {
         f"{module or name}/__init__.py": "",
@@ -86,20 +85,16 @@ def wheel(
 
 @dataclass
 class Checkout:
-    """A folder with the scripts, and what is on PATH beside it."""
-
     root: Path
     tools: Path
     environ: dict[str, str] = field(default_factory=dict)
 
     def tool(self, name: str, script: str) -> None:
-        """Put a program on PATH."""
         (self.tools / name).unlink(missing_ok=True)
         (self.tools / name).write_text(f"#!/usr/bin/env bash\n{script}\n")
         (self.tools / name).chmod(0o755)
 
     def run(self, script: str, *words: object, **environ: str) -> subprocess.CompletedProcess[str]:
-        """Run one of the scripts."""
         command = [str(self.root / "scripts" / script), *map(str, words)]
         return subprocess.run(command, capture_output=True, text=True, env=self.environ | environ, timeout=100)
 
@@ -135,7 +130,6 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def checkout(tmp_path: Path, environment: Path) -> Checkout:
-    """Without a compiler, uv and packages; Python is the tests' own."""
     root, tools = tmp_path / "check out", tmp_path / "tools"
     (root / "scripts").mkdir(parents=True)
     tools.mkdir()
@@ -194,7 +188,6 @@ OLD = 'case "$2" in *"(3, 11)"*) exit 1 ;; esac; exec {python} "$@"'
 def test_what_is_missing_is_said_at_once(
     checkout: Checkout, tool: str, script: str, environ: dict[str, str], words: tuple[str, ...], what: str, to_do: str
 ) -> None:
-    """In two lines, before anything is made or downloaded."""
     if tool:
         checkout.tool(tool, script.format(python=PYTHON))
 
@@ -212,7 +205,6 @@ def test_what_is_missing_is_said_at_once(
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # pip on a busy machine
 def test_a_wheel_is_used_as_it_is_and_stays(checkout: Checkout, tmp_path: Path) -> None:
-    """Without a compiler, in any version that is new enough; a later set-up keeps it, and the launcher runs."""
     given = wheel(tmp_path, "llama_cpp_python", "0.4.1+cu130", "llama_cpp")
     using = "ggbench: using llama-cpp-python 0.4.1+cu130 as it is\n"
 
@@ -230,7 +222,6 @@ def test_a_wheel_is_used_as_it_is_and_stays(checkout: Checkout, tmp_path: Path) 
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # pip on a busy machine
 def test_of_a_folder_of_wheels_the_newest_that_fits_is_used(checkout: Checkout, tmp_path: Path) -> None:
-    """Among wheels of one version for other Pythons and machines, and a newer one that does not fit."""
     folder = tmp_path / "wheels of mine"
     folder.mkdir()
     for version, tag in (("0.3.37", "py3-none-any"), ("0.3.37", "py3-none-zos_s390x"), ("0.3.38", "cp27-none-any")):
@@ -256,7 +247,6 @@ def test_of_a_folder_of_wheels_the_newest_that_fits_is_used(checkout: Checkout, 
 def test_a_wheel_that_cannot_be_used_is_refused(
     checkout: Checkout, tmp_path: Path, name: str, version: str, tag: str, is_folder: bool
 ) -> None:
-    """With what pip says of it, and what a wheel has to be."""
     given = wheel(tmp_path, name, version, tag=tag)
 
     ran = checkout.run("setup", "--wheels", tmp_path if is_folder else given)
@@ -270,7 +260,6 @@ def test_a_wheel_that_cannot_be_used_is_refused(
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # pip on a busy machine
 def test_a_compilation_goes_on_and_is_kept(checkout: Checkout, tmp_path: Path) -> None:
-    """Where it was interrupted; another checkout and a new .venv take its wheel, and other options compile again."""
     packages = tmp_path / "packages"
     packages.mkdir()
     source_of_llama(packages)

@@ -16,7 +16,6 @@ Serve = Callable[..., TestEndpoint]
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Start servers that end with the test."""
     with ExitStack() as stack:
 
         def start(voice: Recording, fault: Fault | None = None, tls: ssl.SSLContext | None = None) -> TestEndpoint:

@@ -23,7 +23,6 @@ from tests.servers.conftest import Serve
     ],
 )
 def test_one_server_has_one_address(text: str, base_url: str) -> None:
-    """Case, default port, the end of the path and `/v1` make no difference."""
     assert Address.parse(text).base_url == base_url
 
 
@@ -36,7 +35,6 @@ def test_one_server_has_one_address(text: str, base_url: str) -> None:
     ],
 )  # fmt: skip
 def test_anything_else_is_refused_without_repeating_a_secret(text: str) -> None:
-    """A usage error in plain text."""
     with pytest.raises(UsageError) as raised:
         Address.parse(text)
     assert raised.value.message.isprintable()
@@ -44,7 +42,6 @@ def test_anything_else_is_refused_without_repeating_a_secret(text: str) -> None:
 
 
 def test_a_key_in_the_place_of_its_name_is_refused_and_not_repeated() -> None:
-    """The most likely mistake does not put the key on the screen."""
     with pytest.raises(UsageError) as raised:
         Address.parse("http://host", "sk-live-1234")
     assert "1234" not in raised.value.message + raised.value.hint
@@ -60,7 +57,6 @@ def test_a_url_is_distinguished_from_a_path() -> None:
 def test_a_host_whose_name_begins_like_this_machines_is_reached_by_the_proxy(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only this machine itself is reached without one."""
     monkeypatch.setenv("HTTP_PROXY", serve(Recording("vllm")).url)
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)

@@ -41,7 +41,6 @@ BREAKS_LATE = {
 
 @pytest.fixture(autouse=True)
 def key(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A key in the environment, which no message may repeat."""
     monkeypatch.setenv("TEST_KEY", SECRET)
 
 
@@ -66,7 +65,6 @@ def _check_message(error: GgbenchError) -> None:
 @pytest.mark.parametrize("name", ["llama_server", "vllm", "openai"])
 @pytest.mark.parametrize("fault", sorted(STREAM_FAULTS))
 def test_a_broken_generation_is_a_value(fault: str, name: str, serve: Serve) -> None:
-    """Each fault of a stream ends it with one item, in time; tokens that came before it are there."""
     voice = AnyLength("vllm" if name == "openai" else name)
     if name == "openai":
         voice.documents[("GET", "/v1/models")] = (200, b'{"data":[{"id":"m1"}]}')
@@ -84,7 +82,6 @@ def test_a_broken_generation_is_a_value(fault: str, name: str, serve: Serve) -> 
 
 @pytest.mark.parametrize("fault", sorted(ANY_FAULTS))
 def test_a_broken_server_is_an_error_of_recognition(fault: str, serve: Serve) -> None:
-    """Each fault of every response is an error with a hint, in time."""
     started = time.monotonic()
     with pytest.raises(GgbenchError) as raised:
         _generate(serve(AnyLength("llama_server"), everywhere(ANY_FAULTS[fault])))
@@ -94,7 +91,6 @@ def test_a_broken_server_is_an_error_of_recognition(fault: str, serve: Serve) ->
 
 @pytest.mark.parametrize("fault", sorted({"hangs", "pings", "drips", "hangs_at_once", "drips_its_head"}))
 def test_silence_is_a_timeout_whatever_fills_it(fault: str, serve: Serve) -> None:
-    """Nothing, comments and single bytes are no progress."""
     last = _generate(serve(AnyLength("llama_server"), of_streams(STREAM_FAULTS[fault])))[-1]
     assert isinstance(last, Failed)
     assert isinstance(last.error, ServerTimeout)
@@ -102,7 +98,6 @@ def test_silence_is_a_timeout_whatever_fills_it(fault: str, serve: Serve) -> Non
 
 @pytest.mark.parametrize("fault", sorted(CLOCK_FAULTS))
 def test_an_impossible_clock_is_not_used(fault: str, serve: Serve) -> None:
-    """Every token is there without a time of the server, and the end says so; NaN is not JSON, which ends it."""
     items = _generate(serve(AnyLength("llama_server"), of_streams(CLOCK_FAULTS[fault])))
     last = items[-1]
     if fault == "nan_timings":
@@ -115,7 +110,6 @@ def test_an_impossible_clock_is_not_used(fault: str, serve: Serve) -> None:
 
 @pytest.mark.parametrize("name", ["llama_server", "vllm"])
 def test_what_a_server_did_not_obey_is_said(name: str, serve: Serve) -> None:
-    """Fewer and more tokens than were asked for end a stream well, with a line that says so."""
     fewer = _generate(serve(AnyLength(name), of_streams(fewer_tokens)))[-1]
     more = _generate(serve(AnyLength(name), of_streams(more_tokens)))[-1]
     assert isinstance(fewer, Ended)
@@ -125,13 +119,11 @@ def test_what_a_server_did_not_obey_is_said(name: str, serve: Serve) -> None:
 
 
 def test_a_loading_model_is_named(serve: Serve) -> None:
-    """llama-server answers 503 while it loads."""
     with pytest.raises(ServerFailed, match="is still loading its model"):
         _generate(serve(AnyLength("llama_server"), everywhere(ANY_FAULTS["loading"])))
 
 
 def test_a_redirect_is_refused_and_shown_without_its_secrets(serve: Serve) -> None:
-    """The other host is named, its password and query are not; nothing is sent to it."""
     with pytest.raises(NetworkError, match=r"redirects to https://evil\.example/v1") as raised:
         _generate(serve(AnyLength("llama_server"), everywhere(ANY_FAULTS["redirects"])))
     assert "pw" not in raised.value.message
@@ -139,7 +131,6 @@ def test_a_redirect_is_refused_and_shown_without_its_secrets(serve: Serve) -> No
 
 
 def test_a_wrong_port_is_a_network_error() -> None:
-    """Nobody listens on a port that was just given back."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -149,7 +140,6 @@ def test_a_wrong_port_is_a_network_error() -> None:
 
 
 def test_a_key_goes_into_the_header_and_nowhere_else(serve: Serve) -> None:
-    """Documents and streams carry it; it is read from the variable that the address names."""
     endpoint = serve(AnyLength("vllm"))
     _generate(endpoint)
     assert {request.headers.get("Authorization") for request in endpoint.requests} == {f"Bearer {SECRET}"}
@@ -157,7 +147,6 @@ def test_a_key_goes_into_the_header_and_nowhere_else(serve: Serve) -> None:
 
 
 def test_a_missing_key_is_a_usage_error(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The variable is named."""
     monkeypatch.delenv("TEST_KEY")
     with pytest.raises(UsageError, match="TEST_KEY is not set"):
         Server(_address(serve(AnyLength("vllm"))))
@@ -174,7 +163,6 @@ def _certificate(folder: Path) -> ssl.SSLContext:
 
 
 def test_a_certificate_that_nobody_signed_is_refused(serve: Serve, tmp_path: Path) -> None:
-    """TLS is verified, and the reason is said."""
     endpoint = serve(AnyLength("vllm"), None, _certificate(tmp_path))
     with pytest.raises(NetworkError, match=r"certificate of .* is not trusted: self-signed certificate") as raised:
         Server(_address(endpoint))
@@ -185,21 +173,18 @@ def test_a_certificate_that_nobody_signed_is_refused(serve: Serve, tmp_path: Pat
 def test_a_certificate_named_in_ssl_cert_file_is_trusted(
     serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the hint says helps."""
     endpoint = serve(AnyLength("vllm"), None, _certificate(tmp_path))
     monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
     assert isinstance(_generate(endpoint)[-1], Ended)
 
 
 def test_tls_to_a_server_without_it_is_named(serve: Serve) -> None:
-    """The scheme is what is wrong."""
     endpoint = serve(AnyLength("vllm"))
     with pytest.raises(NetworkError, match="no TLS connection"):
         Server(Address.parse(endpoint.url.replace("http:", "https:")))
 
 
 def test_plain_http_to_a_server_with_tls_is_named(serve: Serve, tmp_path: Path) -> None:
-    """The hint names https."""
     endpoint = serve(AnyLength("vllm"), None, _certificate(tmp_path))
     with pytest.raises(GgbenchError) as raised:
         Server(Address.parse(endpoint.url.replace("https:", "http:")), timeout_s=TIMEOUT_S)
@@ -207,7 +192,6 @@ def test_plain_http_to_a_server_with_tls_is_named(serve: Serve, tmp_path: Path) 
 
 
 def test_no_thread_outlives_a_broken_stream(serve: Serve) -> None:
-    """Whatever happened, the threads that read streams are gone with the iterator."""
     for fault in ("hangs", "drips_its_head", "endless_line"):
         _generate(serve(AnyLength("llama_server"), of_streams(STREAM_FAULTS[fault])))
     assert not [thread for thread in threading.enumerate() if thread.name == "ggbench-stream"]

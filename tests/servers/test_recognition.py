@@ -17,7 +17,6 @@ from tests.servers.conftest import Serve
 
 @pytest.mark.parametrize("name", ["llama_server", "vllm", "llama_cpp_python", "ollama", "lm_studio", "tgi"])
 def test_a_server_is_recognized_by_its_documents(name: str, serve: Serve) -> None:
-    """Kind, title and version are those of the recorded server, and it offers a model."""
     kept = json.loads((RECORDINGS / f"{name}.json").read_text())
     with Server(Address.parse(serve(Recording(name)).url)) as server:
         assert (server.info.kind, server.info.title, server.info.version) == (name, kept["title"], kept["version"])
@@ -25,13 +24,11 @@ def test_a_server_is_recognized_by_its_documents(name: str, serve: Serve) -> Non
 
 
 def test_every_kind_of_server_is_recorded() -> None:
-    """A new kind comes with a recording; the generic one needs none."""
     kinds = {kind.__name__.rpartition(".")[2] for kind in all_kinds()}  # type: ignore[attr-defined]
     assert kinds - {"openai"} == {path.stem for path in RECORDINGS.iterdir()} - {"llama_server_drafting"}
 
 
 def test_llama_server_says_what_it_runs(serve: Serve) -> None:
-    """Sizes and quant as the recorded server has them; a model's path is cut to its name."""
     with Server(Address.parse(serve(Recording("llama_server")).url)) as server:
         assert server.info.models == (
             OfferedModel(
@@ -43,7 +40,6 @@ def test_llama_server_says_what_it_runs(serve: Serve) -> None:
 
 
 def test_ollama_says_what_it_has(serve: Serve) -> None:
-    """Sizes, quant and digest as the documented example has them."""
     with Server(Address.parse(serve(Recording("ollama")).url)) as server:
         (model,) = server.info.models
         assert (model.name, model.quant, model.architecture) == ("llama3.2:latest", "Q4_K_M", "llama")
@@ -53,7 +49,6 @@ def test_ollama_says_what_it_has(serve: Serve) -> None:
 
 
 def test_lm_studio_offers_no_embedding_models(serve: Serve) -> None:
-    """Of the three documented models two generate."""
     with Server(Address.parse(serve(Recording("lm_studio")).url)) as server:
         assert [(each.name, each.quant) for each in server.info.models] == [
             ("qwen2-vl-7b-instruct", "4bit"),
@@ -62,7 +57,6 @@ def test_lm_studio_offers_no_embedding_models(serve: Serve) -> None:
 
 
 def test_any_other_server_with_a_list_of_models_is_openai_compatible(serve: Serve) -> None:
-    """Without the marks of a kind, the list of models is enough."""
     voice = AnyLength("vllm")
     voice.documents[("GET", "/v1/models")] = (200, b'{"object":"list","data":[{"id":"m1"},{"id":"m1"},{"id":"m2"}]}')
     with Server(Address.parse(serve(voice).url)) as server:
@@ -71,7 +65,6 @@ def test_any_other_server_with_a_list_of_models_is_openai_compatible(serve: Serv
 
 
 def test_a_web_server_is_no_model_server(serve: Serve) -> None:
-    """What answers 404 to everything is named as such."""
     voice = Recording("vllm")
     voice.documents.clear()
     with pytest.raises(ServerFailed, match="does not answer as a model server") as raised:
@@ -80,7 +73,6 @@ def test_a_web_server_is_no_model_server(serve: Serve) -> None:
 
 
 def test_names_of_a_hostile_server_are_one_plain_line(serve: Serve) -> None:
-    """Terminal escapes, newlines and endless names do not get past recognition; absurd numbers are unknown."""
     voice = AnyLength("vllm")
     models = [
         {"id": "a\x1b[2J\nb" + "c" * 10_000, "owned_by": "vllm", "max_model_len": -5},

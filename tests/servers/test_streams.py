@@ -8,17 +8,7 @@ import time
 import pytest
 
 from ggbench.servers.address import Address
-from ggbench.servers.contract import (
-    Ended,
-    Failed,
-    FirstByte,
-    Generate,
-    Item,
-    Prompt,
-    PromptProgress,
-    Sent,
-    Tokens,
-)
+from ggbench.servers.contract import Ended, Failed, FirstByte, Generate, Item, Prompt, PromptProgress, Sent, Tokens
 from ggbench.servers.kinds import vllm
 from ggbench.servers.server import Server
 from tests.fakes.endpoint import TestEndpoint
@@ -37,7 +27,6 @@ def generate(endpoint: TestEndpoint, n_prompt: int = 64, n_gen: int = 24) -> lis
 
 
 def tokens(items: list[Item]) -> list[Tokens]:
-    """Return the items with tokens."""
     return [item for item in items if isinstance(item, Tokens)]
 
 
@@ -50,7 +39,6 @@ def ended(items: list[Item]) -> Ended:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_stream_has_its_items_in_order(name: str, serve: Serve) -> None:
-    """Sent, first byte, tokens, end, each once where it comes once, and the clock never runs backwards."""
     items = generate(serve(Recording(name)))
     assert isinstance(items[0], Sent)
     assert isinstance(items[1], FirstByte)
@@ -61,7 +49,6 @@ def test_a_stream_has_its_items_in_order(name: str, serve: Serve) -> None:
 
 
 def test_llama_server_times_each_token_itself(serve: Serve) -> None:
-    """24 tokens as recorded, one a chunk; the clock of the last is that of the whole, over 23 steps."""
     items = generate(serve(Recording("llama_server")))
     each = tokens(items)
     assert [item.n_tokens for item in each] == [1] * 24
@@ -75,7 +62,6 @@ def test_llama_server_times_each_token_itself(serve: Serve) -> None:
 
 
 def test_vllm_counts_chunks_of_several_tokens_by_their_ids(serve: Serve) -> None:
-    """The recorded server put several tokens into some chunks; all 24 are counted, and none is given a time."""
     items = generate(serve(Recording("vllm")))
     counts = [item.n_tokens or 0 for item in tokens(items)]
     assert sum(counts) == 24
@@ -94,7 +80,6 @@ def test_llama_cpp_python_counts_by_its_reason_to_finish(serve: Serve) -> None:
 
 
 def test_ollama_reports_its_totals(serve: Serve) -> None:
-    """Nanoseconds and counts of the documented example, which ended before what was asked for."""
     end = ended(generate(serve(Recording("ollama")), n_prompt=26, n_gen=300))
     assert (end.n_prompt, end.n_gen, end.finish_reason) == (26, 259, "stop")
     assert (end.load_ns, end.prompt_ns, end.decode_ns) == (6338219291, 130079000, 4232710000)
@@ -102,14 +87,12 @@ def test_ollama_reports_its_totals(serve: Serve) -> None:
 
 
 def test_lm_studio_reports_its_seconds(serve: Serve) -> None:
-    """Counts and seconds of the documented example."""
     end = ended(generate(serve(Recording("lm_studio")), n_prompt=5, n_gen=9))
     assert (end.n_prompt, end.n_gen, end.disobeyed) == (5, 9, ())
     assert (end.prompt_ns, end.decode_ns) == (299_000_000, 156_000_000)
 
 
 def test_tgi_sends_a_token_a_line(serve: Serve) -> None:
-    """The four tokens of the published stream."""
     items = generate(serve(Recording("tgi")), n_prompt=5, n_gen=4)
     assert [(item.n_tokens, item.text) for item in tokens(items)] == [
         (1, " Deep"), (1, " Learning"), (1, " is"), (1, " a"),
@@ -138,7 +121,6 @@ def test_a_rate_of_acceptance_near_0_says_nothing() -> None:
 
 @pytest.mark.parametrize("name", ["llama_server", "vllm"])
 def test_the_same_tokens_are_asked_of_every_server_that_takes_them(name: str, serve: Serve) -> None:
-    """A prompt is the ids of one text, repeated, and begins one token later for each concurrent request."""
     with Server(Address.parse(serve(Recording(name)).url)) as server:
         model = server.info.models[0].name
         first, second = (server.prompt(model, 100, index) for index in range(2))
@@ -160,14 +142,12 @@ def test_a_prompt_of_words_has_the_length_that_the_server_counts(name: str, serv
 
 
 def test_prompts_of_words_begin_differently_each_time(serve: Serve) -> None:
-    """No cache of a prefix knows a prompt."""
     with Server(Address.parse(serve(AnyLength("ollama")).url)) as server:
         texts = [server.prompt("llama3.2:latest", 64).text for _ in range(4)]
     assert len({text[:40] for text in texts}) == 4
 
 
 def test_concurrent_requests_run_at_once(serve: Serve) -> None:
-    """Eight streams each end, and the last begins before the first has ended."""
     with Server(Address.parse(serve(AnyLength("vllm", pause_s=0.005)).url)) as server:
         asked = [Generate("tiny-llama", Prompt(8, tuple(range(8))), 20) for _ in range(8)]
         found = list(server.stream(asked))
@@ -179,7 +159,6 @@ def test_concurrent_requests_run_at_once(serve: Serve) -> None:
 
 
 def test_cancelling_closes_the_connection_at_once(serve: Serve) -> None:
-    """A hanging generation ends as soon as it is cancelled, without an item of its own."""
     endpoint = serve(AnyLength("llama_server", pause_s=30))
     cancel = threading.Event()
     with Server(Address.parse(endpoint.url)) as server:
@@ -195,7 +174,6 @@ def test_cancelling_closes_the_connection_at_once(serve: Serve) -> None:
 def test_a_fault_while_reading_is_raised_where_the_stream_was_asked_for(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And not lost with the thread that met it."""
     endpoint = serve(AnyLength("llama_server"))
 
     def fail(*_: object) -> None:
@@ -207,7 +185,6 @@ def test_a_fault_while_reading_is_raised_where_the_stream_was_asked_for(
 
 
 def test_the_network_is_timed_apart(serve: Serve) -> None:
-    """Twenty empty requests over one connection, and what it took to open it."""
     endpoint = serve(Recording("llama_server"))
     with Server(Address.parse(endpoint.url)) as server:
         times = server.network_times()

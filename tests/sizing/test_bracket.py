@@ -24,7 +24,6 @@ def close_in(edge: int, ceiling: int, expected: int, *, learns: bool = False) ->
 
 @hypothesis.given(st.integers(0, 4000), st.integers(1, 4000), st.integers(-10, 1 << 22))
 def test_it_ends_with_neighbours_whatever_is_expected(edge: int, ceiling: int, expected: int) -> None:
-    """The ends are 256 apart, nothing is asked twice, and nothing above the ceiling."""
     bracket, asked = close_in(edge * STEP, ceiling * STEP, expected)
     assert bracket.passed == (min(edge, ceiling) * STEP or None)
     assert bracket.failed == ((edge + 1) * STEP if edge < ceiling else None)
@@ -34,17 +33,14 @@ def test_it_ends_with_neighbours_whatever_is_expected(edge: int, ceiling: int, e
 
 
 def test_a_good_expectation_takes_two_questions() -> None:
-    """The edge itself and the one above it."""
     assert close_in(22528, 1 << 20, 22528)[1] == [22528, 22784]
 
 
 def test_an_expectation_that_learns_takes_three() -> None:
-    """A first guess that works and shows how much is left, then as before."""
     assert len(close_in(22528, 1 << 20, 20480, learns=True)[1]) == 3
 
 
 def test_a_known_failure_is_not_asked_again() -> None:
-    """A search below a context that failed ends right under it where all others work."""
     bracket = Bracket(22528 - STEP, failed=22528)
     assert bracket.next(1 << 20) == 22528 - STEP
     bracket.record(22528 - STEP, passed=True)
@@ -52,7 +48,6 @@ def test_a_known_failure_is_not_asked_again() -> None:
 
 
 def test_nothing_works() -> None:
-    """Steps that double come down to the smallest context in a few questions."""
     bracket, asked = close_in(0, 1 << 20, 1 << 19)
     assert (bracket.passed, bracket.failed) == (None, STEP)
     assert len(asked) < 20

@@ -26,7 +26,6 @@ def test_a_known_card_by_its_name() -> None:
 
 
 def test_what_is_given_goes_before_what_is_known() -> None:
-    """A size, a reserve and a bandwidth of the person's own are taken as they are."""
     budget = given_budget(gpu="4090", vram_bytes=16 * GIB, reserve_bytes=0, bandwidth=RATE)
     assert (budget.usable_bytes, budget.bandwidth) == (16 * GIB, RATE)
     assert (budget.memory_source, budget.reserve_source) == ("given", "given")
@@ -35,14 +34,12 @@ def test_what_is_given_goes_before_what_is_known() -> None:
 
 
 def test_a_reserve_that_leaves_nothing() -> None:
-    """The error names both sizes and the option that decides."""
     with pytest.raises(UsageError, match=r"a reserve of 1.25 GiB leaves nothing of 1.00 GiB") as error:
         given_budget(gpu=None, vram_bytes=GIB, reserve_bytes=None, bandwidth=None)
     assert "--reserve" in error.value.hint
 
 
 def test_a_card_that_nobody_knows() -> None:
-    """The nearest names are suggested; with neither name nor size there is nothing to plan for."""
     with pytest.raises(UnknownName, match="rtx-4099") as error:
         given_budget(gpu="rtx-4099", vram_bytes=None, reserve_bytes=None, bandwidth=None)
     assert "rtx-4090" in error.value.hint
@@ -66,7 +63,6 @@ def test_this_machines_gpu_by_what_is_free(monkeypatch: pytest.MonkeyPatch) -> N
 def test_main_memory_where_no_layer_goes_to_a_gpu(
     monkeypatch: pytest.MonkeyPatch, gpus: tuple[Gpu, ...], n_gpu_layers: int
 ) -> None:
-    """What is available at this moment, not the machine's total."""
     monkeypatch.setattr("ggbench.machine.gpus.list_gpus", lambda: gpus)
     monkeypatch.setattr("ggbench.sizing.budget.describe_ram", lambda: Ram(64 * GIB, 20 * GIB))
     budget = machine_budget(n_gpu_layers=n_gpu_layers, main_gpu=None, threads=1, reserve_bytes=4 * GIB, bandwidth=RATE)

@@ -23,7 +23,6 @@ def speed(
 
 
 def fits(split: Sequence[int]) -> list[int]:
-    """Every split fits."""
     return [0] * len(split)
 
 
@@ -41,7 +40,6 @@ def fits(split: Sequence[int]) -> list[int]:
 def test_layers_follow_the_shares(
     shares: tuple[float, ...], n_gpu_layers: int, devices: tuple[int | None, ...]
 ) -> None:
-    """Of four layers and the output, which is the fifth; the last ones are offloaded."""
     setup = LlamaSetup(tensor_split=shares, n_gpu_layers=n_gpu_layers)
     assert device_layers(4, setup, DEVICES) == devices
 
@@ -50,7 +48,6 @@ def test_layers_follow_the_shares(
 def test_a_machine_is_left_out_as_soon_as_its_link_costs_more_than_it_saves(
     link_ms: float, n_layers: tuple[int, ...]
 ) -> None:
-    """Of the 20 ms of 10 layers it saves 10."""
     speeds = [speed("RPC0[a:1]", 1.0, "a:1", link_ms=link_ms, output_ms=link_ms), speed("CPU", 2.0)]
     best = best_split(speeds, 10, [10, 10], 512, fits)
     assert best is not None
@@ -58,7 +55,6 @@ def test_a_machine_is_left_out_as_soon_as_its_link_costs_more_than_it_saves(
 
 
 def test_the_fastest_is_filled_first_and_what_it_does_not_hold_goes_to_the_next() -> None:
-    """The step is the sum over the devices, with the way to each server but the last, which has the output."""
     speeds = [
         speed("RPC0[a:1]", 1.0, "a:1", link_ms=0.5, output_ms=2.0),
         speed("RPC0[b:1]", 4.0, "b:1", link_ms=0.7, output_ms=3.0),
@@ -72,7 +68,6 @@ def test_the_fastest_is_filled_first_and_what_it_does_not_hold_goes_to_the_next(
 
 
 def test_what_the_memory_does_not_hold_has_no_split() -> None:
-    """Also where a closer look finds that a layer is too many."""
     speeds = [speed("RPC0[a:1]", 1.0, "a:1"), speed("CPU", 2.0)]
     assert best_split(speeds, 10, [4, 5], 512, fits) is None
     assert best_split(speeds, 10, [5, 5], 512, lambda split: [split[0] - 4, 0]) is None
@@ -82,7 +77,6 @@ def test_what_the_memory_does_not_hold_has_no_split() -> None:
 
 
 def test_slow_devices_are_used_where_the_fast_ones_are_too_small() -> None:
-    """However many they are; those that are not needed are left out."""
     speeds = [speed(f"RPC0[{number}:1]", 1.0 + number, f"{number}:1") for number in range(14)]
     best = best_split(speeds, 12, [1] * 14, 512, fits)
     assert best is not None
@@ -90,11 +84,7 @@ def test_slow_devices_are_used_where_the_fast_ones_are_too_small() -> None:
 
 
 def test_a_split_becomes_shares_in_layers_with_the_output_on_the_last_device() -> None:
-    """llama.cpp puts exactly those layers there; a server that is left out is not named."""
-    speeds = [
-        *(speed(f"RPC0[{server}]", 1.0, server) for server in ("a:1", "b:1", "c:1")),
-        speed("CPU", 1.0),
-    ]
+    speeds = [*(speed(f"RPC0[{server}]", 1.0, server) for server in ("a:1", "b:1", "c:1")), speed("CPU", 1.0)]
     best = best_split(speeds, 10, [3, 0, 4, 3], 512, fits)
     assert best is not None
     setup = split_setup(LlamaSetup(rpc_servers=("a:1", "b:1", "c:1")), speeds, best)

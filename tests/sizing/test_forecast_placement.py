@@ -23,20 +23,17 @@ EXPERTS = build_model(
 
 @pytest.mark.parametrize(("n_gpu_layers", "placed"), [(-1, -1), (5, -1), (99, -1), (0, 0)])
 def test_a_model_in_one_memory_is_placed_as_a_whole(n_gpu_layers: int, placed: int) -> None:
-    """Whatever number of layers says so."""
     (only,) = layer_placements(MODEL, LlamaSetup(n_gpu_layers=n_gpu_layers))
     assert (only.layers, only.setup.n_gpu_layers, only.name) == ((0, 1, 2, 3), placed, "")
 
 
 def test_the_last_layers_go_to_the_gpu() -> None:
-    """The output counts as one of them."""
     first, second = layer_placements(MODEL, LlamaSetup(n_gpu_layers=2, n_cpu_moe=1))
     assert (first.layers, first.setup.n_gpu_layers, first.name) == ((3,), -1, "1 on the GPU")
     assert (second.layers, second.setup.n_gpu_layers, second.name) == ((0, 1, 2), 0, "")
 
 
 def test_experts_in_main_memory_are_a_placement_of_their_own() -> None:
-    """Of the layers that llama.cpp keeps them of; those of a layer that is there anyway make no difference."""
     whole, kept = layer_placements(EXPERTS, LlamaSetup(n_cpu_moe=3))
     assert (whole.layers, kept.layers) == ((3,), (0, 1, 2))
     assert kept.name == "3 on the GPU with their experts in main memory"
@@ -48,7 +45,6 @@ def test_experts_in_main_memory_are_a_placement_of_their_own() -> None:
 
 
 def test_what_is_outside_the_layers_stays_where_an_override_puts_it() -> None:
-    """In every placement on the GPU."""
     (only,) = layer_placements(MODEL, LlamaSetup(override_tensor=("^output=CPU",)))
     assert only.setup.override_tensor[0].startswith("^output")
 

@@ -23,7 +23,6 @@ MODELS = (
 @pytest.mark.parametrize("type_k", ["f16", "q8_0"])
 @pytest.mark.parametrize("n_ctx", [512, 40_000])
 def test_every_kind_of_cache_has_the_bytes_that_llama_cpp_allocates(n_ctx: int, type_k: str) -> None:
-    """Grouped heads, windows, latents: one model of each, below and above its window, with both types of K."""
     catalog = load_catalog()
     setup = LlamaSetup(threads=1, n_ctx=n_ctx, type_k=type_k, flash_attn="on")
     variants = [PlannedVariant(name, "f16", "file", build_model(catalog.model(name).hyper, name)) for name in MODELS]
@@ -39,14 +38,12 @@ def test_every_kind_of_cache_has_the_bytes_that_llama_cpp_allocates(n_ctx: int, 
 
 @pytest.mark.parametrize(("model_id", "cells"), [("gemma-3-1b", 1024), ("gemma-3-27b", 1536), ("gpt-oss-20b", 768)])
 def test_cells_of_windows_are_those_of_the_allocator(model_id: str, cells: int) -> None:
-    """The cells that the test above sees llama.cpp take, from the header and the physical batch size alone."""
     kv = kv_cache(build_model(load_catalog().model(model_id).hyper, model_id))
     assert kv.in_cells(512).window == cells
     assert float(kv.in_cells(512, swa_full=True).cached_bytes(100_000)) == 100_000 * kv.bytes_per_token
 
 
 def test_a_cache_without_windows_is_the_same_in_cells() -> None:
-    """Nothing is rounded where every layer keeps every position."""
     kv = kv_cache(build_model(load_catalog().model("llama-3.1-8b").hyper, "x"))
     assert kv.in_cells(512) == kv
 
@@ -62,7 +59,6 @@ def test_a_cache_without_windows_is_the_same_in_cells() -> None:
 def test_a_step_beyond_the_window_reads_more_of_full_layers_alone(
     model_id: str, full_layers: int, windowed_layers: int, per_layer: int
 ) -> None:
-    """W at best counts the layers that grow; the others add the same bytes at every position beyond the window."""
     model = build_model(load_catalog().model(model_id).hyper, model_id)
     kv = kv_cache(model)
     far = float(kv.read_bytes(20_001) - kv.read_bytes(20_000))

@@ -35,7 +35,6 @@ def count(need: Callable[[int], int]) -> tuple[Callable[[int], int], list[int]]:
 def test_it_finds_what_looking_at_every_length_finds(
     growth: int, mask: int, flat: int, budget: int, first: int
 ) -> None:
-    """For a cache beside a compute buffer that is flat and then grows, from wherever the search begins."""
 
     def need(n_ctx: int) -> int:
         return growth * n_ctx + max(flat, mask * n_ctx)
@@ -55,10 +54,8 @@ def test_two_questions_where_the_compute_buffer_is_flat() -> None:
 
 @pytest.mark.parametrize("growth", [0, 1])
 def test_the_ceiling_ends_the_search(growth: int) -> None:
-    """A state that does not grow, or hardly, fits at any length that is looked at."""
     assert largest_n_ctx(lambda n_ctx: MIB + growth * n_ctx, 2 * MIB, CEILING + 100, 8192, 0.1) == CEILING
 
 
 def test_a_refusal_to_size_is_a_length_that_does_not_fit() -> None:
-    """llama.cpp refuses beyond some length: the search ends right below it."""
     assert largest_n_ctx(lambda n_ctx: n_ctx if n_ctx <= 5120 else 1 << 62, 1 << 40, CEILING, 8192, 1) == 5120

@@ -36,7 +36,6 @@ BUDGET = Budget("a card", True, 24 * GIB, "made up", 0, "", Bandwidth(1e12, "mad
 
 @pytest.fixture(scope="module")
 def moe() -> ModelFile:
-    """The header of Qwen1.5-MoE-A2.7B in q4_k_m: 24 layers of 60 experts and a shared one."""
     [variant] = planned_model("qwen1.5-moe-a2.7b", ["q4_k_m"]).variants
     assert variant.file is not None
     return variant.file
@@ -69,7 +68,6 @@ def bytes_of(file: ModelFile, pattern: str) -> int:
     ],
 )
 def test_tensors_that_are_kept_in_main_memory(moe: ModelFile, setup: LlamaSetup, kept: str) -> None:
-    """Exactly their bytes leave the GPU beside the embedding; shared experts, attention and the cache stay there."""
     placement, plain = Placement(moe, setup, on_gpu=True), Placement(moe, LlamaSetup(), on_gpu=True)
     assert plain.weight_bytes is not None and placement.weight_bytes is not None
     assert plain.host_weight_bytes == bytes_of(moe, r"^token_embd")
@@ -84,7 +82,6 @@ def test_tensors_that_are_kept_in_main_memory(moe: ModelFile, setup: LlamaSetup,
 
 @pytest.mark.llama
 def test_experts_beside_layers_that_are_not_offloaded(moe: ModelFile) -> None:
-    """12 of 25 layers on the GPU, the output one of them, without the experts of the last eleven."""
     whole = Placement(moe, LlamaSetup(n_gpu_layers=12), on_gpu=True)
     without = Placement(moe, LlamaSetup(n_gpu_layers=12, cpu_moe=True), on_gpu=True)
     assert whole.weight_bytes is not None and without.weight_bytes is not None
@@ -93,7 +90,6 @@ def test_experts_beside_layers_that_are_not_offloaded(moe: ModelFile) -> None:
 
 
 def test_a_cache_in_main_memory_takes_nothing_of_the_gpu() -> None:
-    """With --no-kv-offload; weights and compute buffers stay, and no bandwidth bounds both memories."""
     file = build_model(TINY, "tiny")
     placement = Placement(file, LlamaSetup(kv_offload=False), on_gpu=True)
     assert placement.weight_bytes == Placement(file, LlamaSetup(), on_gpu=True).weight_bytes
@@ -113,7 +109,6 @@ def test_a_cache_in_main_memory_takes_nothing_of_the_gpu() -> None:
     ],
 )
 def test_a_plan_says_what_lies_in_main_memory(setup: LlamaSetup, note: str) -> None:
-    """No limit of one bandwidth is made up for it; the room that it leaves is what a longer context may take."""
     variants = planned_model("qwen1.5-moe-a2.7b", ["q4_k_m"]).variants
     rows = {}
     for each in (LlamaSetup(n_ctx=1024), setup):
@@ -127,7 +122,6 @@ def test_a_plan_says_what_lies_in_main_memory(setup: LlamaSetup, note: str) -> N
 
 
 def test_every_option_of_a_context_reaches_the_dry_allocator(tmp_path: Path) -> None:
-    """Caches of sliding windows, threads, batches and types decide what a context takes."""
     worker = FakeWorker(threading.Event(), dry_answer(2))
     setup = LlamaSetup(
         n_ctx=99, n_ubatch=128, type_k="q8_0", threads=3, threads_batch=5, swa_full=True, kv_offload=False,
@@ -146,7 +140,6 @@ def test_every_option_of_a_context_reaches_the_dry_allocator(tmp_path: Path) -> 
 
 
 def test_what_a_plan_loads_does_not_need_the_card() -> None:
-    """For one GPU, whichever the machine has; for main memory with no layer on any."""
     asked = LlamaSetup(main_gpu=3, tensor_split=(1.0, 2.0), n_gpu_layers=12)
     assert setup_to_load(asked, BUDGET) == LlamaSetup(main_gpu=0, n_gpu_layers=12)
     main_memory = Budget("main memory", False, GIB, "made up", 0, "")
@@ -155,7 +148,6 @@ def test_what_a_plan_loads_does_not_need_the_card() -> None:
 
 @pytest.mark.llama
 def test_llama_cpp_refuses_no_option_of_main_memory(tiny_twin: Path) -> None:
-    """The real allocator, run dry and then for real, on the CPU: every new option loads and makes a context."""
     setup = LlamaSetup(
         n_ctx=512, threads=1, threads_batch=2, swa_full=True, kv_offload=False, cpu_moe=True, mmap=False,
         override_tensor=("ffn_up=CPU",), n_seq_max=2,

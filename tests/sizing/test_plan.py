@@ -55,13 +55,11 @@ def article_cells(table: str, field: str) -> Cells:
 
 
 def real() -> LlamaEngine:
-    """llama.cpp in a worker."""
     return launch(threading.Event(), timeout_s=60)
 
 
 @pytest.fixture(scope="module")
 def article_plans() -> dict[tuple[str, str | None], PlanRow]:
-    """Every quant of every size of the article's tables, planned for its card and its 1024 tokens."""
     budget = given_budget(gpu="rtx-4090", vram_bytes=None, reserve_bytes=None, bandwidth=None)
     rows: list[PlanRow] = []
     with DryAllocator(real(), LIKE_THE_ARTICLE) as allocator:
@@ -72,7 +70,6 @@ def article_plans() -> dict[tuple[str, str | None], PlanRow]:
 
 @pytest.mark.llama
 def test_bpw_as_in_the_article(article_plans: dict[tuple[str, str | None], PlanRow]) -> None:
-    """Table 6.3.6, to its last digit; it has no number for the two quants of the 32B that its card did not hold."""
     cells = article_cells("6.3.6", "bpw")
     assert len(cells) == 46
     differ = {key for key, cell in cells.items() if f"{article_plans[key].bpw:.2f}" != cell.printed}
@@ -81,7 +78,6 @@ def test_bpw_as_in_the_article(article_plans: dict[tuple[str, str | None], PlanR
 
 @pytest.mark.llama
 def test_weights_on_the_gpu_as_in_the_article(article_plans: dict[tuple[str, str | None], PlanRow]) -> None:
-    """Table 6.3.7, to its last digit, its GB being 2^30 bytes."""
     cells = article_cells("6.3.7", "weight_buffer_gb")
     assert len(cells) == 46
     planned = {key: article_plans[key].device_weight_bytes or 0 for key in cells}
@@ -91,7 +87,6 @@ def test_weights_on_the_gpu_as_in_the_article(article_plans: dict[tuple[str, str
 
 @pytest.mark.llama
 def test_kv_as_in_the_article(article_plans: dict[tuple[str, str | None], PlanRow]) -> None:
-    """Table 6.3.8, of 1024 tokens, from llama.cpp's allocator and from the formula beside it."""
     cells = article_cells("6.3.8", "kv_buffer_mib")
     assert {model for model, _ in cells} == {f"qwen1.5-{size}" for size in SIZES}
     for (model, _), cell in cells.items():
@@ -103,7 +98,6 @@ def test_kv_as_in_the_article(article_plans: dict[tuple[str, str | None], PlanRo
 
 @pytest.mark.llama
 def test_the_longest_context_near_the_articles(article_plans: dict[tuple[str, str | None], PlanRow]) -> None:
-    """Table 6.3.9, found on a real card, within 4 % or a step: what the default reserve was taken from."""
     cells = article_cells("6.3.9 llama.cpp", "max_n_ctx")
     assert len(cells) == 46
     for key, cell in cells.items():
@@ -115,7 +109,6 @@ def test_the_longest_context_near_the_articles(article_plans: dict[tuple[str, st
 
 @pytest.mark.llama
 def test_quants_of_one_shape_need_the_same_cache_and_compute_buffers() -> None:
-    """What a plan shares between quants is what llama.cpp says of each by itself."""
     variants = planned_model("qwen2.5-0.5b", ["q8_0", "q2_k"]).variants
     contexts = []
     for variant in variants:
@@ -127,7 +120,6 @@ def test_quants_of_one_shape_need_the_same_cache_and_compute_buffers() -> None:
 
 
 def recurrent_model() -> ModelFile:
-    """Two layers of Mamba."""
     width, inner, state, rank, vocabulary = 256, 512, 16, 16, 1024
 
     def tensor(name: str, *shape: int) -> TensorInfo:
@@ -153,7 +145,6 @@ def recurrent_model() -> ModelFile:
 
 @pytest.mark.llama
 def test_a_state_that_does_not_grow() -> None:
-    """A recurrent model fits at every length that is looked at, and its latency grows with none of them."""
     variant = PlannedVariant("mamba", "f32", "file", recurrent_model())
     with DryAllocator(real(), LlamaSetup(threads=1)) as allocator:
         [row] = plan([variant], PlanRequest(budget_of(8)), allocator)
@@ -166,15 +157,11 @@ def test_a_state_that_does_not_grow() -> None:
 
 
 def budget_of(gib: float, *, on_gpu: bool = True) -> Budget:
-    """A memory with nothing reserved."""
     return Budget("a card", on_gpu, round(gib * GIB), "made up", 0, "", Bandwidth(100e9, "made up"))
 
 
 def plan_tiny(
-    answer: Answer,
-    budget: Budget,
-    setup: LlamaSetup | None = None,
-    quants: tuple[str, ...] = ("f16",),
+    answer: Answer, budget: Budget, setup: LlamaSetup | None = None, quants: tuple[str, ...] = ("f16",)
 ) -> list[PlanRow]:
     """Plans of the tiny model, whose true cache is 2 MiB for 1024 tokens, with an engine that answers so."""
     file = build_model(TINY, "tiny")
@@ -185,7 +172,6 @@ def plan_tiny(
 
 
 def test_the_budget_is_used_up_to_one_step() -> None:
-    """Weights, cache and compute of the longest context are within the budget, and 256 tokens more are not."""
     [row] = plan_tiny(dry_answer(2, device="CUDA0"), budget_of(0.5))
     assert row.device_weight_bytes is not None
     assert row.planned_n_ctx is not None
@@ -207,7 +193,6 @@ def test_a_memory_smaller_than_the_weights_says_what_is_missing() -> None:
 
 
 def test_on_the_cpu_everything_lies_in_main_memory() -> None:
-    """The input embedding counts against the budget, and so do buffers of whatever name."""
     [row] = plan_tiny(dry_answer(2), budget_of(1, on_gpu=False))
     assert (row.device_weight_bytes, row.host_weight_bytes) == (row.weight_bytes, 0)
     assert (row.compute_bytes, row.output_bytes) == (107 * MIB, MIB)
@@ -221,7 +206,6 @@ def test_on_the_cpu_everything_lies_in_main_memory() -> None:
 @pytest.mark.llama
 @pytest.mark.parametrize("flash_attn", ["on", "off"])
 def test_what_is_planned_is_what_is_allocated(tiny_twin: Path, flash_attn: FlashAttn) -> None:
-    """On the CPU of this machine: weights, cache, compute and output of a real load, to the log's last digit."""
     setup = LlamaSetup(n_ctx=2048, flash_attn=flash_attn, threads=1)
     [variant] = planned_model(str(tiny_twin)).variants
     with DryAllocator(real(), setup) as allocator:
@@ -237,7 +221,6 @@ def test_what_is_planned_is_what_is_allocated(tiny_twin: Path, flash_attn: Flash
 
 
 def test_half_of_the_layers_hold_half_of_the_cache() -> None:
-    """With one of two layers and the output on the GPU; there is no limit of one bandwidth then, and it is said."""
     [row] = plan_tiny(dry_answer(2, device="CUDA0"), budget_of(1), LlamaSetup(n_ctx=1024, n_gpu_layers=2))
     assert (row.kv_bytes, row.device_kv_bytes) == (2 * MIB, MIB)
     assert (row.limit, row.decode) == (None, ())
@@ -245,7 +228,6 @@ def test_half_of_the_layers_hold_half_of_the_cache() -> None:
 
 
 def test_a_formula_that_disagrees_is_shown() -> None:
-    """The allocator's cache counts, and the theory's stands beside it with a note; within the log's rounding, none."""
     [row] = plan_tiny(dry_answer(3), budget_of(1), LlamaSetup(n_ctx=1024))
     assert (row.kv_bytes, row.theory_kv_bytes) == (3 * MIB, 2 * MIB)
     assert [note for note in row.notes if "theory" in note] == [
@@ -256,7 +238,6 @@ def test_a_formula_that_disagrees_is_shown() -> None:
 
 
 def test_a_refused_context_is_a_row_with_the_reason_and_the_weights() -> None:
-    """llama.cpp does not size it: what the header has stays, and the next quant is planned."""
 
     def refuse(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
         yield Failed("context", "no") if isinstance(request, protocol.MakeContext) else Completed()
@@ -267,7 +248,6 @@ def test_a_refused_context_is_a_row_with_the_reason_and_the_weights() -> None:
 
 
 def test_a_worker_that_dies_is_a_row_and_the_next_gets_a_new_one() -> None:
-    """A crash at the first quant's header leaves the second its plan."""
     workers: list[FakeWorker] = []
 
     def die(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
@@ -287,7 +267,6 @@ def test_a_worker_that_dies_is_a_row_and_the_next_gets_a_new_one() -> None:
 
 
 def test_a_file_that_cannot_be_read_is_a_row(tiny_twin: Path, tmp_path: Path) -> None:
-    """In a folder the others are planned; a download that has begun is planned as well, and said to be one."""
     (tmp_path / "m-q4_0.gguf").write_bytes(b"junk")
     (tmp_path / "m-q8_0.gguf").write_bytes(tiny_twin.read_bytes()[: 64 << 10])
     variants = planned_model(str(tmp_path)).variants
@@ -299,7 +278,6 @@ def test_a_file_that_cannot_be_read_is_a_row(tiny_twin: Path, tmp_path: Path) ->
 
 
 def test_speeds_follow_from_the_bandwidth() -> None:
-    """100 GB/s read the weights and the cache of position n once for each token."""
     [row] = plan_tiny(dry_answer(2), budget_of(1))
     assert row.limit is not None
     file = build_model(TINY, "tiny")
@@ -336,7 +314,6 @@ def test_a_quant_that_does_not_fit_names_the_cache_with_which_it_would(gib: floa
 
 @pytest.mark.llama
 def test_flash_attention_alone_may_make_it_fit() -> None:
-    """Where it is off, its compute buffers are what is tried first, and a quantized V needs it."""
     variants = planned_model("qwen1.5-0.5b", ["q8_0"]).variants
     setup = LlamaSetup(n_ctx=32_768, flash_attn="off", threads=1)
     found = []

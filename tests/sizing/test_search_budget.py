@@ -10,13 +10,7 @@ from ggbench.errors import DoesNotFit
 from ggbench.machine.memory import Ram
 from ggbench.records.machine import Gpu
 from ggbench.records.speed import Bandwidth
-from ggbench.sizing.budget import (
-    BESIDE_BUFFERS_BYTES,
-    beside_projector,
-    gpu_budget,
-    machine_budget,
-    main_memory_budget,
-)
+from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES, beside_projector, gpu_budget, machine_budget, main_memory_budget
 from ggbench.units import GIB, MIB
 
 CARD = Gpu(0, "card", None, None, 24 * GIB, 22 * GIB, None, None, None)
@@ -25,7 +19,6 @@ SMALL_CARD = Gpu(1, "small card", None, None, 12 * GIB, 10 * GIB, None, None, No
 
 @pytest.fixture(autouse=True)
 def machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """16 GiB of main memory, 10 of them available."""
     monkeypatch.setattr("ggbench.sizing.budget.describe_ram", lambda: Ram(16 * GIB, 10 * GIB))
 
 
@@ -38,7 +31,6 @@ def test_main_memory_is_always_limited() -> None:
 
 
 def test_a_limit_is_what_the_worker_is_held_to() -> None:
-    """Nothing is kept out of it unless asked for; what is planned leaves room for the process, which a limit counts."""
     for reserve_bytes in (None, GIB):
         budget = main_memory_budget(limit_bytes=3 * GIB, reserve_bytes=reserve_bytes)
         assert budget.held_bytes == budget.worker_limit_bytes == 3 * GIB - (reserve_bytes or 0)
@@ -46,7 +38,6 @@ def test_a_limit_is_what_the_worker_is_held_to() -> None:
 
 
 def test_a_projector_takes_of_what_is_held() -> None:
-    """In main memory the worker is held to less; of GPUs it sets more aside, on several an equal share."""
     before = main_memory_budget(limit_bytes=3 * GIB, reserve_bytes=None)
     after = beside_projector(before, GIB)
     assert after.held_bytes == after.worker_limit_bytes == 2 * GIB
@@ -65,7 +56,6 @@ def test_a_projector_takes_of_what_is_held() -> None:
 def test_a_plan_and_a_search_count_with_the_same_memory(
     monkeypatch: pytest.MonkeyPatch, limit_bytes: int | None, reserve_bytes: int | None, n_gpu_layers: int
 ) -> None:
-    """With and without a GPU, a limit and a reserve; a search may take more, but no more than the limit."""
     monkeypatch.setattr("ggbench.machine.gpus.list_gpus", lambda: (CARD,))
     planned = machine_budget(
         n_gpu_layers=n_gpu_layers,
@@ -98,7 +88,6 @@ def test_the_reserve_of_main_memory_is_a_share_of_a_small_one(
 
 
 def test_a_limit_above_what_is_free_cannot_be_kept() -> None:
-    """What is free counts, and it is said."""
     budget = main_memory_budget(limit_bytes=64 * GIB, reserve_bytes=None)
     assert budget.planned.usable_bytes == 9 * GIB
     assert "10.0 GiB" in budget.warning
@@ -115,7 +104,6 @@ def test_a_limit_above_what_is_free_cannot_be_kept() -> None:
     ],
 )
 def test_a_gpu_limits_itself(limit_bytes: int | None, reserve_bytes: int | None, budget_gib: int) -> None:
-    """No reserve is taken that was not asked for; the worker gets both, and holds a ballast."""
     budget = gpu_budget([CARD], (), limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)
     assert budget.held_bytes == budget_gib * GIB
     assert (budget.worker_limit_bytes, budget.worker_reserve_bytes) == (limit_bytes, reserve_bytes or 0)
@@ -123,14 +111,12 @@ def test_a_gpu_limits_itself(limit_bytes: int | None, reserve_bytes: int | None,
 
 
 def test_a_limit_holds_for_each_of_several_gpus() -> None:
-    """Two cards held to 12 GiB each have 22 together where one of them has only 10 free."""
     budget = gpu_budget([CARD, SMALL_CARD], (), limit_bytes=12 * GIB, reserve_bytes=None)
     assert (budget.held_bytes, budget.free_bytes) == (22 * GIB, 32 * GIB)
     assert "10.0 GiB" in budget.warning
 
 
 def test_a_gpu_that_nvml_does_not_know_has_what_llama_cpp_finds_free() -> None:
-    """Another maker's, or one that shares the system's memory."""
     silent = replace(CARD, total_bytes=None, free_bytes=None)
     for gpus in ((), (silent,)):
         budget = gpu_budget(gpus, [9 * GIB], limit_bytes=None, reserve_bytes=GIB)
@@ -138,7 +124,6 @@ def test_a_gpu_that_nvml_does_not_know_has_what_llama_cpp_finds_free() -> None:
 
 
 def test_a_reserve_above_what_is_free_leaves_nothing() -> None:
-    """Said so, before anything is loaded."""
     with pytest.raises(DoesNotFit, match=r"a reserve of 900\.0 GiB leaves nothing of 10\.0 GiB of main memory"):
         main_memory_budget(limit_bytes=None, reserve_bytes=900 * GIB)
     with pytest.raises(DoesNotFit, match=r"leaves nothing of 8\.00 GiB of GPU memory"):
@@ -146,7 +131,6 @@ def test_a_reserve_above_what_is_free_leaves_nothing() -> None:
 
 
 def test_a_limit_holds_for_each_gpu_that_nvml_does_not_know() -> None:
-    """As for those that it does."""
     budget = gpu_budget((), [22 * GIB, 22 * GIB], limit_bytes=12 * GIB, reserve_bytes=GIB)
     assert (budget.free_bytes, budget.held_bytes) == (44 * GIB, 22 * GIB)
 

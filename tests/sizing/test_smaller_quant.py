@@ -14,8 +14,6 @@ SIZES = {"q8_0": 600 * MIB, "q4_k_m": 400 * MIB, "q2_k": 300 * MIB}
 
 
 class Sized:
-    """A source that knows sizes alone."""
-
     def sizes(self) -> dict[str, int]:
         return SIZES
 
@@ -37,5 +35,4 @@ def target(quant: str) -> Target:
 def test_a_smaller_quant_is_advised_where_there_is_one(
     quant: str, room_mib: int, in_budget: float, advice: str
 ) -> None:
-    """By what of its weights has to lie in the memory that is too small."""
     assert smaller_quant_advice(target(quant), room_mib * MIB, in_budget).startswith(advice)

@@ -18,12 +18,10 @@ PROGRAMS = (Program("a", (1,), 2 * GIB), Program("b", (2, 3), GIB), Program("c",
 
 
 def kinds(row: PlanRow) -> list[tuple[str, bool]]:
-    """Each change, and whether it is enough."""
     return [(change.kind, change.fits) for change in row.changes]
 
 
 def test_another_quant_is_the_largest_smaller_one_that_fits() -> None:
-    """Of those planned, or of others; a row that fits is left as it is."""
     smallest = replace(FITS, quant="q2_k", weight_bytes=GIB)
     larger = replace(FITS, quant="f16", weight_bytes=16 * GIB)
     changed, *same = with_other_quants([SHORT, smallest, larger], [FITS])
@@ -36,7 +34,6 @@ def test_another_quant_is_the_largest_smaller_one_that_fits() -> None:
 
 @pytest.mark.parametrize(("missing_gib", "names"), [(1, "a"), (2, "a"), (3, "ab"), (4, "abc"), (5, "")])
 def test_as_few_programs_as_are_enough_are_named(missing_gib: int, names: str) -> None:
-    """The largest first; none where all of them together are not enough."""
     [row] = with_programs([replace(SHORT, left_bytes=-missing_gib * GIB)], PROGRAMS)
     assert "".join(program.name for change in row.changes for program in change.programs) == names
     assert all(change.fits for change in row.changes)
@@ -44,7 +41,6 @@ def test_as_few_programs_as_are_enough_are_named(missing_gib: int, names: str) -
 
 
 def test_what_is_enough_comes_first_and_what_costs_least_before_the_rest() -> None:
-    """What is not enough follows by what is missing; a context of less than half comes last of those enough."""
     load = LlamaSetup(n_ctx=1024)
     n_ctx, cache = Change("n_ctx", load, 1, GIB, None, None), Change("KV q8_0", load, 1, -GIB, None, None)
     half = replace(SHORT, n_ctx=8192, planned_n_ctx=4096, changes=(cache, n_ctx, replace(n_ctx, kind="n_gpu_layers")))
@@ -55,7 +51,6 @@ def test_what_is_enough_comes_first_and_what_costs_least_before_the_rest() -> No
 
 
 def test_the_cache_that_fits_is_the_first_of_the_caches() -> None:
-    """Without a change to one, none."""
     q4 = Change("KV q4_0", LlamaSetup(type_k="q4_0", type_v="q4_0", flash_attn="on"), 1, GIB, None, None)
     short = replace(q4, kind="KV q8_0", setup=LlamaSetup(type_k="q8_0", type_v="q8_0"), left_bytes=-1)
     found = replace(SHORT, changes=(q4, short)).fits_with

@@ -36,13 +36,11 @@ def _true_s(case: Case) -> float:
 
 @pytest.mark.parametrize("case", [Case(1, 6144, 2048), Case(1, 129024, 2048), Case(8, 1, 64), Case(8, 30720, 512)])
 def test_a_case_far_beyond_what_ran_is_foreseen(case: Case) -> None:
-    """Prompts up to 4,096 tokens show the square of the length, and W of one sequence that of several."""
     forecast = _forecast(512, 1024, 2048, 4096, batches=(1, 8))
     assert forecast.expected_s(case) == pytest.approx(_true_s(case), rel=0.02)
 
 
 def test_a_batch_that_was_seen_far_enough_has_its_own_w() -> None:
-    """Where steps of several sequences cost less than as many single ones, their own line says so."""
     forecast = _forecast(512, 4096, batches=(1, 8))
     positions = range(4097, 4161)
     forecast.add_steps(8, positions, [_step_ns(4, n) for n in positions])
@@ -66,7 +64,6 @@ def test_interrupted_steps_do_not_change_a_forecast() -> None:
 
 
 def test_a_decode_too_short_to_show_w_has_that_of_the_limit() -> None:
-    """8 steps lie in one stair; no machine reads a cache faster than its bandwidth allows."""
     forecast = CaseForecast(least_slope_s=1 / 40e3)
     forecast.add_prompts(16, 1, _prefill_s(16, 1))
     forecast.add_steps(1, range(17, 25), [_step_ns(1, n) for n in range(17, 25)])
@@ -86,14 +83,12 @@ def test_a_batch_size_that_was_not_seen_takes_no_more_than_its_sequences_alone()
 
 
 def test_nothing_is_foreseen_before_anything_of_the_kind_ran() -> None:
-    """Neither a prompt, nor a step of that batch size or a smaller one."""
     assert CaseForecast().expected_s(Case(1, 1, 1)) is None
     assert CaseForecast().prefill_s(1) is None
     assert _forecast(batches=(8,)).expected_s(Case(4, 1, 1)) is None
 
 
 def test_a_longer_prompt_never_takes_less() -> None:
-    """Noise that makes short prompts slower does not give the square a negative coefficient."""
     forecast = CaseForecast()
     for n_input, seconds in ((16, 0.3), (512, 1.2), (1024, 2.2), (2048, 4.0)):
         forecast.add_prompts(n_input, 1, seconds)

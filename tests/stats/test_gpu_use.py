@@ -22,7 +22,6 @@ def gpu(index: int = 0, **values: object) -> GpuReading:
 
 
 def test_only_what_was_timed_counts() -> None:
-    """An idle GPU before and after, with low clocks, changes nothing; power and clocks are of the span's readings."""
     readings = [
         reading(0, gpu(sm_clock_mhz=210, temperature_c=35, power_w=20)),
         reading(1, gpu(sm_clock_mhz=1900, temperature_c=60, power_w=300)),
@@ -40,7 +39,6 @@ def test_only_what_was_timed_counts() -> None:
 
 
 def test_energy_per_token_comes_from_the_counter() -> None:
-    """300 W for 10 s and 1000 tokens are 3 J per token; energy before and after is excluded."""
     readings = [reading(second, gpu(energy_mj=5_000_000 + 300_000 * second)) for second in range(20)]
 
     use = summarize_gpus(readings, [0], [(4 * S, 14 * S)], 1000)
@@ -50,7 +48,6 @@ def test_energy_per_token_comes_from_the_counter() -> None:
 
 
 def test_a_pause_costs_no_energy() -> None:
-    """Two spans with a pause between them: the rise of the counter during the pause is excluded."""
     energies = [0, 300, 600, 610, 620, 920, 1220]
     readings = [reading(second, gpu(energy_mj=energy * 1000)) for second, energy in enumerate(energies)]
 
@@ -62,7 +59,6 @@ def test_a_pause_costs_no_energy() -> None:
 
 @pytest.mark.parametrize("energies", [[None, None, None], [500, 500, 500], [900, 100, 200], [500, None, 900]])
 def test_an_unusable_counter_gives_no_energy(energies: list[int | None]) -> None:
-    """Missing, constant, reset or interrupted: unknown, never zero."""
     readings = [reading(second, gpu(energy_mj=energy)) for second, energy in enumerate(energies)]
 
     use = summarize_gpus(readings, [0], [(0, 2 * S)], 100)
@@ -71,7 +67,6 @@ def test_an_unusable_counter_gives_no_energy(energies: list[int | None]) -> None
 
 
 def test_several_gpus_are_combined_and_others_left_out() -> None:
-    """Sums of power and energy, maximum temperature, minimum clock; an unused third GPU is excluded."""
     readings = [
         reading(
             second,
@@ -90,7 +85,6 @@ def test_several_gpus_are_combined_and_others_left_out() -> None:
 
 
 def test_throttle_reasons_are_counted_and_named() -> None:
-    """The most frequent comes first; clock limits set by the user are recorded, but are not unsteadiness."""
     reasons = [(), ("sw_power_cap",), ("sw_power_cap", "hw_thermal_slowdown"), ("applications_clocks_setting",)]
     readings = [reading(second, gpu(throttle=throttle)) for second, throttle in enumerate(reasons)]
 
@@ -105,7 +99,6 @@ def test_throttle_reasons_are_counted_and_named() -> None:
 
 
 def test_an_unthrottled_gpu_is_steady() -> None:
-    """No reason, unknown reasons, and no GPU give no text."""
     free = summarize_gpus([reading(0, gpu(throttle=()))], [0], [(0, S)], 100)
     unknown = summarize_gpus([reading(0, gpu())], [0], [(0, S)], 100)
 
@@ -115,7 +108,6 @@ def test_an_unthrottled_gpu_is_steady() -> None:
 
 
 def test_other_processes_are_listed() -> None:
-    """The worker is excluded by its pid."""
     readings = [reading(0, gpu(processes=(DESKTOP,))), reading(1, gpu(processes=(WORKER, DESKTOP)))]
 
     use = summarize_gpus(readings, [0], [(0, S)], 100, worker_pid=500)
@@ -124,7 +116,6 @@ def test_other_processes_are_listed() -> None:
 
 
 def test_peak_worker_memory_is_the_sum_over_its_gpus() -> None:
-    """Over all readings, timed or not; unknown where the driver reports no size, or the pids are not ours."""
     grown = dataclasses.replace(WORKER, used_bytes=7 << 30)
     readings = [
         reading(0, gpu(0, processes=(DESKTOP,)), gpu(1, processes=())),
@@ -144,7 +135,6 @@ def test_peak_worker_memory_is_the_sum_over_its_gpus() -> None:
 
 
 def test_where_pids_differ_earlier_processes_are_listed() -> None:
-    """In a container NVML's pids are the host's: a process that was there before the worker began is not the worker."""
     readings = [reading(0, gpu(processes=(DESKTOP,))), reading(1, gpu(processes=(WORKER, DESKTOP)))]
 
     use = summarize_gpus(readings, [0], [(0, S)], 100, worker_pid=7)
@@ -153,14 +143,12 @@ def test_where_pids_differ_earlier_processes_are_listed() -> None:
 
 
 def test_no_gpu_or_no_reading_of_it_is_nothing() -> None:
-    """A run on the CPU, a GPU that NVML lost, and a run without readings."""
     assert summarize_gpus([reading(0, gpu())], [], [(0, S)], 100) is None
     assert summarize_gpus([reading(0, gpu(1))], [0], [(0, S)], 100) is None
     assert summarize_gpus([], [0], [(0, S)], 100) is None
 
 
 def test_a_run_between_two_readings_has_none() -> None:
-    """Its figures are unknown, and the processes are still listed."""
     readings = [reading(0, gpu(power_w=20, processes=())), reading(1, gpu(power_w=20, processes=()))]
 
     use = summarize_gpus(readings, [0], [(S // 4, S // 2)], 10)

@@ -30,7 +30,6 @@ def _fit(w: float | None, interval: tuple[float, float | None] | None) -> LineFi
 
 
 def test_latencies_are_interpolated_and_continued() -> None:
-    """Between positions by the line, beyond the last by the one through the last two; each end of an interval too."""
     assert step_ms_at(LINE, 501) == Expected(150.0, 130.0, 175.0)
     assert step_ms_at(LINE, 1001) == Expected(200.0, 170.0, 240.0)
     assert step_ms_at(LINE, 4001) == Expected(350.0, 260.0, 420.0)
@@ -38,7 +37,6 @@ def test_latencies_are_interpolated_and_continued() -> None:
 
 
 def test_a_bound_has_no_upper_end() -> None:
-    """So its speed may be zero, at every position."""
     bound = KnownSpeed("bound", "", ((1, Expected(10.0, 10.0, math.inf)), (101, Expected(20.0, 20.0, math.inf))))
     for n, ms in ((1, 10.0), (51, 15.0), (201, 30.0)):
         assert step_ms_at(bound, n) == Expected(ms, ms, math.inf)
@@ -46,14 +44,12 @@ def test_a_bound_has_no_upper_end() -> None:
 
 
 def test_the_time_of_a_prompt_begins_at_nothing() -> None:
-    """A shorter one than is known takes its share; without any nothing is known."""
     assert prefill_ms_at(LINE, 256) == Expected(500.0, 450.0, 550.0)
     assert prefill_ms_at(LINE, 2048) == Expected(5500.0, 4200.0, 6800.0)
     assert prefill_ms_at(KnownSpeed("bound", "", LINE.step_ms), 256) is None
 
 
 def test_a_measured_line_is_surest_where_it_was_measured() -> None:
-    """Away from the middle the slope's interval adds to that of the level."""
     known = KnownSpeed("measured", "", measured_steps([(501, _latency(100.0))], _fit(20.0, (10.0, 40.0)), LIMIT))
     first, middle, far = (step_ms_at(known, n) for n in (1, 501, 32768))
     assert middle.value == pytest.approx(100.0)
@@ -68,7 +64,6 @@ def test_a_measured_line_is_surest_where_it_was_measured() -> None:
 
 
 def test_a_slope_that_is_not_known_is_the_limits() -> None:
-    """Within its interval; without any, a level alone says nothing of other positions."""
     (_, middle), (far, last) = measured_steps([(1, _latency(60.0))], _fit(None, (25.0, None)), LIMIT)
     assert middle.value == pytest.approx(60.0)
     assert last.value == pytest.approx(60 + (far - 1) / 50)
@@ -77,12 +72,10 @@ def test_a_slope_that_is_not_known_is_the_limits() -> None:
 
 
 def test_no_step_is_faster_than_the_limit() -> None:
-    """Also where the line through the samples says so."""
     ((_, first), *_) = measured_steps([(5001, _latency(100.0))], _fit(20.0, (10.0, 40.0)), LIMIT)
     assert (first.value, first.low) == (40.0, 40.0)
 
 
 def test_prompts_without_an_interval_are_left_out() -> None:
-    """Two timings have none."""
     known, unknown = PrefillSpeed(512, 500.0, 1024.0, 3, (1000.0, None)), PrefillSpeed(64, 60.0, 1066.0, 1)
     assert measured_prefills([known, unknown]) == ((512, Expected(500.0, 0.0, 512.0)),)

@@ -28,7 +28,6 @@ def holds(interval: tuple[float, float | None] | None, truth: float) -> bool:
 @pytest.mark.parametrize("phi", [0.0, 0.6, 0.9])
 @pytest.mark.parametrize(("n", "n_runs"), [(300, 400), (1000, 400), (2000, 400), (10_000, 200)])
 def test_intervals_cover_w_and_b_on_stairs_and_ramps_with_correlated_noise(n: int, n_runs: int, phi: float) -> None:
-    """The interval covers the truth at its stated rate, whatever the length, the correlation and the climb."""
     position = positions(n)
     runs_ms = B * correlated(np.random.default_rng(n), n, n_runs, phi)
     runs_ms[::2] += ramp(position)
@@ -40,7 +39,6 @@ def test_intervals_cover_w_and_b_on_stairs_and_ramps_with_correlated_noise(n: in
 
 @pytest.mark.parametrize("n", [300, 1000, 2000])
 def test_interval_covers_w_under_one_sided_spikes(n: int) -> None:
-    """A scheduler that steals whole steps now and then widens the interval rather than leading it astray."""
     rng = np.random.default_rng(n)
     spikes = (rng.random((400, n)) < 0.005) * rng.lognormal(0, 1, (400, n))
     noise_ms = B * (correlated(rng, n, 400, 0.6) + spikes)
@@ -49,7 +47,6 @@ def test_interval_covers_w_under_one_sided_spikes(n: int) -> None:
 
 
 def test_interval_covers_what_repetitions_at_different_levels_have_in_common() -> None:
-    """A machine that is 3 % slower or faster each time it starts does not fool three or five repetitions of it."""
     rng = np.random.default_rng(11)
     position = positions(600)
     for n_repetitions in (3, 5):
@@ -64,7 +61,6 @@ def test_interval_covers_what_repetitions_at_different_levels_have_in_common() -
 
 
 def test_interval_is_narrow_enough_to_be_of_use() -> None:
-    """10,000 tokens with 3 % of noise determine W to within 5 % on either side: coverage is not bought with width."""
     position = positions(10_000)
     widths = []
     for run_ms in B * correlated(np.random.default_rng(3), 10_000, 50, 0.6):
@@ -75,7 +71,6 @@ def test_interval_is_narrow_enough_to_be_of_use() -> None:
 
 
 def test_recovers_w_and_b_of_a_ramp_exactly() -> None:
-    """Without noise the line is the truth."""
     fit = fit_line(positions(10_000), ramp(positions(10_000)) * 1e6)
     assert fit is not None
     assert fit.w_tokens_per_ms == pytest.approx(W, rel=1e-9)
@@ -85,7 +80,6 @@ def test_recovers_w_and_b_of_a_ramp_exactly() -> None:
 
 
 def test_recovers_w_and_b_through_the_256_token_staircase() -> None:
-    """Over 39 stairs the line is that through their middles, and the interval is as tight as no noise allows."""
     fit = fit_line(positions(10_000), stairs(positions(10_000)) * 1e6)
     assert fit is not None and fit.w_ci95 is not None and fit.w_ci95[1] is not None
     assert fit.w_tokens_per_ms == pytest.approx(W, rel=1e-3)
@@ -97,7 +91,6 @@ def test_recovers_w_and_b_through_the_256_token_staircase() -> None:
 @pytest.mark.parametrize("n", [290, 300, 400, 600])
 @pytest.mark.parametrize("climb", [ramp, stairs])
 def test_interval_of_one_or_two_stairs_admits_both_ramp_and_stairs(n: int, climb: Callable[[Floats], Floats]) -> None:
-    """With no noise at all, a short run does not distinguish a ramp from stairs, and the interval says so."""
     fit = fit_line(positions(n), climb(positions(n)) * 1e6)
     assert fit is not None and fit.w_ci95 is not None
     low, high = fit.w_ci95
@@ -106,7 +99,6 @@ def test_interval_of_one_or_two_stairs_admits_both_ramp_and_stairs(n: int, climb
 
 
 def test_line_is_the_least_squares_line_of_numpy() -> None:
-    """W, B and R2 are those of an ordinary fit to all samples, noise and staircase included."""
     position = positions(777)
     step_ms = stairs(position, w=50) + B * correlated(np.random.default_rng(1), 777, 1, 0.6)[0]
     slope, intercept = np.polyfit(position - 1, step_ms, 1)
@@ -119,7 +111,6 @@ def test_line_is_the_least_squares_line_of_numpy() -> None:
 
 
 def test_robust_w_ignores_what_drags_the_line_away() -> None:
-    """A tenth of the steps, all late, at five times their latency: the cross-check keeps W, least squares does not."""
     position = positions(4000)
     step_ms = stairs(position)
     step_ms[2000::5] *= 5
@@ -132,7 +123,6 @@ def test_robust_w_ignores_what_drags_the_line_away() -> None:
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(-1000, 1000)), min_size=2, max_size=12))
 def test_theil_sen_is_the_median_over_all_pairs(points: list[tuple[int, int]]) -> None:
-    """Against the definition: every pair of points that differ in x."""
     slopes = [(y2 - y1) / (x2 - x1) for (x1, y1), (x2, y2) in itertools.combinations(points, 2) if x1 != x2]
     slope = theil_sen(np.array([x for x, _ in points], dtype=float), np.array([y for _, y in points], dtype=float))
     assert slope == (pytest.approx(statistics.median(slopes), abs=1e-12) if slopes else None)
@@ -154,7 +144,6 @@ def test_an_insignificant_slope_gives_a_lower_bound_of_w() -> None:
 
 
 def test_a_falling_line_is_never_a_negative_w() -> None:
-    """A machine that speeds up while it is timed has no W, and a finite bound."""
     noise_ms = B * correlated(np.random.default_rng(4), 2000, 1, 0.0)[0]
     fit = fit_line(positions(2000), (ramp(positions(2000), w=-1000) + noise_ms) * 1e6)
     assert fit is not None and fit.w_ci95 is not None
@@ -166,7 +155,6 @@ def test_a_falling_line_is_never_a_negative_w() -> None:
 
 @pytest.mark.parametrize("n", [1, 2, 16, 63, 64, 231, 246])
 def test_too_few_samples_bound_b_from_above_and_give_nothing_else(n: int) -> None:
-    """One stair, or one and a few samples, does not define a line: its climb could be anywhere in it."""
     step_ms = stairs(positions(n))
     fit = fit_line(positions(n), step_ms * 1e6)
     assert fit is not None
@@ -178,7 +166,6 @@ def test_too_few_samples_bound_b_from_above_and_give_nothing_else(n: int) -> Non
 @pytest.mark.parametrize("n", [128, 300, 1000])
 @pytest.mark.parametrize("w", [2064.0, 57.0])
 def test_interval_without_b_still_covers_b(n: int, w: float) -> None:
-    """B is below its bound at the stated rate wherever the noise hides W or B, and is never a value there."""
     step_ms = stairs(positions(n), w) + 4 * B * correlated(np.random.default_rng(n), n, 400, 0.6)
     fits = [fit_line(positions(n), run_ms * 1e6) for run_ms in step_ms]
     bounds = [fit.b_ci95[1] for fit in fits if fit and fit.b_ci95 and fit.b_ms is None]
@@ -187,14 +174,12 @@ def test_interval_without_b_still_covers_b(n: int, w: float) -> None:
 
 
 def test_no_finite_sample_is_no_fit() -> None:
-    """No measurement is None, not a row of zeros."""
     assert fit_line([], []) is None
     assert fit_line([26, 27], [math.nan, math.inf]) is None
 
 
 @pytest.mark.parametrize("step_ns", [0, 5_000_000])
 def test_equal_samples_have_no_w_and_a_certain_bound_of_b(step_ns: int) -> None:
-    """A line without slope or variance breaks nothing."""
     fit = fit_line(positions(1000), np.full(1000, step_ns))
     assert fit is not None
     assert (fit.w_tokens_per_ms, fit.w_ci95, fit.r2, fit.robust_w_tokens_per_ms) == (None, None, None, None)
@@ -203,7 +188,6 @@ def test_equal_samples_have_no_w_and_a_certain_bound_of_b(step_ns: int) -> None:
 
 
 def test_non_finite_samples_are_left_out() -> None:
-    """A missing sample leaves the line through the others unchanged."""
     step_ns = ramp(positions(1000)) * 1e6
     step_ns[100:130] = math.nan
     fit = fit_line(positions(1000), step_ns)
@@ -213,7 +197,6 @@ def test_non_finite_samples_are_left_out() -> None:
 
 
 def test_arrays_of_different_length_are_rejected() -> None:
-    """Mismatched arrays are an error, not a fit of the wrong pairs."""
     with pytest.raises(ValueError, match="equally long"):
         fit_line([1, 2, 3], [1, 2])
 
@@ -226,7 +209,6 @@ def test_arrays_of_different_length_are_rejected() -> None:
     ),
 )
 def test_any_samples_give_a_positive_w_or_none(first: int, step_ns: Floats) -> None:
-    """For any input: no exception, no warning, no negative or infinite W, ordered bounds around it."""
     fit = fit_line(np.arange(first, first + len(step_ns)), step_ns)
     if fit is None:
         return
@@ -243,7 +225,6 @@ def test_any_samples_give_a_positive_w_or_none(first: int, step_ns: Floats) -> N
 
 
 def test_repetitions_are_fitted_as_one_line_without_bridging_them() -> None:
-    """Concatenated repetitions of unequal length give the line they share; the jump back in position is no sample."""
     position = np.concatenate([positions(1000), positions(1000), positions(400)])
     fit = fit_line(position, ramp(position) * 1e6)
     assert fit is not None and fit.w_ci95 is not None and fit.w_ci95[1] is not None
@@ -267,7 +248,6 @@ def test_repetitions_narrow_the_interval_and_their_differences_widen_it() -> Non
 
 
 def test_running_fit_is_that_of_the_table_and_computed_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever comes in one batch, it lags behind by an eighth of the samples at most."""
     position = positions(3000)
     step_ns = (stairs(position, 57.0) + B * correlated(np.random.default_rng(6), 3000, 1, 0.6)[0]) * 1e6
     running = RunningFit()
@@ -282,7 +262,6 @@ def test_running_fit_is_that_of_the_table_and_computed_seldom(monkeypatch: pytes
 
 
 def test_running_fit_is_none_before_enough_samples() -> None:
-    """No line below 247 tokens after a prompt of 25, and so neither W nor B, whatever the first of them took."""
     running, position = RunningFit(), positions(400)
     step_ns = stairs(position, 57.0) * 1e6
     step_ns[:3] *= 9
@@ -292,7 +271,6 @@ def test_running_fit_is_none_before_enough_samples() -> None:
 
 
 def test_a_line_below_zero_leaves_a_bound_of_b() -> None:
-    """A run that was held up towards its end may tilt the line so far; no latency is negative."""
     step_ms = 10 + np.where(positions(1000) > 700, 500.0, 0.0)
     fit = fit_line(positions(1000), step_ms * 1e6)
     assert fit is not None
@@ -303,7 +281,6 @@ def test_a_line_below_zero_leaves_a_bound_of_b() -> None:
 
 @pytest.mark.parametrize("first_position", [1, 26, 242, 250, 256, 257])
 def test_the_fewest_samples_of_a_line(first_position: int) -> None:
-    """One fewer has none; it depends on where the first stair ends."""
     enough = fewest_samples(first_position)
     position = np.arange(first_position, first_position + enough)
     step_ns = 1e6 * (10 + position / 100)

@@ -51,21 +51,18 @@ def test_repeats_are_no_difference_in_19_of_20_pairs(between: float) -> None:
 
 @pytest.mark.parametrize("between", [0.01, 0.05, 0.3])
 def test_two_repeats_alone_are_never_different(between: float) -> None:
-    """A store with nothing but the two: their own difference is all that is known of the spread."""
     rng = np.random.default_rng(2)
     pairs = [loads(rng, 2, between, 0.002) for _ in range(400)]
     assert not any(differ(one, other, load_spread([[one, other]])) for one, other in pairs)
 
 
 def test_the_interval_of_a_run_alone_calls_repeats_different() -> None:
-    """What the spread is for: without it, most pairs of repeats differ."""
     rng = np.random.default_rng(3)
     runs = loads(rng, 40, 0.03, 0.004)
     assert share_different(list(itertools.pairwise(runs)), LoadSpread(sigma=0.0, freedom=100)) > 0.5
 
 
 def test_a_real_difference_is_found_among_noisy_loads() -> None:
-    """A quarter faster, with loads that differ by 3 %."""
     rng = np.random.default_rng(4)
     slow, fast = loads(rng, 10, 0.03, 0.004), loads(rng, 10, 0.03, 0.004, 50.0 * 1.25)
     pairs = list(zip(slow, fast, strict=True))
@@ -73,7 +70,6 @@ def test_a_real_difference_is_found_among_noisy_loads() -> None:
 
 
 def test_the_assumption_gives_way_to_repeats() -> None:
-    """Without any it is all; a hundred leave the spread that they show, without the noise within."""
     assert load_spread([]) == LoadSpread(ASSUMED_SIGMA, ASSUMED_FREEDOM, 0)
     assert load_spread([[Repeat(50.0, None)]]) == LoadSpread()
     rng = np.random.default_rng(5)
@@ -84,7 +80,6 @@ def test_the_assumption_gives_way_to_repeats() -> None:
 
 
 def test_more_runs_narrow_the_mean() -> None:
-    """By the root of their number, and an open end stays open."""
     spread = LoadSpread(0.02, 8)
     assert spread.half_width(4) == pytest.approx(spread.half_width() / 2)
     assert spread.widened(50.0, (49.0, math.inf))[1] == math.inf
@@ -94,7 +89,6 @@ def test_more_runs_narrow_the_mean() -> None:
 
 
 def test_one_disturbed_run_does_not_widen_all_intervals_for_good() -> None:
-    """Three times as slow as its repeats, it is left out; of two that are as far apart, neither can be."""
     rng = np.random.default_rng(6)
     usual, disturbed = loads(rng, 6, 0.01, 0.002), Repeat(17.0, (16.9, 17.1))
     assert load_spread([[*usual, disturbed]]) == load_spread([usual])
@@ -102,7 +96,6 @@ def test_one_disturbed_run_does_not_widen_all_intervals_for_good() -> None:
 
 
 def test_a_run_far_from_all_of_its_repeats_was_disturbed() -> None:
-    """But not where the run before or after it is as far away, nor among three."""
     usual = [70.1, 69.4, 72.6, 68.1]
     assert is_disturbed(28.4, usual[:2], usual[2:])
     assert is_disturbed(28.4, usual, [])

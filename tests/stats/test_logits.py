@@ -26,13 +26,11 @@ def test_log_probs_are_those_of_a_softmax() -> None:
 
 
 def test_the_nll_alone_is_that_of_the_row() -> None:
-    """Of the true token."""
     logits = _row(2)
     assert RowScorer(len(logits)).nll(logits, 7) == pytest.approx(-float(_log_probs(logits)[7]))
 
 
 def test_a_scorer_goes_from_row_to_row() -> None:
-    """What it scored before does not show; a row that it wrote elsewhere stays."""
     scorer, first, second = RowScorer(1001), _row(8), _row(9)
     kept = scorer.log_probs(first, np.empty_like(first))
     expected = RowScorer(1001).score(_log_probs(second), 3, kept.copy())
@@ -41,7 +39,6 @@ def test_a_scorer_goes_from_row_to_row() -> None:
 
 
 def test_the_divergence_is_the_sum_that_llama_perplexity_takes() -> None:
-    """Against the formula in float64, over the tokens that the base gives more than e^-16."""
     base, row = _log_probs(_row(3, spread=6)), _log_probs(_row(4, spread=6))
     p, q = base.astype(np.float64), row.astype(np.float64)
     counted = p > LEAST_LOG_PROB
@@ -77,7 +74,6 @@ def test_sixteen_bits_keep_a_row_to_a_step_of_the_scale(n_vocab: int) -> None:
 
 
 def test_a_row_of_equal_logits_is_kept() -> None:
-    """Its scale is zero."""
     words = np.zeros(n_words(4), np.uint16)
     pack(np.full(4, 2.5, np.float32), words)
     assert RowScorer(4).unpack(words) == pytest.approx([-math.log(4)] * 4)

@@ -14,7 +14,6 @@ GIB = 1 << 30
 def reading(
     suspended_s: float | None = 40.0, n_cpus: int | None = 8, quota: float | None = None, total_bytes: int = 16 * GIB
 ) -> MachineReading:
-    """A reading of a machine with eight CPUs."""
     suspended_ns = None if suspended_s is None else round(suspended_s * S)
     return MachineReading(0, None, 1, total_bytes, suspended_ns=suspended_ns, n_cpus=n_cpus, quota_cpus=quota)
 
@@ -36,10 +35,8 @@ def reading(
     ],
 )
 def test_a_change_is_one_line(readings: list[MachineReading], expected: tuple[str, ...]) -> None:
-    """Nothing where nothing changed, or an older ggbench did not read it."""
     assert machine_changes(readings) == expected
 
 
 def test_every_change_is_named() -> None:
-    """A machine that was suspended in a container whose limits were lowered."""
     assert len(machine_changes([reading(), reading(100, 4, 2.0, 8 * GIB)])) == 4

@@ -11,7 +11,6 @@ from ggbench.stats.quality import divergence, floats, mean_and_error, paired_dif
 
 
 def test_perplexity_has_the_error_that_llama_perplexity_prints() -> None:
-    """By its own formula: sqrt((E[v²] - E[v]²) / (n - 1)) of the nll, times the perplexity."""
     nll = np.random.default_rng(1).gamma(2, 1.2, 4080).astype(np.float32)
     mean = float(nll.mean(dtype="f8"))
     spread = math.sqrt((float(np.square(nll, dtype="f8").mean()) - mean**2) / (len(nll) - 1))
@@ -21,12 +20,10 @@ def test_perplexity_has_the_error_that_llama_perplexity_prints() -> None:
 
 
 def test_one_value_has_no_error() -> None:
-    """It is zero, not a division by zero."""
     assert mean_and_error(np.array([2.0])).error == 0
 
 
 def test_divergence_reduces_every_position() -> None:
-    """Mean, percentiles, the share of equal tops, and the paired error of the ratio."""
     rng = np.random.default_rng(2)
     base_nll = rng.gamma(2, 1, 1000)
     nll = base_nll + rng.normal(0.1, 0.2, 1000)
@@ -44,7 +41,6 @@ def test_divergence_reduces_every_position() -> None:
 
 
 def test_the_paired_interval_covers_the_truth_at_its_rate() -> None:
-    """Chunks differ from each other much more than two quants differ in a chunk."""
     rng, truth, covered = np.random.default_rng(3), 0.01, 0
     for _ in range(400):
         chunks = rng.normal(2.5, 0.5, 60)
@@ -57,7 +53,6 @@ def test_the_paired_interval_covers_the_truth_at_its_rate() -> None:
 
 
 def test_the_chunks_needed_would_separate_them() -> None:
-    """With that many chunks of the same kind the interval excludes zero."""
     rng = np.random.default_rng(4)
     one, other = rng.normal(0.01, 0.05, 20), np.zeros(20)
     found = paired_difference(one.tolist(), other.tolist())
@@ -71,12 +66,10 @@ def test_the_chunks_needed_would_separate_them() -> None:
 
 
 def test_too_few_chunks_are_not_compared() -> None:
-    """Three differences make no interval."""
     assert paired_difference([1.0, 2.0, 3.0], [1.0, 2.0, 3.5, 4.0]) is None
 
 
 def test_floats_reads_what_was_kept_as_bytes() -> None:
-    """In the order in which they were written."""
     assert floats(np.array([0.5, 2.0], np.float32).tobytes()).tolist() == [0.5, 2.0]
 
 

@@ -13,12 +13,10 @@ from ggbench.stats.race import BASELINE, Race, block_of, drift_of, in_order, is_
 
 
 def timing(candidate: int, *times_ms: float) -> TuneTiming:
-    """At depth 0, 1000 and so on."""
     return TuneTiming(candidate, tuple(DepthTiming(1000 * i, ms * 1e6) for i, ms in enumerate(times_ms)))
 
 
 def segment(*timings: TuneTiming) -> TuneSegment:
-    """Of the race."""
     return TuneSegment("race", 1, timings, drift_of(timings), is_kept=True)
 
 
@@ -37,7 +35,6 @@ def raced(rng: random.Random, speed: Mapping[int, float], n_rounds: int, noise: 
 
 
 def test_a_steady_drift_cancels() -> None:
-    """The baseline is interpolated between its two measurements, whatever it became meanwhile."""
     timings = [timing(0, 10.0, 20.0), timing(1, 5.05, 20.2), timing(0, 10.201, 20.402)]
     ((candidate, score),) = scores_of(timings)
     assert candidate == 1
@@ -47,19 +44,16 @@ def test_a_steady_drift_cancels() -> None:
 
 @pytest.mark.parametrize(("drift", "is_kept"), [(1.0, True), (1.09, True), (1.11, False), (0.92, True), (0.9, False)])
 def test_a_drift_over_ten_percent_does_not_count(drift: float, is_kept: bool) -> None:
-    """In either direction."""
     assert is_steady(drift) is is_kept
 
 
 def test_rounds_go_forth_and_back_and_load_as_rarely_as_they_can() -> None:
-    """What loads alike stays together."""
     loads = ["mapped", "read", "mapped", "read"]
     assert in_order([1, 2, 3, 4], 1, loads) == [1, 3, 2, 4]
     assert in_order([1, 2, 3, 4], 2, loads) == [4, 2, 3, 1]
 
 
 def test_the_slower_are_dropped_and_the_leader_stays() -> None:
-    """With a noise of 2 % a tenth shows within a few rounds; the ratio says how far behind it was."""
     race = raced(random.Random(1), {1: 0.9, 2: 1.3, 3: 1.0}, 4, 0.02)
     assert race.alive == [2]
     assert race.leader == 2
@@ -69,7 +63,6 @@ def test_the_slower_are_dropped_and_the_leader_stays() -> None:
 
 
 def test_the_best_of_equals_is_rarely_dropped() -> None:
-    """Over all looks and all candidates together: in at most 1 of 20 races one that is best goes."""
     n_lost = sum(
         len(raced(random.Random(seed), dict.fromkeys(range(1, 7), 1.1), 8, 0.03).alive) < 6 for seed in range(200)
     )
@@ -77,7 +70,6 @@ def test_the_best_of_equals_is_rarely_dropped() -> None:
 
 
 def test_where_nothing_is_faster_the_baseline_leads() -> None:
-    """Also of candidates that are not yet dropped."""
     race = raced(random.Random(3), {1: 0.97, 2: 0.95}, 4, 0.01)
     assert race.leader == BASELINE
     assert race.is_decided
@@ -94,7 +86,6 @@ def blocks(rng: random.Random, gain: float, n: int, noise: float) -> Sequence[tu
 
 
 def test_the_interval_of_a_gain_holds_the_gain_in_19_of_20() -> None:
-    """At each depth, in spite of a steady drift."""
     rng, n_held = random.Random(5), [0, 0]
     for _ in range(400):
         found = proven(blocks(rng, 1.2, 6, 0.03))
@@ -105,5 +96,4 @@ def test_the_interval_of_a_gain_holds_the_gain_in_19_of_20() -> None:
 
 
 def test_one_block_proves_nothing() -> None:
-    """It has no spread."""
     assert proven(blocks(random.Random(1), 1.2, 1, 0.01)) is None

@@ -24,7 +24,6 @@ _SMALL = st.sampled_from([0.0, 0.01, 0.02, 0.03, 0.05, 0.1, 0.5])
 
 @st.composite
 def losses(draw: st.DrawFn) -> Loss | None:
-    """Measured, typical or unknown."""
     kind = draw(st.sampled_from(["measured", "typical", "unknown"]))
     if kind == "typical":
         return typical_loss(draw(st.sampled_from(["q8_0", "q6_k", "q5_k_m", "q4_k_m", "q4_0", "q2_k"])), 7 * 10**9)
@@ -65,7 +64,6 @@ def candidate_lists(draw: st.DrawFn) -> list[Candidate]:
 
 @st.composite
 def any_needs(draw: st.DrawFn) -> Needs:
-    """With each need or without."""
     return Needs(
         WORKLOADS["chat"],
         draw(st.sampled_from([None, 4096, 16384, 65536])),
@@ -81,7 +79,6 @@ def _chosen(pick: Pick) -> Candidate | None:
 
 @given(candidate_lists(), any_needs())
 def test_the_recommendation_is_never_dominated_and_meets_every_need(found: list[Candidate], needs: Needs) -> None:
-    """What is unknown of it may miss a need only where no candidate is known to meet them all."""
     pick = recommend(found, needs)
     checked = [check(each, needs) for each in found]
     chosen = _chosen(pick)
@@ -108,14 +105,12 @@ def test_what_cannot_be_sized_dominates_nothing() -> None:
 
 
 def test_a_context_that_is_unknown_is_not_dominated_by_one_that_is_too_short() -> None:
-    """It may meet the need, which the other misses."""
     unknown, short = candidate("q8_0", loss=0.01, n_ctx=None), candidate("q4_k_m", loss=0.01, n_ctx=4096)
     assert _chosen(recommend([unknown, short], Needs())) == unknown
 
 
 @given(candidate_lists(), any_needs(), st.data())
 def test_rows_that_are_dominated_change_nothing(found: list[Candidate], needs: Needs, data: st.DataObject) -> None:
-    """Neither in the recommendation nor in its alternatives, nor does their order."""
     pick = recommend(found, needs)
     worse = [_worse(each, data) for each in data.draw(st.lists(st.sampled_from(found), max_size=3))]
     added = [replace(each, selector=f"added {number}") for number, each in enumerate(worse) if each is not None]
@@ -161,7 +156,6 @@ def test_what_is_dominated_by_the_dominated_is_dominated(found: list[Candidate])
 
 
 def test_intervals_that_overlap_do_not_dominate() -> None:
-    """Equal in speed and context, a smaller loss only dominates where the intervals are apart."""
     close = candidate("a", loss=measured_loss(0.010, 0.2)), candidate("b", loss=measured_loss(0.012, 0.2))
     apart = candidate("a", loss=measured_loss(0.010, 0.01)), candidate("b", loss=measured_loss(0.012, 0.01))
     assert not dominates(*close)
@@ -169,14 +163,12 @@ def test_intervals_that_overlap_do_not_dominate() -> None:
 
 
 def test_an_unknown_loss_dominates_nothing_and_is_not_dominated() -> None:
-    """Also where speed and context are far apart."""
     known, unknown = candidate("a", tok_s=50, n_ctx=65536), candidate("b", loss=None, tok_s=5, n_ctx=8192)
     assert not dominates(known, unknown)
     assert not dominates(replace(unknown, max_n_ctx=65536), known)
 
 
 def test_one_unknown_cache_compares_with_itself() -> None:
-    """What a q8_0 cache loses is unknown of both, but the same."""
     better = candidate("a", "q8_0", loss=0.01, cache_loss=None)
     worse = candidate("b", "q8_0", loss=0.03, cache_loss=None)
     assert dominates(better, worse)
@@ -191,7 +183,6 @@ def test_a_bound_on_speed_does_not_beat_a_measurement() -> None:
 
 
 def test_quality_takes_the_least_loss_then_the_faster() -> None:
-    """Of two whose losses do not clearly differ."""
     found = [
         candidate("q8_0", loss=measured_loss(0.010, 0.3), tok_s=10, gib=7),
         candidate("q6_k", loss=measured_loss(0.011, 0.3), tok_s=15, gib=6),
@@ -219,7 +210,6 @@ def test_quality_takes_the_least_loss_then_the_faster() -> None:
     ],
 )
 def test_the_answer_changes_where_a_need_crosses_a_figure(needs: Needs, quant: str) -> None:
-    """Without --max-loss, neither speed nor context takes what loses more than a little."""
     found = [
         candidate("q8_0", loss=0.001, tok_s=10, n_ctx=16384, gib=7),
         candidate("q4_k_m", loss=0.03, tok_s=20, n_ctx=32768, gib=4),
@@ -231,7 +221,6 @@ def test_the_answer_changes_where_a_need_crosses_a_figure(needs: Needs, quant: s
 
 
 def test_an_unknown_loss_comes_after_a_little_and_before_much() -> None:
-    """A q8_0 cache of unknown loss is not taken while an f16 cache with little loss meets the needs."""
     little, unknown, much = (
         candidate("q4_k_m", loss=0.03, n_ctx=16384),
         candidate("q6_k", "q8_0", loss=0.004, cache_loss=None, n_ctx=32768),
@@ -242,7 +231,6 @@ def test_an_unknown_loss_comes_after_a_little_and_before_much() -> None:
 
 
 def test_without_published_losses_the_more_bits_win() -> None:
-    """Quants of unknown type: their bits per weight are all that is known of their quality."""
     found = [candidate("ud-q2_k_xl", loss=None, gib=3), candidate("ud-q4_k_xl", loss=None, gib=5)]
     chosen = _chosen(recommend(found, Needs()))
     assert chosen is not None
@@ -251,7 +239,6 @@ def test_without_published_losses_the_more_bits_win() -> None:
 
 
 def test_typical_losses_of_published_pairs_decide_though_their_ranges_overlap() -> None:
-    """Of llama-3-8b and llama-2-7b both, q4_k_m loses more than q6_k, while both ranges over models overlap."""
     found = [candidate(quant, loss=typical_loss(quant, 7 * 10**9), tok_s=tok_s) for quant, tok_s in
              (("q6_k", 10.0), ("q4_k_m", 30.0))]  # fmt: skip
     chosen = _chosen(recommend(found, Needs()))
@@ -260,7 +247,6 @@ def test_typical_losses_of_published_pairs_decide_though_their_ranges_overlap() 
 
 
 def test_a_bound_can_only_prove_that_a_speed_is_missed() -> None:
-    """Above the need it is unknown, and what is measured comes first."""
     below, above = candidate("a", tok_s=turn_of(9, basis="bound")), candidate("b", tok_s=turn_of(90, basis="bound"))
     assert check(below, Needs(given_tok_s=10)).meets is False
     assert check(above, Needs(given_tok_s=10)).meets is None
@@ -270,7 +256,6 @@ def test_a_bound_can_only_prove_that_a_speed_is_missed() -> None:
 
 
 def test_a_bound_is_not_taken_for_speed() -> None:
-    """Whatever is preferred, what is known comes before a bound of any height, which is no faster alternative."""
     measured = candidate("q4_1", loss=measured_loss(0.010, 0.5), tok_s=54.0)
     bound = candidate("q4_1", "q8_0", loss=measured_loss(0.008, 0.5), tok_s=turn_of(332.0, basis="bound"), n_ctx=40000)
     without_prompt = replace(measured, speed=replace(turn_of(54.0), turn_s=None))
@@ -282,14 +267,12 @@ def test_a_bound_is_not_taken_for_speed() -> None:
 
 
 def test_a_known_part_of_a_loss_can_prove_that_it_is_too_much() -> None:
-    """The cache cannot lose less than nothing."""
     one = candidate("a", "q8_0", loss=0.03, cache_loss=None)
     assert check(one, Needs(max_loss=0.02)).meets is False
     assert check(one, Needs(max_loss=0.04)).meets is None
 
 
 def test_the_nearest_miss_is_the_smallest_share_of_what_is_wanted() -> None:
-    """By the worst of the needs that a candidate misses."""
     found = [
         candidate("far", tok_s=5, n_ctx=16384),
         candidate("near", tok_s=9.5, n_ctx=16384),
@@ -303,7 +286,6 @@ def test_the_nearest_miss_is_the_smallest_share_of_what_is_wanted() -> None:
 
 
 def test_of_several_models_the_one_with_most_parameters() -> None:
-    """Quality does not compare between models; speed and context do."""
     large = candidate("q2_k", model="large", loss=0.04, tok_s=8, n_params=14_000_000_000)
     small = candidate("q8_0", model="small", loss=0.001, tok_s=40, n_params=1_000_000_000)
     assert _chosen(recommend([small, large], Needs())) is large
@@ -323,6 +305,5 @@ def test_of_several_models_the_one_with_most_parameters() -> None:
     ],
 )
 def test_needs_that_nothing_meets(wrong: dict[str, float]) -> None:
-    """One line says what, one what to do."""
     with pytest.raises(UsageError):
         Needs(**wrong)  # type: ignore[arg-type]

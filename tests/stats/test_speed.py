@@ -32,7 +32,6 @@ def summary_of(step_ms: Floats) -> LatencySummary:
 
 
 def test_percentiles_and_rate_of_known_steps() -> None:
-    """Steps of 1 to 101 ms, shuffled: percentiles fall on samples, and 101 tokens take 5151 ms."""
     step_ns = np.random.default_rng(0).permutation(np.arange(1, 102)) * 1_000_000
     summary = summarize(range(26, 127), step_ns, sample_ns=[10_000, 30_000, 20_000])
     assert summary is not None
@@ -50,7 +49,6 @@ def test_rate_is_tokens_over_time_not_the_mean_of_rates() -> None:
 
 
 def test_non_finite_samples_are_left_out() -> None:
-    """A missing sample counts neither as a token nor as time; an empty sampler was not timed."""
     summary = summarize(range(26, 30), [2_000_000, math.nan, 2_000_000, math.inf], sample_ns=[])
     assert summary is not None
     assert summary.tok_s == pytest.approx(500)
@@ -59,7 +57,6 @@ def test_non_finite_samples_are_left_out() -> None:
 
 @pytest.mark.parametrize("step_ns", [[], [math.nan], [0, 0]])
 def test_no_time_measured_is_no_summary(step_ns: list[float]) -> None:
-    """No measurement is None, not zero or infinite tokens per second."""
     assert summarize(range(1, 1 + len(step_ns)), step_ns) is None
 
 
@@ -68,7 +65,6 @@ def test_no_time_measured_is_no_summary(step_ns: list[float]) -> None:
     ("n", "phi"), [(64, 0.0), (64, 0.6), *((n, phi) for n in (300, 2000) for phi in (0, 0.6, 0.9))]
 )
 def test_interval_covers_the_rate_on_stairs_and_ramps_with_correlated_noise(n: int, phi: float, w: float) -> None:
-    """The stated rate holds whatever the length, the correlation, the climb, and whether it is in stairs."""
     position = positions(n)
     noise_ms = B * correlated(np.random.default_rng(n), n, 400, phi)
     climbs = (ramp(position, w), stairs(position, w), (ramp(position, w) + stairs(position, w)) / 2)
@@ -81,7 +77,6 @@ def test_interval_covers_the_rate_on_stairs_and_ramps_with_correlated_noise(n: i
 
 
 def test_interval_covers_what_repetitions_at_different_levels_have_in_common() -> None:
-    """A machine that is 3 % slower or faster each time it starts does not fool three or five repetitions of it."""
     rng = np.random.default_rng(11)
     position = positions(600)
     for n_repetitions in (3, 5):
@@ -102,7 +97,6 @@ def test_a_climb_is_no_noise(climb: Callable[[Floats, float], Floats]) -> None:
 
 
 def test_interval_is_narrow_enough_to_be_of_use() -> None:
-    """600 tokens with 3 % of correlated noise determine the rate to within 2 %."""
     noise_ms = B * correlated(np.random.default_rng(3), 600, 50, 0.6)
     intervals = [summary_of(stairs(positions(600)) + run_ms).tok_s_ci95 for run_ms in noise_ms]
     widths = [high / low - 1 for low, high in (each for each in intervals if each) if high]
@@ -111,7 +105,6 @@ def test_interval_is_narrow_enough_to_be_of_use() -> None:
 
 
 def test_interval_of_a_prompt_covers_its_speed() -> None:
-    """Three independent timings are enough for the stated rate; two are not, and have no interval."""
     rng = np.random.default_rng(5)
     covered = []
     for _ in range(400):
@@ -126,12 +119,10 @@ def test_interval_of_a_prompt_covers_its_speed() -> None:
 
 @pytest.mark.parametrize("n", [1, 15, 63])
 def test_few_samples_have_a_rate_without_an_interval(n: int) -> None:
-    """How far noise is correlated cannot be seen in less than a quarter of a stair."""
     assert summary_of(ramp(positions(n))).tok_s_ci95 is None
 
 
 def test_unequal_repetitions_share_the_climb() -> None:
-    """A repetition that was cut short ends where latency is lower; that alone is no difference between them."""
     position = np.concatenate([positions(1000), positions(400)])
     found = summarize(position, ramp(position, 20.0) * 1e6)
     assert found is not None
@@ -146,7 +137,6 @@ def test_unequal_repetitions_share_the_climb() -> None:
     ),
 )
 def test_any_samples_give_an_interval_around_the_rate_or_none(first: int, step_ns: Floats) -> None:
-    """For any input: no exception, no warning, no rate below zero, ordered bounds around it."""
     found = summarize(np.arange(first, first + len(step_ns)), step_ns)
     if found is None or found.tok_s_ci95 is None:
         return

@@ -17,7 +17,6 @@ def _steps(case: Case, step_ns: int) -> CaseSteps:
 
 
 def test_the_figures_are_those_of_the_protocols() -> None:
-    """100 tokens read and 50 generated for each of 4 sequences, in 2 s and 50 steps of 40 ms."""
     case = Case(4, 100, 50)
     ended = CaseEnded(case, prefill_ns=2_000_000_000, sample_ns=1_000_000, memory=MEMORY)
     (found,) = case_figures([ended], {case: _steps(case, 40_000_000)}, 4096)
@@ -34,7 +33,6 @@ def test_the_figures_are_those_of_the_protocols() -> None:
 
 
 def test_the_gain_is_over_batch_1_of_the_same_input() -> None:
-    """Twice the step for eight sequences is four times the throughput; without a batch of one there is none."""
     cases = {Case(1, 10, 20): 10_000_000, Case(8, 10, 20): 20_000_000, Case(8, 512, 20): 30_000_000}
     ended = [CaseEnded(case, prefill_ns=1_000_000) for case in cases]
     found = case_figures(ended, {case: _steps(case, ns) for case, ns in cases.items()}, None)
@@ -42,7 +40,6 @@ def test_the_gain_is_over_batch_1_of_the_same_input() -> None:
 
 
 def test_what_did_not_run_has_no_figures() -> None:
-    """A case that does not fit keeps its memory and the reason, one beyond the training context says so."""
     case = Case(1, 4096, 64)
     ended = CaseEnded(case, Outcome.OUT_OF_MEMORY, "needs 3 GiB", memory=MEMORY)
     (found,) = case_figures([ended], {}, 4096)
@@ -54,7 +51,6 @@ def test_what_did_not_run_has_no_figures() -> None:
 
 
 def test_cases_are_listed_by_batch_and_input() -> None:
-    """Not in the order in which they ran, the cheap ones first."""
     ended = [CaseEnded(Case(*each, 8)) for each in ((1, 1), (8, 1), (1, 512), (8, 512))]
     assert [(each.case.n_seqs, each.case.n_input) for each in case_figures(ended, {}, None)] == [
         (1, 1), (1, 512), (8, 1), (8, 512),
@@ -62,7 +58,6 @@ def test_cases_are_listed_by_batch_and_input() -> None:
 
 
 def test_short_decodes_at_several_inputs_define_a_line_together() -> None:
-    """64 tokens lie in one stair each; those of three inputs show W, which falls with the batch size."""
     limit = DecodeLimit(300.0, 9.0, 1e9, "given")
     steps = {
         Case(n_seqs, n_input, 64): CaseSteps(

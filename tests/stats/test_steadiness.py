@@ -24,7 +24,6 @@ def positions(n: int) -> Floats:
 
 
 def climb(position: Floats, *, in_stairs: bool, w: float = 2064) -> Floats:
-    """Latency in ms along a steady run."""
     along = np.ceil(position / 256) * 256 - 128.5 if in_stairs else position - 1
     return 13.12 + along / w
 
@@ -39,7 +38,6 @@ def jitter(rng: np.random.Generator, shape: tuple[int, ...], noise: float) -> Fl
 @pytest.mark.parametrize("in_stairs", [False, True])
 @pytest.mark.parametrize("n", [300, 600, 2000, 10_000])
 def test_a_steady_run_gives_no_reason(n: int, in_stairs: bool, w: float) -> None:
-    """Slope, stairs, 2 to 5 % of noise and rare spikes are no unsteadiness: at most one false alarm in 80 runs."""
     rng = np.random.default_rng(n)
     steady_ms = climb(positions(n), in_stairs=in_stairs, w=w)
     reasons = [
@@ -51,7 +49,6 @@ def test_a_steady_run_gives_no_reason(n: int, in_stairs: bool, w: float) -> None
 @pytest.mark.parametrize("noise", [0.02, 0.05])
 @pytest.mark.parametrize("in_stairs", [False, True])
 def test_a_5_percent_throttle_for_the_last_40_percent_is_caught(in_stairs: bool, noise: float) -> None:
-    """The reason says from where, and by about how much."""
     n = 10_000
     rng = np.random.default_rng(1)
     for _ in range(20):
@@ -67,7 +64,6 @@ def test_a_5_percent_throttle_for_the_last_40_percent_is_caught(in_stairs: bool,
 
 
 def test_a_temporary_disturbance_is_named_with_its_ends() -> None:
-    """Another program ran for 15 % of the time."""
     step_ms = climb(positions(4000), in_stairs=True) * jitter(np.random.default_rng(2), (4000,), 0.02)
     step_ms[1600:2200] *= 1.2
     reason = unsteady(positions(4000), step_ms * 1e6)
@@ -77,7 +73,6 @@ def test_a_temporary_disturbance_is_named_with_its_ends() -> None:
 
 
 def test_a_machine_that_slows_down_gradually_is_caught() -> None:
-    """Heat builds up from the middle on: 10 % slower at the end."""
     slowing = 1 + 0.2 * np.clip(np.linspace(-0.5, 0.5, 10_000), 0, None)
     step_ms = climb(positions(10_000), in_stairs=True) * slowing * jitter(np.random.default_rng(3), (10_000,), 0.02)
     assert re.fullmatch(
@@ -87,7 +82,6 @@ def test_a_machine_that_slows_down_gradually_is_caught() -> None:
 
 @pytest.mark.parametrize("n", [300, 3000])
 def test_frequent_spikes_are_counted(n: int) -> None:
-    """3 % of steps at three times their latency, also on a run too short for anything else."""
     step_ms = climb(positions(n), in_stairs=True) * np.exp(0.02 * np.random.default_rng(4).standard_normal(n))
     step_ms[10 : n // 3 : 11] *= 3
     n_spikes = len(range(10, n // 3, 11))
@@ -96,7 +90,6 @@ def test_frequent_spikes_are_counted(n: int) -> None:
 
 
 def test_a_few_long_stalls_are_named_because_least_squares_follows_them() -> None:
-    """Three steps of over a second among 500 of 13 ms."""
     step_ms = climb(positions(500), in_stairs=True) * np.exp(0.02 * np.random.default_rng(5).standard_normal(500))
     step_ms[480:483] = (1200, 1664.77, 900)
     assert unsteady(positions(500), step_ms * 1e6) == (
@@ -105,7 +98,6 @@ def test_a_few_long_stalls_are_named_because_least_squares_follows_them() -> Non
 
 
 def test_a_recorded_run_whose_first_stair_is_a_ramp_is_steady() -> None:
-    """llama.cpp's CPU flash attention changes its way at 512 cells; that is the program, not the machine."""
     position, step_ns = np.loadtxt(DATA / "steps_q2_k_flash_attn_cpu.csv", delimiter=",", skiprows=1).T
     assert unsteady(position, step_ns) == ""
 
@@ -117,7 +109,6 @@ def test_a_long_run_at_twice_its_first_latency_has_no_spikes() -> None:
 
 
 def test_repetitions_are_looked_at_one_by_one_and_against_each_other() -> None:
-    """The reason names the repetition: the second is 10 % slower, and the third throttles in the middle."""
     position = positions(2000)
     step_ms = climb(position, in_stairs=True) * jitter(np.random.default_rng(5), (3, 2000), 0.02)
     assert unsteady(np.tile(position, 3), step_ms.ravel() * 1e6) == ""
@@ -135,5 +126,4 @@ def test_repetitions_are_looked_at_one_by_one_and_against_each_other() -> None:
     step_ns=arrays(np.float64, st.integers(0, 600), elements=st.floats(0, 1e15) | st.just(np.nan)),
 )
 def test_any_samples_give_one_line(first: int, step_ns: Floats) -> None:
-    """No exception, no warning, no second line, for any input."""
     assert "\n" not in unsteady(np.arange(first, first + len(step_ns)), step_ns)

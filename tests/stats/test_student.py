@@ -19,6 +19,5 @@ def test_points_are_those_of_printed_tables(tail: float, freedom: int, printed: 
 
 @pytest.mark.parametrize(("tail", "freedom"), [(0.0, 3), (1.5, 3), (0.05, 0)])
 def test_what_is_no_probability_is_refused(tail: float, freedom: int) -> None:
-    """Rather than a number that means nothing."""
     with pytest.raises(ValueError, match="no such point"):
         t_point(tail, freedom)

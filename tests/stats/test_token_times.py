@@ -33,14 +33,12 @@ def _chunked(sizes: list[int]) -> TimedSeries:
 
 
 def test_single_steps_are_taken_as_they_are() -> None:
-    """Two decodes stay two, one after the other."""
     times = TokenTimes.of([TimedSeries([1, 2], [5, 6], [1, 1]), TimedSeries([1, 2], [7, 8], [2, 2])])
     assert (times.position, times.step_ns, times.sample_ns) == ([1, 2, 1, 2], [5, 6, 7, 8], [1, 1, 2, 2])
     assert (times.n_tokens, times.n_together, times.elapsed_ns, times.is_single) == (4, 0, 26, True)
 
 
 def test_rare_chunks_count_for_the_speed_alone() -> None:
-    """Their tokens have no time of their own, and those beside them do."""
     times = TokenTimes.of([_chunked([1] * 60 + [2] + [1] * 60)])
     assert times.is_single
     assert len(times.step_ns) == 120
@@ -50,7 +48,6 @@ def test_rare_chunks_count_for_the_speed_alone() -> None:
 
 @pytest.mark.parametrize("sizes", [[4] * 300, [8] * 150, random.Random(3).choices([1, 2, 3, 5], k=500)])
 def test_common_chunks_keep_the_line(sizes: list[int]) -> None:
-    """W and B come out of chunks of any size, although no token of them was timed alone."""
     times = TokenTimes.of([_chunked(sizes)])
     assert not times.is_single
     assert times.n_tokens == sum(sizes)
@@ -69,7 +66,6 @@ def test_blocks_weigh_slow_and_fast_chunks_by_their_tokens() -> None:
 
 
 def test_a_gap_begins_another_block() -> None:
-    """What lies between two timed chunks was not measured, and is not made up."""
     chunks = [TokenChunks((1, 100), (20, 20), (20_000, 40_000))]
     times = TokenTimes.of([TimedSeries([], [], chunks=chunks)])
     assert (times.position, times.step_ns) == ([10.5, 109.5], [1000.0, 2000.0])

@@ -7,8 +7,6 @@ from ggbench.units import MIB
 
 
 class Clock:
-    """A clock set by the test."""
-
     def __init__(self) -> None:
         self.now = 0.0
 
@@ -17,7 +15,6 @@ class Clock:
 
 
 def test_rate_and_remaining_time() -> None:
-    """Bytes present at the start are done, but excluded from the rate."""
     clock = Clock()
     rate = TransferRate(clock)
     rate.update(400 * MIB, 1000 * MIB)
@@ -33,7 +30,6 @@ def test_rate_and_remaining_time() -> None:
 
 
 def test_the_rate_covers_the_last_seconds() -> None:
-    """A connection that became slow shows its current rate."""
     clock = Clock()
     rate = TransferRate(clock)
     for second in range(100):
@@ -44,7 +40,6 @@ def test_the_rate_covers_the_last_seconds() -> None:
 
 
 def test_the_rate_counts_moved_bytes() -> None:
-    """Local copies are excluded from the rate."""
     clock = Clock()
     rate = TransferRate(clock)
     rate.update(0, 1000 * MIB, 0)
@@ -57,7 +52,6 @@ def test_the_rate_counts_moved_bytes() -> None:
 
 
 def test_a_restart_gives_no_negative_rate() -> None:
-    """A file with a wrong sha256 is restarted from zero."""
     clock = Clock()
     rate = TransferRate(clock)
     for second, done in enumerate((0, 500, 100, 200)):

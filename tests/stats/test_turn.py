@@ -26,7 +26,6 @@ def _line(b_ms: float, w_tokens_per_ms: float, error: float = 0.1) -> KnownSpeed
 
 
 def test_a_turn_is_the_prompt_after_the_context_and_every_step() -> None:
-    """The sum of 300 steps by W and B, and of the prompt what b n + c n² gives between both ends."""
     found = turn_speed(_line(20.0, 500.0), Workload("w", 512, 300, 4096), 8192)
     steps_ms = sum((n - 1) / 500 + 20 for n in range(4609, 4909))
     prompt_ms = 2.0 * 512 + 0.001 * (4608**2 - 4096**2)
@@ -38,7 +37,6 @@ def test_a_turn_is_the_prompt_after_the_context_and_every_step() -> None:
 
 
 def test_a_prompt_of_which_the_least_time_is_unknown_takes_from_nothing_on() -> None:
-    """Timings that scatter as widely as their mean have an interval from zero, of which no line can be fitted."""
     known = _line(20.0, 500.0)
     (n, ms), *others = known.prefill_ms
     wide = replace(known, prefill_ms=((n, replace(ms, low=0.0)), *others))
@@ -59,7 +57,6 @@ def test_a_prompt_longer_than_any_that_was_timed_follows_the_square() -> None:
 
 
 def test_a_bound_has_no_slowest_turn() -> None:
-    """And no time of the prompt, of which nothing is known."""
     steps = ((1, Expected(10.0, 10.0, math.inf)), (32768, Expected(20.0, 20.0, math.inf)))
     found = turn_speed(KnownSpeed("bound", "bandwidth", steps), WORKLOADS["chat"], 8192)
     assert found.turn_s is None
@@ -69,7 +66,6 @@ def test_a_bound_has_no_slowest_turn() -> None:
 
 
 def test_the_longest_context_that_is_fast_enough() -> None:
-    """At its end 15 tok/s by the value, 256 tokens further no more; a slow model has none."""
     known, workload = _line(20.0, 500.0), WORKLOADS["longest"]
     longest = longest_fast_enough(known, workload, 65536, 15.0)
     assert longest % 256 == 0
@@ -80,7 +76,6 @@ def test_the_longest_context_that_is_fast_enough() -> None:
 
 
 def test_workloads_by_name_and_by_hand() -> None:
-    """As the documentation of the option has them."""
     assert parse_workload(" Chat ") == WORKLOADS["chat"]
     assert Needs(WORKLOADS["agent"]).n_ctx == 131072
     assert Needs(WORKLOADS["documents"]).n_ctx == 32768
@@ -92,6 +87,5 @@ def test_workloads_by_name_and_by_hand() -> None:
 
 @pytest.mark.parametrize("text", ["", "talk", "1+", "+5", "5@3", "-5+10", "1+1@x", "2000000000+5@2000000000"])
 def test_what_is_no_workload(text: str) -> None:
-    """The message names it, and the hint what there is."""
     with pytest.raises(UsageError):
         parse_workload(text)

@@ -18,7 +18,6 @@ def on_the_line(n_depth: int, w: float = 50.0, b_ms: float = 10.0, n_gen: int = 
 
 
 def test_windows_on_a_line_give_its_w_and_b() -> None:
-    """A window counts at its middle, whatever its length."""
     fit = fit_windows([window(depth, on_the_line(depth)) for depth in (0, 256, 512, 4096)])
 
     assert fit is not None
@@ -28,7 +27,6 @@ def test_windows_on_a_line_give_its_w_and_b() -> None:
 
 
 def test_the_intervals_hold_the_truth_at_their_rate() -> None:
-    """W and B, of independent noise, in 95 of 100."""
     rng = np.random.default_rng(5)
     held_w = held_b = 0
     for _ in range(400):
@@ -46,13 +44,11 @@ def test_the_intervals_hold_the_truth_at_their_rate() -> None:
 
 
 def test_too_little_is_no_line() -> None:
-    """Two timings have no interval, and one depth no slope."""
     assert fit_windows([window(0, 1.0), window(512, 2.0)]) is None
     assert fit_windows([window(0, 1.0)] * 5) is None
 
 
 def test_a_slope_that_may_be_flat_is_a_bound() -> None:
-    """As of the fit through single steps: W is more than the bound, and B less than its upper end."""
     fit = fit_windows([window(0, 10.0), window(256, 10.5), window(512, 9.9), window(768, 10.2)])
 
     assert fit is not None
@@ -63,7 +59,6 @@ def test_a_slope_that_may_be_flat_is_a_bound() -> None:
 
 
 def test_speed_is_tokens_over_time_with_an_interval_of_whole_repetitions() -> None:
-    """Student's, of three repetitions over both depths; of two, or of means, there is none."""
     rounds = [
         window(depth, step_ms) for depth, base in ((0, 10.0), (512, 20.0)) for step_ms in (base, base + 1, base - 1)
     ]

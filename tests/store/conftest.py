@@ -22,20 +22,17 @@ from tests.fakes.machines import ENVIRONMENT, GPU
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where this test's store lies; its folder is not there yet."""
     return tmp_path / "data" / "results.sqlite"
 
 
 @pytest.fixture
 def store(path: Path) -> Iterator[Store]:
-    """A fresh store."""
     with Store.open(path) as opened:
         yield opened
 
 
 @pytest.fixture
 def head() -> RunHead:
-    """What is known of a run on a machine with one GPU before it starts."""
     return RunHead(
         kind="decode",
         subject=Subject(
@@ -66,7 +63,6 @@ def head() -> RunHead:
 
 @pytest.fixture
 def run(head: RunHead) -> Run:
-    """A completed run with every optional part there, one of them unbounded."""
     return Run(
         head=head,
         outcome=Outcome.COMPLETED,

@@ -23,7 +23,6 @@ SERIES = "decode/p25/b1/r0"
 
 @pytest.fixture
 def guarded_folder(head: RunHead) -> Iterator[Path]:
-    """A folder that this process may read and not write; root gives up its rights for the test."""
     folder = Path(tempfile.mkdtemp())
     (folder / "old.sqlite").touch()
     with Store.open(folder / "full.sqlite") as store:
@@ -42,7 +41,6 @@ def guarded_folder(head: RunHead) -> Iterator[Path]:
 
 
 def fill(path: Path, head: RunHead, n_chunks: int = 40) -> None:
-    """Make a store of several pages and leave it cleanly closed."""
     with Store.open(path) as store:
         run_id = store.begin(head)
         for chunk in range(n_chunks):
@@ -50,12 +48,10 @@ def fill(path: Path, head: RunHead, n_chunks: int = 40) -> None:
 
 
 def moved_aside(path: Path) -> list[Path]:
-    """The damaged databases beside a store."""
     return sorted(path.parent.glob("results.broken-*.sqlite"))
 
 
 def test_a_missing_folder_is_made_and_an_empty_file_is_a_fresh_store(path: Path, head: RunHead) -> None:
-    """Neither is a damage to report."""
     path.parent.mkdir()
     path.touch()
     with Store.open(path) as store:
@@ -65,7 +61,6 @@ def test_a_missing_folder_is_made_and_an_empty_file_is_a_fresh_store(path: Path,
 
 
 def test_a_file_that_is_no_database_is_moved_aside_byte_for_byte(path: Path, head: RunHead) -> None:
-    """A notice says where it went, its siblings go along, and a fresh store works in its place."""
     path.parent.mkdir()
     path.write_bytes(b"not a database at all\n" * 100)
     Path(f"{path}-wal").write_bytes(b"its log")
@@ -81,7 +76,6 @@ def test_a_file_that_is_no_database_is_moved_aside_byte_for_byte(path: Path, hea
 
 @pytest.mark.parametrize("damage", ["page size", "first page", "tables", "truncated"])
 def test_a_damaged_database_is_moved_aside_byte_for_byte(path: Path, head: RunHead, damage: str) -> None:
-    """Whether the header is wrong, the schema or tables are garbage, or the end is missing."""
     fill(path, head)
     content = bytearray(path.read_bytes())
     assert len(content) > 5 * 4096
@@ -102,7 +96,6 @@ def test_a_damaged_database_is_moved_aside_byte_for_byte(path: Path, head: RunHe
 
 
 def test_two_damaged_files_in_one_second_are_both_kept(path: Path) -> None:
-    """A name that is taken is never overwritten."""
     path.parent.mkdir()
     for content in (b"the first", b"the second"):
         path.write_bytes(content)
@@ -111,7 +104,6 @@ def test_two_damaged_files_in_one_second_are_both_kept(path: Path) -> None:
 
 
 def test_damage_among_the_samples_costs_the_run_it_is_in(path: Path, head: RunHead) -> None:
-    """Damage that opening does not meet is an error on loading those samples; the file stays, the rest is read."""
     with Store.open(path) as store:
         whole, damaged = store.begin(head), store.begin(head)
         store.append_samples(whole, SERIES, 0, [7] * 10)
@@ -137,7 +129,6 @@ def test_damage_among_the_samples_costs_the_run_it_is_in(path: Path, head: RunHe
 def test_a_store_of_another_version_is_refused_and_not_touched(
     path: Path, head: RunHead, version: int, what: str, hint: str
 ) -> None:
-    """The hint says what to do, and not one byte changes."""
     fill(path, head)
     with contextlib.closing(sqlite3.connect(path)) as raw, raw:
         raw.execute(f"PRAGMA user_version = {version}")
@@ -151,7 +142,6 @@ def test_a_store_of_another_version_is_refused_and_not_touched(
 
 
 def test_a_database_of_another_program_is_refused_and_not_touched(path: Path) -> None:
-    """The tables of ggbench do not end up in it."""
     path.parent.mkdir()
     with contextlib.closing(sqlite3.connect(path)) as raw, raw:
         raw.execute("CREATE TABLE bookmarks (url TEXT)")
@@ -163,7 +153,6 @@ def test_a_database_of_another_program_is_refused_and_not_touched(path: Path) ->
 
 
 def test_a_folder_that_cannot_be_written_is_an_error_with_a_way_out(guarded_folder: Path) -> None:
-    """Be the file new or there already."""
     for name in ("results.sqlite", "old.sqlite"):
         with pytest.raises(StoreError, match="cannot") as caught:
             Store.open(guarded_folder / name)
@@ -171,7 +160,6 @@ def test_a_folder_that_cannot_be_written_is_an_error_with_a_way_out(guarded_fold
 
 
 def test_a_store_that_cannot_be_written_can_be_read(guarded_folder: Path, head: RunHead) -> None:
-    """As in a read-only home; a new run is refused with the way out, and nothing is left in the folder."""
     before = sorted(guarded_folder.iterdir())
     with Store.open(guarded_folder / "full.sqlite") as store:
         assert "cannot be written" in store.notices[0]
@@ -185,7 +173,6 @@ def test_a_store_that_cannot_be_written_can_be_read(guarded_folder: Path, head: 
 
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOTSUP])
 def test_a_file_system_without_locks_is_named(code: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SQLite calls it busy, which it would be for ever, or an I/O error."""
     error = sqlite3.OperationalError("database is locked")
     error.sqlite_errorcode = sqlite3.SQLITE_BUSY if code == errno.ENOLCK else sqlite3.SQLITE_IOERR
     path.parent.mkdir()
@@ -206,7 +193,6 @@ def test_a_file_system_without_locks_is_named(code: int, path: Path, monkeypatch
 
 @pytest.mark.parametrize("blocker", ["file as folder", "folder as file"])
 def test_a_path_that_cannot_be_a_file_is_an_error_with_a_way_out(tmp_path: Path, blocker: str) -> None:
-    """A file where the folder should be, and a folder where the file should be."""
     path = tmp_path / "data" / "results.sqlite"
     if blocker == "file as folder":
         path.parent.touch()
@@ -218,7 +204,6 @@ def test_a_path_that_cannot_be_a_file_is_an_error_with_a_way_out(tmp_path: Path,
 
 
 def test_a_full_disk_is_an_error_and_keeps_what_was_stored(path: Path, head: RunHead) -> None:
-    """The append that does not fit is undone whole; everything before it can be read, by the same store too."""
     with Store.open(path) as store:
         run_id = store.begin(head)
         store.append_samples(run_id, SERIES, 0, [7] * 100)
@@ -232,7 +217,6 @@ def test_a_full_disk_is_an_error_and_keeps_what_was_stored(path: Path, head: Run
 
 
 def test_a_disk_quota_is_an_error_and_no_traceback(path: Path) -> None:
-    """A limit that the kernel enforces comes as an I/O error, not as a full disk."""
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))\n"
         "from pathlib import Path; from ggbench.store.database import Store\n"
@@ -245,7 +229,6 @@ def test_a_disk_quota_is_an_error_and_no_traceback(path: Path) -> None:
 
 
 def test_a_second_store_of_a_process_leaves_the_locks_of_the_first(tmp_path: Path) -> None:
-    """Another process that comes and goes meanwhile does not take the first one's write-ahead log away."""
     path = tmp_path / "results.sqlite"
     visit = f"import sqlite3; c = sqlite3.connect({str(path)!r}); c.execute('SELECT * FROM runs').fetchall(); c.close()"
     with Store.open(path) as first:

@@ -14,7 +14,6 @@ SERIES = "decode/p25/b1/r0"
 
 
 def damage(path: Path, *statements: str) -> None:
-    """Write into the tables what their schema forbids, as a page of zeros does."""
     raw = sqlite3.connect(path)
     raw.execute("PRAGMA writable_schema = ON")
     raw.execute("UPDATE sqlite_master SET sql = replace(sql, 'NOT NULL', '') WHERE type = 'table'")
@@ -31,7 +30,6 @@ def damage(path: Path, *statements: str) -> None:
 @pytest.mark.parametrize("column", ["subject", "model", "setup", "settings", "command", "state", "memory", "kind"])
 @pytest.mark.parametrize("value", ["NULL", "x'ce41'", "CAST(x'ce41' AS TEXT)"], ids=["none", "bytes", "not UTF-8"])
 def test_a_damaged_column_does_not_hide_the_other_runs(path: Path, head: RunHead, column: str, value: str) -> None:
-    """The run is listed as far as it can be read."""
     with Store.open(path) as store:
         store.begin(head)
         store.begin(head)
@@ -44,7 +42,6 @@ def test_a_damaged_column_does_not_hide_the_other_runs(path: Path, head: RunHead
 
 @pytest.mark.parametrize("value", ["NULL", "'text'", "x'010203'"])
 def test_damaged_samples_are_left_out(path: Path, head: RunHead, value: str) -> None:
-    """Samples are whole 64-bit words, or none."""
     with Store.open(path) as store:
         run_id = store.begin(head)
         store.append_samples(run_id, SERIES, 0, [7] * 10)

@@ -41,7 +41,6 @@ def assert_is_stored(stored: StoredRun, run: Run) -> None:
 
 
 def test_a_finished_run_comes_back_as_it_was_stored(path: Path, head: RunHead, run: Run) -> None:
-    """Every record survives closing the file, unbounded and unknown values included."""
     with Store.open(path) as store:
         run_id = store.begin(head)
         running = store.load_run(run_id)
@@ -58,7 +57,6 @@ def test_a_finished_run_comes_back_as_it_was_stored(path: Path, head: RunHead, r
 
 
 def test_the_end_may_know_more_of_the_beginning(store: Store, head: RunHead, run: Run) -> None:
-    """A file is read, and an engine ready, only after the run has begun."""
     unknown = replace(head, subject=Subject(model="qwen1.5-0.5b", quant="q4_k_m", source="hub"), environment=None)
     run_id = store.begin(unknown)
     assert store.load_run(run_id).subject == unknown.subject
@@ -67,7 +65,6 @@ def test_the_end_may_know_more_of_the_beginning(store: Store, head: RunHead, run
 
 
 def test_a_run_that_was_made_elsewhere_is_added_whole(path: Path, run: Run) -> None:
-    """With its samples, observations and times; it belongs to no process of this machine."""
     imported = replace(
         run, head=replace(run.head, started_at="2026-01-02T03:04:05+00:00"), finished_at="2026-01-02T03:05:05+00:00"
     )
@@ -87,7 +84,6 @@ def test_a_run_that_was_made_elsewhere_is_added_whole(path: Path, run: Run) -> N
 
 
 def test_an_interrupted_run_that_is_added_has_no_end(store: Store, run: Run) -> None:
-    """Nobody saw it there either."""
     stored = store.load_run(store.add(replace(run, outcome=Outcome.INTERRUPTED, reason="power cut", finished_at=None)))
     assert (stored.state, stored.reason, stored.finished_at) == ("interrupted", "power cut", None)
 
@@ -100,7 +96,6 @@ def test_a_run_that_cannot_be_added_whole_is_not_added(store: Store, run: Run) -
 
 
 def test_chunks_join_by_series_and_position_with_the_warm_up_apart(store: Store, head: RunHead) -> None:
-    """Series come in the order in which they began, however their chunks were cut and ordered."""
     run_id = store.begin(head)
     store.append_samples(run_id, WARMUP, 26, [900, 901], [9, 9])
     store.append_samples(run_id, NEXT, 26, np.array([300, 301], dtype=np.int64), np.array([3, 4]))
@@ -123,7 +118,6 @@ def test_chunks_join_by_series_and_position_with_the_warm_up_apart(store: Store,
 
 
 def test_samples_are_little_endian_int64_on_disk(path: Path, head: RunHead) -> None:
-    """The documented format holds for whoever reads the file with another program, beyond 32 bits too."""
     with Store.open(path) as store:
         store.append_samples(store.begin(head), SERIES, 26, [1, 1 << 40])
     with contextlib.closing(sqlite3.connect(path)) as raw, raw:
@@ -134,7 +128,6 @@ def test_samples_are_little_endian_int64_on_disk(path: Path, head: RunHead) -> N
 
 
 def test_an_untimed_sampler_is_unknown_and_no_samples_are_no_error(store: Store, head: RunHead) -> None:
-    """One chunk without sampler timings makes them unknown for the run; a run without steps has empty arrays."""
     run_id = store.begin(head)
     store.append_samples(run_id, SERIES, 26, [], [])
     empty = store.load_samples(run_id)
@@ -145,7 +138,6 @@ def test_an_untimed_sampler_is_unknown_and_no_samples_are_no_error(store: Store,
 
 
 def test_steps_and_sampler_timings_have_to_pair_up(store: Store, head: RunHead) -> None:
-    """Arrays of two lengths are an error, and nothing of them is stored."""
     run_id = store.begin(head)
     with pytest.raises(ValueError, match="2 steps but 1"):
         store.append_samples(run_id, SERIES, 26, [10, 11], [1])
@@ -163,7 +155,6 @@ def test_the_same_chunk_twice_is_refused(store: Store, head: RunHead) -> None:
 
 
 def test_observations_come_back_in_the_order_in_which_they_were_made(store: Store, head: RunHead) -> None:
-    """Of any kind, with their moments, over several appends; a run without any is no error."""
     run_id, other = store.begin(head), store.begin(head)
     reading = MachineReading(20, 0.5, 1, 2, (GpuReading(0, "A GPU", power_w=70.5),))
     probe = Probe(768, "alloc", Outcome.OUT_OF_MEMORY, 1.5, reason="failed to allocate")
@@ -184,7 +175,6 @@ def test_observations_come_back_in_the_order_in_which_they_were_made(store: Stor
 
 
 def test_runs_are_listed_newest_first_and_filtered(store: Store, head: RunHead, run: Run) -> None:
-    """Filters combine, and the limit takes the newest."""
     first = store.begin(head)
     second = store.begin(replace(head, subject=replace(head.subject, quant="q8_0"), kind="prefill"))
     third = store.begin(replace(head, subject=replace(head.subject, model="qwen2-7b")))
@@ -214,14 +204,12 @@ def test_runs_are_listed_newest_first_and_filtered(store: Store, head: RunHead, 
 
 @pytest.mark.parametrize("filters", [{"model": "m"}, {"model": "m", "quant": "q"}, {"kind": "decode"}], ids=str)
 def test_a_list_needs_no_walk_over_all_runs(store: Store, filters: dict[str, str]) -> None:
-    """Each filter that front ends use has an index that also gives the order."""
     where = " AND ".join(f"{name} = :{name}" for name in filters)
     plan = store._connection.execute(f"EXPLAIN QUERY PLAN SELECT * FROM runs WHERE {where}", filters).fetchall()
     assert all("USING INDEX runs_by_" in step["detail"] for step in plan)
 
 
 def test_deleting_a_run_takes_what_it_has_and_leaves_the_others(path: Path, head: RunHead, run: Run) -> None:
-    """Nothing of the run stays in the file, and its id does not come back for another run."""
     with Store.open(path) as store:
         kept, deleted = store.begin(head), store.begin(head)
         for run_id in (kept, deleted):
@@ -240,7 +228,6 @@ def test_deleting_a_run_takes_what_it_has_and_leaves_the_others(path: Path, head
 
 @pytest.mark.parametrize("run_id", [7, 0, -1, 1 << 70])
 def test_a_run_that_is_not_there_is_an_unknown_name(store: Store, run: Run, run_id: int) -> None:
-    """Every call that names a run says so, also for a number that SQLite cannot hold."""
     with pytest.raises(UnknownName, match=f"no run named '{run_id}'"):
         store.load_run(run_id)
     calls: tuple[Callable[[], object], ...] = (
@@ -258,7 +245,6 @@ def test_a_run_that_is_not_there_is_an_unknown_name(store: Store, run: Run, run_
 
 
 def test_a_run_left_by_an_error_is_interrupted_and_keeps_its_samples(path: Path, head: RunHead) -> None:
-    """An exception on its way out of the block ends the runs that it left open."""
     with pytest.raises(KeyboardInterrupt), Store.open(path) as store:
         store.append_samples(store.begin(head), SERIES, 26, [10, 11])
         raise KeyboardInterrupt
@@ -269,7 +255,6 @@ def test_a_run_left_by_an_error_is_interrupted_and_keeps_its_samples(path: Path,
 
 
 def test_a_run_that_was_taken_for_interrupted_still_ends_as_it_does(store: Store, head: RunHead, run: Run) -> None:
-    """A ggbench in another container does not see this process and marks its run."""
     run_id = store.begin(head)
     store._interrupt([run_id])
     assert store.load_run(run_id).state == "interrupted"
@@ -278,7 +263,6 @@ def test_a_run_that_was_taken_for_interrupted_still_ends_as_it_does(store: Store
 
 
 def test_a_file_name_that_is_not_utf8_is_stored(store: Store, head: RunHead, run: Run) -> None:
-    """Linux file names are bytes; an odd one does not cost a finished measurement."""
     odd = b"/models/caf\xe9.gguf".decode("utf-8", "surrogateescape")
     begun = replace(head, subject=replace(head.subject, model=odd, file=odd), command=f"ggbench decode {odd}")
     run_id = store.begin(begun)
@@ -291,7 +275,6 @@ def test_a_file_name_that_is_not_utf8_is_stored(store: Store, head: RunHead, run
 
 
 def test_records_of_other_versions_are_read_or_left_out(path: Path, head: RunHead, run: Run) -> None:
-    """A field that a newer ggbench added is passed over; a record that cannot be read does not cost the run."""
     with Store.open(path) as store:
         newer, older = store.begin(head), store.begin(head)
         store.finish(newer, run)
@@ -312,14 +295,12 @@ def test_records_of_other_versions_are_read_or_left_out(path: Path, head: RunHea
 
 @pytest.mark.parametrize("text", ["", "null", "[]", '{"n_gen": "many"}', '{"n_gen": 0}', '{"n_gen":1e999}', "{"])
 def test_settings_that_make_no_run_are_explained(text: str) -> None:
-    """Also those that their record itself refuses."""
     record, reason = decode(text, DecodeSettings)
     assert record is None
     assert reason.startswith("written by another version of ggbench: ")
 
 
 def test_a_record_survives_json() -> None:
-    """Tuples, unknown values and enumerations come back as they were."""
     setup = LlamaSetup(tensor_split=(0.25, 0.75), main_gpu=None, n_ctx=1 << 31)
     text = msgspec.json.encode(msgspec.to_builtins(setup)).decode()
     assert decode(text, LlamaSetup) == (setup, "")

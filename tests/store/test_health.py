@@ -15,12 +15,10 @@ from ggbench.store.schema import VERSION
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """Every file of a folder; the index of a write-ahead log changes with every reader."""
     return {each.name: each.read_bytes() for each in folder.iterdir() if not each.name.endswith("-shm")}
 
 
 def test_a_missing_file_is_sound_and_stays_missing(path: Path) -> None:
-    """The first run makes it."""
     health = inspect_store(path)
 
     assert (health.file_bytes, health.version, health.problem) == (None, None, "")
@@ -28,7 +26,6 @@ def test_a_missing_file_is_sound_and_stays_missing(path: Path) -> None:
 
 
 def test_a_sound_store_is_counted_while_it_is_written(path: Path, head: RunHead) -> None:
-    """The newest runs are in the write-ahead log of the process that has the file open."""
     with Store.open(path) as store:
         store.begin(head)
         store.append_samples(store.begin(head), "decode/p25/b1/r0", 0, list(range(100)))
@@ -44,7 +41,6 @@ def test_a_sound_store_is_counted_while_it_is_written(path: Path, head: RunHead)
 
 @pytest.mark.parametrize("version", [VERSION - 1, VERSION + 3])
 def test_a_store_of_another_version_says_which(path: Path, version: int) -> None:
-    """Its tables are not read: they need not be those of this ggbench."""
     Store.open(path).close()
     with contextlib.closing(sqlite3.connect(path)) as raw, raw:
         raw.execute(f"PRAGMA user_version = {version}")
@@ -58,7 +54,6 @@ def test_a_store_of_another_version_says_which(path: Path, version: int) -> None
 
 
 def test_a_damaged_store_says_what_is_wrong(path: Path, head: RunHead) -> None:
-    """Pages overwritten in its middle are found by SQLite's integrity check, and nothing is moved."""
     with Store.open(path) as store:
         run_id = store.begin(head)
         for chunk in range(40):
@@ -74,7 +69,6 @@ def test_a_damaged_store_says_what_is_wrong(path: Path, head: RunHead) -> None:
 
 @pytest.mark.parametrize("content", [b"not a database at all, " * 100, b"SQLite format 3\0" + b"\xff" * 5000])
 def test_a_file_that_is_no_database_is_a_problem(path: Path, content: bytes) -> None:
-    """Text, and a database whose header is broken."""
     path.parent.mkdir(parents=True)
     path.write_bytes(content)
 
@@ -85,7 +79,6 @@ def test_a_file_that_is_no_database_is_a_problem(path: Path, content: bytes) -> 
 
 
 def test_another_programs_database_is_foreign(path: Path) -> None:
-    """It is not counted, and not damaged either."""
     path.parent.mkdir(parents=True)
     with contextlib.closing(sqlite3.connect(path)) as other, other:
         other.execute("CREATE TABLE bookmarks (url TEXT)")
@@ -97,7 +90,6 @@ def test_another_programs_database_is_foreign(path: Path) -> None:
 
 
 def test_stores_that_were_moved_aside_are_counted(path: Path) -> None:
-    """Damaged files that ggbench kept stay until the person removes them."""
     path.parent.mkdir(parents=True)
     path.write_bytes(b"garbage")
     Store.open(path).close()

@@ -75,7 +75,6 @@ def test_a_killed_process_leaves_its_samples_in_an_interrupted_run(path: Path, r
 
 
 def test_a_store_that_stays_open_notices_that_another_process_died(path: Path) -> None:
-    """Listing is enough; nobody has to start ggbench again."""
     with Store.open(path) as store, writer(path, 1) as process:
         run_id_said_by(process)
         assert [run.state for run in store.list_runs()] == ["running"]
@@ -85,7 +84,6 @@ def test_a_store_that_stays_open_notices_that_another_process_died(path: Path) -
 
 
 def test_a_run_of_a_live_process_keeps_running_and_cannot_be_deleted(path: Path) -> None:
-    """Opening a second ggbench does not end what the first one does."""
     with writer(path, 2) as process:
         run_id = run_id_said_by(process)
         with Store.open(path) as store:
@@ -96,14 +94,12 @@ def test_a_run_of_a_live_process_keeps_running_and_cannot_be_deleted(path: Path)
 
 
 def test_a_process_with_a_recycled_pid_is_not_the_owner() -> None:
-    """The start time distinguishes this process from one that had its pid before."""
     pid, started_at = this_process()
     assert is_alive(pid, started_at)
     assert not is_alive(pid, started_at - 3600)
 
 
 def test_a_clock_that_is_set_ends_no_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Linux derives the boot time, and so every start of a process, from a clock that was set back by a day."""
     import psutil
 
     with writer(path, 1) as process:
@@ -122,7 +118,6 @@ def test_a_clock_that_is_set_ends_no_run(path: Path, tmp_path: Path, monkeypatch
 
 
 def test_processes_that_write_at_once_lose_nothing(path: Path) -> None:
-    """Three processes race to make the file and append to it; every chunk of each is there, in its own run."""
     with ExitStack() as stack:
         processes = [stack.enter_context(writer(path, 200)) for _ in range(3)]
         run_ids = [run_id_said_by(process) for process in processes]
@@ -134,7 +129,6 @@ def test_processes_that_write_at_once_lose_nothing(path: Path) -> None:
 
 
 def test_a_damaged_file_found_by_many_at_once_is_moved_aside_once(path: Path) -> None:
-    """The fresh store that the first one makes is not taken for the damaged one by the others."""
     path.parent.mkdir()
     path.write_bytes(b"garbage" * 1000)
     with ExitStack() as stack:
@@ -149,7 +143,6 @@ def test_a_damaged_file_found_by_many_at_once_is_moved_aside_once(path: Path) ->
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace to see what SQLite syncs")
 def test_a_finished_run_is_on_the_disk_and_samples_do_not_wait_for_it(path: Path, tmp_path: Path) -> None:
-    """The write-ahead log is synced by the end of a run, and by no append before it."""
     log = tmp_path / "syncs.txt"
     code = f"""
 import sys

@@ -28,13 +28,11 @@ Cell = dict[str, str]
 
 
 def read_cells() -> list[Cell]:
-    """One dictionary for each cell."""
     with CELLS.open(encoding="utf-8") as file:
         return list(csv.DictReader(file))
 
 
 def cell_id(cell: Cell) -> str:
-    """Where the cell stands."""
     parts = (cell["section"], cell["size"], cell["gqa"], cell["quantity"], cell["scheme"], cell["counting"])
     return " ".join(filter(None, parts))
 
@@ -101,7 +99,6 @@ def computed(size: str, gqa: str, quantity: str, scheme: str, counting: str) -> 
 
 
 def printed(cell: Cell) -> float | str:
-    """The cell's number, or the word in its place."""
     return float(cell["value"]) if cell["value"] else cell["printed"].strip()
 
 
@@ -114,7 +111,6 @@ def test_every_cell_follows_from_the_functions(cell: Cell) -> None:
 
 @pytest.mark.parametrize("cell", [cell for cell in read_cells() if cell["exception"]], ids=cell_id)
 def test_a_cell_with_a_reason_does_not_follow(cell: Cell) -> None:
-    """No cell is excused that comes out, and the reason for each is there to read."""
     got = computed(cell["size"], cell["gqa"], cell["quantity"], cell["scheme"], cell["counting"])
     expected = printed(cell)
     assert isinstance(got, int | float) and isinstance(expected, float)

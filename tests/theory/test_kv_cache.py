@@ -22,7 +22,6 @@ WINDOW = 1024
 
 
 def drawn(model_id: str = "qwen1.5-0.5b") -> ModelFile:
-    """A model of the catalog."""
     return build_model(load_catalog().model(model_id).hyper, model_id)
 
 
@@ -38,35 +37,30 @@ FIVE_OF_SIX = kv_cache(windowed(*(layer % 6 < 5 for layer in range(24))))
 
 
 def test_bytes_are_those_that_llama_cpp_allocates() -> None:
-    """The cache of Qwen1.5 0.5B has the size that llama.cpp's log gives for the same number of cells."""
     match = re.search(r"llama_kv_cache: size = +([\d.]+) MiB \( *(\d+) cells", LOG.read_text(encoding="utf-8"))
     assert match is not None
     assert kv_cache(drawn()).cached_bytes(int(match[2])) == float(match[1]) * (1 << 20)
 
 
 def test_types_of_k_and_v_count_apart() -> None:
-    """q8_0 has 34 bytes for 32 numbers; 24 layers of 1024 numbers each in K and in V."""
     assert kv_cache(drawn(), "q8_0", "f16").bytes_per_token == 24 * 1024 * 34 // 32 + 24 * 1024 * 2
     with pytest.raises(UnknownName):
         kv_cache(drawn(), "q9_0")
 
 
 def test_grouped_heads_shrink_the_cache_and_not_the_operations() -> None:
-    """Qwen2.5 7B has 28 query and 4 KV heads of 128: 56 KiB for each token, attention over all 28."""
     kv = kv_cache(drawn("qwen2.5-7b"))
     assert kv.bytes_per_token == 56 << 10
     assert kv.attention_flop(1) == 2 * 28 * (28 * 128 * 2)
 
 
 def test_a_window_stops_the_growth_of_its_layers() -> None:
-    """20 of 24 layers keep 1024 positions: beyond them only four grow, each by 4 KiB."""
     assert FIVE_OF_SIX.cached_bytes(WINDOW) == 24 * 4096 * WINDOW
     assert FIVE_OF_SIX.cached_bytes(WINDOW + 10) == 24 * 4096 * WINDOW + 10 * 4 * 4096
 
 
 @pytest.mark.parametrize(("architecture", "said"), [("brand-new", "is assumed to"), ("phi3", "does not apply to phi3")])
 def test_a_window_that_no_layer_is_known_to_have_gives_an_upper_bound(architecture: str, said: str) -> None:
-    """All layers count as whole; the remark says whether llama.cpp ignores the window or ggbench cannot know."""
     kv = kv_cache(model_of(architecture, BASE | {"attention.sliding_window": WINDOW}))
     assert float(kv.cached_bytes(100_000)) == 100_000 * 6 * 2 * 64 * 2
     assert kv.window is None and "1024" in kv.remark and said in kv.remark
@@ -74,7 +68,6 @@ def test_a_window_that_no_layer_is_known_to_have_gives_an_upper_bound(architectu
 
 
 def test_a_recurrent_state_is_kept_and_read_at_every_length() -> None:
-    """qwen3next: 6 layers of which one has KV; the states of the other 5 take what they take at any length."""
     keys = {"ssm.conv_kernel": 4, "ssm.inner_size": 512, "ssm.state_size": 64, "ssm.group_count": 2}
     kv = kv_cache(model_of("qwen3next", BASE | keys | {"ssm.time_step_rank": 8}))
     state_bytes = 5 * 4 * (3 * (512 + 2 * 2 * 64) + 64 * 512)
@@ -87,7 +80,6 @@ def test_a_recurrent_state_is_kept_and_read_at_every_length() -> None:
 
 
 def test_a_state_without_kv_fits_at_every_length() -> None:
-    """Mamba grows by nothing: either its state fits, and every length with it, or nothing does."""
     keys = {"attention.head_count": 0, "ssm.conv_kernel": 4, "ssm.inner_size": 512, "ssm.state_size": 64}
     kv = kv_cache(model_of("mamba", BASE | keys | {"ssm.time_step_rank": 8}))
     assert (kv.bytes_per_token, kv.state_bytes) == (0, 6 * 4 * (3 * 512 + 64 * 512))
@@ -96,7 +88,6 @@ def test_a_state_without_kv_fits_at_every_length() -> None:
 
 
 def test_the_last_layers_alone_have_their_share() -> None:
-    """From layer 18 on there are six layers, one of them without a window."""
     kv = kv_cache(windowed(*(layer % 6 < 5 for layer in range(24))), first_layer=18)
     assert (kv.full.n_bytes, kv.windowed.n_bytes, kv.window) == (4096, 5 * 4096, WINDOW)
 
@@ -104,7 +95,6 @@ def test_the_last_layers_alone_have_their_share() -> None:
 @pytest.mark.llama
 @pytest.mark.parametrize("architecture", ["cohere2", "gemma2", "gemma3", "gemma3n", "olmo2", "plamo3"])
 def test_layers_with_a_window_are_llama_cpps_where_the_header_does_not_say(architecture: str) -> None:
-    """By the layers of the two caches that it makes of the same metadata."""
     keys = BASE | {
         "block_count": 26,
         "attention.key_length": 64,
@@ -125,7 +115,6 @@ def test_layers_with_a_window_are_llama_cpps_where_the_header_does_not_say(archi
 
 @pytest.mark.parametrize("kv", [FIVE_OF_SIX, kv_cache(drawn())], ids=["windowed", "full"])
 def test_prefill_is_the_sum_over_the_tokens(kv: KvCache) -> None:
-    """What the prompt reads and computes is what each of its tokens does, below, at and above the window."""
     for n in (1, WINDOW - 1, WINDOW, WINDOW + 1, 3000):
         tokens = np.arange(1, n + 1)
         assert kv.prefill_bytes(n) == pytest.approx(kv.cached_bytes(tokens).sum(), rel=1e-12)
@@ -147,7 +136,6 @@ def test_windows_in_every_layer_bound_the_cache() -> None:
 
 
 def test_a_state_that_is_no_kv_cache_is_refused_by_name() -> None:
-    """The error carries the header's reason, never a guessed figure."""
     file = dataclasses.replace(drawn(), no_kv_reason="mamba keeps a recurrent state of fixed size, not a KV cache")
     with pytest.raises(Unsupported, match="mamba keeps a recurrent state"):
         kv_cache(file)
@@ -158,7 +146,6 @@ def test_a_state_that_is_no_kv_cache_is_refused_by_name() -> None:
     [("n_head", "attention.head_count"), ("n_embd", "embedding_length"), ("head_dim_k", "attention.key_length")],
 )
 def test_a_missing_hyperparameter_is_named(field: str, key: str) -> None:
-    """The error names the key of the header that the formula needs."""
     empty = (0,) * 24 if field == "n_head" else 0
     file = dataclasses.replace(drawn(), **{field: empty})  # type: ignore[arg-type]
     with pytest.raises(Unsupported, match=f"lacks qwen2.{key}"):

@@ -24,7 +24,6 @@ BANDWIDTH, COMPUTE = 1e12, 80e12
 
 
 def drawn(model_id: str = "qwen1.5-7b") -> ModelFile:
-    """A model of the catalog."""
     return build_model(load_catalog().model(model_id).hyper, model_id)
 
 
@@ -40,7 +39,6 @@ DENSE, MOE = drawn(), drawn("qwen1.5-moe-a2.7b")
 
 
 def test_the_limit_of_a_file_is_its_bytes_over_the_bandwidth() -> None:
-    """B reads every tensor but the table of embeddings, and one position; W is one position's share."""
     limit = decode_limit(DENSE, Bandwidth(BANDWIDTH, "given"))
     assert DENSE.active_weight_bytes is not None
     assert limit.b_ms == pytest.approx((DENSE.active_weight_bytes + DENSE.kv_bytes_per_token()) / BANDWIDTH * 1e3)
@@ -68,7 +66,6 @@ def test_a_prompt_of_one_token_reads_as_the_first_decode_does() -> None:
 
 @pytest.mark.parametrize(("kv_reads", "n_knees"), [(KvReads.ONCE, 1), (KvReads.EACH_TOKEN, 2)])
 def test_a_scan_of_all_lengths_finds_the_same_times_and_knees(kv_reads: KvReads, n_knees: int) -> None:
-    """A plain loop over the formulas gives the same times, and its bound changes at the same lengths."""
     weights, kv = uniform_weights(count_parameters(DENSE), 16), kv_cache(DENSE)
     params = weights.parameters
     curve = prefill_curve(weights, kv, BANDWIDTH, COMPUTE, np.arange(1, 2001), kv_reads=kv_reads)
@@ -87,7 +84,6 @@ def test_a_scan_of_all_lengths_finds_the_same_times_and_knees(kv_reads: KvReads,
 
 
 def test_with_kv_read_once_the_knee_solves_a_quadratic_equation() -> None:
-    """read(n) = compute(n) has one positive root, which lies between the knee and the next length."""
     weights, kv = uniform_weights(count_parameters(DENSE), 4), kv_cache(DENSE)
     params, kv_params = weights.parameters, kv.params_per_token
     intensity = COMPUTE / BANDWIDTH
@@ -104,7 +100,6 @@ def test_with_kv_read_once_the_knee_solves_a_quadratic_equation() -> None:
 
 
 def test_a_long_prompt_is_bound_by_compute_unless_each_token_reads_the_cache() -> None:
-    """Flash attention reads K and V in proportion to n, attention computes in proportion to n squared."""
     weights, kv, n = uniform_weights(count_parameters(DENSE), 16), kv_cache(DENSE), np.arange(1, 131_073)
     once = prefill_curve(weights, kv, BANDWIDTH, COMPUTE, n)
     each = prefill_curve(weights, kv, BANDWIDTH, COMPUTE, n, kv_reads=KvReads.EACH_TOKEN)
@@ -120,14 +115,12 @@ def test_a_long_prompt_is_bound_by_compute_unless_each_token_reads_the_cache() -
 
 
 def test_positions_outside_the_window_are_read_once_in_prefill() -> None:
-    """The cache keeps 4,096 positions of a windowed layer, but the prompt's earlier K and V were read too."""
     kv = kv_cache(windowed(2))
     assert float(kv.prompt_bytes(8192)) == 8192 * kv.bytes_per_token
     assert float(kv.cached_bytes(8192)) == 6144 * kv.bytes_per_token
 
 
 def test_regimes_cover_the_range_and_change_at_the_knees() -> None:
-    """Weights, then compute, then KV, without a gap; and no compute where a model has no knees."""
     weights, kv = uniform_weights(count_parameters(DENSE), 16), kv_cache(DENSE)
     each_token = KvReads.EACH_TOKEN
     curve = prefill_curve(weights, kv, BANDWIDTH, COMPUTE, np.arange(1, 2001), kv_reads=each_token)
@@ -143,7 +136,6 @@ def test_regimes_cover_the_range_and_change_at_the_knees() -> None:
 
 
 def test_the_floor_is_below_the_articles_latency_and_never_below_the_compute_time() -> None:
-    """Sharing reads of KV between tokens helps beyond the second knee and cannot beat the arithmetic."""
     weights, kv = uniform_weights(count_parameters(DENSE), 16), kv_cache(DENSE)
     curve = prefill_curve(weights, kv, BANDWIDTH, COMPUTE, range(1, 3000), kv_reads=KvReads.EACH_TOKEN)
     assert np.all(curve.floor_ms <= curve.latency_ms)
@@ -151,7 +143,6 @@ def test_the_floor_is_below_the_articles_latency_and_never_below_the_compute_tim
 
 
 def test_a_batch_reads_the_weights_once_and_kv_for_each() -> None:
-    """Eight sequences of a dense model: the bytes of the weights do not change, those of KV are eight times as many."""
     weights, kv = uniform_weights(count_parameters(DENSE), 4), kv_cache(DENSE)
     one, eight = decode_line(weights, kv, BANDWIDTH), decode_line(weights, kv, BANDWIDTH, batch_size=8)
     assert one[0] is not None
@@ -166,7 +157,6 @@ def test_a_batch_reads_the_weights_once_and_kv_for_each() -> None:
 
 
 def test_windows_bound_what_a_token_reads() -> None:
-    """W is that of the layers that go on growing; with a window in every layer nothing does, and there is no W."""
     half = windowed(2)
     whole = decode_limit(DENSE, Bandwidth(BANDWIDTH, "given"))
     limit = decode_limit(half, Bandwidth(BANDWIDTH, "given"))
@@ -177,7 +167,6 @@ def test_windows_bound_what_a_token_reads() -> None:
 
 
 def test_a_mixture_reads_more_experts_with_more_tokens() -> None:
-    """One token reads 4 of 60 experts in each layer, many read all, and never more than are there."""
     weights = uniform_weights(count_parameters(MOE), 8)
     parameters = weights.parameters
     assert weights.read_bytes(1) == pytest.approx(parameters.active)
@@ -190,7 +179,6 @@ def test_a_mixture_reads_more_experts_with_more_tokens() -> None:
 
 
 def test_the_table_of_embeddings_is_not_in_the_gpus_memory() -> None:
-    """Of a file, everything else is; a tied table is there as the output."""
     assert DENSE.weight_bytes is not None
     table = next(tensor for tensor in DENSE.tensors if tensor.name == "token_embd.weight")
     assert file_weights(DENSE, "f16").resident_bytes == DENSE.weight_bytes - (table.n_bytes or 0)
@@ -200,7 +188,6 @@ def test_the_table_of_embeddings_is_not_in_the_gpus_memory() -> None:
 
 
 def test_a_tensor_of_unknown_type_is_not_counted_as_nothing() -> None:
-    """The weights of such a file are refused, with the type's name."""
     unknown = TensorInfo("blk.0.x.weight", (4,), "type 97", None)
     file = dataclasses.replace(DENSE, tensors=(*DENSE.tensors, unknown))
     with pytest.raises(Unsupported, match="type 97"):
@@ -210,7 +197,6 @@ def test_a_tensor_of_unknown_type_is_not_counted_as_nothing() -> None:
 
 
 def test_unknown_figures_of_a_machine_leave_their_limits_unknown() -> None:
-    """Memory alone gives the length; bandwidth alone W and B; neither gives prefill."""
     weights, kv = (uniform_weights(count_parameters(DENSE), 4),), kv_cache(DENSE)
     (memory,) = model_limits(weights, kv, Hardware("m", Convention.SI, memory_bytes=24 << 30), range(1, 9))
     assert (memory.max_n_ctx, memory.b_ms, memory.decode, memory.exact) == (42_382, None, (), None)
@@ -223,14 +209,12 @@ def test_unknown_figures_of_a_machine_leave_their_limits_unknown() -> None:
 
 
 def test_a_bandwidth_of_nothing_is_refused() -> None:
-    """Zero, negative and not-a-number limit nothing."""
     for bandwidth in (0.0, -1.0, float("nan")):
         with pytest.raises(UsageError, match="not above zero"):
             decode_limit(DENSE, Bandwidth(bandwidth, "given"))
 
 
 def test_conventions_differ_in_bandwidth_compute_and_the_rate_they_take() -> None:
-    """SI takes the tensor rate and powers of ten; the article its own 82.58 TFLOPS and powers of two."""
     gpu = find_gpu("rtx-4090")
     si, article = known_hardware(gpu, Convention.SI), known_hardware(gpu, Convention.ARTICLE)
     assert si.memory_bytes == article.memory_bytes == 24 << 30
@@ -241,7 +225,6 @@ def test_conventions_differ_in_bandwidth_compute_and_the_rate_they_take() -> Non
 
 
 def test_a_gpu_of_this_machine_is_what_its_driver_says() -> None:
-    """Memory and bandwidth from NVML, the compute rate from the table; an unknown GPU keeps what NVML knows."""
     nvml = Gpu(0, "NVIDIA GeForce RTX 4090", None, None, 25_757_220_864, None, 384, 10501, None)
     found = driver_hardware(nvml, Convention.SI)
     assert (found.memory_bytes, found.compute_flop_per_s) == (25_757_220_864, 330.3e12)
@@ -252,7 +235,6 @@ def test_a_gpu_of_this_machine_is_what_its_driver_says() -> None:
 
 
 def test_schemes_and_quants_of_a_catalog_model_count_together() -> None:
-    """Bits are exact, a quant's bytes are llama.cpp's; BPW of Q4_K_M as the article's table 6.3.6 prints it."""
     counted = count_model("synth:qwen1.5-7b", ("w4.5", "Q4_K_M"))
     assert [(weights.name, round(weights.bpw, 2)) for weights in counted.weights] == [("w4.5", 4.5), ("q4_k_m", 4.93)]
     assert count_model("qwen1.5-7b:w8").weights == count_model("Qwen/Qwen1.5-7B-Chat-GGUF", ("w8kv16",)).weights
@@ -261,7 +243,6 @@ def test_schemes_and_quants_of_a_catalog_model_count_together() -> None:
 
 @pytest.mark.parametrize("scheme", ["w0", "w-4", "w65", "q9_k", "x"])
 def test_a_scheme_of_no_size_is_refused(scheme: str) -> None:
-    """Bits out of range say what is accepted, other words name the nearest quants."""
     with pytest.raises((UsageError, UnknownName)) as caught:
         count_model("qwen1.5-7b", (scheme,))
     assert caught.value.hint

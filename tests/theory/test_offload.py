@@ -22,12 +22,10 @@ pytestmark = pytest.mark.llama
 
 
 def drawn(hyper: Hyperparameters, quant: str = "q8_0") -> ModelFile:
-    """A model with no file."""
     return plan_twin(hyper, [quant], name="drawn")[quant]
 
 
 def output_bytes(file: ModelFile) -> int:
-    """Of the output matrix and its norm."""
     return sum(tensor.n_bytes or 0 for tensor in file.tensors if tensor.name.startswith("output"))
 
 
@@ -41,7 +39,6 @@ def output_bytes(file: ModelFile) -> int:
     ],
 )
 def test_a_full_offload_as_logged(model: str, quant: str, device_mib: float, host_mib: float) -> None:
-    """Everything but the input embedding is on the device, to the log's last digit."""
     file = planned_model(model, [quant]).variants[0].file
     assert file is not None
     placed = offload(file, -1)
@@ -61,7 +58,6 @@ def test_a_partial_offload_as_logged() -> None:
 
 
 def test_the_first_layer_offloaded_is_the_output() -> None:
-    """As llama.cpp's `i_gpu_start` has it: one layer is the output, none is nothing, and too many are all."""
     file = drawn(TINY)
     assert offload(file, 1).device_weight_bytes == output_bytes(file)
     assert offload(file, 0).device_weight_bytes == 0
@@ -69,7 +65,6 @@ def test_the_first_layer_offloaded_is_the_output() -> None:
 
 
 def test_a_tied_table_lies_on_both() -> None:
-    """llama.cpp loads it once as the input on the CPU and once as the output on the device."""
     untied, tied = drawn(TINY), drawn(dataclasses.replace(TINY, tied_embeddings=True))
     assert tied.weight_bytes is not None
     assert untied.weight_bytes is not None
@@ -80,7 +75,6 @@ def test_a_tied_table_lies_on_both() -> None:
 
 
 def test_the_cache_goes_with_its_layers() -> None:
-    """The first layer on the device is where its part of the cache begins."""
     file = drawn(TINY)
     whole = kv_cache(file).bytes_per_token
     parts = [kv_cache(file, first_layer=offload(file, n).first_gpu_layer).bytes_per_token for n in (0, 1, 2, -1)]

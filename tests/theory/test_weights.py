@@ -30,7 +30,6 @@ def drawn(model_id: str, *, tied: bool = False) -> ModelFile:
     ],
 )
 def test_totals_are_those_of_the_model_cards(model_id: str, total: float, non_embedding: float) -> None:
-    """Qwen2.5's cards state all parameters and those outside of the tables, of which the three small ones tie both."""
     parameters = count_parameters(drawn(model_id, tied=total < 4))
     assert parameters.total / 1e9 == pytest.approx(total, rel=0.01)
     assert parameters.layers / 1e9 == pytest.approx(non_embedding, rel=0.01)
@@ -40,7 +39,6 @@ def test_totals_are_those_of_the_model_cards(model_id: str, total: float, non_em
     ("model_id", "total", "active"), [("qwen1.5-moe-a2.7b", 14.3, 2.7), ("qwen2-57b-a14b", 57, 14)]
 )
 def test_experts_count_whole_in_memory_and_by_share_when_active(model_id: str, total: float, active: float) -> None:
-    """The makers' names and cards state total and active parameters, the table of embeddings among the active ones."""
     parameters = count_parameters(drawn(model_id))
     assert parameters.total / 1e9 == pytest.approx(total, rel=0.01)
     assert (parameters.active + parameters.embedding) / 1e9 == pytest.approx(active, rel=0.03)
@@ -48,7 +46,6 @@ def test_experts_count_whole_in_memory_and_by_share_when_active(model_id: str, t
 
 
 def test_nothing_but_norms_is_left_out() -> None:
-    """A dense model, a mixture of experts and a tied one: the roles add up to all tensors but the norms."""
     for model_id, tied in (("qwen1.5-7b", False), ("qwen2-57b-a14b", False), ("qwen2.5-0.5b", True)):
         file = drawn(model_id, tied=tied)
         norms = sum(tensor.n_elements for tensor in file.tensors if "norm" in tensor.name)
@@ -59,7 +56,6 @@ def test_nothing_but_norms_is_left_out() -> None:
     ("kept", "missing"), [("token_embd", "blk.0"), ("blk.", "output.weight nor token_embd.weight")]
 )
 def test_a_file_that_is_not_a_whole_model_is_refused(kept: str, missing: str) -> None:
-    """A draft head or a projector has no output or no layers; the error says which."""
     file = drawn("qwen2.5-0.5b")
     part = dataclasses.replace(file, tensors=tuple(t for t in file.tensors if t.name.startswith(kept)))
     with pytest.raises(Unsupported, match=missing):

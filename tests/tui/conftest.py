@@ -29,26 +29,22 @@ Size = tuple[int, int]
 
 @pytest.fixture(autouse=True)
 def pilots_look_at_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pilot waits for what the app has left to do, not for a while in which the process computes little."""
     for module in ("app", "pilot"):
         monkeypatch.setattr(f"textual.{module}.wait_for_idle", wait_until_quiet)
 
 
 @pytest.fixture
 def planner() -> FakePlanner:
-    """What the app of this test plans with."""
     return FakePlanner()
 
 
 @pytest.fixture
 def jobs(tmp_path: Path) -> FakeServices:
-    """The store and the workers of this test; `answers` say what the workers do."""
     return FakeServices(tmp_path, reading=READING)
 
 
 @pytest.fixture
 def services(planner: FakePlanner, jobs: FakeServices) -> Services:
-    """No network, nothing on the disk, an RTX 4090; change it with dataclasses.replace."""
     return Services(
         open_store=jobs.open_store,
         make_rig=jobs.make_rig,
@@ -63,13 +59,11 @@ def services(planner: FakePlanner, jobs: FakeServices) -> Services:
 
 @pytest.fixture
 def app(services: Services) -> GgbenchApp:
-    """Made of the services of this test, if it changes none."""
     return GgbenchApp(services, n_gen=200)
 
 
 @pytest.fixture
 def drive() -> Drive:
-    """Runs steps in an app that has settled, at a size."""
 
     def run(app: GgbenchApp, steps: Steps, size: tuple[int, int] = (80, 24)) -> None:
         async def in_app() -> None:
@@ -87,26 +81,22 @@ def drive() -> Drive:
 
 @pytest.fixture
 def start_with_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The Results screen is the first that is shown."""
     monkeypatch.setattr(GgbenchApp, "DEFAULT_MODE", "results")
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Where the store of `services` lives."""
     return tmp_path / "results.sqlite"
 
 
 @pytest.fixture
 def filled(path: Path) -> Path:
-    """Runs 1 to 4: q4_k_m, f16 out of memory, q8_0, q2_k interrupted."""
     assert fill(path) == [1, 2, 3, 4]
     return path
 
 
 @pytest.fixture
 def look(services: Services, drive: Drive) -> Look:
-    """Opens an app of these services and does these steps."""
 
     def run(steps: Steps, size: Size = (80, 24)) -> None:
         drive(GgbenchApp(services), steps, size)
@@ -116,13 +106,11 @@ def look(services: Services, drive: Drive) -> Look:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Two quants of one model that pass for trained ones; q8_0 is the larger."""
     return trained_folder(tmp_path)
 
 
 @pytest.fixture
 def text(tmp_path: Path) -> Path:
-    """A text to score, of which a fake worker decides how many tokens it has."""
     path = tmp_path / "prose.txt"
     path.write_text("some prose")
     return path

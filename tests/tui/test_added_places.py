@@ -38,7 +38,6 @@ Page = Pilot[None]
 
 @pytest.fixture
 def models(tmp_path: Path, tiny_twin: Path) -> Path:
-    """A folder with two quants of one model, and another model below it."""
     folder = tmp_path / "my models"
     (folder / "below").mkdir(parents=True)
     for name in ("one-q8_0.gguf", "one-q4_0.gguf", "below/two-q8_0.gguf"):
@@ -48,7 +47,6 @@ def models(tmp_path: Path, tiny_twin: Path) -> Path:
 
 @pytest.fixture
 def places(services: Services, monkeypatch: pytest.MonkeyPatch) -> Services:
-    """The disk has what was added by hand alone; a search of the Hub fails the test."""
 
     def searched(*_: object) -> None:
         pytest.fail("the Hub was searched")
@@ -66,7 +64,6 @@ def listed(app: App) -> list[str]:
 def test_a_typed_folder_is_added_listed_and_planned(
     places: Services, models: Path, planner: FakePlanner, drive: Drive
 ) -> None:
-    """Under its own heading, the quants of a model as one; the filter is empty again, and the next start has it."""
 
     async def steps(app: App, pilot: Page) -> None:
         await pilot.press("slash")
@@ -93,7 +90,6 @@ def test_a_typed_folder_is_added_listed_and_planned(
 def test_a_path_in_the_filter_of_the_quants_is_added_too(
     places: Services, models: Path, tmp_path: Path, drive: Drive
 ) -> None:
-    """As / opens that filter once a folder was added; a wrong path stays in the other filter to be corrected."""
     add_place(models / "below")
 
     async def steps(app: App, pilot: Page) -> None:
@@ -115,7 +111,6 @@ def test_a_path_in_the_filter_of_the_quants_is_added_too(
 
 @pytest.mark.parametrize("text", ["{}", "'{}'", "file://{}", "{}\nsecond line"])
 def test_a_path_is_pasted_wherever_the_focus_is(places: Services, models: Path, drive: Drive, text: str) -> None:
-    """Bracketed paste fills the filter, with what terminals and file managers put around a path."""
     pasted = text.format(models / "one-q8_0.gguf")
 
     async def steps(app: App, pilot: Page) -> None:
@@ -128,7 +123,6 @@ def test_a_path_is_pasted_wherever_the_focus_is(places: Services, models: Path, 
 
 
 def test_what_cannot_be_added_is_one_line(places: Services, tmp_path: Path, drive: Drive) -> None:
-    """Nothing is remembered, the text stays to be corrected, and the line goes as soon as it is."""
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.gguf").write_text("no model")
 
@@ -152,7 +146,6 @@ def test_what_cannot_be_added_is_one_line(places: Services, tmp_path: Path, driv
 
 
 def test_names_that_begin_alike_are_told_apart(services: Services, drive: Drive, tmp_path: Path) -> None:
-    """A name that the list has no room for keeps its end, and its note gives way to it."""
     for name in ("a-long-name-of-one-model-q8_0", "a-long-name-of-one-model-q4_0", "another-name-of-22"):
         folder = tmp_path / name
         folder.mkdir()
@@ -170,7 +163,6 @@ def test_names_that_begin_alike_are_told_apart(services: Services, drive: Drive,
 def test_a_word_that_is_also_a_folder_can_be_added_or_searched_for(
     places: Services, models: Path, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both lines are there; enter alone never asks the Hub."""
     monkeypatch.chdir(models)
 
     async def steps(app: App, pilot: Page) -> None:
@@ -183,7 +175,6 @@ def test_a_word_that_is_also_a_folder_can_be_added_or_searched_for(
 
 
 def test_a_place_is_removed_and_its_files_stay(places: Services, models: Path, drive: Drive) -> None:
-    """By d on any of its models; on others the key does nothing."""
     add_place(models)
 
     async def steps(app: App, pilot: Page) -> None:
@@ -199,7 +190,6 @@ def test_a_place_is_removed_and_its_files_stay(places: Services, models: Path, d
 
 
 def test_the_app_opens_on_a_model(places: Services, models: Path, planner: FakePlanner, drive: Drive) -> None:
-    """On that of a file, on one of the catalog, and on a repo that no list has, which is then planned."""
     add_place(models)
     wanted: dict[Path | str, str] = {
         models / "below/two-q8_0.gguf": str(models / "below/two-q8_0.gguf"),
@@ -218,7 +208,6 @@ def test_the_app_opens_on_a_model(places: Services, models: Path, planner: FakeP
 
 
 def test_the_cursor_is_on_the_quant_that_was_asked_for(services: Services, drive: Drive) -> None:
-    """Once it is planned; from then on the cursor is the user's."""
 
     async def steps(app: App, pilot: Page) -> None:
         chosen = table(app).chosen
@@ -234,7 +223,6 @@ def test_the_cursor_is_on_the_quant_that_was_asked_for(services: Services, drive
 
 
 def test_the_command_takes_a_path_or_a_model(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A path is added before the screens open; what is neither is an error of the command."""
     opened: list[object] = []
 
     class Recorded(GgbenchApp):
@@ -263,7 +251,6 @@ def test_the_command_takes_a_path_or_a_model(models: Path, monkeypatch: pytest.M
 
 
 def test_quants_are_grouped_by_folder_and_name(tmp_path: Path) -> None:
-    """Two models of one folder are two; one without a quant in its name, and a broken one, are entries too."""
     for name in ("a/m-Q8_0.gguf", "a/M-q4_0.gguf", "a/n-q8_0.gguf", "b/m-q8_0.gguf", "b/plain.gguf"):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
@@ -283,7 +270,6 @@ def test_quants_are_grouped_by_folder_and_name(tmp_path: Path) -> None:
 
 
 def test_a_typed_server_is_added_listed_and_removed(places: Services, planner: FakePlanner, drive: Drive) -> None:
-    """It is asked for its models first; its models are listed once it is chosen, and d forgets it."""
     with TestEndpoint(AnyLength("llama_server")) as endpoint:
 
         async def steps(app: App, pilot: Page) -> None:
@@ -323,7 +309,6 @@ def test_a_server_named_on_the_command_line_or_in_the_other_filter_is_added(plac
 
 
 def test_servers_are_asked_with_the_key_of_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a server is added, where its models are listed, and where a run looks for them."""
     monkeypatch.setenv("MY_KEY", "s3cret")
     with TestEndpoint(AnyLength("llama_server")) as endpoint:
         services = Services.of_this_machine(offline=True, api_key_env="MY_KEY")
@@ -346,7 +331,6 @@ def test_models_of_one_name_have_their_folders_in_front(tmp_path: Path) -> None:
 
 
 def test_a_server_that_does_not_answer_is_not_added(places: Services, drive: Drive) -> None:
-    """The message says why, and the text stays to be corrected."""
 
     async def steps(app: App, pilot: Page) -> None:
         await pilot.press("slash")
@@ -361,7 +345,6 @@ def test_a_server_that_does_not_answer_is_not_added(places: Services, drive: Dri
 
 
 def test_places_and_servers_are_remembered_beside_each_other(models: Path) -> None:
-    """Adding and forgetting one leaves the others."""
     add_place(models)
     add_server("http://one:1")
     add_server("http://two:2")

@@ -33,7 +33,6 @@ MODES = {"1": "library", "2": "run", "3": "results", "4": "pulls"}
 
 
 def test_digits_and_clicks_change_the_screen(app: App, drive: Drive) -> None:
-    """Each screen has its key and its name in the bar, and says what to do where it is empty."""
 
     async def steps(app: App, pilot: Page) -> None:
         for key, mode in MODES.items():
@@ -51,7 +50,6 @@ def test_digits_and_clicks_change_the_screen(app: App, drive: Drive) -> None:
 
 @pytest.mark.parametrize("key", MODES)
 def test_the_footer_fits_80_columns(app: App, drive: Drive, key: str) -> None:
-    """No key of the moment is cut off, nor are those of the quants."""
 
     async def steps(app: App, pilot: Page) -> None:
         await press(app, pilot, key)
@@ -66,7 +64,6 @@ def test_the_footer_fits_80_columns(app: App, drive: Drive, key: str) -> None:
 
 
 def test_help_and_palette_list_every_key(app: App, drive: Drive) -> None:
-    """The sheet has the keys of the screen beneath with what they do; the palette offers the same."""
 
     async def steps(app: App, pilot: Page) -> None:
         commands = {command.title for command in app.get_system_commands(app.screen)}
@@ -83,7 +80,6 @@ def test_help_and_palette_list_every_key(app: App, drive: Drive) -> None:
 
 
 def test_enter_twice_in_a_palette_chooses_once(app: App, drive: Drive) -> None:
-    """Of commands and of themes, and in a question: the app goes on."""
 
     async def steps(app: App, pilot: Page) -> None:
         for n_enters in (2, 3, 4):
@@ -114,7 +110,6 @@ def test_enter_twice_in_a_palette_chooses_once(app: App, drive: Drive) -> None:
 
 @pytest.mark.parametrize("size", [(59, 24), (80, 15), (20, 4)])
 def test_too_small_a_window_says_the_least_size(app: App, drive: Drive, size: tuple[int, int]) -> None:
-    """On every screen, and when it grows again the screen is back."""
 
     async def steps(app: App, pilot: Page) -> None:
         for key in MODES:
@@ -132,7 +127,6 @@ def test_too_small_a_window_says_the_least_size(app: App, drive: Drive, size: tu
 
 
 def test_quitting_during_a_run_asks(tiny_twin: Path, services: Services, jobs: FakeServices, drive: Drive) -> None:
-    """No goes on; yes ends the engine, keeps what was measured, and leaves nothing running."""
     gate = Gate()
     jobs.answers.append(gate.answer)
     app = App(services, n_gen=1000)
@@ -166,7 +160,6 @@ def test_quitting_during_a_run_asks(tiny_twin: Path, services: Services, jobs: F
 def test_an_app_that_fails_leaves_no_engine(
     tiny_twin: Path, services: Services, jobs: FakeServices, drive: Drive
 ) -> None:
-    """An error in a step of the app itself ends the run too."""
     gate = Gate()
     gate.opened.set()
     jobs.answers.append(gate.answer)
@@ -182,7 +175,6 @@ def test_an_app_that_fails_leaves_no_engine(
 
 
 def test_nothing_runs_so_q_leaves_at_once(app: App, drive: Drive) -> None:
-    """Without a question."""
 
     async def steps(app: App, pilot: Page) -> None:
         await pilot.press("q")
@@ -192,7 +184,6 @@ def test_nothing_runs_so_q_leaves_at_once(app: App, drive: Drive) -> None:
 
 
 def test_two_at_once_share_the_results(tiny_twin: Path, services: Services, drive: Drive) -> None:
-    """What one measures the other lists when it looks."""
 
     async def measure(app: App, pilot: Page) -> None:
         queue = WatchedQueue(app.run_queue)
@@ -213,7 +204,6 @@ def test_two_at_once_share_the_results(tiny_twin: Path, services: Services, driv
 
 
 def test_the_command_needs_a_terminal_and_the_others_no_textual() -> None:
-    """Without a terminal the command says what works there; `--help` names it and imports no Textual."""
     asked = subprocess.run(
         [sys.executable, "-m", "ggbench", "tui"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )
@@ -229,7 +219,6 @@ def test_the_command_needs_a_terminal_and_the_others_no_textual() -> None:
 
 
 def test_every_palette_entry_says_what_it_does(app: App, drive: Drive) -> None:
-    """In words beside its name, with its key; on each of the screens."""
 
     async def steps(app: App, pilot: Page) -> None:
         for key in MODES:

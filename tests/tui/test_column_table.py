@@ -16,8 +16,6 @@ _CELLS = ("q4_k_m", "4.85", "14.6 GiB", "628.1 MiB", "10.92 ±0.08", "226,816*")
 
 
 class _Page(App[None]):
-    """One row under a header, with the first column in place."""
-
     def __init__(self, width: int) -> None:
         super().__init__()
         self._width = width
@@ -36,7 +34,6 @@ class _Page(App[None]):
 
 @pytest.mark.parametrize("width", range(20, 70, 3))
 def test_no_number_is_cut_wherever_the_table_is_scrolled_to(width: int) -> None:
-    """At each width, by keys as by single cells, every text in view is whole and every column comes into view."""
 
     async def run() -> None:
         page = _Page(width)
@@ -66,7 +63,6 @@ def test_no_number_is_cut_wherever_the_table_is_scrolled_to(width: int) -> None:
 
 
 def test_the_header_shows_where_there_are_more_columns() -> None:
-    """A mark on the side where columns are out of view."""
 
     async def run() -> None:
         page = _Page(30)
@@ -95,5 +91,4 @@ def test_the_header_shows_where_there_are_more_columns() -> None:
     ],
 )
 def test_columns_are_whole(scrolled: int, room: int, shown: range) -> None:
-    """From the first that begins at or after the place scrolled to, to the last that ends within the room."""
     assert whole_columns([10, 20, 1, 4], scrolled, room) == shown

@@ -18,8 +18,6 @@ from ggbench.tui.widgets.curves_plot import CurvesPlot
 
 
 class PlotApp(App[None]):
-    """The plot alone."""
-
     def compose(self) -> ComposeResult:
         yield CurvesPlot()
 
@@ -29,7 +27,6 @@ class PlotApp(App[None]):
 
     @property
     def text(self) -> list[str]:
-        """Lines inside of the axes."""
         canvas = self.query_one("#plot", Canvas)
         width, height = canvas.size
         return ["".join(canvas.get_pixel(x, y)[0] for x in range(1, width - 1)) for y in range(1, height - 1)]
@@ -56,7 +53,6 @@ def series(name: str, b_ms: float, *, dimmed: bool = False, n: int = 5000) -> Cu
 
 
 def test_a_curve_has_samples_fit_limit_and_a_letter() -> None:
-    """All four can be distinguished without colour."""
 
     async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
         app.plot.show([latencies([series("q8_0", 20)])])
@@ -70,7 +66,6 @@ def test_a_curve_has_samples_fit_limit_and_a_letter() -> None:
 
 
 def test_two_curves_have_a_legend_and_letters() -> None:
-    """Each name stands beside the letter at the end of its curve; a finished run has no fitted line."""
 
     async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
         app.plot.show([latencies([series("q8_0", 20, dimmed=True), series("[b]q2_k", 10)])])
@@ -87,7 +82,6 @@ def test_two_curves_have_a_legend_and_letters() -> None:
 
 
 def test_a_run_without_samples_is_not_in_the_legend() -> None:
-    """The others keep their letters, which a table beside the plot has as well."""
 
     async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
         nothing = dataclasses.replace(series("f16", 30), x=np.empty(0, np.int64), y=np.empty(0, np.float64))
@@ -99,7 +93,6 @@ def test_a_run_without_samples_is_not_in_the_legend() -> None:
 
 
 def test_a_spike_is_marked_at_the_top() -> None:
-    """One slow step leaves the others their room."""
 
     async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
         one = series("q8_0", 20)
@@ -113,7 +106,6 @@ def test_a_spike_is_marked_at_the_top() -> None:
 
 
 def test_a_zoom_stays_while_more_samples_come() -> None:
-    """Until the scales are reset the axes are those that the user chose."""
 
     async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
         app.plot.show([latencies([series("q8_0", 20, n=2000)])])
@@ -136,7 +128,6 @@ def test_a_zoom_stays_while_more_samples_come() -> None:
 
 
 def test_old_curves_leave_nothing_behind() -> None:
-    """A draw that keeps its axes clears what was there."""
 
     async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
         app.plot.show([latencies([series("q8_0", 20), series("q2_k", 10)], 6000)])
@@ -150,7 +141,6 @@ def test_old_curves_leave_nothing_behind() -> None:
 
 @pytest.mark.parametrize("size", [(20, 5), (12, 3), (200, 60)])
 def test_any_size_can_be_drawn(size: tuple[int, int]) -> None:
-    """Also one with no room for a plot."""
 
     async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
         app.plot.show([latencies([series("q8_0", 20)], 10_025)])

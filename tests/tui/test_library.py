@@ -35,7 +35,6 @@ WIDE = (180, 40)
 
 
 def test_models_stand_in_sections(services: Services, drive: Drive) -> None:
-    """Disk, twins, catalog: a repo's quants are one model, a model without a repo is a twin alone."""
     disk = (
         local("maker/tiny-gguf", "q8_0"),
         local("maker/tiny-gguf", "q4_k_m"),
@@ -66,7 +65,6 @@ def test_models_stand_in_sections(services: Services, drive: Drive) -> None:
 
 
 def test_the_highlighted_model_is_planned(app: App, planner: FakePlanner, drive: Drive) -> None:
-    """Every quant has a line with a verdict in a glyph and words, and the bar shows the chosen one."""
 
     async def steps(app: App, pilot: Page) -> None:
         shown = words_of(app)
@@ -83,7 +81,6 @@ def test_the_highlighted_model_is_planned(app: App, planner: FakePlanner, drive:
 
 
 def test_every_column_is_there(services: Services, jobs: FakeServices, drive: Drive) -> None:
-    """In a wide window all are seen: predictions, what is on this disk, and what was measured."""
     with Store.open(jobs.folder / "results.sqlite") as store:
         put_run(store, start("small-0.6b", "q4_k_m"))
 
@@ -110,7 +107,6 @@ def test_every_column_is_there(services: Services, jobs: FakeServices, drive: Dr
 
 
 def test_a_later_choice_wins(app: App, planner: FakePlanner, drive: Drive) -> None:
-    """A plan that comes after another model was chosen is dropped, and none of its rows is seen."""
     planner.held = {"synth:large-72b"}
 
     async def steps(app: App, pilot: Page) -> None:
@@ -150,7 +146,6 @@ def test_a_quant_that_cannot_be_planned_is_a_row(app: App, planner: FakePlanner,
 
 
 def test_an_error_without_a_hint_is_one_line(app: App, planner: FakePlanner, drive: Drive) -> None:
-    """It does not end in a stray semicolon or an empty line."""
     planner.errors["synth:small-0.6b"] = GgbenchError("llama.cpp said no")
 
     async def steps(app: App, pilot: Page) -> None:
@@ -160,7 +155,6 @@ def test_an_error_without_a_hint_is_one_line(app: App, planner: FakePlanner, dri
 
 
 def test_a_machine_that_cannot_be_read_is_reported(services: Services, drive: Drive) -> None:
-    """Why, and that nothing is planned before it is known."""
 
     def machine_budget(_setup: LlamaSetup) -> Any:  # noqa: ANN401 - it returns nothing
         raise UsageError("there is no GPU 3 here", "there are 2, counted from 0")
@@ -184,7 +178,6 @@ def test_a_machine_that_cannot_be_read_is_reported(services: Services, drive: Dr
 def test_a_store_that_cannot_be_read_is_reported(
     services: Services, drive: Drive, error: Exception, message: str
 ) -> None:
-    """The plans are there all the same, without what was measured."""
 
     def open_store() -> Store:
         raise error
@@ -198,7 +191,6 @@ def test_a_store_that_cannot_be_read_is_reported(
 
 
 def test_news_of_a_run_bring_its_measurement(app: App, jobs: FakeServices, drive: Drive) -> None:
-    """A run that another screen or another ggbench stored is shown after its notification."""
 
     async def steps(app: App, pilot: Page) -> None:
         with Store.open(jobs.folder / "results.sqlite") as store:
@@ -212,7 +204,6 @@ def test_news_of_a_run_bring_its_measurement(app: App, jobs: FakeServices, drive
 
 
 def test_names_of_others_are_text(services: Services, planner: FakePlanner, drive: Drive) -> None:
-    """Neither markup nor control characters of a model's or a quant's name do anything."""
     name = "maker/[bold red]x[/]"
     planner.rows_of[name] = [PlannedQuant("[b]q\x1b[2J", plan_row("x", "[b]q\x1b[2J", BUDGET))]
 
@@ -227,7 +218,6 @@ def test_names_of_others_are_text(services: Services, planner: FakePlanner, driv
 def test_quants_of_one_name_have_the_names_of_their_files(
     services: Services, planner: FakePlanner, drive: Drive
 ) -> None:
-    """Where the quant says which is meant, the quant alone."""
     rows = [PlannedQuant(name, plan_row("x", name[-9:-5].lower(), BUDGET)) for name in ("a-Q8_0.gguf", "b-Q8_0.gguf")]
     planner.rows_of["maker/x"] = [*rows, PlannedQuant("b-Q4_0.gguf", plan_row("x", "q4_0", BUDGET))]
 
@@ -242,7 +232,6 @@ def test_quants_of_one_name_have_the_names_of_their_files(
 def test_what_was_measured_takes_the_place_of_what_was_planned(
     app: App, planner: FakePlanner, jobs: FakeServices, drive: Drive
 ) -> None:
-    """W and B, the speed at n_ctx and the certificate's n_ctx; not for another card, and not for another KV type."""
     with Store.open(jobs.folder / "results.sqlite") as store:
         put_run(store, dataclasses.replace(start("synth:small-0.6b", "q8_0"), setup=LlamaSetup(type_k="q4_0")))
         put_run(store, start("synth:small-0.6b", "q4_k_m"), n_gen=9000)
@@ -267,7 +256,6 @@ def test_what_was_measured_takes_the_place_of_what_was_planned(
 
 
 def test_the_planner_ends_with_the_app(app: App, planner: FakePlanner, drive: Drive) -> None:
-    """Nothing is left behind."""
 
     async def steps(app: App, pilot: Page) -> None:
         assert app.screen.query_one(MemoryBar)

@@ -21,7 +21,6 @@ Page = Pilot[None]
 
 
 def test_left_and_right_change_the_context(app: App, planner: FakePlanner, drive: Drive) -> None:
-    """By half or twice, with shift by 1,024; the chosen quant is planned first, its bar moves, and there are ends."""
 
     async def steps(app: App, pilot: Page) -> None:
         await press(app, pilot, "enter", "j", "j")
@@ -39,7 +38,6 @@ def test_left_and_right_change_the_context(app: App, planner: FakePlanner, drive
 
 
 def test_another_card_is_planned_for(app: App, drive: Drive) -> None:
-    """A known card by a part of its name, a size as it is typed, and back to this machine."""
 
     async def steps(app: App, pilot: Page) -> None:
         shown = await press(app, pilot, "g", *"3060 ti", "enter")
@@ -62,7 +60,6 @@ def test_another_card_is_planned_for(app: App, drive: Drive) -> None:
 
 
 def test_a_card_smaller_than_its_reserve_is_refused(app: App, drive: Drive) -> None:
-    """With a line that says so; enter then chooses nothing."""
 
     async def steps(app: App, pilot: Page) -> None:
         shown = await press(app, pilot, "g", *"512MiB", "enter")
@@ -73,7 +70,6 @@ def test_a_card_smaller_than_its_reserve_is_refused(app: App, drive: Drive) -> N
 
 
 def test_enter_twice_chooses_a_card_once(app: App, drive: Drive) -> None:
-    """However fast; the Library is in front with the focus where it was, and more keys work."""
 
     async def steps(app: App, pilot: Page) -> None:
         await press(app, pilot, "enter")
@@ -91,7 +87,6 @@ def test_enter_twice_chooses_a_card_once(app: App, drive: Drive) -> None:
 
 
 def test_the_stack_fills_the_line_exactly() -> None:
-    """Parts that are there have a character at least; what is missing covers the end of what is wanted."""
     from ggbench.tui.widgets.memory_bar import memory_parts, stack_widths
 
     fitting = plan_row("small", "q8_0", BUDGET)
@@ -112,7 +107,6 @@ def test_the_stack_fills_the_line_exactly() -> None:
 
 @pytest.mark.parametrize(("width", "has_reserve"), [(78, False), (118, True)])
 def test_every_size_of_the_legend_has_its_name(services: Services, drive: Drive, width: int, has_reserve: bool) -> None:
-    """Where the line is too short the reserve is left out, rather than a size without a name."""
 
     async def steps(app: App, pilot: Page) -> None:
         words = words_of(app)
@@ -123,7 +117,6 @@ def test_every_size_of_the_legend_has_its_name(services: Services, drive: Drive,
 
 
 def test_a_limit_is_not_called_free(services: Services, drive: Drive) -> None:
-    """The line of this machine says that its memory is limited."""
     limited = dataclasses.replace(BUDGET, memory_bytes=1 << 30, memory_source="given as --memory-limit")
 
     async def steps(app: App, pilot: Page) -> None:

@@ -16,7 +16,6 @@ IMPORTED = Imported(tool="ggbench 0.1.0", file="x.zip", file_sha256="1", content
 
 
 def test_an_imported_decode_is_not_this_machine_s(tmp_path: Path) -> None:
-    """A run of another machine stands in Results and not beside a plan."""
     head = measured.start()
     with Store.open(tmp_path / "results.sqlite") as store:
         run = read_run(store, store.load_run(measured.put_run(store, head)))

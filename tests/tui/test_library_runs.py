@@ -28,7 +28,6 @@ Page = Pilot[None]
 
 
 def test_a_length_of_runs_is_chosen_by_a_key(app: App, drive: Drive) -> None:
-    """Through four of them and round; what is shown is what a run decodes."""
 
     async def steps(app: App, pilot: Page) -> None:
         assert "n_gen 200" in words_of(app)
@@ -53,7 +52,6 @@ def test_a_run_takes_the_context_that_was_planned(
     n_ctx: int | None,
     notice: str,
 ) -> None:
-    """The planned n_ctx if the run fits in it, else what the run needs; notices report that and a card not here."""
     model = local(str(tiny_twin), "q8_0", store="folder", name="tiny", paths=(tiny_twin,))
     planner.rows_of[str(tiny_twin)] = [PlannedQuant("q8_0", plan_row("tiny", "q8_0", BUDGET))]
     asked: list[int | None] = []
@@ -77,7 +75,6 @@ def test_a_run_takes_the_context_that_was_planned(
 def test_marked_quants_are_measured(
     tiny_twin: Path, services: Services, planner: FakePlanner, jobs: FakeServices, drive: Drive
 ) -> None:
-    """The Run screen comes to the front with the jobs; what they measured stands in the Library afterwards."""
     model = local(str(tiny_twin), "q8_0", store="folder", name="tiny", paths=(tiny_twin,))
     planner.rows_of[str(tiny_twin)] = [PlannedQuant("q8_0", plan_row("tiny", "q8_0", BUDGET))]
 
@@ -104,7 +101,6 @@ def test_marked_quants_are_measured(
 
 
 def test_a_deleted_file_is_reported_on_the_library(services: Services, planner: FakePlanner, drive: Drive) -> None:
-    """When it is planned, and when it is to be measured; the other models still work."""
     path = Path("/nowhere/gone.gguf")
     model = local(str(path), "q8_0", store="folder", name="gone", paths=(path,))
 

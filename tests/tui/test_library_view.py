@@ -29,7 +29,6 @@ def keys(app: App) -> list[str]:
 
 
 def test_the_filter_takes_letters_and_gives_them_back(app: App, drive: Drive) -> None:
-    """In the input every letter is typed, q too; enter goes to what is left, escape back to all."""
 
     async def steps(app: App, pilot: Page) -> None:
         await press(app, pilot, "slash", *"qb l")
@@ -68,7 +67,6 @@ def test_quants_are_filtered_and_those_that_fit_kept(app: App, drive: Drive) -> 
 
 
 def test_any_column_sorts(app: App, planner: FakePlanner, drive: Drive) -> None:
-    """By a key, column after column and the other way round, or by a click; what is unknown stays last."""
     broken = dataclasses.replace(plan_row("x", "q6_k", BUDGET), left_bytes=None, fits=None, planned_n_ctx=None)
     rows = [PlannedQuant("q6_k", broken)]
     rows += [PlannedQuant(quant, plan_row("x", quant, BUDGET)) for quant in ("q8_0", "q2_k", "q4_0")]
@@ -93,7 +91,6 @@ def test_any_column_sorts(app: App, planner: FakePlanner, drive: Drive) -> None:
 
 
 def test_tab_goes_past_the_filters(app: App, drive: Drive) -> None:
-    """From the models to the table and back, from a filter to the other side; the footer of a filter says its keys."""
 
     async def steps(app: App, pilot: Page) -> None:
         models = app.screen.query_one(ModelList)
@@ -134,7 +131,6 @@ def test_a_window_that_grows_again_has_the_focus_where_it_was(app: App, drive: D
 
 
 def test_a_click_chooses_and_marks(app: App, drive: Drive) -> None:
-    """A click on a model plans it, one on a quant chooses it, a second marks it."""
 
     async def steps(app: App, pilot: Page) -> None:
         await pilot.click(ModelList, offset=(3, 2))
@@ -149,7 +145,6 @@ def test_a_click_chooses_and_marks(app: App, drive: Drive) -> None:
 
 
 def test_escape_clears_a_filter_before_it_leaves(app: App, drive: Drive) -> None:
-    """In the input and in the filtered table; the next one goes from the table to the models."""
 
     async def steps(app: App, pilot: Page) -> None:
         await choose(app, pilot, "synth:small-0.6b")
@@ -167,7 +162,6 @@ def test_escape_clears_a_filter_before_it_leaves(app: App, drive: Drive) -> None
 
 @pytest.mark.parametrize("size", [(80, 24), (60, 16)])
 def test_a_new_user_reads_what_to_do_next(services: Services, drive: Drive, size: tuple[int, int]) -> None:
-    """Where there is no model on this disk, in two lines with the keys; not once there is one."""
 
     async def empty(app: App, pilot: Page) -> None:
         shown = " ".join(words_of(app).split())
@@ -184,7 +178,6 @@ def test_a_new_user_reads_what_to_do_next(services: Services, drive: Drive, size
 def test_what_is_expected_stands_before_the_bound(
     app: App, planner: FakePlanner, drive: Drive, size: tuple[int, int]
 ) -> None:
-    """With its interval, also at 80 columns; the legend says what it is from."""
     row = plan_row("small-0.6b", "q8_0", BUDGET, 16384)
     expected = (
         PlannedForecast(31.2, (28.0, 34.4), "twins of 2 and 6 of 24 layers", "forecast"),

@@ -26,7 +26,6 @@ def grown(n: int) -> LiveJob:
 
 
 def completed_run() -> Run:
-    """A run with figures of its own."""
     fit = LineFit(300, 205.0, (201.0, 209.0), 11.0, (10.9, 11.1), 0.9, None)
     latency = LatencySummary(12.0, 13.0, 14.0, 83.3, None, (82.0, 84.6))
     subject = Subject(model="m", quant="q8_0", source="file", file="m.gguf")
@@ -37,7 +36,6 @@ def completed_run() -> Run:
 
 
 def test_samples_keep_their_order_however_many_come() -> None:
-    """The arrays grow, and what a reader took before stays as it was."""
     live = grown(1000)
     before = live.step_ns
     kept = before.copy()
@@ -48,7 +46,6 @@ def test_samples_keep_their_order_however_many_come() -> None:
 
 
 def test_the_numbers_are_those_of_the_samples() -> None:
-    """W, B, rate, percentiles, and an ETA that counts on the climb going on."""
     numbers = grown(5000).numbers()
     assert numbers.fit is not None and numbers.latency is not None
     assert numbers.fit.w_tokens_per_ms == pytest.approx(200)
@@ -71,7 +68,6 @@ def test_few_tokens_show_neither_w_nor_b_nor_an_eta() -> None:
 
 
 def test_a_job_that_ended_shows_what_is_stored() -> None:
-    """The run's own figures, and not those of the last look at it."""
     live = grown(1000)
     live.plotted("q8_0")
     run = completed_run()
@@ -91,7 +87,6 @@ def test_no_line_is_drawn_where_w_is_only_a_bound() -> None:
 
 
 def test_a_job_without_samples_has_no_numbers() -> None:
-    """None, and not zero."""
     live = LiveJob(0)
     assert live.numbers().latency is None
     assert live.numbers().eta_s is None
@@ -99,7 +94,6 @@ def test_a_job_without_samples_has_no_numbers() -> None:
 
 
 def test_a_series_has_the_fit_and_the_limit() -> None:
-    """The plot gets the lines with the samples, in ms."""
     live = grown(1000)
     live.limit = DecodeLimit(300.0, 8.0, 20e9, "given")
     (series,) = latency_figure([live.plotted("q8_0", dimmed=True)]).curves
@@ -111,7 +105,6 @@ def test_a_series_has_the_fit_and_the_limit() -> None:
 
 
 def test_the_text_is_a_tail() -> None:
-    """A long decode does not fill memory with what nobody reads."""
     live = LiveJob(0)
     live.append(26, [1], "x" * 10_000)
     live.append(27, [1], "end")

@@ -93,7 +93,6 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_is_run_listed_and_opened(app: GgbenchApp, tiny_twin: Path, drive: Drive) -> None:
-    """Without another line of the TUI, which asks the presenter."""
     (target,) = resolve(str(tiny_twin))
     job = Job(experiment_of("count"), target, LlamaSetup(), CountSettings(4))
 

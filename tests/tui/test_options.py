@@ -39,7 +39,6 @@ CHANGED = LlamaSetup(
 def setups(
     services: Services, planner: FakePlanner, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch
 ) -> tuple[App, list[LlamaSetup], list[Job]]:
-    """An app with one file, the setups of the budgets it asked for, and the jobs it was given."""
     model = local(str(tiny_twin), "q8_0", store="folder", name="tiny", paths=(tiny_twin,))
     planner.rows_of[str(tiny_twin)] = [PlannedQuant("q8_0", plan_row("tiny", "q8_0", BUDGET))]
     budgets: list[LlamaSetup] = []
@@ -58,7 +57,6 @@ def setups(
 
 
 def test_every_field_reads_what_it_shows() -> None:
-    """Each of them, changed and at its default; other fields of the setup stay."""
     base = dataclasses.replace(CHANGED, n_ubatch=256)
     assert setup_of({field.name: field.text_of(base) for field in FIELDS}, LlamaSetup(n_ubatch=256)) == base
     assert setup_of({field.name: field.text_of(LlamaSetup()) for field in FIELDS}, CHANGED) == LlamaSetup()
@@ -85,7 +83,6 @@ def test_every_field_reads_what_it_shows() -> None:
     ],
 )
 def test_a_text_is_read_as_the_command_line_reads_it(name: str, text: str, value: object) -> None:
-    """Or is refused with what to write instead."""
     (field,) = (each for each in FIELDS if each.name == name)
     if value is None:
         with pytest.raises(UsageError) as caught:
@@ -116,7 +113,6 @@ def test_what_is_not_default_is_described(changes: dict[str, object], text: str)
 def test_options_decide_plans_and_runs(
     setups: tuple[App, list[LlamaSetup], list[Job]], planner: FakePlanner, drive: Drive
 ) -> None:
-    """The budget and the plan are made again, the status line says what differs, runs and searches are loaded so."""
     app, budgets, jobs = setups
 
     async def steps(app: App, pilot: Page) -> None:
@@ -146,7 +142,6 @@ def test_options_decide_plans_and_runs(
 
 
 def test_a_bad_value_is_one_line_and_keeps_the_panel(app: App, drive: Drive) -> None:
-    """With the field in focus; correcting it makes the line go, and escape changes nothing."""
 
     async def steps(app: App, pilot: Page) -> None:
         shown = await press(app, pilot, "o", "down", *"much", "enter")
@@ -165,7 +160,6 @@ def test_a_bad_value_is_one_line_and_keeps_the_panel(app: App, drive: Drive) -> 
 
 
 def test_one_key_sets_every_field_to_its_default(app: App, drive: Drive) -> None:
-    """In the panel too, where enter then applies it."""
     app.setup = CHANGED
 
     async def steps(app: App, pilot: Page) -> None:
@@ -181,7 +175,6 @@ def test_one_key_sets_every_field_to_its_default(app: App, drive: Drive) -> None
 def test_a_search_asks_before_it_fills_the_memory(
     setups: tuple[App, list[LlamaSetup], list[Job]], drive: Drive
 ) -> None:
-    """With how much that is; no starts nothing, a limit is that of this search, and none means all there is."""
     app, _, jobs = setups
 
     async def steps(app: App, pilot: Page) -> None:

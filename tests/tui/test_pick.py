@@ -29,12 +29,10 @@ Page = Pilot[None]
 
 
 def shown(app: App) -> str:
-    """The class of the screen on top."""
     return type(app.screen).__name__
 
 
 def published(quant: str, cache: str = "f16", **figures: Any) -> Candidate:  # noqa: ANN401 - of several types
-    """One that is to be downloaded."""
     file = FileToRun("small-0.6b", quant, (Path(f"/cache/small-{quant}.gguf"),), repo="maker/small-gguf")
     return replace(candidate(quant, cache, **figures), to_run=file)
 
@@ -49,14 +47,12 @@ CANDIDATES = (
 
 @pytest.fixture
 def planner(planner: FakePlanner) -> FakePlanner:
-    """One that picks among four."""
     planner.candidates = CANDIDATES
     return planner
 
 
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Sequence[tuple[str, tuple[str, ...]]]]]:
-    """The requests and selections that the Library is asked for."""
     found: list[tuple[Any, Sequence[tuple[str, tuple[str, ...]]]]] = []
 
     def find(_screen: LibraryScreen, request: Any, selection: Any, _catalog: Any, *, is_here: bool) -> None:  # noqa: ANN401
@@ -68,7 +64,6 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Sequence[tuple[s
 
 
 def test_a_pick_is_two_keys_away(app: App, drive: Drive) -> None:
-    """What to run, why and by which lines; y copies them, enter shows all ways to run it, esc leads back."""
 
     async def steps(app: App, pilot: Page) -> None:
         assert "P Pick" in words_of(app)
@@ -97,7 +92,6 @@ def test_a_pick_is_two_keys_away(app: App, drive: Drive) -> None:
 
 
 def test_needs_change_the_pick_and_are_kept(app: App, drive: Drive, planner: FakePlanner) -> None:
-    """A number that none is is refused; what was typed is there when asked again, on the pick and in the Library."""
 
     async def steps(app: App, pilot: Page) -> None:
         await press(app, pilot, "P", "down", "down", *"fast")
@@ -120,7 +114,6 @@ def test_needs_change_the_pick_and_are_kept(app: App, drive: Drive, planner: Fak
 def test_what_is_typed_before_the_dialog_is_there_is_typed_into_it(
     app: App, drive: Drive, planner: FakePlanner
 ) -> None:
-    """As a terminal sends a burst: all keys come in while the Library still has the focus."""
 
     async def steps(app: App, pilot: Page) -> None:
         await press(app, pilot, "P", "escape")
@@ -137,7 +130,6 @@ def test_what_is_typed_before_the_dialog_is_there_is_typed_into_it(
 def test_the_row_at_the_cursor_is_run_or_downloaded(
     app: App, drive: Drive, started: list[tuple[Any, Sequence[tuple[str, tuple[str, ...]]]]]
 ) -> None:
-    """Measured as it was planned; of a twin the published file is downloaded."""
 
     async def steps(app: App, pilot: Page) -> None:
         words = await press(app, pilot, "P", "enter", "j")
@@ -156,7 +148,6 @@ def test_the_row_at_the_cursor_is_run_or_downloaded(
 
 
 def test_a_file_that_is_here_is_not_downloaded(app: App, drive: Drive, planner: FakePlanner) -> None:
-    """Nor has its command a line for that; without a file there is nothing to copy."""
     here = replace(CANDIDATES[0], to_run=FileToRun("small-0.6b", "q8_0", (Path("/models/s.gguf"),), is_here=True))
     planner.candidates = (here,)
 
@@ -174,7 +165,6 @@ def test_a_file_that_is_here_is_not_downloaded(app: App, drive: Drive, planner: 
 
 
 def test_what_cannot_be_picked_is_said(app: App, drive: Drive, planner: FakePlanner) -> None:
-    """A failure keeps the screen; where nothing meets the needs, the nearest miss is said."""
 
     async def steps(app: App, pilot: Page) -> None:
         words = await press(app, pilot, "P", "down", "down", *"99", "enter")
@@ -190,7 +180,6 @@ def test_what_cannot_be_picked_is_said(app: App, drive: Drive, planner: FakePlan
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 def test_a_pick_looks_as_accepted(app: App, drive: Drive, size: Size) -> None:
-    """The list over the plot, and beside it where there is room."""
 
     async def steps(app: App, pilot: Page) -> None:
         await press(app, pilot, "P", "enter")

@@ -59,7 +59,6 @@ def start(workers: list[FakeWorker]) -> Callable[[], LlamaEngine]:
 
 @pytest.mark.llama
 def test_rows_are_those_of_the_plan_command(tiny_twin: Path, offline: HubAccess) -> None:
-    """With the chosen quant first, and for another context without another worker; closing leaves none."""
     workers: list[WorkerProcess] = []
 
     def start_worker() -> Transport:
@@ -100,7 +99,6 @@ def test_other_needs_read_no_header_again(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Those that the plan has read are there for the pick too."""
     planner, setup, asked = Planner(offline, start), LlamaSetup(), []
 
     def counted(model: str, quants: Sequence[str], hub: HubAccess) -> PlannedModel:
@@ -121,7 +119,6 @@ def test_other_needs_read_no_header_again(
 def test_the_worker_is_kept_until_it_has_to_be_another(
     offline: HubAccess, start: Callable[[], LlamaEngine], workers: list[FakeWorker], tiny_twin: Path
 ) -> None:
-    """Another context asks the same one, another type of cache a new one; the old one is closed."""
     planner = Planner(offline, start)
     for setup in (LlamaSetup(), LlamaSetup(n_ctx=512), LlamaSetup(type_k="q8_0"), LlamaSetup(type_k="q8_0")):
         list(planner.rows(str(tiny_twin), (), BUDGET, setup))
@@ -133,7 +130,6 @@ def test_the_worker_is_kept_until_it_has_to_be_another(
 def test_a_worker_lets_go_of_the_servers_after_each_plan(
     tiny_twin: Path, offline: HubAccess, workers: list[FakeWorker], start: Callable[[], LlamaEngine]
 ) -> None:
-    """A server answers one client at a time, and the next may be a run."""
     planner = Planner(offline, start)
     with listening(speaks()) as server:
         list(planner.rows(str(tiny_twin), (), BUDGET, LlamaSetup(rpc_servers=(server,))))
@@ -145,7 +141,6 @@ def test_a_worker_lets_go_of_the_servers_after_each_plan(
 def test_what_was_forecast_is_expected(
     offline: HubAccess, start: Callable[[], LlamaEngine], tiny_twin: Path, home: Path
 ) -> None:
-    """Of the person's own results; not for another card."""
     file = read_model_file(tiny_twin)
     head = RunHead(
         kind="forecast",
@@ -169,7 +164,6 @@ def test_what_was_forecast_is_expected(
 def test_whoever_leaves_a_plan_lets_the_next_one_in(
     offline: HubAccess, start: Callable[[], LlamaEngine], tiny_twin: Path
 ) -> None:
-    """A plan that is closed in the middle holds nothing."""
     planner = Planner(offline, start)
     left = planner.rows("qwen1.5-0.5b", ("q8_0", "q4_0"), BUDGET, LlamaSetup(), "q4_0")
     assert next(left).name == "q4_0"
@@ -181,7 +175,6 @@ def test_whoever_leaves_a_plan_lets_the_next_one_in(
 def test_two_files_of_one_quant_have_two_names(
     offline: HubAccess, start: Callable[[], LlamaEngine], tiny_twin: Path, tmp_path: Path
 ) -> None:
-    """The file's name where the quant's is not enough, which selects it alone."""
     for name in ("a-Q8_0.gguf", "b-Q8_0.gguf", "b-Q4_0.gguf"):
         (tmp_path / name).write_bytes(tiny_twin.read_bytes())
     planner = Planner(offline, start)
@@ -195,7 +188,6 @@ def test_two_files_of_one_quant_have_two_names(
 def test_headers_are_read_once_until_they_are_forgotten(
     offline: HubAccess, start: Callable[[], LlamaEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another context or card reads none; `forget` lets them be read again."""
     read: list[str] = []
 
     def counted(model: str, quants: Sequence[str], *, hub: HubAccess) -> PlannedModel:
@@ -216,7 +208,6 @@ def test_headers_are_read_once_until_they_are_forgotten(
 def test_a_deleted_file_is_reported_though_its_header_is_cached(
     offline: HubAccess, start: Callable[[], LlamaEngine], tiny_twin: Path, tmp_path: Path
 ) -> None:
-    """The next plan of it raises BadFile."""
     path = tmp_path / "copy-q8_0.gguf"
     path.write_bytes(tiny_twin.read_bytes())
     planner = Planner(offline, start)
@@ -230,7 +221,6 @@ def test_a_deleted_file_is_reported_though_its_header_is_cached(
 def test_the_models_of_a_server_are_rows_without_a_plan(
     offline: HubAccess, start: Callable[[], LlamaEngine], workers: list[FakeWorker]
 ) -> None:
-    """What the server says of them, and nothing guessed; no worker is started for them."""
     with TestEndpoint(AnyLength("llama_server")) as endpoint:
         (row,) = Planner(offline, start).rows(endpoint.url, (), BUDGET, LlamaSetup())
     assert row.name == row.row.model

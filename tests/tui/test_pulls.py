@@ -34,8 +34,6 @@ GIB = 1 << 30
 
 
 class Scripted:
-    """A source whose progress and end the test controls."""
-
     def __init__(self, run: Callable[[OnProgress], Path]) -> None:
         self._run = run
 
@@ -51,8 +49,6 @@ def scripted(run: Callable[[OnProgress], Path], quant: str = "q8_0") -> Target:
 
 
 class Clock:
-    """Seconds as the test counts them."""
-
     now = 0.0
 
     def __call__(self) -> float:
@@ -72,7 +68,6 @@ def queue(clock: Clock) -> Iterator[PullQueue]:
 
 
 def test_rate_and_end_are_of_the_last_seconds(queue: PullQueue, clock: Clock) -> None:
-    """A slow start is forgotten, and a file that is started again does not make the rate negative."""
     seen = []
 
     def run(on_progress: OnProgress) -> Path:
@@ -98,7 +93,6 @@ def test_rate_and_end_are_of_the_last_seconds(queue: PullQueue, clock: Clock) ->
 
 
 def test_a_download_is_reported_before_its_first_byte() -> None:
-    """A server may take long to send it; whoever waits for the state hears of it."""
     started = threading.Event()
 
     def note() -> None:
@@ -118,7 +112,6 @@ def test_a_download_is_reported_before_its_first_byte() -> None:
 
 
 def test_one_after_another_and_none_twice(queue: PullQueue) -> None:
-    """A waiting or running download can be stopped, and the same one is not queued twice."""
     reached, opened, done = threading.Event(), threading.Event(), []
 
     def slow(on_progress: OnProgress) -> Path:
@@ -148,7 +141,6 @@ def test_one_after_another_and_none_twice(queue: PullQueue) -> None:
 
 
 def test_a_failure_has_its_reason_and_can_be_tried_again(queue: PullQueue) -> None:
-    """The others continue; an unexpected error is reported too."""
     tries = []
 
     def fails(on_progress: OnProgress) -> Path:
@@ -170,7 +162,6 @@ def test_a_failure_has_its_reason_and_can_be_tried_again(queue: PullQueue) -> No
 
 @pytest.fixture
 def online(services: Services, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> Services:
-    """The services of a test with a Hub and with the disk of this test's home."""
     monkeypatch.setattr("ggbench.hub.api.BACKOFF_S", (0.0, 0.0, 0.0))
     return dataclasses.replace(services, hub=HubAccess.from_environment(), local_models=find_local_models)
 
@@ -186,7 +177,6 @@ async def find(app: GgbenchApp, pilot: Page, text: str) -> str:
 def test_a_repo_is_found_pulled_and_then_on_this_disk(
     online: Services, hub: TestHub, tiny_twin: Path, drive: Drive
 ) -> None:
-    """From the search to the file, in the background; the Library then says that it is here."""
     hub.add_repo("maker/tiny-gguf", {"tiny-q8_0.gguf": tiny_twin, "README.md": b"x"})
     app = GgbenchApp(online, n_gen=100)
 
@@ -213,7 +203,6 @@ def test_a_repo_is_found_pulled_and_then_on_this_disk(
 def test_much_is_asked_about_and_a_stopped_part_is_kept(
     online: Services, hub: TestHub, tiny_twin: Path, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No downloads nothing; yes begins; a stopped one keeps its part and goes on from there."""
     monkeypatch.setattr("ggbench.tui.screens.start_screen.CONFIRM_ABOVE_BYTES", 1000)
     hub.add_repo("maker/tiny-gguf", {"tiny-q8_0.gguf": tiny_twin})
     size = tiny_twin.stat().st_size
@@ -244,7 +233,6 @@ def test_much_is_asked_about_and_a_stopped_part_is_kept(
 
 
 def test_what_goes_on_is_stopped_from_any_row(app: GgbenchApp, drive: Drive) -> None:
-    """The cursor begins at it, its key is offered beside one that is over too, and goes when nothing goes on."""
     opened = threading.Event()
 
     def wait(on_progress: OnProgress) -> Path:
@@ -271,7 +259,6 @@ def test_what_goes_on_is_stopped_from_any_row(app: GgbenchApp, drive: Drive) -> 
 
 
 def test_without_a_network_the_search_says_what_works(app: GgbenchApp, drive: Drive) -> None:
-    """In the list that it failed, under it why and what needs none; the twins are still planned."""
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         shown = await press(app, pilot, "slash", *"llama", "enter")
@@ -288,7 +275,6 @@ def test_without_a_network_the_search_says_what_works(app: GgbenchApp, drive: Dr
 
 
 def test_a_checkpoint_is_left_to_the_command_line(app: GgbenchApp, drive: Drive) -> None:
-    """The line says so, and which commands take it; the Hub is not asked."""
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         for typed in ("tf:org/name", "synth-tf:qwen1.5-0.5b"):
@@ -301,7 +287,6 @@ def test_a_checkpoint_is_left_to_the_command_line(app: GgbenchApp, drive: Drive)
 
 
 def test_a_repo_typed_in_full_is_opened(services: Services, planner: FakePlanner, drive: Drive) -> None:
-    """Without a search, and only once it is chosen; a repo that does not exist is reported."""
     planner.errors["maker/not-there"] = UsageError("there is no repo maker/not-there", "look for it")
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:

@@ -33,7 +33,6 @@ N_CTX = 32
 
 @pytest.fixture
 def library(folder: Path, services: Services, planner: FakePlanner) -> App:
-    """An app with the two quants."""
     models = tuple(
         local(
             str(folder), quant, store="folder", name="tiny", paths=(path := folder / f"tiny-{quant}.gguf",),
@@ -49,7 +48,6 @@ def library(folder: Path, services: Services, planner: FakePlanner) -> App:
 def test_marked_quants_are_scored_beside_the_largest(
     library: App, text: Path, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The largest is the base and no job of its own; what was typed is in the settings, and there the next time."""
     asked: list[Job] = []
 
     def add(jobs: Sequence[Job]) -> None:
@@ -80,7 +78,6 @@ def test_marked_quants_are_scored_beside_the_largest(
 def test_a_quantized_cache_is_scored_beside_f16(
     library: App, text: Path, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The base itself is a job then, and the dialog says which types."""
     asked: list[Job] = []
 
     def add(jobs: Sequence[Job]) -> None:
@@ -102,7 +99,6 @@ def test_a_quantized_cache_is_scored_beside_f16(
 
 
 def test_a_twin_is_refused_with_the_reason(app: App, drive: Drive) -> None:
-    """No dialog opens, and the message says what to do instead."""
 
     async def steps(app: App, pilot: Page) -> None:
         shown = await press(app, pilot, "slash", *"synth:small", "enter", "enter", "Q")
@@ -138,7 +134,6 @@ def test_a_marked_twin_in_a_file_is_refused(
     ],
 )
 def test_bad_input_is_a_message(library: App, drive: Drive, keys: list[str], message: str) -> None:
-    """In the dialog where the field shows it, in the Library where the file does; no run is started."""
 
     async def steps(app: App, pilot: Page) -> None:
         shown = await press(app, pilot, "enter", "Q", *keys, "enter")
@@ -152,7 +147,6 @@ def test_bad_input_is_a_message(library: App, drive: Drive, keys: list[str], mes
 def test_a_run_is_watched_chunk_by_chunk(
     library: App, folder: Path, text: Path, jobs: FakeServices, drive: Drive
 ) -> None:
-    """The running figures so far, each with its error and over the chunks that there will be; a key shows the next."""
     scattered = Scattered(stops_at=14)
     jobs.answers.append(scattered.answer)
 
@@ -175,7 +169,6 @@ def test_a_run_is_watched_chunk_by_chunk(
 def test_scored_runs_are_listed_opened_and_compared(
     library: App, folder: Path, text: Path, jobs: FakeServices, drive: Drive
 ) -> None:
-    """PPL in the list, curves over the details, and in Compare which is better by the paired difference."""
     jobs.answers += [Scattered(0.1).answer, Scattered(0.2).answer, Scattered(0.2, n_tokens=32 * 100).answer]
 
     async def steps(app: App, pilot: Page) -> None:

@@ -13,8 +13,6 @@ from tests.fakes.driving import settle
 
 
 class _ListApp(App[None]):
-    """The list alone, five lines high."""
-
     CSS = "QueueList { height: 5; border: none; }"
 
     def compose(self) -> ComposeResult:
@@ -36,7 +34,6 @@ def _items(current: int, n_jobs: int = 20) -> list[QueueItem]:
 
 
 def test_the_running_job_is_in_view_unless_another_was_chosen() -> None:
-    """The list scrolls with the queue; a job that the user chose stays, until the running one is chosen again."""
 
     async def steps() -> None:
         app = _ListApp()

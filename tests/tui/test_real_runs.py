@@ -74,7 +74,6 @@ def running_app(path: Path) -> Iterator[tuple[subprocess.Popen[bytes], int]]:
 
 
 def test_a_killed_tui_leaves_no_worker_and_an_interrupted_run(tiny_twin: Path) -> None:
-    """SIGKILL in mid-run: the worker is gone within 2 s, and the store has what was measured."""
     with running_app(tiny_twin) as (app, _):
         worker = worker_of(app.pid)
         app.kill()
@@ -86,7 +85,6 @@ def test_a_killed_tui_leaves_no_worker_and_an_interrupted_run(tiny_twin: Path) -
 
 
 def test_quitting_in_mid_run_leaves_no_worker(tiny_twin: Path) -> None:
-    """The app ends by itself, and the run is kept as cancelled."""
     with running_app(tiny_twin) as (app, terminal):
         worker = worker_of(app.pid)
         os.write(terminal, b"\x11")  # ctrl+q
@@ -103,7 +101,6 @@ def test_quitting_in_mid_run_leaves_no_worker(tiny_twin: Path) -> None:
 
 
 def test_pause_skip_and_close_with_a_real_worker(tiny_twin: Path) -> None:
-    """A paused decode stands still and can be left; closing the queue ends the worker of the next."""
     target = resolve(str(tiny_twin))[0]
     with watched_runs(RealServices(MachineReader())) as watched:
         queue = watched.queue

@@ -31,7 +31,6 @@ pytestmark = pytest.mark.usefixtures("start_with_results")
 
 
 def test_all_runs_are_listed_newest_first(look: Look, filled: Path) -> None:
-    """With glyphs for how they ended, and the fit of the interrupted one made from its samples."""
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         assert shown(app) == [4, 3, 2, 1]
@@ -45,7 +44,6 @@ def test_all_runs_are_listed_newest_first(look: Look, filled: Path) -> None:
 
 
 def test_any_column_sorts_and_what_is_not_known_comes_last(look: Look, filled: Path) -> None:
-    """A header by mouse, the next column by `s`, the other way by `S` or a second click; the cursor stays."""
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "j")
@@ -69,7 +67,6 @@ def test_any_column_sorts_and_what_is_not_known_comes_last(look: Look, filled: P
 
 
 def test_columns_are_never_shown_in_part(look: Look, filled: Path) -> None:
-    """Scrolled or not, every header is whole, and marks say on which side there are more columns."""
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         whole = {column.header for column in COLUMNS_OF_RUNS}
@@ -91,7 +88,6 @@ def test_columns_are_never_shown_in_part(look: Look, filled: Path) -> None:
 
 
 def test_two_files_have_two_names(look: Look, filled: Path) -> None:
-    """By path or in one folder, and an unsteady run has a mark of its own."""
     with Store.open(filled) as store:
         for path in ("/m/a/model.gguf", "/m/b/model.gguf"):
             head = start(model=path)
@@ -113,7 +109,6 @@ def test_two_files_have_two_names(look: Look, filled: Path) -> None:
 
 
 def test_a_filter_takes_every_letter_and_leaves_the_marks(look: Look, filled: Path) -> None:
-    """While it has the keys, `d` and `q` are letters; enter leaves it, esc takes it off."""
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "space")
@@ -135,7 +130,6 @@ def test_a_filter_takes_every_letter_and_leaves_the_marks(look: Look, filled: Pa
 
 
 def test_a_long_list_scrolls_with_its_cursor(look: Look, path: Path) -> None:
-    """To the end and back, and when the window shrinks; columns scroll aside while the names stay."""
     with Store.open(path) as store:
         run_id = put_run(store, start(), n_gen=300)
         run = listed_run(store.load_run(run_id))
@@ -160,7 +154,6 @@ def test_a_long_list_scrolls_with_its_cursor(look: Look, path: Path) -> None:
 
 
 def test_the_mouse_chooses_marks_and_opens(look: Look, filled: Path) -> None:
-    """A click on a line takes the cursor there, one in its margin marks it, a double click opens it."""
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await pilot.click(RunsTable, offset=(20, 3))
@@ -177,7 +170,6 @@ def test_the_mouse_chooses_marks_and_opens(look: Look, filled: Path) -> None:
 
 
 def test_a_window_too_small_says_so_and_nothing_else(look: Look, filled: Path) -> None:
-    """In the list with a message below it, and in the screens over it."""
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "y")
@@ -194,7 +186,6 @@ def test_a_window_too_small_says_so_and_nothing_else(look: Look, filled: Path) -
 
 
 def test_an_empty_store_says_how_to_measure(look: Look, path: Path) -> None:
-    """And the keys that need a run do nothing."""
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         assert "No runs yet." in words_of(app)
@@ -207,7 +198,6 @@ def test_an_empty_store_says_how_to_measure(look: Look, path: Path) -> None:
 
 
 def test_names_cannot_steer_the_screen(look: Look, path: Path) -> None:
-    """Markup and control characters of a model's name are text, in the list and in the question before deleting."""
     with Store.open(path) as store:
         put_run(store, start(model="[red]\x1b[31mx[/]", quant="日本語量子化の名前がとても長い"), n_gen=30)
 
@@ -223,7 +213,6 @@ def test_names_cannot_steer_the_screen(look: Look, path: Path) -> None:
 
 @pytest.mark.parametrize("size", [(80, 24), (140, 45)])
 def test_pictures(look: Look, filled: Path, size: Size, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The list with marks, runs side by side, and one run in full look as they did when somebody looked."""
     monkeypatch.delenv("NO_COLOR")
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
@@ -239,7 +228,6 @@ def test_pictures(look: Look, filled: Path, size: Size, monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("size", [(80, 24), (140, 45)])
 def test_picture_of_nothing(look: Look, size: Size, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty store."""
     monkeypatch.delenv("NO_COLOR")
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:

@@ -33,7 +33,6 @@ pytestmark = pytest.mark.usefixtures("start_with_results")
 
 @pytest.mark.parametrize("size", [(80, 24), (140, 45)])
 def test_enter_opens_one_run_in_full(look: Look, filled: Path, size: Size) -> None:
-    """Its curve, and below it everything that is known; a run without samples opens without a curve."""
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "G", "enter")
@@ -49,7 +48,6 @@ def test_enter_opens_one_run_in_full(look: Look, filled: Path, size: Size) -> No
 
 
 def test_a_zoomed_plot_is_shown_whole_again(look: Look, filled: Path) -> None:
-    """By r, also where the mouse zoomed it and the text below has the focus."""
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         whole = await press(app, pilot, "G", "enter")
@@ -64,7 +62,6 @@ def test_a_zoomed_plot_is_shown_whole_again(look: Look, filled: Path) -> None:
 
 
 def test_two_marked_runs_are_compared(look: Look, filled: Path) -> None:
-    """Fewer than two give a message; the better value has a star, differences are listed, and esc returns."""
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "j", "space")
@@ -84,7 +81,6 @@ def test_two_marked_runs_are_compared(look: Look, filled: Path) -> None:
 
 
 def test_a_run_that_measured_nothing_compares_too(look: Look, filled: Path) -> None:
-    """No samples, no plot, and no better one; the reason is shown without its control characters."""
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "j", "space", "space", "c")
@@ -96,7 +92,6 @@ def test_a_run_that_measured_nothing_compares_too(look: Look, filled: Path) -> N
 
 
 def test_a_run_of_an_unknown_kind_is_opened_but_not_compared(look: Look, filled: Path) -> None:
-    """What is known of it is shown with the reason; comparing or saving it says why that cannot be done."""
     with contextlib.closing(sqlite3.connect(filled)) as connection, connection:
         connection.execute("UPDATE runs SET kind = 'nobody_knows' WHERE id = 4")
     connection.close()
@@ -117,7 +112,6 @@ def test_a_run_of_an_unknown_kind_is_opened_but_not_compared(look: Look, filled:
 
 
 def test_many_runs_are_wider_than_the_window(look: Look, filled: Path) -> None:
-    """Their numbers are cut off nowhere: the table is divided."""
     with Store.open(filled) as store:
         for _ in range(4):
             put_run(store, start())
@@ -136,7 +130,6 @@ def test_many_runs_are_wider_than_the_window(look: Look, filled: Path) -> None:
 
 
 def test_a_key_right_after_a_mark_sees_it(look: Look, filled: Path) -> None:
-    """Without a pause between them, a question names the runs that are marked, and no other."""
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         async def at_once(*keys: str) -> None:
@@ -180,7 +173,6 @@ def test_the_command_is_copied_and_shown(look: Look, path: Path) -> None:
 def test_runs_are_saved_where_ggbench_was_started(
     look: Look, filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The marked as CSV and as a report, the chosen as SVG from its own screen; each says where it is."""
     folder = tmp_path / "work"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -203,7 +195,6 @@ def test_runs_are_saved_where_ggbench_was_started(
 
 
 def test_without_samples_there_is_no_picture_to_save(look: Look, filled: Path) -> None:
-    """It is not offered, and its key does nothing; a run that the user ended has a dash and no cross."""
     with Store.open(filled) as store:
         run_id = store.begin(start())
         store.finish(run_id, dataclasses.replace(listed_run(store.load_run(1)), outcome=Outcome.CANCELLED))
@@ -220,7 +211,6 @@ def test_without_samples_there_is_no_picture_to_save(look: Look, filled: Path) -
 
 
 def test_deleting_asks_first(look: Look, filled: Path) -> None:
-    """No leaves all; yes takes the marked ones from the store, and the cursor stays in the list."""
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "space", "space", "G", "d")
@@ -241,7 +231,6 @@ def test_deleting_asks_first(look: Look, filled: Path) -> None:
 
 
 def test_deleting_what_is_gone_already_is_no_error(look: Look, filled: Path) -> None:
-    """It is gone either way."""
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         with Store.open(filled) as store:
@@ -254,7 +243,6 @@ def test_deleting_what_is_gone_already_is_no_error(look: Look, filled: Path) -> 
 
 
 def test_a_running_run_is_not_deleted(look: Look, path: Path) -> None:
-    """The store refuses, and the screen says what to do; the run is listed as running meanwhile."""
     with Store.open(path) as store:
         store.begin(start())
 

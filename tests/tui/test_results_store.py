@@ -30,7 +30,6 @@ pytestmark = pytest.mark.usefixtures("start_with_results")
 
 
 def test_a_store_of_a_newer_ggbench_says_so(look: Look, filled: Path) -> None:
-    """In place of the runs, with what to do."""
     with contextlib.closing(sqlite3.connect(filled)) as connection, connection:
         connection.execute("PRAGMA user_version = 99")
     connection.close()
@@ -74,7 +73,6 @@ def test_a_locked_store_is_read_again(services: Services, drive: Drive, filled: 
 
 
 def test_a_run_that_arrives_moves_nothing(look: Look, filled: Path) -> None:
-    """The cursor, the marks and the filter stay while the list grows."""
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "j", "space", "slash", *"synth", "enter")
@@ -93,7 +91,6 @@ def test_a_run_that_arrives_moves_nothing(look: Look, filled: Path) -> None:
 
 @pytest.mark.parametrize("keys", [("enter",), ("w", "c")])
 def test_a_run_that_another_ggbench_deleted(look: Look, filled: Path, keys: tuple[str, ...]) -> None:
-    """Opening or saving it says that it is gone, and the list is brought up to date."""
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         with Store.open(filled) as store:

@@ -46,8 +46,6 @@ READING = MachineReading(
 
 
 class Host(App[None]):
-    """As much of the app as the screen asks for."""
-
     MODES = {"run": RunScreen, "other": Screen}  # noqa: RUF012 - as Textual has it
 
     def __init__(self, services: FakeServices) -> None:
@@ -74,7 +72,6 @@ def target(tiny_twin: Path) -> Target:
 def drive(
     services: FakeServices, steps: Callable[[Host, Pilot[None]], Awaitable[None]], size: tuple[int, int] = (100, 30)
 ) -> None:
-    """Run the steps in the app, and end its queue."""
 
     async def run() -> None:
         host = Host(services)
@@ -104,7 +101,6 @@ def keys_of(host: Host) -> list[str]:
 
 
 def test_an_empty_queue_says_how_to_fill_it(tmp_path: Path) -> None:
-    """The screen names the way from the Library, and offers no key of a run."""
 
     async def steps(host: Host, pilot: Pilot[None]) -> None:
         assert host.screen.query_one("#nothing", Static).display
@@ -115,7 +111,6 @@ def test_an_empty_queue_says_how_to_fill_it(tmp_path: Path) -> None:
 
 
 def test_a_run_is_drawn_from_start_to_end(target: Target, tmp_path: Path) -> None:
-    """State, curve and numbers follow the decode; a crash is a line with its reason, and the next one runs."""
     gate = Gate()
     services = FakeServices(tmp_path, [gate.answer, crash])
 
@@ -145,7 +140,6 @@ def test_a_run_is_drawn_from_start_to_end(target: Target, tmp_path: Path) -> Non
 
 
 def test_keys_pause_skip_and_cancel(target: Target, tmp_path: Path) -> None:
-    """One key holds and goes on, one ends the running job, one ends all of them; the lines say so."""
     gates = Gate(), Gate()
     services = FakeServices(tmp_path, [gate.answer for gate in gates])
 
@@ -175,7 +169,6 @@ def test_keys_pause_skip_and_cancel(target: Target, tmp_path: Path) -> None:
 
 
 def test_a_run_goes_on_behind_another_screen(target: Target, tmp_path: Path) -> None:
-    """Nothing is drawn meanwhile; coming back shows where it is."""
     gate = Gate()
 
     async def steps(host: Host, pilot: Pilot[None]) -> None:
@@ -196,7 +189,6 @@ def test_a_run_goes_on_behind_another_screen(target: Target, tmp_path: Path) -> 
 
 
 def test_a_search_shows_its_bracket(target: Target, tmp_path: Path) -> None:
-    """Every real context is a line, and the end is stated in words."""
 
     async def steps(host: Host, pilot: Pilot[None]) -> None:
         host.run_queue.add(searches([target], LlamaSetup(n_ctx=4096)))
@@ -214,7 +206,6 @@ def test_a_search_shows_its_bracket(target: Target, tmp_path: Path) -> None:
 
 
 def test_a_store_that_fails_is_reported_and_the_run_continues(target: Target, tmp_path: Path) -> None:
-    """The line says why nothing is kept and what to do."""
 
     class NoStore(FakeServices):
         def open_store(self) -> Store:
@@ -231,7 +222,6 @@ def test_a_store_that_fails_is_reported_and_the_run_continues(target: Target, tm
 
 
 def test_the_machine_is_read_while_something_runs(target: Target, tmp_path: Path) -> None:
-    """Once in a while, in a thread, and not when nothing runs."""
     gate = Gate()
     services = FakeServices(tmp_path, [gate.answer])
 
@@ -258,7 +248,6 @@ def test_the_machine_is_read_while_something_runs(target: Target, tmp_path: Path
 
 @pytest.mark.parametrize("size", [(80, 24), (40, 10), (200, 60)])
 def test_a_window_may_be_resized_in_mid_run(target: Target, tmp_path: Path, size: tuple[int, int]) -> None:
-    """Nothing breaks, and where there is room the plot, the numbers and the keys are seen."""
     gate = Gate()
 
     async def steps(host: Host, pilot: Pilot[None]) -> None:
@@ -279,7 +268,6 @@ def test_a_window_may_be_resized_in_mid_run(target: Target, tmp_path: Path, size
 
 
 def test_text_of_a_model_cannot_steer_the_terminal(tmp_path: Path) -> None:
-    """Control characters of an untrusted model are not shown, and what looks like markup is."""
 
     async def steps(host: Host, pilot: Pilot[None]) -> None:
         host.screen.add_class("-busy", "-text")
@@ -299,17 +287,12 @@ def test_text_of_a_model_cannot_steer_the_terminal(tmp_path: Path) -> None:
 
     drive(FakeServices(tmp_path), steps)
     item = QueueItem(
-        0,
-        Subject(model="a\x1b[2Jb", quant="q8_0", source="file"),
-        "decode",
-        JobState.FAILED,
-        "no\x1b]0;title\x07 luck",
+        0, Subject(model="a\x1b[2Jb", quant="q8_0", source="file"), "decode", JobState.FAILED, "no\x1b]0;title\x07 luck"
     )
     assert queue_lines([item], {}, paused=False) == ["✗   a[2Jb q8_0  no]0;title luck"]
 
 
 def test_kv_types_tell_the_rows_of_one_quant_apart() -> None:
-    """They are named only where one quant is queued with several."""
     subject, other = (Subject(model="m", quant=quant, source="file") for quant in ("q4_1", "q2_k"))
     quantized = LlamaSetup(type_k="q8_0", type_v="q8_0")
     items = [
@@ -333,7 +316,6 @@ def test_two_files_of_a_queue_have_two_names() -> None:
 
 
 def test_numbers_of_every_state_fit_their_column() -> None:
-    """No line is wider than the 28 characters beside the plot."""
     live = LiveJob(0)
     live.n_total, live.memory, live.point = 10_000, Memory(n_ctx=1_048_576), "prompt of 1,048,576: 123,456.00 ms"
     live.append(26, [2_345_678_901 + 300_000_000 * step for step in range(100)], "")
@@ -349,7 +331,6 @@ def test_numbers_of_every_state_fit_their_column() -> None:
 
 
 def test_the_bracket_closes_in() -> None:
-    """What is known to work and to fail grows, and the gap between them shrinks to nothing."""
     ends = BracketEnds(12_288, 16_384)
     answers = [
         Answer(Probe(8192, "alloc", Outcome.COMPLETED, 0.3), BracketEnds(8192, None)),

@@ -52,7 +52,6 @@ def run_out(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
 
 
 def test_jobs_run_one_after_another_and_are_kept(target: Target, tmp_path: Path) -> None:
-    """Each ends in its run, which the store has, with every sample beside it to plot."""
     services = FakeServices(tmp_path)
     with watched_runs(services) as watched:
         watched.queue.add(decodes([target, target], 500))
@@ -67,7 +66,6 @@ def test_jobs_run_one_after_another_and_are_kept(target: Target, tmp_path: Path)
 
 
 def test_a_crash_and_too_little_memory_are_items_with_their_reasons(target: Target, tmp_path: Path) -> None:
-    """The queue goes on behind both."""
     with watched_runs(FakeServices(tmp_path, [crash, run_out])) as watched:
         watched.queue.add(decodes([target] * 3, 100))
         watched.wait(is_done)
@@ -80,7 +78,6 @@ def test_a_crash_and_too_little_memory_are_items_with_their_reasons(target: Targ
 
 
 def test_skip_keeps_what_was_measured_and_the_next_one_runs(target: Target, tmp_path: Path) -> None:
-    """The run of a job that was skipped has the samples up to then; it is called skipped, not cancelled."""
     gate = Gate()
     with watched_runs(FakeServices(tmp_path, [gate.answer])) as watched:
         watched.queue.add(decodes([target, target], 1000))
@@ -96,7 +93,6 @@ def test_skip_keeps_what_was_measured_and_the_next_one_runs(target: Target, tmp_
 
 
 def test_cancel_leaves_the_jobs_that_wait(target: Target, tmp_path: Path) -> None:
-    """They say that they never began, no worker is started for them, and the queue takes new jobs afterwards."""
     gate, services = Gate(), FakeServices(tmp_path)
     services.answers.append(gate.answer)
     with watched_runs(services) as watched:
@@ -114,7 +110,6 @@ def test_cancel_leaves_the_jobs_that_wait(target: Target, tmp_path: Path) -> Non
 
 
 def test_a_pause_holds_the_worker_and_the_jobs_behind_it(target: Target, tmp_path: Path) -> None:
-    """The rig's event is set while paused, also for a job that starts meanwhile; nothing starts until it goes on."""
     gate, services = Gate(), FakeServices(tmp_path)
     services.answers.append(gate.answer)
     with watched_runs(services) as watched:
@@ -131,7 +126,6 @@ def test_a_pause_holds_the_worker_and_the_jobs_behind_it(target: Target, tmp_pat
 
 
 def test_a_cancel_of_a_paused_queue_is_answered(target: Target, tmp_path: Path) -> None:
-    """A job may be stopped without resuming it first."""
     with watched_runs(FakeServices(tmp_path)) as watched:
         watched.queue.pause()
         watched.queue.add(decodes([target], 100))
@@ -140,7 +134,6 @@ def test_a_cancel_of_a_paused_queue_is_answered(target: Target, tmp_path: Path) 
 
 
 def test_a_search_reports_its_probes_and_ends_in_its_run(target: Target, tmp_path: Path) -> None:
-    """The item has the largest context, the live job every answer on the way to it."""
     with watched_runs(FakeServices(tmp_path, [small_context])) as watched:
         watched.queue.add(searches([target], LlamaSetup(n_ctx=4096)))
         watched.wait(is_done)
@@ -154,7 +147,6 @@ def test_a_search_reports_its_probes_and_ends_in_its_run(target: Target, tmp_pat
 
 
 def test_a_search_that_is_skipped_knows_nothing_of_what_it_was_asking(target: Target, tmp_path: Path) -> None:
-    """Neither that the n_ctx works nor that it does not, also where its worker dies of the skip; no question stays."""
     asked, skipped = threading.Event(), threading.Event()
 
     def die_of_it(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
@@ -192,7 +184,6 @@ def test_a_search_that_is_skipped_knows_nothing_of_what_it_was_asking(target: Ta
 
 
 def test_without_a_store_the_run_goes_on(target: Target, tmp_path: Path) -> None:
-    """A store of a newer ggbench costs the run its place there, and the queue says why."""
 
     class NoStore(FakeServices):
         def open_store(self) -> Store:
@@ -207,7 +198,6 @@ def test_without_a_store_the_run_goes_on(target: Target, tmp_path: Path) -> None
 
 
 def test_a_fault_of_a_job_does_not_end_the_queue(target: Target, tmp_path: Path) -> None:
-    """What nobody foresaw is a failed item that says so."""
 
     class Faulty(FakeServices):
         def make_rig(self, store: Store | None, experiment: Experiment) -> Rig:
@@ -225,7 +215,6 @@ def test_a_fault_of_a_job_does_not_end_the_queue(target: Target, tmp_path: Path)
 
 
 def test_close_ends_the_worker_and_the_thread(target: Target, tmp_path: Path) -> None:
-    """Nothing runs afterwards, and what was measured is in the store."""
     gate, services = Gate(), FakeServices(tmp_path)
     services.answers.append(gate.answer)
 

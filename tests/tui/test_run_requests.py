@@ -22,7 +22,6 @@ from tests.fakes.wikitext import TEXT, archive
 
 @pytest.fixture
 def target(tiny_twin: Path, tmp_path: Path) -> Target:
-    """A file that passes for a trained model."""
     return resolve_one(str(without_mark(tiny_twin, tmp_path / "tiny-q8_0.gguf")))
 
 
@@ -36,7 +35,6 @@ def _settings(target: Target, text: str) -> QualitySettings:
 def test_wikitext_2_is_downloaded_and_other_texts_are_files(
     hub: TestHub, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A path may begin with `~`."""
     hub.add_repo(REPO, {ARCHIVE: archive()})
     found = _settings(target, "wikitext-2").text
     assert (found.name, found.n_bytes, found.source) == ("wikitext-2", len(TEXT), REPO)
@@ -47,7 +45,6 @@ def test_wikitext_2_is_downloaded_and_other_texts_are_files(
 
 
 def test_a_server_is_asked_with_its_own_setup() -> None:
-    """Options of loading a file are not its own; a score of a text is refused."""
     setup = EndpointSetup("http://s", "tiny")
     served = Target("tiny", "q4_0", "endpoint", None, served=ServedModel(OfferedModel("tiny"), setup))
     access = HubAccess.from_environment()

@@ -52,8 +52,6 @@ def targets(tiny_twin: Path) -> list[Target]:
 
 
 class Slow(FakeServices):
-    """A memory slow enough for its limit to be in the picture."""
-
     def make_rig(self, store: Store | None, experiment: Experiment) -> Rig:
         return dataclasses.replace(
             super().make_rig(store, experiment), cpu_bandwidth=Bandwidth(1e9, "measured in a test")
@@ -75,7 +73,6 @@ async def show_run(app: GgbenchApp, pilot: Pilot[None]) -> RunScreen:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_a_run(app: GgbenchApp, jobs: FakeServices, targets: list[Target], drive: Drive, size: tuple[int, int]) -> None:
-    """One is done, one has crashed, one decodes, one waits."""
     gate = Gate()
     slow = Slow(jobs.folder, [obey, crash, gate.answer], reading=jobs.reading)
     app.services = dataclasses.replace(app.services, make_rig=slow.make_rig)
@@ -95,7 +92,6 @@ def test_a_run(app: GgbenchApp, jobs: FakeServices, targets: list[Target], drive
 def test_a_search(
     app: GgbenchApp, jobs: FakeServices, targets: list[Target], drive: Drive, size: tuple[int, int]
 ) -> None:
-    """The bracket has closed."""
     jobs.answers.append(small_context)
 
     async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:
@@ -116,7 +112,6 @@ def test_a_search(
 def test_a_text_is_scored(
     app: GgbenchApp, jobs: FakeServices, folder: Path, text: Path, drive: Drive, size: tuple[int, int]
 ) -> None:
-    """One quant is done; of the other the running PPL has its band, and beside it stand the figures so far."""
     scattered = Scattered(0.3, stops_at=14)
     jobs.answers += [Scattered(0.1).answer, scattered.answer]
 
@@ -137,7 +132,6 @@ def test_a_text_is_scored(
 def test_a_grid_of_cases(
     app: GgbenchApp, jobs: FakeServices, targets: list[Target], drive: Drive, size: tuple[int, int]
 ) -> None:
-    """One quant is done; of the other three cases have ended, and the last is being measured."""
     gate = Gate()
 
     def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
@@ -161,7 +155,6 @@ def test_a_grid_of_cases(
 
 @pytest.mark.parametrize("size", SIZES)
 def test_nothing_to_run(app: GgbenchApp, drive: Drive, size: tuple[int, int]) -> None:
-    """The empty screen says how to start."""
 
     async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:
         await show_run(app, pilot)

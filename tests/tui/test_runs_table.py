@@ -16,7 +16,6 @@ from tests.tui.conftest import Drive
 
 @pytest.mark.parametrize("width", [80, 97, 120])
 def test_no_number_is_cut(app: GgbenchApp, jobs: FakeServices, drive: Drive, width: int) -> None:
-    """At every place scrolled to, the numbers in view are whole, and each comes into view."""
     fill(jobs.folder / "results.sqlite")
 
     async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:

@@ -67,7 +67,6 @@ def test_the_library(services: Services, jobs: FakeServices, drive: Drive, size:
 
 @pytest.mark.parametrize("size", SIZES)
 def test_pulls_in_every_state(app: GgbenchApp, drive: Drive, size: tuple[int, int]) -> None:
-    """Done, going on with rate and time, failed with its reason, stopped, waiting."""
     target = Target("maker/small-gguf", "q8_0", "hub", None)
     states = (
         PullItem(0, "maker/small-gguf", "q8_0", PullState.DONE, GIB, GIB, path=Path("/hub/small-q8_0.gguf")),

@@ -48,7 +48,6 @@ def plotted(*cases: SpeedCase, doing: Case | None = None, settings: SpeedSetting
 
 
 def test_cases_are_chosen_in_a_dialog(app: App, drive: Drive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was typed is in the settings, and there the next time; bad input is a message in the dialog."""
     asked: list[Job] = []
 
     def add(jobs: Sequence[Job]) -> None:
@@ -73,7 +72,6 @@ def test_cases_are_chosen_in_a_dialog(app: App, drive: Drive, monkeypatch: pytes
 
 
 def test_the_grid_fills_as_cases_end(tiny_twin: Path, app: App, jobs: FakeServices, drive: Drive) -> None:
-    """The case at work, tokens/s of those that ended, and a curve for each batch size over the inputs there will be."""
     reached, opened = threading.Event(), threading.Event()
 
     def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
@@ -126,7 +124,6 @@ def test_what_did_not_run_is_marked() -> None:
 
 
 def test_many_batch_sizes_are_several_grids() -> None:
-    """None is wider than the side of the screen."""
     lines = case_grid(plotted(settings=SpeedSettings((1, 129_024), 8, (1, 2, 4, 8, 16, 32, 64), None)))
     assert max(map(len, lines)) <= 28
     assert sum(line.startswith(" 129,024") for line in lines) == 3

@@ -19,7 +19,6 @@ from tests.fakes.measured import SERIES, fill, put_run, put_search, start, start
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A store with runs 1 to 4."""
     path = tmp_path / "results.sqlite"
     fill(path)
     return path
@@ -31,7 +30,6 @@ def measured(path: Path, *run_ids: int) -> tuple[MeasuredRun, ...]:
 
 
 def test_only_what_changed_is_read_again(path: Path) -> None:
-    """Fitting the samples of an interrupted run takes a while, and a list is read after every run."""
     with Store.open(path) as store:
         before = {run.run_id: run for run in read_runs(store, {})}
         put_run(store, start(), n_gen=30)
@@ -41,7 +39,6 @@ def test_only_what_changed_is_read_again(path: Path) -> None:
 
 
 def test_a_killed_search_has_what_its_probes_show(path: Path) -> None:
-    """As much of its result as was recorded; a decode has none of it."""
     probe = Probe(4096, "alloc", Outcome.COMPLETED, 1.5)
     with Store.open(path) as store:
         run_id = store.begin(start_search())
@@ -54,7 +51,6 @@ def test_a_killed_search_has_what_its_probes_show(path: Path) -> None:
 
 
 def test_a_search_says_what_it_found_where_others_say_how_they_ended(path: Path) -> None:
-    """A question mark where no decode proved it."""
     (outcome,) = [column for column in COLUMNS_OF_RUNS if column.key == "outcome"]
     with Store.open(path) as store:
         for is_proven in (True, False):
@@ -67,7 +63,6 @@ def test_a_search_says_what_it_found_where_others_say_how_they_ended(path: Path)
 
 
 def test_a_running_run_is_read_as_it_grows(path: Path) -> None:
-    """It shows what it has so far."""
     with Store.open(path) as store:
         run_id = store.begin(start())
         first = {run.run_id: run for run in read_runs(store, {})}
@@ -79,7 +74,6 @@ def test_a_running_run_is_read_as_it_grows(path: Path) -> None:
 
 
 def test_a_run_has_the_readings_of_the_machine(path: Path) -> None:
-    """As they were taken while it ran."""
     reading = MachineReading(at_ns=5, cpu_share=0.5, used_bytes=1 << 30, total_bytes=8 << 30)
     with Store.open(path) as store:
         store.append_observations(1, [(5, "machine_reading", reading)])
@@ -97,7 +91,6 @@ def test_a_run_has_the_readings_of_the_machine(path: Path) -> None:
     ],
 )
 def test_a_run_that_cannot_be_read_is_listed_with_the_reason(path: Path, change: str, reason: str) -> None:
-    """It hides no other run, and can be opened; what its samples show is there where only its result is unreadable."""
     with contextlib.closing(sqlite3.connect(path)) as connection, connection:
         connection.execute(f"UPDATE runs SET {change} WHERE id = 1")
     connection.close()
@@ -116,7 +109,6 @@ def test_a_run_that_cannot_be_read_is_listed_with_the_reason(path: Path, change:
 
 
 def test_every_word_of_a_filter_has_to_match(path: Path) -> None:
-    """Model, quant, state, note, date and number are searched, in any case and order."""
     with Store.open(path) as store:
         runs = read_runs(store, {})
 

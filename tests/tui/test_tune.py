@@ -30,7 +30,6 @@ PLANTED = {("flash_attn", "off"): 0.5}
 
 
 def test_what_should_be_faster_is_asked(app: App, drive: Drive, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was typed is in the settings; bad input is a message in the dialog."""
     asked: list[Job] = []
 
     def add(jobs: Sequence[Job]) -> None:
@@ -50,7 +49,6 @@ def test_what_should_be_faster_is_asked(app: App, drive: Drive, monkeypatch: pyt
 
 
 def test_the_race_is_watched_and_kept(tiny_twin: Path, app: App, jobs: FakeServices, drive: Drive) -> None:
-    """A curve for each candidate, the fastest first beside it, and the answer in the results."""
     planted = PlantedMachine(3, {("threads", 1): 1.7}, PLANTED, noise=0.005)
     jobs.answers.append(planted.answer)
 
@@ -74,7 +72,6 @@ def test_the_race_is_watched_and_kept(tiny_twin: Path, app: App, jobs: FakeServi
 def test_what_was_found_is_taken_over_with_one_key(
     tiny_twin: Path, app: App, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Plans and runs then have it; without a search the message says what to do."""
     run = PlantedMachine(3, {("threads", 1): 1.7}, PLANTED, noise=0.005).tune(resolve_one(str(tiny_twin)), SETTINGS)
 
     async def steps(app: App, pilot: Page) -> None:

@@ -28,7 +28,6 @@ def rig(store: Store | None, experiment: Experiment) -> Rig:
 
 @pytest.mark.llama
 def test_from_the_library_to_the_results(tiny_twin: Path, drive: Drive) -> None:
-    """A file on this disk is planned and measured by llama.cpp, and its run is listed and kept."""
     budget = dataclasses.replace(BUDGET, device="this test", on_gpu=False)
     services = dataclasses.replace(
         Services.of_this_machine(offline=True),

@@ -12,31 +12,26 @@ from tests.fakes.tiny_repo import add_tiny_repo, tiny_listing
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Retries follow at once, and a hang times out quickly."""
     monkeypatch.setattr(part_download, "BACKOFF_S", (0.001,) * 4)
     monkeypatch.setattr(part_download, "READ_TIMEOUT_S", 0.2)
 
 
 @pytest.fixture
 def hub(hub: TestHub) -> TestHub:
-    """The Hub with the repo."""
     add_tiny_repo(hub)
     return hub
 
 
 @pytest.fixture
 def listing(hub: TestHub) -> RepoListing:
-    """The repo's listing."""
     return tiny_listing(hub)
 
 
 @pytest.fixture
 def one(listing: RepoListing) -> RepoVariant:
-    """A variant with one file."""
     return listing.variants[0]
 
 
 @pytest.fixture
 def split(listing: RepoListing) -> RepoVariant:
-    """A variant with three shards."""
     return listing.variants[1]

@@ -24,7 +24,6 @@ from tests.fakes.tiny_repo import CONTENT, FILE, MIB, REPO, SHARDS, put_part
 def test_a_download_has_the_layout_of_huggingface_hub(
     access: HubAccess, listing: RepoListing, one: RepoVariant
 ) -> None:
-    """Its commands list one complete revision named main, and its download finds the file."""
     from huggingface_hub import scan_cache_dir, try_to_load_from_cache
 
     (path,) = download(access, listing, one)
@@ -40,7 +39,6 @@ def test_a_download_has_the_layout_of_huggingface_hub(
 def test_huggingface_hub_reuses_a_downloaded_file(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant
 ) -> None:
-    """Its own download of the branch fetches no bytes."""
     from huggingface_hub import hf_hub_download
 
     (path,) = download(access, listing, one)
@@ -52,7 +50,6 @@ def test_huggingface_hub_reuses_a_downloaded_file(
 def test_a_complete_file_is_not_requested_again(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant
 ) -> None:
-    """A second download sends no request, also offline."""
     paths = download(access, listing, one)
     hub.forget_requests()
     assert needed_bytes(access, listing, one) == 0
@@ -61,7 +58,6 @@ def test_a_complete_file_is_not_requested_again(
 
 
 def test_a_truncated_blob_is_replaced(access: HubAccess, listing: RepoListing, one: RepoVariant) -> None:
-    """A file with a blob's name but not its size does not count."""
     (path,) = download(access, listing, one)
     os.truncate(path, MIB)
     assert cached_paths(access, listing, one) is None
@@ -72,7 +68,6 @@ def test_a_truncated_blob_is_replaced(access: HubAccess, listing: RepoListing, o
 def test_concurrent_downloads_fetch_the_file_once(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant
 ) -> None:
-    """The second waits for the first and then finds the file."""
     found: list[tuple[Path, ...]] = []
     threads = [threading.Thread(target=lambda: found.append(download(access, listing, one))) for _ in range(3)]
     for thread in threads:
@@ -87,7 +82,6 @@ def test_concurrent_downloads_fetch_the_file_once(
 def test_the_branch_is_recorded_under_refs(
     access: HubAccess, listing: RepoListing, one: RepoVariant, revision: str
 ) -> None:
-    """A revision that is not a commit is recorded under refs."""
     download(access, replace(listing, revision=revision), one)
     assert (repo_folder(access, REPO) / "refs" / revision).read_text() == listing.commit
 
@@ -95,7 +89,6 @@ def test_the_branch_is_recorded_under_refs(
 def test_a_commit_or_an_unsafe_revision_is_not_recorded(
     access: HubAccess, listing: RepoListing, one: RepoVariant
 ) -> None:
-    """Neither is written under refs."""
     for revision in (listing.commit, "../../evil", "/evil"):
         shutil.rmtree(access.hub_cache, ignore_errors=True)
         download(access, replace(listing, revision=revision), one)
@@ -106,7 +99,6 @@ def test_a_commit_or_an_unsafe_revision_is_not_recorded(
 def test_a_path_outside_the_folder_is_rejected(
     access: HubAccess, listing: RepoListing, one: RepoVariant, tmp_path: Path
 ) -> None:
-    """Whatever a listing contains, no file is written outside the folder."""
     for path in ("../evil.gguf", "/tmp/evil.gguf", "a/../../evil.gguf", "..\\evil.gguf"):
         evil = replace(one, files=(replace(one.files[0], path=path),))
         for to in (None, tmp_path / "to"):
@@ -127,7 +119,6 @@ def test_an_invalid_hash_is_rejected(access: HubAccess, listing: RepoListing, on
 def test_without_symlinks_the_snapshot_has_the_file(
     access: HubAccess, hub: TestHub, listing: RepoListing, split: RepoVariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The content is stored once and found again, and huggingface_hub's commands count it."""
     from huggingface_hub import scan_cache_dir
 
     def refuse(*_: object, **__: object) -> None:
@@ -147,7 +138,6 @@ def test_without_symlinks_the_snapshot_has_the_file(
 def test_a_read_only_cache_is_an_error_with_a_hint(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file in place of the cache, and a read-only file system."""
     access.hub_cache.parent.mkdir()
     access.hub_cache.write_text("not a folder")
     with pytest.raises(UsageError, match="cannot write to") as caught:
@@ -167,7 +157,6 @@ def test_a_read_only_cache_is_an_error_with_a_hint(
 def test_free_space_is_checked_first(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error states the shortage, existing parts count, and no request is sent."""
     put_part(access, one, CONTENT[:MIB])
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda place: usage(0, 0, MIB // 2))

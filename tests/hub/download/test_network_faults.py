@@ -46,7 +46,6 @@ from tests.fakes.tiny_repo import BODIES, CONTENT, MIB, REPO, assert_nothing_has
 def test_a_transient_fault_fetches_no_byte_twice(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, faults: list[Fault]
 ) -> None:
-    """The file is complete in one call, and bytes received before the fault are not fetched again."""
     part = put_part(access, one, CONTENT[:MIB])
     for fault in faults:
         hub.fail(BODIES, fault)
@@ -60,7 +59,6 @@ def test_a_transient_fault_fetches_no_byte_twice(
 def test_known_bytes_of_a_server_without_ranges_are_skipped(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant
 ) -> None:
-    """The file is right although each response begins at its first byte."""
     put_part(access, one, CONTENT[:MIB])
     hub.fail(BODIES, IgnoresRanges(), times=None)
     hub.fail(BODIES, Cut(2 * MIB))
@@ -85,7 +83,6 @@ def test_known_bytes_of_a_server_without_ranges_are_skipped(
 def test_a_permanent_fault_is_a_network_error_and_keeps_the_part(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, fault: Fault, reason: str
 ) -> None:
-    """The error states the cause, the progress and that the same command continues; and it does."""
     part = put_part(access, one, CONTENT[:MIB])
     hub.fail(BODIES, fault, times=None)
     with pytest.raises(NetworkError, match=reason) as caught:
@@ -104,7 +101,6 @@ def test_a_permanent_fault_is_a_network_error_and_keeps_the_part(
 def test_retry_after_is_respected(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Retry-After overrides the usual delay."""
     waits: list[float] = []
     monkeypatch.setattr(Stop, "wait", lambda self, seconds: waits.append(seconds))
     hub.fail(BODIES, TooMany(7))
@@ -114,7 +110,6 @@ def test_retry_after_is_respected(
 
 
 def test_no_connection_is_a_network_error(access: HubAccess, listing: RepoListing, one: RepoVariant) -> None:
-    """Without a server the error says so, and no empty part is left."""
     with pytest.raises(NetworkError, match="cannot connect"):
         download(replace(access, endpoint="http://127.0.0.1:9"), listing, one)
     assert files_under(access.hub_cache) == []
@@ -133,7 +128,6 @@ def test_a_damaged_download_is_repeated(
 def test_a_file_damaged_twice_is_rejected(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant
 ) -> None:
-    """After a second try it is a BadFile, and its content is discarded."""
     hub.fail(BODIES, Corrupt(MIB + 5), times=None)
     with pytest.raises(BadFile, match="damaged twice"):
         download(access, listing, one)
@@ -142,7 +136,6 @@ def test_a_file_damaged_twice_is_rejected(
 
 
 def test_a_file_in_git_is_verified_by_its_object_id(access: HubAccess, hub: TestHub, tmp_path: Path) -> None:
-    """Without a sha256 the blob's SHA-1 is used, and a damaged byte is detected."""
     content = b"small"
     commit = hub.add_repo("org/git", {"a.gguf": content}, in_git=("a.gguf",))
     blob_id = hashlib.sha1(b"blob 5\0" + content).hexdigest()
@@ -168,7 +161,6 @@ def test_the_token_is_sent_only_to_the_hub(
 def test_a_gated_repo_is_an_error_and_leaves_no_part(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant
 ) -> None:
-    """Without a token it is one clear error after one request."""
     hub.repos[REPO].gated = True
     with pytest.raises(GgbenchError) as caught:
         download(access, listing, one)

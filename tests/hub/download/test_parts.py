@@ -41,7 +41,6 @@ download(access, listing, variant, on_progress=lambda files: print(files[0].done
 def test_a_complete_part_needs_no_request(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant
 ) -> None:
-    """A kill between the last byte and the rename costs a hash and no request."""
     put_part(access, one, CONTENT)
     (path,) = download(access, listing, one)
     assert path.read_bytes() == CONTENT
@@ -61,7 +60,6 @@ def test_a_part_damaged_on_disk_is_restarted(
 def test_a_link_in_place_of_the_part_is_not_followed(
     access: HubAccess, listing: RepoListing, one: RepoVariant, tmp_path: Path
 ) -> None:
-    """In a folder that others can write to, the link's target stays unchanged."""
     mine = tmp_path / "mine"
     mine.write_bytes(b"mine" * MIB)
     part = put_part(access, one, b"")
@@ -75,7 +73,6 @@ def test_a_link_in_place_of_the_part_is_not_followed(
 def test_offline_without_the_file_says_so_and_keeps_the_part(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant
 ) -> None:
-    """No request is sent."""
     part = put_part(access, one, CONTENT[:MIB])
     with pytest.raises(NetworkError):
         download(replace(access, offline=True), listing, one)
@@ -86,7 +83,6 @@ def test_offline_without_the_file_says_so_and_keeps_the_part(
 def test_cancelling_keeps_the_part(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It ends with CancelledError although the Hub hangs, and the next call fetches only the rest."""
     monkeypatch.setattr(part_download, "READ_TIMEOUT_S", 60)
     hub.fail(BODIES, Hang(MIB))
     part = part_of(access, one)
@@ -101,7 +97,6 @@ def test_cancelling_keeps_the_part(
 def test_an_exception_of_on_progress_propagates_and_keeps_the_part(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant
 ) -> None:
-    """A front end can stop a download from within its callback."""
     hub.fail(BODIES, Hang(MIB), times=None)
 
     def stop_at_a_third(files: tuple[FileProgress, ...]) -> None:
@@ -114,7 +109,6 @@ def test_an_exception_of_on_progress_propagates_and_keeps_the_part(
 
 
 def test_a_kill_loses_no_byte(access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant) -> None:
-    """After three kills and one more run the file is right, and the Hub has sent each byte once."""
     file = one.files[0]
     command = [sys.executable, "-c", KILLED, hub.url, str(access.hub_cache), REPO, listing.commit]
     command += [file.path, str(file.n_bytes), str(file.sha256)]
@@ -136,7 +130,6 @@ def test_a_kill_loses_no_byte(access: HubAccess, hub: TestHub, listing: RepoList
 def test_a_full_disk_keeps_the_part(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error says so, and after space is freed the download continues."""
     really_write = os.pwrite
 
     def write(descriptor: int, data: bytes, offset: int) -> int:

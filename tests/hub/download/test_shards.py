@@ -19,7 +19,6 @@ from tests.fakes.tiny_repo import CONTENT, MIB, SHARD_PATHS, SHARDS, part_of
 
 
 def test_shards_are_downloaded_as_one(access: HubAccess, listing: RepoListing, split: RepoVariant) -> None:
-    """All shards are in one folder in order, and progress ends at their total size."""
     reported: list[tuple[int, int, int]] = []
     paths = download(access, listing, split, on_progress=lambda files: reported.append(summed(files)))
     assert [path.read_bytes() for path in paths] == list(SHARDS)
@@ -31,7 +30,6 @@ def test_shards_are_downloaded_as_one(access: HubAccess, listing: RepoListing, s
 def test_two_shards_are_downloaded_in_parallel(
     access: HubAccess, hub: TestHub, listing: RepoListing, split: RepoVariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While the first hangs the second and then the third are downloaded."""
     monkeypatch.setattr(part_download, "READ_TIMEOUT_S", 60)
     hub.fail(f"*{SHARD_PATHS[0]}", Hang())
     blobs = [part_of(access, split).with_name(str(file.sha256)) for file in split.files]
@@ -43,7 +41,6 @@ def test_two_shards_are_downloaded_in_parallel(
 def test_a_complete_shard_is_not_fetched_again(
     access: HubAccess, hub: TestHub, listing: RepoListing, split: RepoVariant
 ) -> None:
-    """When one shard fails all received bytes stay: only the missing ones are fetched."""
     hub.fail(f"*{SHARD_PATHS[1]}", Cut(MIB // 2))
     hub.fail(f"*{SHARD_PATHS[1]}", Cut(0), times=None)
     with pytest.raises(NetworkError):
@@ -59,7 +56,6 @@ def test_a_complete_shard_is_not_fetched_again(
 def test_a_missing_shard_is_reported_before_any_download(
     access: HubAccess, hub: TestHub, listing: RepoListing, split: RepoVariant
 ) -> None:
-    """The error has its path, and no request is sent."""
     broken = replace(split, files=split.files[:2], missing=(SHARD_PATHS[2],))
     with pytest.raises(BadFile, match="00003-of-00003"):
         download(access, listing, broken)
@@ -69,7 +65,6 @@ def test_a_missing_shard_is_reported_before_any_download(
 def test_an_exception_in_a_thread_propagates(
     access: HubAccess, listing: RepoListing, split: RepoVariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Any exception of a thread propagates."""
 
     def fail(*_: object) -> None:
         raise IndexError("a bug")
@@ -82,7 +77,6 @@ def test_an_exception_in_a_thread_propagates(
 def test_a_large_file_is_requested_in_ranges(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No request exceeds the range that the Hub's CDN serves."""
     monkeypatch.setattr(part_download, "RANGE_BYTES", 2 * MIB)
     (path,) = download(access, listing, one)
     assert path.read_bytes() == CONTENT

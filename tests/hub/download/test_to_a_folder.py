@@ -18,7 +18,6 @@ from tests.fakes.tiny_repo import BODIES, CONTENT, FILE, MIB, SHARD_PATHS, SHARD
 def test_files_keep_their_folders_and_nothing_else_stays(
     access: HubAccess, listing: RepoListing, split: RepoVariant, tmp_path: Path
 ) -> None:
-    """Shards keep their path in the repo; no part, no lock, no cache is left."""
     to = tmp_path / "models"
     paths = download(access, listing, split, to=to)
     assert paths == tuple(to / path for path in SHARD_PATHS)
@@ -30,7 +29,6 @@ def test_files_keep_their_folders_and_nothing_else_stays(
 def test_a_part_is_continued(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, tmp_path: Path
 ) -> None:
-    """After a network error only the rest is fetched."""
     hub.fail(BODIES, Cut(MIB))
     hub.fail(BODIES, Cut(0), times=None)
     with pytest.raises(NetworkError):
@@ -47,7 +45,6 @@ def test_a_part_is_continued(
 def test_an_existing_right_file_is_used(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, tmp_path: Path
 ) -> None:
-    """It is hashed and not downloaded."""
     (tmp_path / FILE).write_bytes(CONTENT)
     assert download(access, listing, one, to=tmp_path) == (tmp_path / FILE,)
     assert hub.requests == []
@@ -55,14 +52,8 @@ def test_an_existing_right_file_is_used(
 
 @pytest.mark.parametrize("content", [b"mine", CONTENT[::-1]], ids=["other size", "same size"])
 def test_another_file_is_never_overwritten(
-    access: HubAccess,
-    hub: TestHub,
-    listing: RepoListing,
-    one: RepoVariant,
-    tmp_path: Path,
-    content: bytes,
+    access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, tmp_path: Path, content: bytes
 ) -> None:
-    """A file of that name with other content stays, and the error says why."""
     (tmp_path / FILE).write_bytes(content)
     with pytest.raises(UsageError, match="not overwritten"):
         download(access, listing, one, to=tmp_path)
@@ -73,7 +64,6 @@ def test_another_file_is_never_overwritten(
 def test_a_file_that_appears_meanwhile_is_not_overwritten(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, tmp_path: Path
 ) -> None:
-    """The name was free at the start and is not at the end."""
     hub.fail(BODIES, Hang(MIB))
 
     def take_the_name(_files: object) -> None:
@@ -87,7 +77,6 @@ def test_a_file_that_appears_meanwhile_is_not_overwritten(
 def test_the_cache_fills_the_folder_without_a_request(
     access: HubAccess, hub: TestHub, listing: RepoListing, split: RepoVariant, tmp_path: Path
 ) -> None:
-    """Offline too, and the copies are independent files."""
     cached = download(access, listing, split)
     hub.forget_requests()
     to = tmp_path / "to"
@@ -101,7 +90,6 @@ def test_the_cache_fills_the_folder_without_a_request(
 def test_a_damaged_file_in_the_cache_is_not_copied(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, tmp_path: Path
 ) -> None:
-    """It is fetched from the Hub instead."""
     (cached,) = download(access, listing, one)
     cached.write_bytes(CONTENT[::-1])
     (path,) = download(access, listing, one, to=tmp_path / "to")
