@@ -37,9 +37,9 @@ _TABLES = (
     )""",
 )
 """`subject` to `environment`, `memory` to `result` and `body` are JSON of records. Times of day are UTC in ISO 8601,
-`owner_started_at` is in seconds since the boot and `at_ns` in nanoseconds since the epoch. `step_ns` and `sample_ns` are
-int64 little-endian, one value for each position from `first_position` on; `sample_ns` is NULL where the sampler was not
-timed. `n_samples` counts the steps without warm-up, so that a list need not read them."""
+`owner_started_at` is in seconds since the boot and `at_ns` in nanoseconds since the epoch. `step_ns` and `sample_ns`
+are int64 little-endian, one value for each position from `first_position` on; `sample_ns` is NULL where the sampler was
+not timed. `n_samples` counts the steps without warm-up, so that a list need not read them."""
 
 
 def create_tables(connection: sqlite3.Connection) -> None:

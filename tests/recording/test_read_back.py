@@ -4,36 +4,37 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import pytest
 import sqlite3
 import time
-from collections.abc import (Callable)
-from dataclasses import (replace)
-from ggbench.catalog.selector import (Target)
-from ggbench.errors import (StoreError)
-from ggbench.experiments.maxctx import (EXPERIMENT as MAXCTX)
-from ggbench.experiments.registry import (experiment_of)
-from ggbench.experiments.stored import (listed_run, read_recording, read_run)
-from ggbench.gguf_file.header import (read_model_file)
-from ggbench.recording.driver import (run_job, run_of)
-from ggbench.recording.experiment import (Concluded, Job)
-from ggbench.recording.progress import (Finished, Point, Progress, Samples)
-from ggbench.recording.recording import (kind_of)
-from ggbench.recording.rig import (Rig)
-from ggbench.records.context import (ContextSettings, Probe, SearchPlan)
-from ggbench.records.machine import (GpuProcess, GpuReading, MachineReading)
-from ggbench.records.memory import (Memory)
-from ggbench.records.observation import (GpusInUse, PromptTiming, WorkerPeak, WorkerStarted)
-from ggbench.records.outcome import (Outcome)
-from ggbench.records.run import (Run)
-from ggbench.records.speed import (DecodeLimit)
-from ggbench.store.database import (Store)
-from pathlib import (Path)
-from tests.fakes.engine import (fake_rig)
-from tests.fakes.gpu_worker import (WORKER_PID, on_gpu, with_gpu)
-from tests.fakes.recorded import (decode_job, decoded, prefill_job, prefilled, runs_of)
-from tests.fakes.small_machine import (SmallMachine, context_of, limited)
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
+import pytest
+
+from ggbench.catalog.selector import Target
+from ggbench.errors import StoreError
+from ggbench.experiments.maxctx import EXPERIMENT as MAXCTX
+from ggbench.experiments.registry import experiment_of
+from ggbench.experiments.stored import listed_run, read_recording, read_run
+from ggbench.gguf_file.header import read_model_file
+from ggbench.recording.driver import run_job, run_of
+from ggbench.recording.experiment import Concluded, Job
+from ggbench.recording.progress import Finished, Point, Progress, Samples
+from ggbench.recording.recording import kind_of
+from ggbench.recording.rig import Rig
+from ggbench.records.context import ContextSettings, Probe, SearchPlan
+from ggbench.records.machine import GpuProcess, GpuReading, MachineReading
+from ggbench.records.memory import Memory
+from ggbench.records.observation import GpusInUse, PromptTiming, WorkerPeak, WorkerStarted
+from ggbench.records.outcome import Outcome
+from ggbench.records.run import Run
+from ggbench.records.speed import DecodeLimit
+from ggbench.store.database import Store
+from tests.fakes.engine import fake_rig
+from tests.fakes.gpu_worker import WORKER_PID, on_gpu, with_gpu
+from tests.fakes.recorded import decode_job, decoded, prefill_job, prefilled, runs_of
+from tests.fakes.small_machine import SmallMachine, context_of, limited
 
 PEAK = 777 << 20
 

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import (Callable)
-from dataclasses import (replace)
-from ggbench.records.checkup import (Checkup)
-from ggbench.records.machine import (GpuProcess)
-from ggbench.report.anonymous import (Paths)
-from ggbench.report.checkup import (checkup_document, checkup_text)
-from ggbench.report.documents import (document)
-from ggbench.report.findings import (findings)
-from pathlib import (Path)
-from tests.fakes.checkups import (DRIVER, HOME, SOUND, WITH_GPU)
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
+from ggbench.records.checkup import Checkup
+from ggbench.records.machine import GpuProcess
+from ggbench.report.anonymous import Paths
+from ggbench.report.checkup import checkup_document, checkup_text
+from ggbench.report.documents import document
+from ggbench.report.findings import findings
+from tests.fakes.checkups import DRIVER, HOME, SOUND, WITH_GPU
 
 PERSONAL = replace(
     WITH_GPU,
