@@ -1,7 +1,7 @@
 """The tables of the results file and their version.
 
-`PRAGMA user_version` is the version, `PRAGMA application_id` says that the file is ggbench's. Once a release has written
-a version, a change of the tables raises it and comes with the step that brings such a file up to date.
+`PRAGMA user_version` is the version, `PRAGMA application_id` says that the file is ggbench's. Once a release has
+written a version, a change of the tables raises it and comes with the step that brings such a file up to date.
 """
 
 from __future__ import annotations
