@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 
 
 def kind_of(observed: type) -> str:
-    """`prompt_timing` for PromptTiming: what the store calls a record; renaming one needs a new version of the store."""
+    """`prompt_timing` for PromptTiming: what the store calls a record; renaming one needs a new store version."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", observed.__name__).lower()
 
 
