@@ -5,9 +5,9 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from ggbench.experiments.stored import read_run
-from ggbench.records.run import Run
-from ggbench.store.database import Store
+from ggbench.runs.run import Run
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import read_run
 
 DATA = Path(__file__).parent.parent / "data"
 SCRIPTS = sorted(DATA.glob("store_v*.sql"))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ggbench.errors import StoreError
-from ggbench.records.run import RunHead
-from ggbench.store.database import Store
+from ggbench.runs.run import RunHead
+from ggbench.runs.store.database import Store
 from tests.fakes.old_stores import build, version
 
 SERIES = "decode/p25/b1/r0"

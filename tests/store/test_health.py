@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.records.run import RunHead
-from ggbench.store import migrations
-from ggbench.store.database import Store
-from ggbench.store.health import inspect_store
+from ggbench.runs.run import RunHead
+from ggbench.runs.store import migrations
+from ggbench.runs.store.database import Store
+from ggbench.runs.store.health import inspect_store
 from tests.fakes.old_stores import SCRIPTS, build
 
 

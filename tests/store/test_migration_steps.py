@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from ggbench.errors import StoreError
-from ggbench.store import migrations
-from ggbench.store.database import Store
+from ggbench.runs.store import migrations
+from ggbench.runs.store.database import Store
 from tests.fakes.old_stores import build, schema, version, whole
 
 
@@ -57,7 +57,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from ggbench.store import migrations
-from ggbench.store.database import Store
+from ggbench.runs.store.database import Store
 
 def die(connection):
     connection.execute("PRAGMA cache_spill = 1")

@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.memory import Place
 from ggbench.errors import StoreError
-from ggbench.experiments.stored import listed_run, read_recording, read_run
-from ggbench.records.context import ContextResult, ContextSettings, Probe
-from ggbench.records.decode import DecodeResult, DecodeSettings
-from ggbench.records.machine import GpuProcess, MachineReading, Throttling
-from ggbench.records.memory import Place
-from ggbench.records.observation import PromptTiming
-from ggbench.records.outcome import Outcome
-from ggbench.records.prefill import PrefillResult, PrefillSettings
-from ggbench.records.setup import LlamaSetup
-from ggbench.store import migrations
-from ggbench.store.database import Store
+from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
+from ggbench.experiments.maxctx.record import ContextResult, ContextSettings, Probe
+from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
+from ggbench.machine.records import GpuProcess, MachineReading, Throttling
+from ggbench.runs.observation import PromptTiming
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.store import migrations
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import listed_run, read_recording, read_run
 from tests.fakes.old_stores import SCRIPTS, build, schema, version, whole
 
 
@@ -293,9 +293,11 @@ def test_a_run_of_version_1_takes_observations(path: Path) -> None:
 
 
 def test_the_migration_uses_no_record_of_ggbench() -> None:
-    code = "import sys, ggbench.store.version_4; print(*(name for name in sys.modules if name.startswith('ggbench')))"
+    code = (
+        "import sys, ggbench.runs.store.version_4; print(*(name for name in sys.modules if name.startswith('ggbench')))"
+    )
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert set(ended.stdout.split()) == {"ggbench", "ggbench.store", "ggbench.store.version_4"}
+    assert set(ended.stdout.split()) == {"ggbench", "ggbench.store", "ggbench.runs.store.version_4"}
 
 
 @pytest.mark.parametrize(
