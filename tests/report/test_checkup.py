@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from ggbench.records.checkup import Checkup
-from ggbench.records.machine import GpuProcess
-from ggbench.report.anonymous import Paths
-from ggbench.report.checkup import checkup_document, checkup_text
-from ggbench.report.documents import document
-from ggbench.report.findings import findings
+from ggbench.decisions.doctor_record import Checkup
+from ggbench.decisions.doctor_show import checkup_document, checkup_text
+from ggbench.decisions.findings import findings
+from ggbench.machine.records import GpuProcess
+from ggbench.show.anonymous import Paths
+from ggbench.show.documents import document
 from tests.fakes.checkups import DRIVER, HOME, SOUND, WITH_GPU
 
 PERSONAL = replace(

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from ggbench.errors import StoreError
-from ggbench.records.run import RunHead
-from ggbench.store.connection import as_store_errors
-from ggbench.store.database import Store
+from ggbench.runs.run import RunHead
+from ggbench.runs.store.connection import as_store_errors
+from ggbench.runs.store.database import Store
 
 SERIES = "decode/p25/b1/r0"
 
@@ -219,7 +219,7 @@ def test_a_full_disk_is_an_error_and_keeps_what_was_stored(path: Path, head: Run
 def test_a_disk_quota_is_an_error_and_no_traceback(path: Path) -> None:
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))\n"
-        "from pathlib import Path; from ggbench.store.database import Store\n"
+        "from pathlib import Path; from ggbench.runs.store.database import Store\n"
         "from ggbench.errors import StoreError\n"
         "try: Store.open(Path(sys.argv[1]))\n"
         "except StoreError as error: print(error.message, '|', error.hint)\n"

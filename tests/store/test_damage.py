@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.records.run import RunHead
-from ggbench.store.database import Store
+from ggbench.runs.run import RunHead
+from ggbench.runs.store.database import Store
 
 SERIES = "decode/p25/b1/r0"
 

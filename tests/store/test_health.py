@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.records.run import RunHead
-from ggbench.store.database import Store
-from ggbench.store.health import inspect_store
-from ggbench.store.schema import VERSION
+from ggbench.runs.run import RunHead
+from ggbench.runs.store.database import Store
+from ggbench.runs.store.health import inspect_store
+from ggbench.runs.store.schema import VERSION
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -8,7 +8,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from ggbench.records.plan import PlannedForecast
+from ggbench.sizing.plan_record import PlannedForecast
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.planner import PlannedQuant
 from ggbench.tui.services import Services

@@ -11,10 +11,10 @@ import pytest
 from textual import events
 from textual.pilot import Pilot
 
+from ggbench.decisions.pick_record import WORKLOADS, Candidate, Needs
+from ggbench.decisions.run_commands_record import FileToRun
 from ggbench.errors import BadFile
-from ggbench.records.decode import DecodeSettings
-from ggbench.records.pick import WORKLOADS, Candidate, Needs
-from ggbench.records.run_commands import FileToRun
+from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.run_requests import MeasureRequest
 from ggbench.tui.screens.library import LibraryScreen

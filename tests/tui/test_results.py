@@ -12,8 +12,8 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from ggbench.experiments.stored import listed_run
-from ggbench.store.database import Store
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import listed_run
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.screens.measured_runs import RunDetails
 from ggbench.tui.screens.results import ResultsScreen

@@ -12,9 +12,9 @@ from textual.events import Key
 from textual.pilot import Pilot
 from textual.widgets import Static
 
-from ggbench.experiments.stored import listed_run
-from ggbench.records.outcome import Outcome
-from ggbench.store.database import Store
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import listed_run
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.screens.measured_runs import CompareScreen, DetailsPane, RunDetails

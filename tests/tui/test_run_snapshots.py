@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING
 import pytest
 from textual.pilot import Pilot
 
-from ggbench.catalog.selector import Target, resolve
-from ggbench.engine import protocol
-from ggbench.engine.endings import Ending
-from ggbench.engine.workloads.batched_decode import BatchedDecode
+from ggbench.engines import protocol
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.endings import Ending
+from ggbench.engines.workloads.batched_decode import BatchedDecode
+from ggbench.experiments.maxctx.record import ContextResult
 from ggbench.experiments.registry import experiment_of
-from ggbench.recording.experiment import Experiment, Job
-from ggbench.recording.rig import Rig
-from ggbench.records.context import ContextResult
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.speed import Bandwidth
-from ggbench.records.speed_cases import SpeedSettings
-from ggbench.store.database import Store
+from ggbench.experiments.speed.record import SpeedSettings
+from ggbench.models.selector import Target, resolve
+from ggbench.runs.experiment import Experiment, Job
+from ggbench.runs.rig import Rig
+from ggbench.runs.store.database import Store
+from ggbench.stats.decode_timing import Bandwidth
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.run_queue import JobState
 from ggbench.tui.screens.run import RunScreen

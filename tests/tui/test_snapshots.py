@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from ggbench.catalog.selector import Target
-from ggbench.store.database import Store
+from ggbench.models.selector import Target
+from ggbench.runs.store.database import Store
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.pull_queue import PullItem, PullState
 from ggbench.tui.screens.dialogs import ConfirmScreen
