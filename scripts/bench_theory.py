@@ -14,13 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
-from ggbench.catalog.models import load_catalog
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.machine.known_gpus import find_gpu
-from ggbench.theory.hardware import Convention, known_hardware
-from ggbench.theory.kv_cache import kv_cache
-from ggbench.theory.prefill import prefill_curve
-from ggbench.theory.weights import count_parameters, uniform_weights
+from ggbench.models.catalog import load_catalog
+from ggbench.sizing.theory.hardware import Convention, known_hardware
+from ggbench.sizing.theory.kv_cache import kv_cache
+from ggbench.sizing.theory.prefill import prefill_curve
+from ggbench.sizing.theory.weights import count_parameters, uniform_weights
 
 ROOT = Path(__file__).parent.parent
 CURVE_MS, PROCESS_MS = 50.0, 400.0

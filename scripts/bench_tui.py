@@ -24,12 +24,12 @@ from pathlib import Path
 
 import psutil
 
-from ggbench.catalog.file_sources import ARTICLE_QUANTS
-from ggbench.catalog.selector import materialize, resolve_one
-from ggbench.experiments.stored import read_run
-from ggbench.records.speed import LatencySummary
-from ggbench.records.summary import QuantSummary
-from ggbench.store.database import Store
+from ggbench.models.file_sources import ARTICLE_QUANTS
+from ggbench.models.selector import materialize, resolve_one
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import read_run
+from ggbench.runs.summary import QuantSummary
+from ggbench.stats.decode_timing import LatencySummary
 
 MODEL = "synth:qwen1.5-0.5b"
 """The first in the Library."""

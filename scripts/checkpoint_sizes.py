@@ -24,14 +24,14 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ggbench.catalog.models import load_catalog
-from ggbench.catalog.published.rows import Figure, PublishedRow, load_published
-from ggbench.checkpoint.architectures import Layout
-from ggbench.checkpoint.checkpoint import checkpoint_of
-from ggbench.checkpoint.config import Config
-from ggbench.checkpoint.storage import METHODS
-from ggbench.checkpoint.twin_config import twin_config
+from ggbench.engines.transformers.architectures import Layout
+from ggbench.engines.transformers.checkpoint import checkpoint_of
+from ggbench.engines.transformers.config import Config
+from ggbench.engines.transformers.storage import METHODS
+from ggbench.engines.transformers.twin_config import twin_config
 from ggbench.gguf_file.model_file import ModelFile
+from ggbench.models.catalog import load_catalog
+from ggbench.models.published.rows import Figure, PublishedRow, load_published
 from ggbench.units import GIB, format_fixed, format_share
 
 SIZES = ("0.5b", "1.8b", "4b", "7b", "14b", "32b", "72b", "110b")

@@ -22,12 +22,12 @@ from typing import Any
 
 import msgspec
 
-from ggbench.engine.rpc_server import ServeRequest
-from ggbench.engine.rpc_serving import RpcServerProcess
-from ggbench.records.cluster import ClusterSplit, DeviceSpeed
-from ggbench.records.decode import N_PROMPT
-from ggbench.records.setup import LlamaSetup
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.rpc_server import ServeRequest
+from ggbench.engines.llama.rpc_serving import RpcServerProcess
+from ggbench.experiments.decode.record import N_PROMPT
 from ggbench.sizing.cluster_plan import split_setup
+from ggbench.sizing.cluster_record import ClusterSplit, DeviceSpeed
 from ggbench.sizing.cluster_split import step_ms
 from ggbench.units import GIB, parse_bandwidth
 from scripts.peer_programs import timed

@@ -31,19 +31,19 @@ from pathlib import Path
 
 import psutil
 
-from ggbench.catalog.selector import Target, materialize, resolve_one
-from ggbench.engine.llama_model import llama_library
-from ggbench.experiments.decode import EXPERIMENT as DECODE
-from ggbench.experiments.speed import EXPERIMENT as SPEED
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.model import llama_library
+from ggbench.experiments.decode.measure import EXPERIMENT as DECODE
+from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
+from ggbench.experiments.speed.measure import EXPERIMENT as SPEED
+from ggbench.experiments.speed.record import SpeedResult, SpeedSettings
 from ggbench.machine.cpu import default_threads
-from ggbench.recording.driver import run_job
-from ggbench.recording.experiment import Job
-from ggbench.recording.progress import Finished
-from ggbench.recording.rig import make_rig
-from ggbench.records.decode import DecodeResult, DecodeSettings
-from ggbench.records.run import Run
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.speed_cases import SpeedResult, SpeedSettings
+from ggbench.models.selector import Target, materialize, resolve_one
+from ggbench.runs.driver import run_job
+from ggbench.runs.experiment import Job
+from ggbench.runs.progress import Finished
+from ggbench.runs.rig import make_rig
+from ggbench.runs.run import Run
 
 TOLERANCE = 0.03
 _START_S = 120

@@ -22,18 +22,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ggbench.catalog.selector import materialize, resolve_one
-from ggbench.engine import protocol
-from ggbench.engine.contract import Source
-from ggbench.engine.endings import Completed, Ending
-from ggbench.engine.events import Steps
-from ggbench.engine.llama import launch
-from ggbench.engine.workloads.decode_at_depth import DecodeAtDepth
-from ggbench.experiments.tune_choices import merged
-from ggbench.experiments.tune_timer import TuneTimer
+from ggbench.engines import protocol
+from ggbench.engines.config import LlamaSetup, setup_for
+from ggbench.engines.contract import Source
+from ggbench.engines.endings import Completed, Ending
+from ggbench.engines.events import Steps
+from ggbench.engines.llama.engine import launch
+from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
+from ggbench.experiments.tune.choices import merged
+from ggbench.experiments.tune.record import TuneCandidate, TuneResult, TuneSettings, TuneTiming
+from ggbench.experiments.tune.timer import TuneTimer
 from ggbench.machine.cpu import default_threads
-from ggbench.records.setup import LlamaSetup, setup_for
-from ggbench.records.tune import TuneCandidate, TuneResult, TuneSettings, TuneTiming
+from ggbench.models.selector import materialize, resolve_one
 from tests.fakes.engine import obey
 from tests.fakes.planted import PlantedMachine
 

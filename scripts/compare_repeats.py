@@ -19,16 +19,16 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ggbench.experiments.repeats import Repeats, repeats_among
-from ggbench.experiments.stored import listed_run
-from ggbench.records.outcome import Outcome
-from ggbench.records.run import Run
-from ggbench.records.summary import QuantSummary
-from ggbench.report.comparison import Comparison, compare_quants
-from ggbench.report.metric import Metric
-from ggbench.report.run_spread import RunSpreads
+from ggbench.decisions.comparison import Comparison, compare_quants
+from ggbench.decisions.repeats import Repeats, repeats_among
+from ggbench.decisions.run_spread import RunSpreads
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.run import Run
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import listed_run
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.metric import Metric
 from ggbench.stats.load_spread import LoadSpread
-from ggbench.store.database import Store
 
 AIM = 19 / 20
 VERDICTS = ("no difference", "different", "not judged")

@@ -15,16 +15,16 @@ import sys
 import threading
 from pathlib import Path
 
-from ggbench.engine.contract import Source, Workload
-from ggbench.engine.endings import Completed, EngineEnded
-from ggbench.engine.events import Steps
-from ggbench.engine.llama import launch
-from ggbench.engine.workloads.decode import Decode
-from ggbench.engine.workloads.decode_at_depth import DecodeAtDepth
-from ggbench.experiments.stored import read_run
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.tune import TuneResult, changes_text
-from ggbench.store.database import Store
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.contract import Source, Workload
+from ggbench.engines.endings import Completed, EngineEnded
+from ggbench.engines.events import Steps
+from ggbench.engines.llama.engine import launch
+from ggbench.engines.workloads.decode import Decode
+from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
+from ggbench.experiments.tune.record import TuneResult, changes_text
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import read_run
 
 
 def main() -> int:

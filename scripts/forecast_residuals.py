@@ -16,19 +16,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ggbench.catalog.selector import Target, materialize, resolve_one
-from ggbench.engine.contract import Engine, Source, Workload
-from ggbench.engine.endings import Completed
-from ggbench.engine.events import PromptRead, Steps
-from ggbench.engine.workloads.decode_at_depth import DecodeAtDepth
-from ggbench.engine.workloads.prefill import Prefill
-from ggbench.experiments.forecast import EXPERIMENT
-from ggbench.recording.driver import run_job
-from ggbench.recording.experiment import Job
-from ggbench.recording.progress import Finished
-from ggbench.recording.rig import Rig, make_rig
-from ggbench.records.forecast import Expected, ForecastResult, ForecastSettings
-from ggbench.records.setup import LlamaSetup
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.contract import Engine, Source, Workload
+from ggbench.engines.endings import Completed
+from ggbench.engines.events import PromptRead, Steps
+from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
+from ggbench.engines.workloads.prefill import Prefill
+from ggbench.experiments.forecast.measure import EXPERIMENT
+from ggbench.experiments.forecast.record import Expected, ForecastResult, ForecastSettings
+from ggbench.models.selector import Target, materialize, resolve_one
+from ggbench.runs.driver import run_job
+from ggbench.runs.experiment import Job
+from ggbench.runs.progress import Finished
+from ggbench.runs.rig import Rig, make_rig
 from ggbench.stats.known_speed import inverse
 
 CASES = tuple(f"synth:qwen1.5-{size}:{quant}" for size in ("0.5b", "1.8b", "7b") for quant in ("q4_k_m", "q8_0"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ggbench.plain import plain
+from ggbench.text import plain
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_ms, format_number, format_percent
 
 _UNITS: dict[str, Callable[[float], str]] = {

@@ -24,24 +24,24 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ggbench.catalog.selector import Target, materialize, resolve_one
-from ggbench.catalog.texts import find_text
-from ggbench.engine import protocol
-from ggbench.engine.endings import Completed, OutOfMemory
-from ggbench.engine.events import Allocated
-from ggbench.engine.ggml_devices import place_of
-from ggbench.engine.logs import parse_allocations
-from ggbench.engine.process import WorkerProcess
-from ggbench.experiments.maxctx import EXPERIMENT as MAXCTX
+from ggbench.engines import protocol
+from ggbench.engines.config import KV_CELLS, LlamaSetup
+from ggbench.engines.endings import Completed, OutOfMemory
+from ggbench.engines.events import Allocated
+from ggbench.engines.llama.ggml_devices import place_of
+from ggbench.engines.llama.logs import parse_allocations
+from ggbench.engines.memory import Memory
+from ggbench.engines.process import WorkerProcess
+from ggbench.experiments.decode.record import N_PROMPT
+from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
+from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
 from ggbench.machine.cpu import default_threads
-from ggbench.recording.driver import run_job
-from ggbench.recording.experiment import Job
-from ggbench.recording.progress import Finished
-from ggbench.recording.rig import make_rig
-from ggbench.records.context import ContextResult, ContextSettings
-from ggbench.records.decode import N_PROMPT
-from ggbench.records.memory import Memory
-from ggbench.records.setup import KV_CELLS, LlamaSetup
+from ggbench.models.selector import Target, materialize, resolve_one
+from ggbench.models.texts import find_text
+from ggbench.runs.driver import run_job
+from ggbench.runs.experiment import Job
+from ggbench.runs.progress import Finished
+from ggbench.runs.rig import make_rig
 from ggbench.units import MIB, parse_size
 from scripts.peer_cluster import rpc_servers
 from scripts.peer_programs import Peers, peer_environment, timed

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ggbench import paths
-from ggbench.engine.llama_model import llama_library
+from ggbench.engines.llama.model import llama_library
 from scripts.packages import download
 
 ROOT = Path(__file__).resolve().parent.parent

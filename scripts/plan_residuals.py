@@ -15,15 +15,15 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ggbench.catalog.planned_variants import planned_model
-from ggbench.catalog.selector import Target, materialize, resolve
-from ggbench.engine.events import Allocated
-from ggbench.engine.llama import launch
-from ggbench.experiments.context_prober import ContextProber
-from ggbench.records.plan import Budget, PlanRow
-from ggbench.records.setup import LlamaSetup
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.events import Allocated
+from ggbench.engines.llama.engine import launch
+from ggbench.experiments.maxctx.prober import ContextProber
+from ggbench.models.planned_variants import planned_model
+from ggbench.models.selector import Target, materialize, resolve
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
+from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.units import GIB, MIB
 
 MODELS = ("qwen1.5-0.5b", "qwen1.5-1.8b")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 
-from ggbench.catalog.added_places import add_place
+from ggbench.models.added_places import add_place
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.services import Services
 from tests.fakes.snapshots import normalised, words_of

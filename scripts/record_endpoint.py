@@ -10,12 +10,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ggbench.servers.address import Address
-from ggbench.servers.client import Answer, Client, Exchange, FirstByte, Line, Post, Sent
-from ggbench.servers.contract import Ended, Failed, Generate
-from ggbench.servers.prompts import probe_text
-from ggbench.servers.recognition import recognize
-from ggbench.servers.streams import run_together
+from ggbench.engines.server.address import Address
+from ggbench.engines.server.client import Answer, Client, Exchange, FirstByte, Line, Post, Sent
+from ggbench.engines.server.contract import Ended, Failed, Generate
+from ggbench.engines.server.prompts import probe_text
+from ggbench.engines.server.recognition import recognize
+from ggbench.engines.server.streams import run_together
 
 _STREAMS = ((16, 8), (64, 24))
 """Tokens of the prompt and of the generation of each recorded stream."""

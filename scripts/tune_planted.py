@@ -15,9 +15,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from ggbench.catalog.selector import resolve_one
+from ggbench.experiments.tune.record import TuneResult, TuneSettings
 from ggbench.gguf_file.twin import cached_twin
-from ggbench.records.tune import TuneResult, TuneSettings
+from ggbench.models.selector import resolve_one
 from tests.conftest import TINY
 from tests.fakes.planted import Effects, PlantedMachine
 

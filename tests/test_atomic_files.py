@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from ggbench import atomic_files
-from ggbench.atomic_files import make_folders, replace_file, sync_folder, take_free_name
+from ggbench import files
+from ggbench.files import make_folders, replace_file, sync_folder, take_free_name
 from ggbench.gguf_file.twin import plan_twin
 from ggbench.gguf_file.twin_writer import write_twin
 from ggbench.hub.access import HubAccess
 from ggbench.hub.download import download
-from ggbench.report.saving import write_as, write_new
-from ggbench.store.database import Store
+from ggbench.runs.store.database import Store
+from ggbench.show.saving import write_as, write_new
 from tests.conftest import TINY
 from tests.fakes.hub import TestHub
 from tests.fakes.synced_disk import SyncedDisk
@@ -78,7 +78,7 @@ def test_a_power_cut_after_a_damaged_store_was_moved_aside_takes_nothing(
 
 def test_new_folders_survive_a_power_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[Path] = []
-    monkeypatch.setattr(atomic_files, "sync_folder", synced.append)
+    monkeypatch.setattr(files, "sync_folder", synced.append)
     make_folders(tmp_path / "a" / "b")
     assert set(synced) == {tmp_path, tmp_path / "a"}
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import click
 
-from ggbench.cli.documented import DocumentedCommand
-from ggbench.cli.options import Asked, against_option, measuring_options, n_gen_option, option, repeat_option
-from ggbench.cli.tuned import tuned_option, with_tuned
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.options import Asked, against_option, measuring_options, n_gen_option, option, repeat_option
+from ggbench.commands.tuned import tuned_option, with_tuned
 from ggbench.errors import UsageError
-from ggbench.report.glossary import DECODE
+from ggbench.show.glossary import DECODE
 
 
 @click.command(
@@ -49,15 +49,15 @@ def command(
     each model that it offers. A quant that fails is a row with its reason, and the others go on. Each decode is stored
     as a run, and so is each search of --maxctx, which finds the largest n_ctx whatever the length of the run.
     """
-    from ggbench.cli.measuring import make_jobs, measure, warn_of_memory_use
-    from ggbench.cli.run_output import show_run_ids, show_summaries
-    from ggbench.cli.server_options import check_server
-    from ggbench.experiments.bench import run_bench, with_expected_speeds
-    from ggbench.experiments.decode import EXPERIMENT
-    from ggbench.experiments.maxctx import EXPERIMENT as MAXCTX
-    from ggbench.experiments.maxctx import SEARCH_TIMEOUT_S
-    from ggbench.records.decode import DecodeSettings
-    from ggbench.report.documents import summary_document
+    from ggbench.commands.measuring import make_jobs, measure, warn_of_memory_use
+    from ggbench.commands.run_output import show_run_ids, show_summaries
+    from ggbench.commands.server_options import check_server
+    from ggbench.decisions.bench import run_bench, with_expected_speeds
+    from ggbench.experiments.decode.measure import EXPERIMENT
+    from ggbench.experiments.decode.record import DecodeSettings
+    from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
+    from ggbench.experiments.maxctx.measure import SEARCH_TIMEOUT_S
+    from ggbench.show.documents import summary_document
 
     output = asked.output
     if output.as_json and text_format != "table":
@@ -78,14 +78,14 @@ def command(
     begun = targets[: len(measured.summaries)]
     summaries = with_expected_speeds(measured.summaries, begun, asked.setup, asked.bandwidth)
     if output.as_json:
-        from ggbench.report.against import against_document
+        from ggbench.show.against import against_document
 
         rows = [summary_document(each) | (against_document(each) if against else {}) for each in summaries]
         output.document("bench", model=asked.model, n_gen=n_gen, rows=rows)
     elif summaries and measured.error is None:
         show_summaries(summaries, output, text_format=text_format, plot=plot)
         if against:
-            from ggbench.report.terminal.against import against_tables
+            from ggbench.show.terminal.against import against_tables
 
             click.echo()
             output.show(against_tables(summaries))

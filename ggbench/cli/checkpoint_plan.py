@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ggbench.cli.budget_options import BudgetOptions
-from ggbench.cli.options import HubOptions
+from ggbench.commands.budget_options import BudgetOptions
+from ggbench.commands.options import HubOptions
 from ggbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from ggbench.catalog.checkpoints import FoundCheckpoint
-    from ggbench.catalog.reference import CheckpointRef
-    from ggbench.records.plan import Budget, PlanRow
-    from ggbench.records.setup import LlamaSetup
+    from ggbench.engines.config import LlamaSetup
+    from ggbench.models.checkpoints import FoundCheckpoint
+    from ggbench.models.reference import CheckpointRef
+    from ggbench.sizing.plan_record import Budget, PlanRow
 
 _SHARED = ("n_ctx", "memory_limit_bytes", "main_gpu", "n_gpu_layers")
 """Fields that say which memory and how long a context, whatever engine runs it."""
@@ -31,8 +31,8 @@ def planned_rows(
     measures: bool,
 ) -> tuple[Budget, list[PlanRow], FoundCheckpoint]:
     """Return the memory, a row for each of QUANTS or each that there is, and what was planned. Raises GgbenchError."""
-    from ggbench.catalog.checkpoints import find_checkpoint, planned_methods, wanted_methods
-    from ggbench.catalog.reference import model_label
+    from ggbench.models.checkpoints import find_checkpoint, planned_methods, wanted_methods
+    from ggbench.models.reference import model_label
     from ggbench.sizing.checkpoint_plan import plan_checkpoint
     from ggbench.sizing.plan import PlanRequest
     from ggbench.sizing.what_helps import with_other_quants
@@ -58,8 +58,8 @@ def sources(found: FoundCheckpoint) -> Mapping[str, str]:
 
 def _refuse_llama_options(setup: LlamaSetup, memory: BudgetOptions) -> None:
     """Raise UsageError for an option that only llama.cpp has."""
-    from ggbench.catalog.command_line import setup_options
-    from ggbench.records.setup import LlamaSetup
+    from ggbench.engines.config import LlamaSetup
+    from ggbench.models.command_line import setup_options
 
     defaults = LlamaSetup()
     rest = replace(setup, **{name: getattr(defaults, name) for name in _SHARED})

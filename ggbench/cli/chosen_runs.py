@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ggbench.errors import UsageError
-from ggbench.plain import plain
+from ggbench.text import plain
 
 if TYPE_CHECKING:
-    from ggbench.store.database import Store
-    from ggbench.store.runs import StoredRun
+    from ggbench.runs.store.database import Store
+    from ggbench.runs.store.runs import StoredRun
 
 
 def chosen_runs(store: Store, run_ids: tuple[int, ...], model: str | None) -> list[StoredRun]:

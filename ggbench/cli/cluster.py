@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 import click
 
 from ggbench.cli.cluster_plan import command as plan
-from ggbench.cli.documented import DocumentedGroup
-from ggbench.cli.options import THREADS, option, output_options
-from ggbench.cli.output import Output
+from ggbench.commands.documented import DocumentedGroup
+from ggbench.commands.options import THREADS, option, output_options
+from ggbench.commands.output import Output
 from ggbench.errors import ExitCode, UsageError
-from ggbench.records.cluster import DEFAULT_PORT, parse_server
+from ggbench.sizing.cluster_record import DEFAULT_PORT, parse_server
 
 if TYPE_CHECKING:
-    from ggbench.engine.rpc_serving import RpcServerProcess
+    from ggbench.engines.llama.rpc_serving import RpcServerProcess
 
 _TRUST = (
     "llama.cpp's RPC has no authentication and no encryption: whoever reaches the port can use and crash the server"
@@ -69,9 +69,9 @@ def serve(
     sent to it and crash it. So it listens on this machine alone, unless --trust-network says that everybody who can
     reach ADDRESS is trusted.
     """
-    from ggbench.engine.rpc_devices import BUILD_HINT, is_built_with_rpc
-    from ggbench.engine.rpc_server import ServeRequest
-    from ggbench.engine.rpc_serving import RpcServerProcess, ipv4_address
+    from ggbench.engines.llama.rpc_devices import BUILD_HINT, is_built_with_rpc
+    from ggbench.engines.llama.rpc_server import ServeRequest
+    from ggbench.engines.llama.rpc_serving import RpcServerProcess, ipv4_address
     from ggbench.machine.cpu import default_threads
     from ggbench.sizing.budget import main_memory_budget
     from ggbench.units import parse_size
@@ -137,14 +137,14 @@ def probe(servers: tuple[str, ...], timeout_s: float, output: Output) -> None:
 
     The exit code is 4 where one of them cannot be used. A server that is busy with a client answers nobody else.
     """
-    from ggbench.engine.rpc_probe import probe_server
+    from ggbench.engines.llama.rpc_probe import probe_server
 
     named = tuple(dict.fromkeys(parse_server(server) for server in servers))
     probes = [probe_server(server, timeout_s) for server in named]
     if output.as_json:
         output.document("cluster.probe", servers=probes)
     else:
-        from ggbench.report.terminal.cluster import probes_table
+        from ggbench.show.terminal.cluster import probes_table
 
         output.show(probes_table(probes, width=output.console().width))
     if not all(each.is_usable for each in probes):

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.cli.documented import DocumentedCommand
-from ggbench.cli.options import HubOptions, load_options, offline_option, output_options
-from ggbench.cli.output import Output
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.options import HubOptions, load_options, offline_option, output_options
+from ggbench.commands.output import Output
 from ggbench.errors import DoesNotFit, ExitCode, NetworkError, UsageError
 
 if TYPE_CHECKING:
-    from ggbench.catalog.planned_variants import PlannedVariant
-    from ggbench.records.cluster import ClusterPlan
-    from ggbench.records.setup import LlamaSetup
+    from ggbench.engines.config import LlamaSetup
+    from ggbench.models.planned_variants import PlannedVariant
     from ggbench.sizing.cluster_plan import Cluster
+    from ggbench.sizing.cluster_record import ClusterPlan
 
 
 @click.command(
@@ -40,8 +40,8 @@ def command(model: str, quants: tuple[str, ...], setup: LlamaSetup, hub: HubOpti
     only slow the model down; --memory-limit is for each device, main memory included. The exit code is 3 where it fits
     in no way.
     """
-    from ggbench.catalog.planned_variants import planned_model
-    from ggbench.cli.header_progress import reading_headers
+    from ggbench.commands.header_progress import reading_headers
+    from ggbench.models.planned_variants import planned_model
     from ggbench.sizing.cluster_plan import plan_cluster
 
     if not setup.rpc_servers:
@@ -55,7 +55,7 @@ def command(model: str, quants: tuple[str, ...], setup: LlamaSetup, hub: HubOpti
     if output.as_json:
         output.document("cluster.plan", model=model, plans=plans)
     else:
-        from ggbench.report.terminal.cluster import cluster_report
+        from ggbench.show.terminal.cluster import cluster_report
 
         output.show(*(cluster_report(plan, width=output.console().width) for plan in plans))
     if all(plan.best is None for plan in plans):
@@ -68,10 +68,10 @@ def command(model: str, quants: tuple[str, ...], setup: LlamaSetup, hub: HubOpti
 
 def _cluster(setup: LlamaSetup, output: Output) -> tuple[LlamaSetup, Cluster]:
     """The machines, probed. Raises UsageError and NetworkError."""
-    from ggbench.cli.rpc_options import check_rpc
-    from ggbench.engine.contract import DEFAULT_TIMEOUT_S
-    from ggbench.engine.llama import launch
-    from ggbench.engine.rpc_probe import probe_server
+    from ggbench.commands.rpc_options import check_rpc
+    from ggbench.engines.contract import DEFAULT_TIMEOUT_S
+    from ggbench.engines.llama.engine import launch
+    from ggbench.engines.llama.rpc_probe import probe_server
     from ggbench.machine.cpu import default_threads
     from ggbench.sizing.budget import devices_budget
     from ggbench.sizing.cluster_plan import Cluster
@@ -94,7 +94,7 @@ def _cluster(setup: LlamaSetup, output: Output) -> tuple[LlamaSetup, Cluster]:
 
 def _with_server_line(plan: ClusterPlan, variant: PlannedVariant, setup: LlamaSetup) -> ClusterPlan:
     """The plan with the line for llama-server, where the file is known."""
-    from ggbench.report.run_commands import run_commands
+    from ggbench.decisions.run_commands import run_commands
 
     if plan.best is None or variant.to_run is None:
         return plan

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.cli.documented import DocumentedCommand
-from ggbench.cli.options import option, output_options, plot_option
-from ggbench.cli.output import Output
-from ggbench.cli.saving import SavingOptions, saving_options
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.options import option, output_options, plot_option
+from ggbench.commands.output import Output
+from ggbench.commands.saving import SavingOptions, saving_options
 from ggbench.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from ggbench.cli.compared_runs import Compared
-    from ggbench.report.comparison import Comparison
-    from ggbench.report.comparison_limits import LimitCheck
+    from ggbench.decisions.comparison import Comparison
+    from ggbench.decisions.comparison_limits import LimitCheck
 
 
 def _parse_percent(_ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
@@ -88,11 +88,11 @@ def command(
     is undecided exits with 0 and says how many runs, or chunks of text, would decide it.
     """
     from ggbench.cli.compared_runs import PUBLISHED, compared_runs
-    from ggbench.experiments.repeats import stored_repeats
-    from ggbench.report.comparison import compare_columns
-    from ggbench.report.comparison_limits import check_limits
-    from ggbench.report.run_spread import RunSpreads
-    from ggbench.store.database import Store
+    from ggbench.decisions.comparison import compare_columns
+    from ggbench.decisions.comparison_limits import check_limits
+    from ggbench.decisions.repeats import stored_repeats
+    from ggbench.decisions.run_spread import RunSpreads
+    from ggbench.runs.store.database import Store
 
     limits = {"--fail-if-slower": fail_if_slower, "--fail-if-larger": fail_if_larger, "--fail-if-worse": fail_if_worse}
     asked = {name: share for name, share in limits.items() if share is not None}
@@ -123,8 +123,8 @@ def command(
 
 def _checked(comparison: Comparison) -> Comparison:
     """The comparison. Raises UsageError where nothing in it compares."""
-    from ggbench.report.comparison_sentence import sentence_of
-    from ggbench.report.plot.palette import letter
+    from ggbench.decisions.comparison_sentence import sentence_of
+    from ggbench.show.plot.palette import letter
 
     if comparison.is_empty:
         reasons = "; ".join(each for each in comparison.warnings if each.startswith("only "))
@@ -142,11 +142,11 @@ def _show(
     plot: bool,
     output: Output,
 ) -> None:
-    from ggbench.cli.run_output import show_against, show_plot
-    from ggbench.report.comparison_document import comparison_document
-    from ggbench.report.documents import summary_document
-    from ggbench.report.presenter import presenter_of
-    from ggbench.report.terminal.comparison import ComparisonReport
+    from ggbench.commands.run_output import show_against, show_plot
+    from ggbench.decisions.comparison_document import comparison_document
+    from ggbench.decisions.comparison_terminal import ComparisonReport
+    from ggbench.show.documents import summary_document
+    from ggbench.show.presenter import presenter_of
 
     runs = [run for summary in compared.summaries for run in summary.runs]
     if output.as_json:

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ggbench.cli.chosen_runs import chosen_runs
+from ggbench.decisions.repeats import setting_of
 from ggbench.errors import GgbenchError, UsageError
-from ggbench.experiments.repeats import setting_of
-from ggbench.experiments.stored import read_run
-from ggbench.plain import in_words, plain
-from ggbench.records.decode import DecodeResult
-from ggbench.records.run import Run
-from ggbench.records.summary import QuantSummary
+from ggbench.experiments.decode.record import DecodeResult
+from ggbench.runs.run import Run
+from ggbench.runs.stored import read_run
+from ggbench.runs.summary import QuantSummary
+from ggbench.text import in_words, plain
 
 if TYPE_CHECKING:
-    from ggbench.report.estimates import Column
-    from ggbench.store.database import Store
+    from ggbench.decisions.estimates import Column
+    from ggbench.runs.store.database import Store
 
 PUBLISHED = "published"
 
@@ -67,8 +67,8 @@ def _named(store: Store, name: str) -> list[Run]:
     """The run of that number, or those of a file."""
     if name.isdecimal():
         return [read_run(store, store.load_run(int(name)))]
-    from ggbench.interchange.formats import read_runs
-    from ggbench.interchange.imported_run import Named
+    from ggbench.formats.formats import read_runs
+    from ggbench.formats.imported_run import Named
 
     path = Path(name)
     if not path.exists() and not path.suffix:

@@ -17,7 +17,7 @@ from ggbench.errors import GgbenchError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from ggbench.catalog.local_files import LocalVariant
+    from ggbench.models.local_files import LocalVariant
 
 _Names: TypeAlias = "Iterable[tuple[str, str]]"
 """Each with a few words about it, which bash does not show."""
@@ -71,8 +71,8 @@ def _is_word(name: str) -> bool:
 
 
 def _models(_ctx: click.Context) -> Iterator[tuple[str, str]]:
-    from ggbench.catalog.models import load_catalog
-    from ggbench.catalog.remembered import remembered_servers
+    from ggbench.models.catalog import load_catalog
+    from ggbench.models.remembered import remembered_servers
 
     catalog = load_catalog()
     yield from ((model.id, model.title) for model in catalog if model.repo)
@@ -83,9 +83,9 @@ def _models(_ctx: click.Context) -> Iterator[tuple[str, str]]:
 
 def _quants(ctx: click.Context) -> Iterator[tuple[str, str]]:
     """Those of the model named before, by the names of its files; of a twin or the catalog, those that are listed."""
-    from ggbench.catalog.local_files import local_variants, variants_in
-    from ggbench.catalog.models import load_catalog
-    from ggbench.catalog.reference import CatalogRef, HubRef, PathRef, SynthRef, TwinRef, parse_model
+    from ggbench.models.catalog import load_catalog
+    from ggbench.models.local_files import local_variants, variants_in
+    from ggbench.models.reference import CatalogRef, HubRef, PathRef, SynthRef, TwinRef, parse_model
 
     match parse_model(str(ctx.params.get("model") or "")):
         case PathRef(path):
@@ -105,15 +105,15 @@ def _of_files(variants: Sequence[LocalVariant]) -> Iterator[tuple[str, str]]:
 
 
 def _runs(_ctx: click.Context) -> Iterator[tuple[str, str]]:
-    from ggbench.plain import plain
-    from ggbench.store.numbers import recent_runs
+    from ggbench.runs.store.numbers import recent_runs
+    from ggbench.text import plain
 
     for run in recent_runs(_MOST_RUNS):
         yield str(run.run_id), plain(f"{run.kind} {run.model} {run.quant}")
 
 
 def _measured_models(_ctx: click.Context) -> Iterator[tuple[str, str]]:
-    from ggbench.store.numbers import recent_runs
+    from ggbench.runs.store.numbers import recent_runs
 
     return ((run.model, "measured") for run in recent_runs(_MOST_RUNS))
 
@@ -134,8 +134,8 @@ def _help_topics(_ctx: click.Context) -> Iterator[tuple[str, str]]:
 
 def _snapshots() -> Iterator[tuple[str, Path]]:
     """Repo and folder of what was downloaded."""
-    from ggbench.catalog.model_stores import find_model_stores
     from ggbench.hub.hf_cache import find_snapshots
+    from ggbench.models.model_stores import find_model_stores
 
     for store in find_model_stores():
         if store.layout == "hub" and store.finds_repos:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.cli.documented import DocumentedCommand
-from ggbench.cli.options import TOKENS, Asked, HubOptions, option, output_options
-from ggbench.cli.output import Output
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.options import TOKENS, Asked, HubOptions, option, output_options
+from ggbench.commands.output import Output
 
 if TYPE_CHECKING:
-    from ggbench.cli.measuring import Measured
+    from ggbench.commands.measuring import Measured
 
 _ID = "qwen1.5-0.5b"
 _MODEL = f"synth:{_ID}"
@@ -59,12 +59,12 @@ def command(n_gen: int, output: Output) -> None:
 
 def _measure(n_gen: int, output: Output) -> Measured:
     """Make and measure the twins, and show them."""
-    from ggbench.cli.measuring import make_jobs, measure
-    from ggbench.cli.run_output import show_summaries
-    from ggbench.experiments.decode import EXPERIMENT
-    from ggbench.records.decode import DecodeSettings
-    from ggbench.records.setup import LlamaSetup
-    from ggbench.report.documents import summary_document
+    from ggbench.commands.measuring import make_jobs, measure
+    from ggbench.commands.run_output import show_summaries
+    from ggbench.engines.config import LlamaSetup
+    from ggbench.experiments.decode.measure import EXPERIMENT
+    from ggbench.experiments.decode.record import DecodeSettings
+    from ggbench.show.documents import summary_document
 
     if not output.as_json:
         line = f"bench {_MODEL} {' '.join(_QUANTS)} -n {n_gen} --plot"

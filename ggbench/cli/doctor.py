@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from ggbench.cli.documented import DocumentedCommand
-from ggbench.cli.options import option, output_options
-from ggbench.cli.output import Output
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.options import option, output_options
+from ggbench.commands.output import Output
 
 
 @click.command(
@@ -30,10 +30,10 @@ def command(with_paths: bool, output: Output) -> None:
     The answer is Markdown to paste into a bug report: without names of users, hosts and servers, and with folders from
     the home folder on.
     """
-    from ggbench.experiments.checkup import examine
-    from ggbench.report.anonymous import Paths, home_folder
-    from ggbench.report.checkup import checkup_document, checkup_text
-    from ggbench.report.findings import findings
+    from ggbench.decisions.doctor import examine
+    from ggbench.decisions.doctor_show import checkup_document, checkup_text
+    from ggbench.decisions.findings import findings
+    from ggbench.show.anonymous import Paths, home_folder
 
     checkup, paths = examine(), Paths(home_folder(), whole=with_paths)
     found = findings(checkup, paths)

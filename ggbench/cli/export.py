@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 import click
 
 from ggbench.cli.chosen_runs import chosen_runs
-from ggbench.cli.documented import DocumentedCommand
-from ggbench.cli.options import PATH, TOKENS, option, parse_token_list
-from ggbench.cli.output import Output
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.options import PATH, TOKENS, option, parse_token_list
+from ggbench.commands.output import Output
 from ggbench.errors import UsageError
 from ggbench.units import counted
 
 if TYPE_CHECKING:
-    from ggbench.interchange.llama_bench_export import ExportedRun, ExportOptions
-    from ggbench.store.database import Store
-    from ggbench.store.runs import StoredRun
+    from ggbench.formats.llama_bench_export import ExportedRun, ExportOptions
+    from ggbench.runs.store.database import Store
+    from ggbench.runs.store.runs import StoredRun
 
 _FORMATS = (
     "llama-bench-json",
@@ -85,13 +85,13 @@ def command(
     --bundle takes runs with all they have to another machine, where `ggbench import` reads them; without folders, names
     of servers and serial numbers of GPUs, which --with-paths keeps.
     """
-    from ggbench.interchange.bundle import bundle_of
-    from ggbench.interchange.formats import SAMPLES, WHOLE
-    from ggbench.interchange.llama_bench_export import DEPTHS, ExportOptions
-    from ggbench.interchange.run_document import as_json
-    from ggbench.interchange.samples_csv import samples_csv
-    from ggbench.report.saving import check_free, write_as
-    from ggbench.store.database import Store
+    from ggbench.formats.bundle import bundle_of
+    from ggbench.formats.formats import SAMPLES, WHOLE
+    from ggbench.formats.llama_bench_export import DEPTHS, ExportOptions
+    from ggbench.formats.run_document import as_json
+    from ggbench.formats.samples_csv import samples_csv
+    from ggbench.runs.store.database import Store
+    from ggbench.show.saving import check_free, write_as
 
     output = Output(as_json=False, quiet=quiet)
     if (form is None) == (bundle is None):
@@ -128,9 +128,9 @@ def command(
 
 
 def _bench_rows(store: Store, runs: list[StoredRun], form: str, options: ExportOptions, output: Output) -> str:
-    from ggbench.experiments.stored import read_recording, read_run
-    from ggbench.interchange.formats import LLAMA_BENCH
-    from ggbench.interchange.llama_bench_export import export_run
+    from ggbench.formats.formats import LLAMA_BENCH
+    from ggbench.formats.llama_bench_export import export_run
+    from ggbench.runs.stored import read_recording, read_run
 
     exported = [export_run(read_run(store, each), read_recording(store, each), options) for each in runs]
     rows = [row for each in exported for row in each.rows]

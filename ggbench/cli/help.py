@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import click
 
-from ggbench.cli.documented import DocumentedCommand, write_paragraphs, write_rows
 from ggbench.cli.topics import TOPICS, Topic
+from ggbench.commands.documented import DocumentedCommand, write_paragraphs, write_rows
 from ggbench.errors import UnknownName
 
 

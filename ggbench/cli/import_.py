@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.cli.documented import DocumentedCommand
-from ggbench.cli.options import PATH, option, output_options
-from ggbench.cli.output import Output
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.options import PATH, option, output_options
+from ggbench.commands.output import Output
 
 if TYPE_CHECKING:
-    from ggbench.interchange.keeping import Kept
+    from ggbench.formats.keeping import Kept
 
 
 @click.command(
@@ -40,12 +40,12 @@ def command(paths: tuple[Path, ...], model: str, quant: str, output: Output) -> 
     there already is not stored again. W and B are fitted over llama-bench's depths, with an interval from three timings
     on; percentiles and steadiness stay unknown, and what else a file lacks is shown with the run.
     """
-    from ggbench.interchange.formats import read_runs
-    from ggbench.interchange.imported_run import Named
-    from ggbench.interchange.keeping import keep
-    from ggbench.plain import plain
-    from ggbench.report.names import quant_name
-    from ggbench.store.database import Store
+    from ggbench.formats.formats import read_runs
+    from ggbench.formats.imported_run import Named
+    from ggbench.formats.keeping import keep
+    from ggbench.runs.store.database import Store
+    from ggbench.show.names import quant_name
+    from ggbench.text import plain
 
     named = Named(plain(model), plain(quant).lower())
     found = [(path, list(read_runs(path, named))) for path in paths]  # all are read before any is stored

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.cli.documented import DocumentedCommand
-from ggbench.cli.options import PATH, option, output_options
-from ggbench.cli.output import Output
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.options import PATH, option, output_options
+from ggbench.commands.output import Output
 from ggbench.errors import BadFile, UsageError
-from ggbench.plain import plain
+from ggbench.text import plain
 
 if TYPE_CHECKING:
-    from ggbench.catalog.reference import CheckpointRef
+    from ggbench.models.reference import CheckpointRef
 
 
 @click.command(
@@ -49,11 +49,11 @@ def command(path: Path, tensors: bool, output: Output) -> None:
         return
     model_file = read_model_file(path, allow_missing_data=True)
     if output.as_json:
-        from ggbench.report.model_documents import model_file_document
+        from ggbench.show.model_documents import model_file_document
 
         output.document("inspect", **model_file_document(model_file, tensors=tensors))
     else:
-        from ggbench.report.terminal.model_file import header_details, tensors_table
+        from ggbench.show.terminal.model_file import header_details, tensors_table
 
         output.show(header_details(model_file), *([tensors_table(model_file)] if tensors else []))
     if model_file.truncation:
@@ -62,7 +62,7 @@ def command(path: Path, tensors: bool, output: Output) -> None:
 
 def _checkpoint(path: Path) -> CheckpointRef | None:
     """Return the checkpoint that a folder or `tf:` means; None for anything else. Raises UsageError."""
-    from ggbench.catalog.reference import CheckpointRef, FolderCheckpointRef, parse_model
+    from ggbench.models.reference import CheckpointRef, FolderCheckpointRef, parse_model
 
     if os.path.lexists(path):
         is_checkpoint = path.is_dir() and os.path.lexists(path / "config.json") and not any(path.glob("*.gguf"))
@@ -74,16 +74,16 @@ def _checkpoint(path: Path) -> CheckpointRef | None:
 
 def _show_checkpoint(ref: CheckpointRef, tensors: bool, output: Output) -> None:
     """Show it as the method in MODEL would load it, else as it is stored. Raises GgbenchError."""
-    from ggbench.catalog.checkpoints import find_checkpoint, wanted_methods
+    from ggbench.models.checkpoints import find_checkpoint, wanted_methods
 
     found = find_checkpoint(ref)
     method = next(iter(wanted_methods(found, ref, ())), found.checkpoint.method)
     if output.as_json:
-        from ggbench.report.model_documents import checkpoint_document
+        from ggbench.show.model_documents import checkpoint_document
 
         output.document("inspect.checkpoint", **checkpoint_document(found, method, tensors=tensors))
     else:
-        from ggbench.report.terminal.checkpoint import checkpoint_details, stored_tensors_table
+        from ggbench.show.terminal.checkpoint import checkpoint_details, stored_tensors_table
 
         listed = [stored_tensors_table(found.checkpoint, method)] if tensors else []
         output.show(checkpoint_details(found, method), *listed)
@@ -92,25 +92,25 @@ def _show_checkpoint(ref: CheckpointRef, tensors: bool, output: Output) -> None:
 
 
 def _list_folder(folder: Path, tensors: bool, output: Output) -> None:
-    from ggbench.catalog.folder_contents import read_folder
+    from ggbench.models.folder_contents import read_folder
 
     if tensors:
         raise UsageError("--tensors goes with a file", f"name one in {plain(str(folder))}")
     entries = tuple(read_folder(folder))
     if output.as_json:
-        from ggbench.report.model_documents import folder_entry_document
+        from ggbench.show.model_documents import folder_entry_document
 
         output.document("inspect.folder", rows=[folder_entry_document(entry) for entry in entries])
     else:
-        from ggbench.report.terminal.model_file import folder_table
+        from ggbench.show.terminal.model_file import folder_table
 
         output.show(folder_table(entries, width=output.console().width))
 
 
 def _refuse_name(text: str) -> None:
     """Raise UsageError where the other commands would take this for a MODEL that is not on this disk."""
-    from ggbench.catalog.models import load_catalog
-    from ggbench.catalog.reference import CatalogRef, PathRef, parse_file_model
+    from ggbench.models.catalog import load_catalog
+    from ggbench.models.reference import CatalogRef, PathRef, parse_file_model
 
     try:
         ref = parse_file_model(text)

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.cli.documented import DocumentedCommand
-from ggbench.cli.options import Tokens, option, output_options
-from ggbench.cli.output import Output
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.options import Tokens, option, output_options
+from ggbench.commands.output import Output
 from ggbench.errors import UsageError
-from ggbench.report.glossary import LIMITS
+from ggbench.show.glossary import LIMITS
 
 if TYPE_CHECKING:
-    from ggbench.theory.hardware import Convention, Hardware
-    from ggbench.theory.limits import SchemeLimits
+    from ggbench.sizing.theory.hardware import Convention, Hardware
+    from ggbench.sizing.theory.limits import SchemeLimits
 
 _LONGEST = 131_072
 _MOST_LENGTHS = 4_194_304
@@ -87,26 +87,26 @@ def command(
     describe any other.
     """
     from ggbench.gguf_file.ggml_types import type_by_name
-    from ggbench.theory.hardware import Convention
+    from ggbench.sizing.theory.hardware import Convention
 
     hardware = _hardware(gpu, vram, bandwidth, compute, Convention(convention))
     cache_types = type_by_name(type_k).name, type_by_name(type_v).name
     batches = _batch_sizes(batch_sizes)
-    from ggbench.catalog.counted_models import count_model
-    from ggbench.theory.kv_cache import kv_cache
-    from ggbench.theory.limits import model_limits
-    from ggbench.theory.weights import count_parameters
+    from ggbench.models.counted_models import count_model
+    from ggbench.sizing.theory.kv_cache import kv_cache
+    from ggbench.sizing.theory.limits import model_limits
+    from ggbench.sizing.theory.weights import count_parameters
 
     counted = count_model(model, quants)
     parameters, kv = count_parameters(counted.file), kv_cache(counted.file, *cache_types)
     rows = model_limits(counted.weights, kv, hardware, range(1, n_prompt + 1), batches)
     if output.as_json:
-        from ggbench.report.limits_document import limits_document
+        from ggbench.show.limits_document import limits_document
 
         document = limits_document(counted.file, parameters, kv, hardware, rows)
         output.document("limits", model=counted.model, **document)
     else:
-        from ggbench.report.terminal.limits import limits_report
+        from ggbench.show.terminal.limits import limits_report
 
         width = output.console().width
         output.show(limits_report(counted.model, parameters, kv, hardware, rows, width=width))
@@ -124,7 +124,7 @@ def _hardware(
 
     from ggbench.machine.gpus import list_gpus
     from ggbench.machine.known_gpus import find_gpu
-    from ggbench.theory.hardware import Hardware, driver_hardware, known_hardware
+    from ggbench.sizing.theory.hardware import Hardware, driver_hardware, known_hardware
     from ggbench.units import parse_bandwidth, parse_compute, parse_size
 
     given: dict[str, object] = {}
@@ -157,7 +157,7 @@ def _batch_sizes(text: str) -> tuple[int, ...]:
 
 
 def _plot(rows: Sequence[SchemeLimits], hardware: Hardware, output: Output) -> None:
-    from ggbench.report.limit_plots import decode_plot, prefill_plot
+    from ggbench.show.limit_plots import decode_plot, prefill_plot
 
     console = output.console()
     size, color = (console.width, _PLOT_HEIGHT), console.color_system is not None and not console.no_color

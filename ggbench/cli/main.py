@@ -15,13 +15,13 @@ import click
 from click.shell_completion import CompletionItem
 
 from ggbench import __version__
-from ggbench.cli.interrupts import discard_output, stoppable
-from ggbench.cli.standard_streams import open_closed, spell_missing
 from ggbench.cli.topics import TOPICS
-from ggbench.engine.address_space import limit_bytes
+from ggbench.commands.interrupts import discard_output, stoppable
+from ggbench.commands.standard_streams import open_closed, spell_missing
+from ggbench.engines.llama.address_space import limit_bytes
 from ggbench.errors import DoesNotFit, ExitCode, GgbenchError, UnknownName
-from ggbench.plain import plain
 from ggbench.system_calls import IS_SUPPORTED
+from ggbench.text import plain
 
 GROUPS = {
     "Choose": {
@@ -64,7 +64,10 @@ GROUPS = {
 """Every command, in `ggbench.cli.<name>` unless `_ELSEWHERE`, with its one line of help, by what it is for."""
 COMMANDS = {name: text for commands in GROUPS.values() for name, text in commands.items()}
 """The same in one."""
-_ELSEWHERE = {"tui": "ggbench.tui.entry_point", "import": "ggbench.cli.import_"}
+_ELSEWHERE = {"tui": "ggbench.tui.entry_point", "import": "ggbench.cli.import_"} | {
+    name: f"ggbench.experiments.{name}.command"
+    for name in ("decode", "prefill", "maxctx", "speed", "quality", "forecast", "tune")
+}
 """The other front end, found by its name, as neither imports the other; and a word that Python keeps to itself."""
 COMPLETION = "_GGBENCH_COMPLETE"
 """What a shell sets that asks for completions, by click's rules."""

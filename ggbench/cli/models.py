@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.cli.documented import DocumentedCommand
-from ggbench.cli.options import PATH, HubOptions, offline_option, option, output_options
-from ggbench.cli.output import Output
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.options import PATH, HubOptions, offline_option, option, output_options
+from ggbench.commands.output import Output
 from ggbench.errors import BadFile, GgbenchError, UsageError
-from ggbench.plain import plain
+from ggbench.text import plain
 
 if TYPE_CHECKING:
-    from ggbench.catalog.disk import LocalModel
     from ggbench.hub.access import HubAccess
     from ggbench.hub.repo_records import RepoListing, RepoVariant
+    from ggbench.models.disk import LocalModel
 
 
 @click.command(
@@ -76,19 +76,19 @@ def command(
 
 
 def _list_all(output: Output) -> None:
-    from ggbench.catalog.disk import find_local_models, twins_by_model
-    from ggbench.catalog.models import load_catalog
+    from ggbench.models.catalog import load_catalog
+    from ggbench.models.disk import find_local_models, twins_by_model
 
     catalog = load_catalog()
     found = find_local_models()
     twins = twins_by_model(found)
     if output.as_json:
-        from ggbench.report.model_documents import catalog_document, local_model_document
+        from ggbench.show.model_documents import catalog_document, local_model_document
 
         rows = [catalog_document(model, twins.get(model.id, ())) for model in catalog]
         output.document("models", rows=rows, files=[local_model_document(model) for model in found])
         return
-    from ggbench.report.terminal.models import catalog_table
+    from ggbench.show.terminal.models import catalog_table
 
     output.show(catalog_table(catalog, twins, width=output.console().width))
     if found:
@@ -100,11 +100,11 @@ def _list_all(output: Output) -> None:
 
 
 def _list_folder(folder: Path, output: Output) -> None:
-    from ggbench.catalog.disk import models_in_place
+    from ggbench.models.disk import models_in_place
 
     found = models_in_place(folder)
     if output.as_json:
-        from ggbench.report.model_documents import local_model_document
+        from ggbench.show.model_documents import local_model_document
 
         output.document("models.folder", rows=[local_model_document(model) for model in found])
     elif found:
@@ -114,7 +114,7 @@ def _list_folder(folder: Path, output: Output) -> None:
 
 
 def _show_models(found: Sequence[LocalModel], output: Output) -> None:
-    from ggbench.report.terminal.models import local_models_listing, local_models_total
+    from ggbench.show.terminal.models import local_models_listing, local_models_total
 
     console = output.console()
     console.print(local_models_listing(found, width=console.width), soft_wrap=True)
@@ -127,7 +127,7 @@ def _verify(blob: Path, output: Output) -> None:
     with output.byte_progress(f"hashing {plain(blob.name)}") as on_progress:
         verified = verify_blob(blob, on_progress)
     if output.as_json:
-        from ggbench.report.model_documents import verified_document
+        from ggbench.show.model_documents import verified_document
 
         output.document("models.verify", **verified_document(verified))
     name = plain(str(blob))
@@ -150,11 +150,11 @@ def _show_repo(repo: str, access: HubAccess, output: Output) -> None:
 
     Raises as `list_repo` does.
     """
-    from ggbench.catalog.hub_address import parse_address
-    from ggbench.catalog.reference import MAIN, HubRef, parse_model
     from ggbench.hub.hf_cache import cached_paths
     from ggbench.hub.listing import list_repo
-    from ggbench.report.model_documents import repo_document
+    from ggbench.models.hub_address import parse_address
+    from ggbench.models.reference import MAIN, HubRef, parse_model
+    from ggbench.show.model_documents import repo_document
 
     address = parse_address(repo)
     try:
@@ -173,7 +173,7 @@ def _show_repo(repo: str, access: HubAccess, output: Output) -> None:
     if output.as_json:
         output.document("models.repo", **repo_document(listing, here, here_bytes))
     else:
-        from ggbench.report.terminal.models import repo_report
+        from ggbench.show.terminal.models import repo_report
 
         output.show(repo_report(listing, here, here_bytes, width=output.console().width))
         name = ref.repo if ref.revision == MAIN else f"{ref.repo}@{ref.revision}"
@@ -191,7 +191,7 @@ def _show_search(text: str, limit: int, access: HubAccess, output: Output) -> No
     if not found:
         output.notice(plain(f"The Hub finds no GGUF repo for {text!r}; try fewer or other words."))
         return
-    from ggbench.report.terminal.models import search_table
+    from ggbench.show.terminal.models import search_table
 
     output.show(search_table(found, width=output.console().width))
     what, repo = ("it", found[0].repo) if len(found) == 1 else ("one of them", "org/name")

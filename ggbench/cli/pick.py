@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, get_args
 
 import click
 
-from ggbench.cli.budget_options import BudgetOptions, budget_options
-from ggbench.cli.documented import DocumentedCommand
-from ggbench.cli.header_progress import reading_headers, reading_notice
-from ggbench.cli.kv_options import kv_list_options
-from ggbench.cli.options import (
+from ggbench.commands.budget_options import BudgetOptions, budget_options
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.header_progress import reading_headers, reading_notice
+from ggbench.commands.kv_options import kv_list_options
+from ggbench.commands.options import (
     TOKENS,
     HubOptions,
     as_record,
@@ -24,20 +24,20 @@ from ggbench.cli.options import (
     option,
     output_options,
 )
+from ggbench.decisions.pick_record import Needs, Preference
 from ggbench.errors import ExitCode, UsageError
-from ggbench.records.pick import Needs, Preference
-from ggbench.report.glossary import PICK
+from ggbench.show.glossary import PICK
 from ggbench.units import parse_duration
 
 if TYPE_CHECKING:
-    from ggbench.catalog.picked_models import PickedModel
-    from ggbench.catalog.planned_variants import PlannedModel
-    from ggbench.cli.output import Output
-    from ggbench.experiments.pick_candidates import PickRequest
-    from ggbench.records.pick import Pick
-    from ggbench.records.plan import Budget
-    from ggbench.records.setup import LlamaSetup
+    from ggbench.commands.output import Output
+    from ggbench.decisions.pick_candidates import PickRequest
+    from ggbench.decisions.pick_record import Pick
+    from ggbench.engines.config import LlamaSetup
+    from ggbench.models.picked_models import PickedModel
+    from ggbench.models.planned_variants import PlannedModel
     from ggbench.sizing.dry_allocator import DryAllocator
+    from ggbench.sizing.plan_record import Budget
 
 _CACHES = "f16,q8_0,q4_0"
 _WITHIN_S = 300.0
@@ -47,7 +47,7 @@ _WITHIN_S = 300.0
 def _needs(
     workload: str, need_ctx: int | None, min_speed: float | None, max_loss: float | None, prefer: Preference | None
 ) -> Needs:
-    from ggbench.stats.turn import parse_workload
+    from ggbench.decisions.turn import parse_workload
 
     return Needs(parse_workload(workload), need_ctx, min_speed, max_loss, prefer)
 
@@ -154,7 +154,7 @@ def command(
     within_s = _WITHIN_S if within is None else parse_duration(within)
     budget = memory.budget(setup, measures=measures or not no_measure)
     with _allocator(setup, budget) as allocator:  # first of all, as its worker takes a while
-        from ggbench.experiments.pick_candidates import PickRequest, caches_of
+        from ggbench.decisions.pick_candidates import PickRequest, caches_of
 
         planned, models = _models(model, quants, family, hub, output)
         request = PickRequest(needs, budget, setup, caches_of(kv_types, setup), memory.given)
@@ -174,8 +174,8 @@ def _allocator(setup: LlamaSetup, budget: Budget) -> DryAllocator:
     """Start llama.cpp to size contexts."""
     import threading
 
-    from ggbench.engine.contract import DEFAULT_TIMEOUT_S
-    from ggbench.engine.llama import launch
+    from ggbench.engines.contract import DEFAULT_TIMEOUT_S
+    from ggbench.engines.llama.engine import launch
     from ggbench.machine.cpu import default_threads
     from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
 
@@ -187,9 +187,9 @@ def _measured(
     pick: Pick, models: tuple[PickedModel, ...], request: PickRequest, within_s: float, hub: HubOptions, output: Output
 ) -> Pick:
     """Measure what matters and pick again, until all that matters is known or the time is over."""
-    from ggbench.cli.measuring import measure
-    from ggbench.cli.options import Asked
-    from ggbench.experiments.pick_measurements import forecast_job, next_to_measure
+    from ggbench.commands.measuring import measure
+    from ggbench.commands.options import Asked
+    from ggbench.decisions.pick_measurements import forecast_job, next_to_measure
 
     end, tried = time.monotonic() + within_s, set[tuple[str, str, str, str]]()
     while (candidate := next_to_measure(pick, tried)) is not None:
@@ -210,7 +210,7 @@ def _models(
     model: str | None, quants: tuple[str, ...], family: str | None, hub: HubOptions, output: Output
 ) -> tuple[PlannedModel | None, tuple[PickedModel, ...]]:
     """What to choose from, and the repo that it is from."""
-    from ggbench.catalog.picked_models import of_family, of_model, on_disk
+    from ggbench.models.picked_models import of_family, of_model, on_disk
 
     if family is not None:
         return None, of_family(family, quants)
@@ -222,9 +222,9 @@ def _models(
 
 def _pick(models: tuple[PickedModel, ...], request: PickRequest, allocator: DryAllocator) -> Pick:
     """Choose by what is stored; without it where results cannot be read."""
+    from ggbench.decisions.pick import choose
     from ggbench.errors import StoreError
-    from ggbench.experiments.pick import choose
-    from ggbench.store.database import Store
+    from ggbench.runs.store.database import Store
 
     try:
         with Store.open() as store:
@@ -235,13 +235,13 @@ def _pick(models: tuple[PickedModel, ...], request: PickRequest, allocator: DryA
 
 def _show(pick: Pick, request: PickRequest, output: Output, *, show_all: bool, plot: bool) -> None:
     if output.as_json:
-        from ggbench.report.pick import pick_document
+        from ggbench.decisions.pick_show import pick_document
 
         output.document("pick", **pick_document(pick, request.budget, request.setup))
         return
-    from ggbench.report.pick import commands_of
-    from ggbench.report.pick_plot import pick_plot
-    from ggbench.report.terminal.pick import pick_report
+    from ggbench.decisions.pick_plot import pick_plot
+    from ggbench.decisions.pick_show import commands_of
+    from ggbench.decisions.pick_terminal import pick_report
 
     console = output.console()
     recommended = pick.recommended
@@ -254,7 +254,7 @@ def _show(pick: Pick, request: PickRequest, output: Output, *, show_all: bool, p
 
 
 def _exit_code(pick: Pick) -> ExitCode:
-    from ggbench.records.outcome import Outcome
+    from ggbench.runs.outcome import Outcome
 
     rows = [each.candidate.row for each in pick.checked]
     if all(row.n_params is None for row in rows):

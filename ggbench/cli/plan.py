@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.cli.budget_options import BudgetOptions, budget_options
-from ggbench.cli.documented import DocumentedCommand
-from ggbench.cli.gpu_options import IgnoredGpuOptions
-from ggbench.cli.header_progress import reading_headers, reading_notice
-from ggbench.cli.options import (
+from ggbench.commands.budget_options import BudgetOptions, budget_options
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.gpu_options import IgnoredGpuOptions
+from ggbench.commands.header_progress import reading_headers, reading_notice
+from ggbench.commands.options import (
     HubOptions,
     against_option,
     load_options,
@@ -19,16 +19,16 @@ from ggbench.cli.options import (
     offline_option,
     output_options,
 )
-from ggbench.cli.output import Output
+from ggbench.commands.output import Output
 from ggbench.errors import ExitCode
-from ggbench.report.glossary import PLAN
+from ggbench.show.glossary import PLAN
 
 if TYPE_CHECKING:
-    from ggbench.catalog.planned_variants import PlannedModel
-    from ggbench.catalog.reference import CheckpointRef
-    from ggbench.records.plan import Budget, PlanRow
-    from ggbench.records.setup import LlamaSetup
+    from ggbench.engines.config import LlamaSetup
+    from ggbench.models.planned_variants import PlannedModel
+    from ggbench.models.reference import CheckpointRef
     from ggbench.sizing.dry_allocator import DryAllocator
+    from ggbench.sizing.plan_record import Budget, PlanRow
 
 
 @click.command(
@@ -80,7 +80,7 @@ def command(
     Defaults are those of llama-server with one slot (-np 1): logits of one token, flash attention where it works,
     sliding-window layers that keep their window alone. ggbench help defaults lists what differs.
     """
-    from ggbench.catalog.reference import CheckpointRef, parse_model
+    from ggbench.models.reference import CheckpointRef, parse_model
 
     shown = _Shown(output, setup, against=against is not None)
     ref = parse_model(model)
@@ -111,22 +111,22 @@ class _Shown:
         """Print the document, or the tables and what the Hub was asked for."""
         output = self.output
         if output.as_json:
-            from ggbench.report.documents import plan_document
+            from ggbench.show.documents import plan_document
 
             document = plan_document(budget, sources, rows, planned, alternative)
             if self.against:
-                from ggbench.report.sizes_against import with_published_sizes
+                from ggbench.show.sizes_against import with_published_sizes
 
                 document = with_published_sizes(document, rows)
             output.document("plan", model=rows[0].model, **document)
         else:
-            from ggbench.report.terminal.plan import plan_report
+            from ggbench.show.terminal.plan import plan_report
 
             width = output.console().width
             setup = self.setup if rows[0].engine == self.setup.engine else None
             output.show(plan_report(budget, setup, sources, rows, width=width))
             if self.against:
-                from ggbench.report.terminal.sizes_against import published_sizes_table
+                from ggbench.show.terminal.sizes_against import published_sizes_table
 
                 output.show(published_sizes_table(rows, width=width))
         if planned.listing is not None:
@@ -148,8 +148,8 @@ def _plan_checkpoint(
     shown: _Shown,
 ) -> list[PlanRow]:
     """Show a plan without llama.cpp."""
-    from ggbench.catalog.planned_variants import PlannedModel
     from ggbench.cli.checkpoint_plan import planned_rows, sources
+    from ggbench.models.planned_variants import PlannedModel
 
     budget, rows, found = planned_rows(model, ref, quants, memory, setup, hub, measures=not no_measure)
     moved = None if found.listing is None else found.moved_bytes
@@ -169,8 +169,8 @@ def _plan_files(
     """Show a plan of GGUF files, for which llama.cpp's allocator is run dry."""
     import threading
 
-    from ggbench.engine.contract import DEFAULT_TIMEOUT_S
-    from ggbench.engine.llama import launch
+    from ggbench.engines.contract import DEFAULT_TIMEOUT_S
+    from ggbench.engines.llama.engine import launch
     from ggbench.machine.cpu import default_threads
     from ggbench.machine.programs import programs_that_hold_memory
     from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
@@ -180,8 +180,8 @@ def _plan_files(
     loaded = dataclasses.replace(setup_to_load(setup, budget), threads=setup.threads or default_threads())
     engine = launch(threading.Event(), timeout_s=DEFAULT_TIMEOUT_S)  # first of all, as its worker takes a while
     with DryAllocator(engine, loaded, budget.devices) as allocator:
-        from ggbench.catalog.planned_variants import planned_model
-        from ggbench.experiments.known_speeds import known_here, with_expected
+        from ggbench.decisions.known_speeds import known_here, with_expected
+        from ggbench.models.planned_variants import planned_model
         from ggbench.sizing.plan import PlanRequest, plan
 
         request = PlanRequest(budget, setup, memory.given)
@@ -191,7 +191,7 @@ def _plan_files(
         rows = with_expected(rows, known_here([variant.file for variant in planned.variants], setup, budget))
         alternative = None
         if (quants or len(rows) == 1) and not any(row.fits for row in rows):
-            from ggbench.catalog.planned_variants import smaller_variants
+            from ggbench.models.planned_variants import smaller_variants
 
             others = smaller_variants(model, planned, _largest_bytes(rows), hub=hub.access())
             smaller = [row for row in plan(others, request, allocator) if row.fits or row.fits_with]
@@ -224,7 +224,7 @@ def _sources(rows: list[PlanRow], budget: Budget, allocator: DryAllocator) -> di
 
 
 def _exit_code(rows: list[PlanRow], *, named: bool) -> ExitCode:
-    from ggbench.records.outcome import Outcome
+    from ggbench.runs.outcome import Outcome
 
     if all(row.n_params is None for row in rows):
         return ExitCode.BAD_FILE

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from ggbench.cli.documented import DocumentedCommand
-from ggbench.cli.options import option, output_options
-from ggbench.cli.output import Output
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.options import option, output_options
+from ggbench.commands.output import Output
 from ggbench.errors import UsageError
 
 
@@ -40,33 +40,33 @@ def command(sort: str | None, as_csv: bool, output: Output, **filters: str | Non
     such as oom or "not reported", is shown as it is. With bench, quality, speed, compare and results show, --against
     published shows the nearest published rows under your own and names every difference.
     """
-    from ggbench.catalog.published.rows import load_published, load_sources
-    from ggbench.catalog.published.selection import filter_published
+    from ggbench.models.published.rows import load_published, load_sources
+    from ggbench.models.published.selection import filter_published
 
     if as_csv and output.as_json:
         raise UsageError("--csv and --json exclude each other", "give one of them")
     rows = filter_published(load_published(), **filters)
     if sort is not None:
-        from ggbench.report.published_document import sort_published
+        from ggbench.show.published_document import sort_published
 
         rows = sort_published(rows, sort)
     if output.as_json:
-        from ggbench.report.published_document import published_document, source_document
+        from ggbench.show.published_document import published_document, source_document
 
         cited = {row.source for row in rows}
         sources = [source_document(each) for each in load_sources() if each.id in cited]
         output.document("published", rows=[published_document(row) for row in rows], sources=sources)
     elif as_csv:
-        from ggbench.report.published_document import published_csv
+        from ggbench.show.published_document import published_csv
 
         click.echo(published_csv(rows), nl=False)
     elif sort is None and all(each is None for each in filters.values()):
-        from ggbench.report.terminal.published import sources_table
+        from ggbench.show.terminal.published import sources_table
 
         output.show(sources_table(load_sources()))
         output.notice(f"{len(rows)} rows. Select some with --model qwen2.5-7b, --system vllm or --device a100.")
     elif rows:
-        from ggbench.report.terminal.published import published_list, published_tables
+        from ggbench.show.terminal.published import published_list, published_tables
 
         width = output.console().width
         picked = (filters["metric"] or sort or "").strip().lstrip("-").lower().replace("-", "_")

@@ -9,25 +9,25 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.cli.documented import DocumentedCommand
-from ggbench.cli.options import PATH, HubOptions, offline_option, option, output_options
-from ggbench.cli.output import Output
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.options import PATH, HubOptions, offline_option, option, output_options
+from ggbench.commands.output import Output
 from ggbench.errors import ExitCode, UsageError
-from ggbench.plain import plain
+from ggbench.text import plain
 
 if TYPE_CHECKING:
-    from ggbench.catalog.reference import HubCheckpointRef
-    from ggbench.catalog.repo_variants import FoundVariant
     from ggbench.hub.access import HubAccess
     from ggbench.hub.download_progress import FileProgress
+    from ggbench.models.reference import HubCheckpointRef
+    from ggbench.models.repo_variants import FoundVariant
 
 
 def _folder(_ctx: click.Context, _param: click.Parameter, folder: Path | None) -> Path | None:
     """DIR with the home folder in it. Raises UsageError where it is a file."""
     if folder is None:
         return None
-    from ggbench.catalog.reference import expand_path
     from ggbench.hub.part_file import file_bytes
+    from ggbench.models.reference import expand_path
 
     folder = expand_path(str(folder))
     if file_bytes(folder) is not None:
@@ -66,8 +66,8 @@ def command(model: str, quants: tuple[str, ...], folder: Path | None, hub: HubOp
     A part is blobs/<sha256>.ggbench.incomplete in the repo's cache folder; `ggbench models --repo` shows how much of it
     is there. `hf cache prune` deletes it, so do not run that during a pull.
     """
-    from ggbench.cli.interrupts import DOWNLOAD_INTERRUPTED, interruptible
-    from ggbench.report.model_documents import pulled_document
+    from ggbench.commands.interrupts import DOWNLOAD_INTERRUPTED, interruptible
+    from ggbench.show.model_documents import pulled_document
 
     access = hub.access()
     with interruptible(output):
@@ -90,8 +90,8 @@ def command(model: str, quants: tuple[str, ...], folder: Path | None, hub: HubOp
 
 def _found(model: str, quants: tuple[str, ...], access: HubAccess) -> tuple[FoundVariant, ...]:
     """What MODEL and QUANTs mean on the Hub. Raises UsageError for what is not to be downloaded."""
-    from ggbench.catalog.models import load_catalog
-    from ggbench.catalog.reference import (
+    from ggbench.models.catalog import load_catalog
+    from ggbench.models.reference import (
         CatalogRef,
         EndpointRef,
         FolderCheckpointRef,
@@ -102,8 +102,8 @@ def _found(model: str, quants: tuple[str, ...], access: HubAccess) -> tuple[Foun
         parse_model,
         wanted_quants,
     )
-    from ggbench.catalog.repo_variants import list_variants
-    from ggbench.catalog.selector import find_published
+    from ggbench.models.repo_variants import list_variants
+    from ggbench.models.selector import find_published
 
     ref = parse_model(model)
     if isinstance(ref, HubCheckpointRef):
@@ -130,10 +130,10 @@ def _found(model: str, quants: tuple[str, ...], access: HubAccess) -> tuple[Foun
 
 def _checkpoint(ref: HubCheckpointRef, quants: tuple[str, ...], access: HubAccess) -> FoundVariant:
     """Return the files of a checkpoint. Raises UsageError where a QUANT is named, and as `list_checkpoint` does."""
-    from ggbench.catalog.reference import wanted_quants
-    from ggbench.catalog.repo_variants import FoundVariant
     from ggbench.hub.hf_cache import cached_paths
     from ggbench.hub.listing import list_checkpoint
+    from ggbench.models.reference import wanted_quants
+    from ggbench.models.repo_variants import FoundVariant
 
     if named := wanted_quants(ref, quants):
         raise UsageError("a checkpoint is downloaded as it is stored, for every QUANT", f"omit {named[0]}")
@@ -149,8 +149,8 @@ def _pull(
     import threading
     from concurrent.futures import CancelledError
 
-    from ggbench.cli.downloads import download_progress
-    from ggbench.cli.interrupts import interrupt_sets
+    from ggbench.commands.downloads import download_progress
+    from ggbench.commands.interrupts import interrupt_sets
     from ggbench.hub.download_progress import FileProgress
 
     if folder is None and found.paths is not None:

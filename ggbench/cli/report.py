@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import click
 
 from ggbench.cli.chosen_runs import chosen_runs
-from ggbench.cli.documented import DocumentedCommand
-from ggbench.cli.options import PATH, option
-from ggbench.cli.output import Output
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.options import PATH, option
+from ggbench.commands.output import Output
 from ggbench.errors import GgbenchError
 
 if TYPE_CHECKING:
-    from ggbench.report.saving import SavedRun
-    from ggbench.store.database import Store
-    from ggbench.store.runs import StoredRun
+    from ggbench.runs.store.database import Store
+    from ggbench.runs.store.runs import StoredRun
+    from ggbench.show.saving import SavedRun
 
 
 @click.command(
@@ -43,9 +43,9 @@ def command(
     of a search, and every run in full with the line that measures it again. It prints on paper, too. FILE.svg and
     FILE.png are its charts, further ones beside it as FILE-w.svg and the like; FILE.md and FILE.csv its tables.
     """
-    from ggbench.report.report_files import check_ending, report_files
-    from ggbench.report.saving import SavedRun, check_free, write_all
-    from ggbench.store.database import Store
+    from ggbench.runs.store.database import Store
+    from ggbench.show.report_files import check_ending, report_files
+    from ggbench.show.saving import SavedRun, check_free, write_all
 
     output = Output(as_json=False, quiet=quiet)
     check_ending(path)
@@ -55,7 +55,7 @@ def command(
         chosen = chosen_runs(store, run_ids, model)
         runs = [SavedRun.stored(store, each) for each in chosen] if run_ids else _readable(store, chosen, output)
     if without_paths:
-        from ggbench.report.anonymous_runs import anonymous_run
+        from ggbench.show.anonymous_runs import anonymous_run
 
         runs = [anonymous_run(each) for each in runs]
     output.notice(*(f"saved {saved}" for saved in write_all(report_files(runs, path.suffix), path, force=force)))
@@ -63,7 +63,7 @@ def command(
 
 def _readable(store: Store, runs: list[StoredRun], output: Output) -> list[SavedRun]:
     """The runs that this ggbench can read; each other one is left out with a notice. Raises StoreError for the last."""
-    from ggbench.report.saving import SavedRun
+    from ggbench.show.saving import SavedRun
 
     found, failed = [], None
     for stored in runs:

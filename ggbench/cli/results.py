@@ -6,13 +6,13 @@ import sys
 
 import click
 
-from ggbench.cli.documented import DocumentedGroup
-from ggbench.cli.options import against_option, option, output_options, plot_option, samples_option
-from ggbench.cli.output import Output
-from ggbench.cli.saving import SavingOptions, saving_options
+from ggbench.commands.documented import DocumentedGroup
+from ggbench.commands.options import against_option, option, output_options, plot_option, samples_option
+from ggbench.commands.output import Output
+from ggbench.commands.saving import SavingOptions, saving_options
 from ggbench.errors import ExitCode, UsageError
-from ggbench.plain import plain
-from ggbench.report.glossary import LISTS
+from ggbench.show.glossary import LISTS
+from ggbench.text import plain
 
 _model_option = option("--model", "Only runs of this MODEL, as it was given then.")
 _limit_option = option("--limit", "Show at most N most recent runs.", click.IntRange(1), metavar="N", default=50)
@@ -47,10 +47,10 @@ def command(model: str | None, limit: int, output: Output) -> None:
 
 def _list_runs(model: str | None, limit: int, output: Output) -> None:
     """List the most recent runs; the same without `list`."""
-    from ggbench.report.documents import run_summary_document
-    from ggbench.report.listed_runs import ListedRun
-    from ggbench.report.terminal.listings import runs_table
-    from ggbench.store.database import Store
+    from ggbench.runs.store.database import Store
+    from ggbench.show.documents import run_summary_document
+    from ggbench.show.listed_runs import ListedRun
+    from ggbench.show.terminal.listings import runs_table
 
     with Store.open() as store:
         runs = [ListedRun.of(stored, store) for stored in store.list_runs(model=model, limit=limit)]
@@ -84,12 +84,12 @@ command.command("list", examples="ggbench results list --model qwen2.5-7b")(
 @output_options
 def show(run_id: int, samples: bool, plot: bool, against: str | None, saving: SavingOptions, output: Output) -> None:
     """Show one run with its environment and its command; one that was interrupted, as far as it came."""
-    from ggbench.cli.run_output import run_document, show_against, show_run
-    from ggbench.experiments.stored import read_recording, read_run
-    from ggbench.records.machine import MachineReading
-    from ggbench.records.summary import QuantSummary
-    from ggbench.report.presenter import presenter_of
-    from ggbench.store.database import Store
+    from ggbench.commands.run_output import run_document, show_against, show_run
+    from ggbench.machine.records import MachineReading
+    from ggbench.runs.store.database import Store
+    from ggbench.runs.stored import read_recording, read_run
+    from ggbench.runs.summary import QuantSummary
+    from ggbench.show.presenter import presenter_of
 
     with Store.open() as store:
         stored = store.load_run(run_id)
@@ -126,8 +126,8 @@ def show(run_id: int, samples: bool, plot: bool, against: str | None, saving: Sa
 @option("-y --yes", "Do not ask.", is_flag=True)
 def remove(run_ids: tuple[int, ...], yes: bool) -> None:
     """Remove runs with their samples; this cannot be undone."""
-    from ggbench.report.names import quant_names
-    from ggbench.store.database import Store
+    from ggbench.runs.store.database import Store
+    from ggbench.show.names import quant_names
 
     with Store.open() as store:
         runs = [store.load_run(run_id) for run_id in run_ids]

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import click
 
-from ggbench.cli.documented import DocumentedCommand
-from ggbench.cli.options import option, output_options
-from ggbench.cli.output import Output
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.options import option, output_options
+from ggbench.commands.output import Output
 from ggbench.errors import UsageError
-from ggbench.plain import plain
+from ggbench.text import plain
 
 
 @click.command(
@@ -39,10 +39,10 @@ def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | Non
     speed. Its weights are random, so its output is meaningless; its metadata says that it is a twin. To measure a twin
     there is no need to write one first: synth:ID as the MODEL of other commands does both.
     """
-    from ggbench.catalog.file_sources import ARTICLE_QUANTS
-    from ggbench.catalog.models import load_catalog
     from ggbench.gguf_file.header import read_model_file
     from ggbench.gguf_file.twin import cached_twin
+    from ggbench.models.catalog import load_catalog
+    from ggbench.models.file_sources import ARTICLE_QUANTS
     from ggbench.units import format_bytes, format_number
 
     model_id = model.removeprefix("synth:")

@@ -46,8 +46,8 @@ class Topic:
 
 
 def _numbers() -> Sequence[Section]:
-    from ggbench.report.columns import COLUMNS
-    from ggbench.report.glossary import FORMULA, PROVENANCE, TERMS, terms
+    from ggbench.show.columns import COLUMNS
+    from ggbench.show.glossary import FORMULA, PROVENANCE, TERMS, terms
 
     explained = {term.name for term in TERMS.values()}
     columns = [
@@ -130,7 +130,7 @@ def _names() -> Sequence[Section]:
 
 
 def _defaults() -> Sequence[Section]:
-    from ggbench.engine.llama_defaults import DIFFERENCES
+    from ggbench.engines.llama.defaults import DIFFERENCES
 
     return (
         Section(

@@ -19,7 +19,7 @@ from ggbench.gguf_file.header_bytes import ARCHITECTURE_KEY, BROKEN_HINT
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import Header, read_header
 from ggbench.gguf_file.shards import model_name, parse_shard_name
-from ggbench.plain import plain, shorten_middle
+from ggbench.text import plain, shorten_middle
 
 _MOST_SHARDS = 99_999
 _LONGEST_NAME = 255

@@ -30,7 +30,7 @@ from ggbench.gguf_file.header_bytes import (
     Source,
 )
 from ggbench.gguf_file.model_file import TensorInfo
-from ggbench.plain import plain
+from ggbench.text import plain
 from ggbench.units import format_bytes, format_count
 
 _OLD_MAGICS = (b"lmgg", b"fmgg", b"tjgg", b"algg")

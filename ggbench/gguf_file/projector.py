@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ggbench.errors import BadFile
 from ggbench.gguf_file.header import read_model_file
-from ggbench.plain import plain
+from ggbench.text import plain
 
 _ARCHITECTURE = "clip"
 

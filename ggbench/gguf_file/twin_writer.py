@@ -18,8 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ggbench.atomic_files import PART_SUFFIX, make_folders, take_name, written_aside
 from ggbench.errors import DoesNotFit, GgbenchError, UsageError
+from ggbench.files import PART_SUFFIX, make_folders, take_name, written_aside
 from ggbench.gguf_file.encoded_header import encode_header, n_padding
 from ggbench.gguf_file.ggml_types import GgmlType, type_by_name
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo

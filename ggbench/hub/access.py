@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ggbench import paths
 from ggbench.errors import GgbenchError, NetworkError, UsageError
-from ggbench.plain import plain, shorten
+from ggbench.text import plain, shorten
 from ggbench.units import format_duration
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import hashlib
 from contextlib import suppress
 from pathlib import Path
 
-from ggbench.atomic_files import replace_file
+from ggbench.files import replace_file
 
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _LARGEST_BYTES = 256 << 20

@@ -16,8 +16,8 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, wait
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from ggbench.atomic_files import make_folders, replace_file, sync_folder, take_free_name, take_name
 from ggbench.errors import BadFile, DoesNotFit, UsageError
+from ggbench.files import make_folders, replace_file, sync_folder, take_free_name, take_name
 from ggbench.hub.access import HubAccess
 from ggbench.hub.download_progress import FileProgress
 from ggbench.hub.hf_cache import cached_paths, repo_folder
@@ -25,7 +25,7 @@ from ggbench.hub.part_download import download_part
 from ggbench.hub.part_file import PART_SUFFIX, PartFile, disk_errors, file_agrees, file_bytes, locked
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
 from ggbench.hub.session import Stop, start_daemons
-from ggbench.plain import plain
+from ggbench.text import plain
 from ggbench.units import format_bytes
 
 MAX_PARALLEL = 2

@@ -21,7 +21,7 @@ from ggbench.hub.access import HubAccess
 from ggbench.hub.ranges import RangeSource
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
 from ggbench.hub.session import NotReadable, Stop, start_daemons
-from ggbench.plain import plain
+from ggbench.text import plain
 
 MAX_PARALLEL = 4
 """Variants read in parallel."""

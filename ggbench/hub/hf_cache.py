@@ -16,7 +16,7 @@ from pathlib import Path
 from ggbench.errors import BadFile
 from ggbench.hub.access import HubAccess
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant, path_on_hub
-from ggbench.plain import plain
+from ggbench.text import plain
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _OLLAMA_BLOB = re.compile(r"sha256-([0-9a-f]{64})")

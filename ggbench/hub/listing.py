@@ -24,7 +24,7 @@ from ggbench.hub import disk_cache
 from ggbench.hub.access import HubAccess
 from ggbench.hub.api import Params, api_url, fetch_json
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoSummary, RepoVariant, group_variants, path_on_hub
-from ggbench.plain import plain, shorten
+from ggbench.text import plain, shorten
 
 _REPO = re.compile(r"[A-Za-z0-9_][\w.-]{0,95}/[A-Za-z0-9_][\w.-]{0,95}", re.ASCII)
 _CHECKPOINT_FILE = re.compile(

@@ -7,9 +7,9 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from ggbench.decisions.doctor_record import HubLogin
 from ggbench.errors import UsageError
 from ggbench.hub.access import HUB, HubAccess
-from ggbench.records.checkup import HubLogin
 
 _VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 

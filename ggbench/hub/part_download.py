@@ -13,7 +13,7 @@ from ggbench.hub.access import HubAccess, hub_errors, retry_after_s
 from ggbench.hub.api import file_url
 from ggbench.hub.part_file import RESUME_HINT, PartFile
 from ggbench.hub.session import RETRY_STATUSES, NotReadable, Stop, bytes_to_skip, open_response, range_headers
-from ggbench.plain import plain
+from ggbench.text import plain
 from ggbench.units import format_bytes, format_duration
 
 BACKOFF_S = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0)

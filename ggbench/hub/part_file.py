@@ -16,11 +16,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ggbench.atomic_files import make_folders
 from ggbench.errors import DoesNotFit, UsageError
+from ggbench.files import make_folders
 from ggbench.hub.repo_records import RepoFile
-from ggbench.plain import plain
 from ggbench.system_calls import NO_LINK, read_at, write_at
+from ggbench.text import plain
 
 if TYPE_CHECKING:
     from hashlib import _Hash

@@ -13,7 +13,7 @@ from ggbench.hub.access import HubAccess
 from ggbench.hub.api import file_url, send_request
 from ggbench.hub.repo_records import RepoFile
 from ggbench.hub.session import NotReadable, Stop, bytes_to_skip, range_headers
-from ggbench.plain import plain
+from ggbench.text import plain
 from ggbench.units import format_bytes
 
 if TYPE_CHECKING:

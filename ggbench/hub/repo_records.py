@@ -13,7 +13,7 @@ from itertools import islice
 from ggbench.errors import BadFile
 from ggbench.gguf_file.quants import names_quant, quant_from_file_name
 from ggbench.gguf_file.shards import model_name, parse_shard_name
-from ggbench.plain import plain
+from ggbench.text import plain
 
 _MAX_MISSING = 100
 """Missing shards listed by name; a file may claim to be one of 99,999."""

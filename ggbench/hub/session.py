@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ggbench.errors import BadFile, NetworkError
 from ggbench.hub.repo_records import RepoFile
-from ggbench.plain import shorten
+from ggbench.text import shorten
 
 if TYPE_CHECKING:
     import httpx2

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from ggbench import paths
-from ggbench.atomic_files import replace_file
 from ggbench.errors import DoesNotFit
+from ggbench.files import replace_file
 from ggbench.machine.cpu import Cpu, describe_cpu
 from ggbench.machine.memory import Ram, describe_ram
 from ggbench.machine.read_probe import ReadRate, probe_reads
-from ggbench.records.speed import Bandwidth
+from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, MIB
 
 _ASSUMED_CACHE_BYTES = 64 * MIB

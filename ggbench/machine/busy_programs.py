@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from ggbench.plain import shorten
+from ggbench.text import shorten
 from ggbench.units import format_percent
 
 _LEAST_SHARE = 0.1

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ggbench.decisions.doctor_record import CpuState, GpuDriver, GpuState, MemoryState
 from ggbench.machine.cgroup import cpu_quota, memory_limits
 from ggbench.machine.cpu import describe_cpu
 from ggbench.machine.gpus import Nvml, describe_gpu, nvml_problem, open_nvml, visible_gpus
 from ggbench.machine.kernel_files import PROC, SYSFS, read_number, read_text
 from ggbench.machine.memory import describe_ram
 from ggbench.machine.readings import read_gpus
-from ggbench.records.checkup import CpuState, GpuDriver, GpuState, MemoryState
 
 _CHOSEN = re.compile(r"\[(\w+)\]")
 _NVIDIA = "0x10de"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ggbench.records.checkup import Place
+from ggbench.decisions.doctor_record import Place
 
 
 def describe_place(

@@ -9,7 +9,7 @@ import ggbench
 from ggbench.machine.cpu import describe_cpu
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.memory import describe_ram
-from ggbench.records.machine import Environment
+from ggbench.machine.records import Environment
 
 
 def environment(versions: Mapping[str, str]) -> Environment:

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from ggbench.records.machine import Gpu
-from ggbench.records.speed import Bandwidth
+from ggbench.machine.records import Gpu
+from ggbench.stats.decode_timing import Bandwidth
 
 
 class Nvml:

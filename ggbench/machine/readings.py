@@ -16,8 +16,8 @@ from ggbench.machine.clock import moment_ns, suspended_ns
 from ggbench.machine.cpu import affinity
 from ggbench.machine.gpus import Nvml, open_nvml
 from ggbench.machine.memory import describe_ram
-from ggbench.plain import shorten
-from ggbench.records.machine import GpuProcess, GpuReading, MachineReading
+from ggbench.machine.records import GpuProcess, GpuReading, MachineReading
+from ggbench.text import shorten
 from ggbench.units import format_bytes, format_count
 
 _THROTTLE_NAMES = {

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from ggbench.engines.config import LlamaSetup
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.records.plan import Budget, PlannedSpeed
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.speed import DecodeLimit
 from ggbench.sizing.placement import Placement
-from ggbench.theory.kv_cache import kv_cache
-from ggbench.theory.limits import DECODE_POSITIONS
-from ggbench.theory.roofline import decode_limit, decode_read_ms
-from ggbench.theory.weights import file_weights
+from ggbench.sizing.plan_record import Budget, PlannedSpeed
+from ggbench.sizing.theory.kv_cache import kv_cache
+from ggbench.sizing.theory.limits import DECODE_POSITIONS
+from ggbench.sizing.theory.roofline import decode_limit, decode_read_ms
+from ggbench.sizing.theory.weights import file_weights
+from ggbench.stats.decode_timing import DecodeLimit
 
 
 def speed_bounds(

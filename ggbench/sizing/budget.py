@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ggbench.engines.config import LlamaSetup, TransformersSetup
 from ggbench.errors import DoesNotFit, UsageError
 from ggbench.machine.bandwidth import cached_bandwidth, known_bandwidth
 from ggbench.machine.cpu import describe_cpu
 from ggbench.machine.gpus import find_cuda_gpu, gpu_bandwidth, visible_gpus
 from ggbench.machine.known_gpus import find_gpu
 from ggbench.machine.memory import describe_ram
-from ggbench.plain import in_words
-from ggbench.records.machine import Gpu
-from ggbench.records.plan import Budget, DeviceMemory
-from ggbench.records.setup import LlamaSetup, TransformersSetup
-from ggbench.records.speed import Bandwidth
+from ggbench.machine.records import Gpu
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
+from ggbench.sizing.plan_record import Budget, DeviceMemory
+from ggbench.stats.decode_timing import Bandwidth
+from ggbench.text import in_words
 from ggbench.units import GIB, MIB, format_bytes, format_count
 
 CARD_RESERVE_BYTES = 1280 * MIB

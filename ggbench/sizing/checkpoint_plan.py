@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from ggbench.catalog.checkpoints import FoundCheckpoint
-from ggbench.catalog.command_line import reproduce
-from ggbench.checkpoint.storage import Method
+from ggbench.engines.transformers.storage import Method
 from ggbench.errors import GgbenchError, Unsupported
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.plain import in_words
-from ggbench.records.outcome import Outcome
-from ggbench.records.plan import Budget, PlannedSpeed, PlanRow
-from ggbench.records.speed import DecodeLimit
+from ggbench.models.checkpoints import FoundCheckpoint
+from ggbench.models.command_line import reproduce
+from ggbench.runs.outcome import Outcome
 from ggbench.sizing.longest import planning_ceiling
 from ggbench.sizing.plan import DEFAULT_N_CTX, PlanRequest
-from ggbench.theory.kv_cache import KvCache, kv_cache
-from ggbench.theory.limits import DECODE_POSITIONS
-from ggbench.theory.roofline import decode_limit, decode_read_ms
-from ggbench.theory.weights import file_weights
+from ggbench.sizing.plan_record import Budget, PlannedSpeed, PlanRow
+from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
+from ggbench.sizing.theory.limits import DECODE_POSITIONS
+from ggbench.sizing.theory.roofline import decode_limit, decode_read_ms
+from ggbench.sizing.theory.weights import file_weights
+from ggbench.stats.decode_timing import DecodeLimit
+from ggbench.text import in_words
 from ggbench.units import format_bytes
 
 ENGINE = "transformers"

@@ -7,25 +7,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ggbench.catalog.command_line import reproduce
-from ggbench.catalog.planned_variants import PlannedVariant
-from ggbench.engine.endings import EngineEnded
-from ggbench.engine.llama import LlamaEngine
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.endings import EngineEnded
+from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.errors import EngineFailed, Unsupported
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.sparse import write_sparse
 from ggbench.gguf_file.twin_folder import remove_left_twins, twin_folder
 from ggbench.gguf_file.twin_writer import require_room
+from ggbench.models.command_line import reproduce
+from ggbench.models.planned_variants import PlannedVariant
 from ggbench.paths import forecasts_dir
-from ggbench.records.cluster import ClusterPlan, ClusterSplit, DeviceSpeed, Link
-from ggbench.records.plan import DeviceMemory
-from ggbench.records.setup import LlamaSetup
 from ggbench.sizing.budget import main_memory_budget
+from ggbench.sizing.cluster_record import ClusterPlan, ClusterSplit, DeviceSpeed, Link
 from ggbench.sizing.cluster_split import MAIN_MEMORY, best_split
 from ggbench.sizing.cluster_timing import cluster_twins, setup_alone, time_device
 from ggbench.sizing.device_split import DeviceSplit
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.plan import DEFAULT_N_CTX
+from ggbench.sizing.plan_record import DeviceMemory
 
 
 @dataclass(frozen=True, slots=True)

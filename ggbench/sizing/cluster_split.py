@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import combinations
 
-from ggbench.records.cluster import ClusterSplit, DeviceSpeed
+from ggbench.sizing.cluster_record import ClusterSplit, DeviceSpeed
 
 MAIN_MEMORY = "CPU"
 _MOST_CHOSEN = 8

@@ -10,20 +10,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ggbench.engine.contract import Source
-from ggbench.engine.endings import Completed, Ending
-from ggbench.engine.events import Steps
-from ggbench.engine.llama import LlamaEngine
-from ggbench.engine.workloads.decode_at_depth import DecodeAtDepth
+from ggbench.engines.config import LlamaSetup, whole_steps
+from ggbench.engines.contract import Source
+from ggbench.engines.endings import Completed, Ending
+from ggbench.engines.events import Steps
+from ggbench.engines.llama.engine import LlamaEngine
+from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
 from ggbench.errors import EngineFailed
+from ggbench.experiments.forecast.record import StepCost
+from ggbench.experiments.forecast.twins import step_cost, twin_layers
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import twin_of
 from ggbench.gguf_file.twin_group import TwinGroup, group_twins
-from ggbench.records.cluster import DeviceSpeed, Link
-from ggbench.records.forecast import StepCost
-from ggbench.records.plan import DeviceMemory
-from ggbench.records.setup import LlamaSetup, whole_steps
-from ggbench.sizing.forecast_twins import step_cost, twin_layers
+from ggbench.sizing.cluster_record import DeviceSpeed, Link
+from ggbench.sizing.plan_record import DeviceMemory
 
 N_DEPTH = 1025
 """Cells in use where the cost of the KV cache is timed."""

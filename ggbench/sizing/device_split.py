@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from ggbench.engine.rpc_client import RpcConnection, ServerUnusable
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.rpc_client import RpcConnection, ServerUnusable
 from ggbench.errors import NetworkError, Unsupported, UsageError
 from ggbench.gguf_file.model_file import ModelFile, layer_of
 from ggbench.machine.gpus import visible_gpus
-from ggbench.records.plan import DeviceMemory, PlannedDevice
-from ggbench.records.setup import LlamaSetup
 from ggbench.sizing.dry_allocator import DryContext
-from ggbench.theory.kv_cache import kv_cache
-from ggbench.theory.offload import device_layers, is_on_device
-from ggbench.theory.weights import is_tied
+from ggbench.sizing.plan_record import DeviceMemory, PlannedDevice
+from ggbench.sizing.theory.kv_cache import kv_cache
+from ggbench.sizing.theory.offload import device_layers, is_on_device
+from ggbench.sizing.theory.weights import is_tied
 from ggbench.units import counted
 
 

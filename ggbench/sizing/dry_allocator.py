@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from ggbench.engine.contract import Source
-from ggbench.engine.endings import Completed, Ending, EngineEnded
-from ggbench.engine.events import Allocated, Loaded, Opened, Ready
-from ggbench.engine.llama import LlamaEngine
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.contract import Source
+from ggbench.engines.endings import Completed, Ending, EngineEnded
+from ggbench.engines.events import Allocated, Loaded, Opened, Ready
+from ggbench.engines.llama.engine import LlamaEngine
+from ggbench.engines.memory import DeviceBuffers
 from ggbench.gguf_file.model_file import ModelFile, layer_of
-from ggbench.records.memory import DeviceBuffers
-from ggbench.records.plan import Budget, DeviceMemory
-from ggbench.records.setup import LlamaSetup
-from ggbench.theory.offload import device_layers
+from ggbench.sizing.plan_record import Budget, DeviceMemory
+from ggbench.sizing.theory.offload import device_layers
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ggbench.engine.endings import EngineEnded, Failed, OutOfMemory
+from ggbench.engines.config import KV_CELLS
+from ggbench.engines.endings import EngineEnded, Failed, OutOfMemory
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.records.setup import KV_CELLS
 from ggbench.sizing.bracket import largest_n_ctx
 from ggbench.sizing.dry_allocator import DryContext
 from ggbench.sizing.placement import Placement

@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ggbench.engines.config import LlamaSetup
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.records.plan import DeviceMemory
-from ggbench.records.setup import LlamaSetup
 from ggbench.sizing.device_split import DeviceSplit
 from ggbench.sizing.dry_allocator import DryContext
+from ggbench.sizing.plan_record import DeviceMemory
 from ggbench.sizing.process_memory import beyond_reserve
-from ggbench.theory.kv_cache import KvCache, kv_cache
-from ggbench.theory.offload import offload
+from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
+from ggbench.sizing.theory.offload import offload
 from ggbench.units import MIB, format_bytes
 
 _AGREE_BYTES = MIB // 16

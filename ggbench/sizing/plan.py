@@ -10,21 +10,21 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ggbench.catalog.command_line import reproduce
-from ggbench.catalog.planned_variants import PlannedVariant
-from ggbench.engine.endings import EngineEnded
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.endings import EngineEnded
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.sparse import write_sparse
-from ggbench.records.outcome import Outcome
-from ggbench.records.plan import Budget, KvCacheTypes, PlanRow
-from ggbench.records.setup import LlamaSetup
+from ggbench.models.command_line import reproduce
+from ggbench.models.planned_variants import PlannedVariant
+from ggbench.runs.outcome import Outcome
 from ggbench.sizing.bounds import speed_bounds
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.longest import LONGEST, longest_n_ctx, planning_ceiling
 from ggbench.sizing.placement import Placement
+from ggbench.sizing.plan_record import Budget, KvCacheTypes, PlanRow
+from ggbench.sizing.theory.offload import check_overrides
 from ggbench.sizing.what_helps import what_helps
-from ggbench.theory.offload import check_overrides
 from ggbench.units import format_bytes, format_count
 
 DEFAULT_N_CTX = 8192

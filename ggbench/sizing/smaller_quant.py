@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ggbench.catalog.local_files import local_variants
-from ggbench.catalog.selector import Target
 from ggbench.errors import GgbenchError
 from ggbench.gguf_file.quants import name_without_quant
+from ggbench.models.local_files import local_variants
+from ggbench.models.selector import Target
 from ggbench.units import format_bytes
 
 

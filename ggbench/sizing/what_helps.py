@@ -10,15 +10,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from ggbench.engine.endings import EngineEnded, Failed, OutOfMemory
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.endings import EngineEnded, Failed, OutOfMemory
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.records.change import Change, ChangeKind, Program
-from ggbench.records.plan import Budget, PlanRow
-from ggbench.records.setup import LlamaSetup
 from ggbench.sizing.bounds import speed_bounds
+from ggbench.sizing.change import Change, ChangeKind, Program
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.longest import longest_n_ctx, planning_ceiling
 from ggbench.sizing.placement import Placement
+from ggbench.sizing.plan_record import Budget, PlanRow
 
 _SMALLER_UBATCHES = (256, 128, 64)
 _SMALLER_CACHES: tuple[tuple[ChangeKind, str], ...] = (("KV q8_0", "q8_0"), ("KV q4_0", "q4_0"))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from ggbench.machine.readings import processes_by_pid
-from ggbench.records.machine import GpuProcess, GpuReading, GpuUse, MachineReading, Throttling
+from ggbench.machine.records import GpuProcess, GpuReading, GpuUse, MachineReading, Throttling
 
 Span = tuple[int, int]
 """Begin and end of a timed span, nanoseconds since the epoch."""

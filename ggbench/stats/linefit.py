@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ggbench.records.setup import KV_CELLS
-from ggbench.records.speed import LineFit
+from ggbench.engines.config import KV_CELLS
+from ggbench.stats.decode_timing import LineFit
 from ggbench.stats.noise import FREEDOM, half_width, slow_waves, spread
 from ggbench.stats.samples import Floats, Repetition, group_medians, split_repetitions, stair
 from ggbench.stats.speed import mean_interval_ms

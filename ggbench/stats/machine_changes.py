@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from ggbench.records.machine import MachineReading
+from ggbench.machine.records import MachineReading
 from ggbench.units import format_bytes, format_duration, format_number
 
 _LEAST_SUSPENDED_NS = 1_000_000_000

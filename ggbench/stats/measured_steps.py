@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ggbench.records.decode import DecodeResult, DecodeSettings
-from ggbench.records.forecast import ForecastResult
-from ggbench.records.run import Run
-from ggbench.records.speed_cases import SpeedResult
+from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
+from ggbench.experiments.forecast.record import ForecastResult
+from ggbench.experiments.speed.record import SpeedResult
+from ggbench.runs.run import Run
 from ggbench.stats.known_speed import Known, inverse, measured_steps
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from ggbench.records.serving import RequestTiming, ServerFound, Serving
+from ggbench.runs.serving import RequestTiming, ServerFound, Serving
 
 
 def serving_of(server: ServerFound | None, requests: Sequence[RequestTiming]) -> Serving | None:

@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from ggbench.records.setup import KV_CELLS
-from ggbench.records.speed import LatencySummary, PrefillSpeed
+from ggbench.engines.config import KV_CELLS
+from ggbench.stats.decode_timing import LatencySummary, PrefillSpeed
 from ggbench.stats.noise import FREEDOM, half_width, slow_waves, spread, t_95
 from ggbench.stats.samples import Floats, Repetition, split_repetitions, stair
 from ggbench.stats.token_times import TokenTimes

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ggbench.records.setup import KV_CELLS
+from ggbench.engines.config import KV_CELLS
 from ggbench.stats.samples import Floats, Repetition, group_medians, split_repetitions, stair
 from ggbench.units import format_ms
 

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ggbench.records.observation import DecodeWindow
-from ggbench.records.speed import LatencySummary, LineFit
+from ggbench.runs.observation import DecodeWindow
+from ggbench.stats.decode_timing import LatencySummary, LineFit
 from ggbench.stats.linefit import Moments, theil_sen
 from ggbench.stats.noise import t_95
 from ggbench.stats.speed import prompt_speed

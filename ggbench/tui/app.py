@@ -20,8 +20,8 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import Input
 
+from ggbench.engines.config import LlamaSetup
 from ggbench.errors import ExitCode
-from ggbench.records.setup import LlamaSetup
 from ggbench.tui.host import DEFAULT_N_GEN, MIN_HEIGHT, MIN_WIDTH
 from ggbench.tui.messages import ModelsChanged, PullRequested, PullsChanged, QueueChanged, RunRequested, RunStored
 from ggbench.tui.services import Services

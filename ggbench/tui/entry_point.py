@@ -84,9 +84,9 @@ def _opened(model: str) -> tuple[Path | str, str | None]:
 
     A server is its URL. Raises UnknownName for a model that the catalog lacks, and as `parse_model` and `add_place` do.
     """
-    from ggbench.catalog.added_places import add_place
-    from ggbench.catalog.models import load_catalog
-    from ggbench.catalog.reference import (
+    from ggbench.models.added_places import add_place
+    from ggbench.models.catalog import load_catalog
+    from ggbench.models.reference import (
         CatalogRef,
         EndpointRef,
         PathRef,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 if TYPE_CHECKING:
     from textual.dom import DOMNode
 
-    from ggbench.records.setup import LlamaSetup
+    from ggbench.engines.config import LlamaSetup
     from ggbench.tui.pull_queue import PullQueue
     from ggbench.tui.run_queue import RunQueue
     from ggbench.tui.services import Services

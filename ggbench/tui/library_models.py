@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 
-from ggbench.catalog.added_places import typed_path
-from ggbench.catalog.disk import LocalModel, path_argument, twins_by_model
-from ggbench.catalog.models import HUB_REPO, Catalog
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.hub.repo_records import RepoSummary
-from ggbench.plain import plain
+from ggbench.models.added_places import typed_path
+from ggbench.models.catalog import HUB_REPO, Catalog
+from ggbench.models.disk import LocalModel, path_argument, twins_by_model
+from ggbench.text import plain
 from ggbench.tui.tables import has_words
 from ggbench.units import format_count
 

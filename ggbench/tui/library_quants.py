@@ -11,21 +11,21 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 
-from ggbench.catalog.disk import LocalModel
-from ggbench.catalog.models import Catalog
-from ggbench.plain import plain
-from ggbench.records.outcome import Outcome
-from ggbench.records.plan import PlanRow
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.speed import LineFit
-from ggbench.records.summary import QuantSummary
-from ggbench.report import FITS, FITS_NOT, UNKNOWN
-from ggbench.report.columns import b_text, speed_text, w_text
-from ggbench.report.forecast import planned_speed_text
-from ggbench.report.glossary import UNSTEADY
-from ggbench.report.plot.curves import Line, fitted_line
-from ggbench.report.terminal.plan import longest_text
-from ggbench.theory.limits import DECODE_POSITIONS
+from ggbench.engines.config import LlamaSetup
+from ggbench.experiments.forecast.document import planned_speed_text
+from ggbench.models.catalog import Catalog
+from ggbench.models.disk import LocalModel
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.summary import QuantSummary
+from ggbench.show import FITS, FITS_NOT, UNKNOWN
+from ggbench.show.columns import b_text, speed_text, w_text
+from ggbench.show.glossary import UNSTEADY
+from ggbench.show.plot.curves import Line, fitted_line
+from ggbench.show.terminal.plan import longest_text
+from ggbench.sizing.plan_record import PlanRow
+from ggbench.sizing.theory.limits import DECODE_POSITIONS
+from ggbench.stats.decode_timing import LineFit
+from ggbench.text import plain
 from ggbench.tui.library_models import ModelEntry, Section
 from ggbench.tui.library_results import LatestResults
 from ggbench.tui.tables import Column

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-from ggbench.plain import plain
-from ggbench.records.run import Run
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.summary import QuantSummary
+from ggbench.engines.config import LlamaSetup
+from ggbench.runs.run import Run
+from ggbench.runs.summary import QuantSummary
+from ggbench.text import plain
 
 _Key = tuple[object, ...]
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ggbench.recording.progress import Finished, ModelReady, Point, Progress, Samples, Working
-from ggbench.records.context import BracketEnds, Probe, ProofForeseen, Question
-from ggbench.records.decode import DecodeResult
-from ggbench.records.memory import Memory
-from ggbench.records.run import Settings
-from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit
-from ggbench.records.summary import QuantSummary
-from ggbench.report.plot.curves import PlottedRun
+from ggbench.engines.memory import Memory
+from ggbench.experiments.decode.record import DecodeResult
+from ggbench.experiments.maxctx.record import BracketEnds, Probe, ProofForeseen, Question
+from ggbench.runs.progress import Finished, ModelReady, Point, Progress, Samples, Working
+from ggbench.runs.run import Settings
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.plot.curves import PlottedRun
+from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
 from ggbench.stats.linefit import RunningFit, fewest_samples
 from ggbench.stats.speed import summarize
 

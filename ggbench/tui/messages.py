@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from textual.message import Message
 
 if TYPE_CHECKING:
-    from ggbench.catalog.selector import Target
-    from ggbench.recording.experiment import Job
+    from ggbench.models.selector import Target
+    from ggbench.runs.experiment import Job
 
 
 @dataclass

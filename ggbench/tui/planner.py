@@ -12,24 +12,24 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ggbench.catalog.added_places import typed_server
-from ggbench.catalog.planned_variants import PlannedModel, planned_model
-from ggbench.catalog.selector import resolve
-from ggbench.catalog.served_models import ServerOptions
-from ggbench.engine.llama import LlamaEngine, launch
+from ggbench.decisions.known_speeds import known_here, with_expected
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.engine import LlamaEngine, launch
 from ggbench.errors import GgbenchError
-from ggbench.experiments.known_speeds import known_here, with_expected
 from ggbench.machine.cpu import default_threads
-from ggbench.records.plan import Budget, PlanRow
-from ggbench.records.setup import LlamaSetup
+from ggbench.models.added_places import typed_server
+from ggbench.models.planned_variants import PlannedModel, planned_model
+from ggbench.models.selector import resolve
+from ggbench.models.served_models import ServerOptions
 from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
 from ggbench.sizing.plan import PlanRequest, plan
+from ggbench.sizing.plan_record import Budget, PlanRow
 
 if TYPE_CHECKING:
-    from ggbench.experiments.pick_candidates import PickRequest
+    from ggbench.decisions.pick_candidates import PickRequest
+    from ggbench.decisions.pick_record import Pick
     from ggbench.hub.access import HubAccess
-    from ggbench.records.pick import Pick
-    from ggbench.store.database import Store
+    from ggbench.runs.store.database import Store
 
 _MODELS_KEPT = 16
 """Models whose headers are cached; a header with its tokens takes several MB."""
@@ -89,8 +89,8 @@ class Planner:
 
         Raises GgbenchError if none can be planned, and once closed.
         """
-        from ggbench.catalog.picked_models import of_planned
-        from ggbench.experiments.pick import choose
+        from ggbench.decisions.pick import choose
+        from ggbench.models.picked_models import of_planned
 
         models = of_planned(self._planned(model, tuple(quants)))
         with self._lock:

@@ -15,8 +15,8 @@ from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ggbench.catalog.selector import Target
 from ggbench.errors import GgbenchError
+from ggbench.models.selector import Target
 from ggbench.stats.transfer_rate import TransferRate
 from ggbench.units import format_bytes, format_percent
 

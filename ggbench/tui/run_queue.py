@@ -14,17 +14,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ggbench.engines.config import LlamaSetup, Setup
 from ggbench.errors import GgbenchError, StoreError
-from ggbench.recording.driver import run_job
-from ggbench.recording.experiment import Job
-from ggbench.recording.progress import Finished, ModelReady, Point, Progress, Samples, Stage, Working
-from ggbench.recording.rig import Rig
-from ggbench.records.outcome import Outcome
-from ggbench.records.run import Run
-from ggbench.records.setup import LlamaSetup, Setup
-from ggbench.records.subject import Subject
-from ggbench.report.presenter import presenter_of
-from ggbench.store.database import Store
+from ggbench.runs.driver import run_job
+from ggbench.runs.experiment import Job
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.progress import Finished, ModelReady, Point, Progress, Samples, Stage, Working
+from ggbench.runs.rig import Rig
+from ggbench.runs.run import Run
+from ggbench.runs.store.database import Store
+from ggbench.runs.subject import Subject
+from ggbench.show.presenter import presenter_of
 from ggbench.tui.live_job import LiveJob
 
 if TYPE_CHECKING:

@@ -6,22 +6,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from ggbench.engines.config import LlamaSetup, whole_steps
 from ggbench.errors import Unsupported
-from ggbench.plain import plain
-from ggbench.records.context import ContextSettings
-from ggbench.records.decode import DecodeSettings
-from ggbench.records.quality import N_CTX
-from ggbench.records.run import Settings
-from ggbench.records.setup import LlamaSetup, whole_steps
-from ggbench.records.speed_cases import SpeedSettings
-from ggbench.records.tune import TuneSettings
+from ggbench.experiments.decode.record import DecodeSettings
+from ggbench.experiments.maxctx.record import ContextSettings
+from ggbench.experiments.quality.record import N_CTX
+from ggbench.experiments.speed.record import SpeedSettings
+from ggbench.experiments.tune.record import TuneSettings
+from ggbench.runs.run import Settings
+from ggbench.text import plain
 from ggbench.units import format_count
 
 if TYPE_CHECKING:
-    from ggbench.catalog.models import Catalog
-    from ggbench.catalog.selector import Target
     from ggbench.hub.access import HubAccess
-    from ggbench.recording.experiment import Job
+    from ggbench.models.catalog import Catalog
+    from ggbench.models.selector import Target
+    from ggbench.runs.experiment import Job
 
 LENGTHS = (300, 1_000, 3_000, 10_000)
 """Tokens; the choices that a key cycles through."""
@@ -59,7 +59,7 @@ class MeasureRequest:
     def jobs(self, found: Found, hub: HubAccess, catalog: Catalog | None) -> tuple[Job, ...]:
         """Return one job for each target. Raises UsageError for a setup that does not hold the settings."""
         from ggbench.experiments.registry import experiment_of
-        from ggbench.recording.experiment import Job
+        from ggbench.runs.experiment import Job
 
         experiment = experiment_of(self.kind)
         wanted = [target for _, targets in found for target in targets]
@@ -99,14 +99,14 @@ class QualityRequest:
         Raises UsageError and BadFile for a text that cannot be scored, NetworkError for one that cannot be downloaded,
         Unsupported for a twin, and as `resolve`.
         """
-        from ggbench.catalog.reference import expand_path
-        from ggbench.catalog.selector import resolve
-        from ggbench.catalog.texts import find_text
-        from ggbench.catalog.wikitext import WIKITEXT_2
-        from ggbench.experiments.quality import EXPERIMENT
-        from ggbench.experiments.quality_jobs import largest_here, quality_jobs
-        from ggbench.recording.experiment import Base
-        from ggbench.records.quality import QualitySettings
+        from ggbench.experiments.quality.jobs import largest_here, quality_jobs
+        from ggbench.experiments.quality.measure import EXPERIMENT
+        from ggbench.experiments.quality.record import QualitySettings
+        from ggbench.models.reference import expand_path
+        from ggbench.models.selector import resolve
+        from ggbench.models.texts import find_text
+        from ggbench.models.wikitext import WIKITEXT_2
+        from ggbench.runs.experiment import Base
 
         asked, setup = self.asked, replace(self.setup, n_ctx=None)
         for _, targets in found:

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ggbench.catalog.disk import LocalModel
-    from ggbench.catalog.models import Catalog
-    from ggbench.catalog.selector import Target
+    from ggbench.engines.config import LlamaSetup
     from ggbench.hub.access import HubAccess
     from ggbench.machine.readings import MachineReader
-    from ggbench.recording.experiment import Experiment
-    from ggbench.recording.rig import Rig
-    from ggbench.records.machine import MachineReading
-    from ggbench.records.plan import Budget
-    from ggbench.records.setup import LlamaSetup
-    from ggbench.store.database import Store
+    from ggbench.machine.records import MachineReading
+    from ggbench.models.catalog import Catalog
+    from ggbench.models.disk import LocalModel
+    from ggbench.models.selector import Target
+    from ggbench.runs.experiment import Experiment
+    from ggbench.runs.rig import Rig
+    from ggbench.runs.store.database import Store
+    from ggbench.sizing.plan_record import Budget
     from ggbench.tui.planner import Planner
 
 
@@ -46,8 +46,8 @@ class Services:
 
     def resolve(self, model: str, quants: Sequence[str] = (), catalog: Catalog | None = None) -> tuple[Target, ...]:
         """Return what MODEL and QUANTS select, as `catalog.selector.resolve` does with this Hub and this key."""
-        from ggbench.catalog.selector import resolve
-        from ggbench.catalog.served_models import ServerOptions
+        from ggbench.models.selector import resolve
+        from ggbench.models.served_models import ServerOptions
 
         return resolve(model, quants, hub=self.hub, catalog=catalog, server=ServerOptions(self.api_key_env))
 
@@ -79,26 +79,26 @@ def _machine_reader() -> MachineReader:
 
 
 def _open_store() -> Store:
-    from ggbench.store.database import Store
+    from ggbench.runs.store.database import Store
 
     return Store.open()
 
 
 def _make_rig(store: Store | None, experiment: Experiment) -> Rig:
-    from ggbench.recording.rig import make_rig
+    from ggbench.runs.rig import make_rig
 
     return make_rig(store, timeout_s=experiment.timeout_s, needs_bandwidth=experiment.measures_speed)
 
 
 def _load_catalog() -> Catalog:
-    from ggbench.catalog.models import load_catalog
+    from ggbench.models.catalog import load_catalog
 
     return load_catalog()
 
 
 def _local_models() -> Sequence[LocalModel]:
-    from ggbench.catalog.added_places import added_models
-    from ggbench.catalog.disk import find_local_models
+    from ggbench.models.added_places import added_models
+    from ggbench.models.disk import find_local_models
 
     return (*added_models(), *find_local_models())
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
+from ggbench.engines.config import KV_TYPES, MAX_THREADS, UNQUANTIZED, FlashAttn, LlamaSetup
 from ggbench.errors import UsageError
-from ggbench.records.cluster import parse_servers
-from ggbench.records.setup import KV_TYPES, MAX_THREADS, UNQUANTIZED, FlashAttn, LlamaSetup
+from ggbench.sizing.cluster_record import parse_servers
 from ggbench.units import exact_size, format_bytes, format_count, parse_size, parse_tokens
 
 _OFF, _ON = "off", "on"

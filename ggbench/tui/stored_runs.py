@@ -11,21 +11,21 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from ggbench.errors import GgbenchError, StoreError, UnknownName
-from ggbench.experiments.stored import read_recording, read_run
-from ggbench.plain import plain
-from ggbench.records.machine import MachineReading
-from ggbench.records.outcome import Outcome
-from ggbench.records.run import Run
-from ggbench.records.summary import QuantSummary
-from ggbench.report.columns import COLUMNS, Value
-from ggbench.report.glossary import UNSTEADY
-from ggbench.report.listed_runs import ListedRun, named_runs
-from ggbench.report.names import quant_name
-from ggbench.report.plot.curves import Figure, PlottedRun
-from ggbench.report.presenter import figures_of, presenter_of
-from ggbench.report.saving import SavedRun, saved_figures
-from ggbench.store.database import Store
-from ggbench.store.runs import RUNNING, Samples, StoredRun
+from ggbench.machine.records import MachineReading
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.run import Run
+from ggbench.runs.store.database import Store
+from ggbench.runs.store.runs import RUNNING, Samples, StoredRun
+from ggbench.runs.stored import read_recording, read_run
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.columns import COLUMNS, Value
+from ggbench.show.glossary import UNSTEADY
+from ggbench.show.listed_runs import ListedRun, named_runs
+from ggbench.show.names import quant_name
+from ggbench.show.plot.curves import Figure, PlottedRun
+from ggbench.show.presenter import figures_of, presenter_of
+from ggbench.show.saving import SavedRun, saved_figures
+from ggbench.text import plain
 from ggbench.tui.tables import Column, has_words
 from ggbench.units import counted, format_count
 

@@ -1,6 +1,6 @@
 """Rows of the published tables, for the tests of them."""
 
-from ggbench.catalog.published.rows import Figure, PublishedRow, load_published
+from ggbench.models.published.rows import Figure, PublishedRow, load_published
 
 ROWS = load_published()
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from ggbench import paths
-from ggbench.catalog.added_places import add_place, added_models, forget_place, is_local, typed_path
-from ggbench.catalog.remembered import remembered_places
 from ggbench.errors import BadFile, UsageError
+from ggbench.models.added_places import add_place, added_models, forget_place, is_local, typed_path
+from ggbench.models.remembered import remembered_places
 from tests.fakes.model_stores import gguf_bytes
 
 
@@ -90,7 +90,7 @@ def test_what_cannot_be_measured_is_refused_and_not_remembered(tmp_path: Path, m
     put(tmp_path / "projector/mmproj-f16.gguf")
     os.mkfifo(tmp_path / "pipe")
     put(tmp_path / "huge/1/2/m.gguf")
-    monkeypatch.setattr("ggbench.catalog.local_files.MAX_FOLDERS", 2)
+    monkeypatch.setattr("ggbench.models.local_files.MAX_FOLDERS", 2)
     for name, reason in {
         "nowhere": "no such file or folder",
         "notes.txt/below": "no such file or folder",

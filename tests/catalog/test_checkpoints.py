@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog.checkpoints import find_checkpoint
-from ggbench.catalog.command_line import named
-from ggbench.catalog.counted_models import count_model
-from ggbench.catalog.reference import (
+from ggbench.engines.transformers.checkpoint import read_checkpoint
+from ggbench.engines.transformers.storage import METHODS
+from ggbench.errors import BadFile, NetworkError, Unsupported, UsageError
+from ggbench.hub.access import HubAccess
+from ggbench.models.checkpoints import find_checkpoint
+from ggbench.models.command_line import named
+from ggbench.models.counted_models import count_model
+from ggbench.models.reference import (
     CheckpointRef,
     FolderCheckpointRef,
     HubCheckpointRef,
@@ -21,11 +25,7 @@ from ggbench.catalog.reference import (
     parse_file_model,
     parse_model,
 )
-from ggbench.catalog.selector import materialize, resolve, resolve_one
-from ggbench.checkpoint.checkpoint import read_checkpoint
-from ggbench.checkpoint.storage import METHODS
-from ggbench.errors import BadFile, NetworkError, Unsupported, UsageError
-from ggbench.hub.access import HubAccess
+from ggbench.models.selector import materialize, resolve, resolve_one
 from tests.fakes.checkpoints import GPTQ, QWEN2_TINY, write_checkpoint
 from tests.fakes.hub import TestHub
 

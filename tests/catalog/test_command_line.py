@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from ggbench.catalog.command_line import named, reproduce, stated_bandwidth
-from ggbench.catalog.selector import Target, resolve
-from ggbench.cli.decode import command
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.speed import Bandwidth
+from ggbench.engines.config import LlamaSetup
+from ggbench.experiments.decode.command import command
+from ggbench.models.command_line import named, reproduce, stated_bandwidth
+from ggbench.models.selector import Target, resolve
+from ggbench.stats.decode_timing import Bandwidth
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from ggbench import paths
-from ggbench.catalog import local_files, model_stores
-from ggbench.catalog.disk import LocalModel, find_local_models, models_in_place, twins_by_model
-from ggbench.catalog.local_files import LocalVariant
-from ggbench.catalog.model_stores import ModelStore
-from ggbench.catalog.models import load_catalog
-from ggbench.catalog.selector import resolve_one
 from ggbench.errors import BadFile
 from ggbench.gguf_file.header import read_model_file
+from ggbench.models import local_files, model_stores
+from ggbench.models.catalog import load_catalog
+from ggbench.models.disk import LocalModel, find_local_models, models_in_place, twins_by_model
+from ggbench.models.local_files import LocalVariant
+from ggbench.models.model_stores import ModelStore
+from ggbench.models.selector import resolve_one
 from tests.fakes.model_stores import COMMIT, gguf_bytes, put_in_hub_cache, put_in_ollama, put_manifest
 
 not_as_root = pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -188,7 +188,7 @@ def test_a_file_deleted_while_listed_is_left_out(home: Path, monkeypatch: pytest
         gone.unlink(missing_ok=True)
         return found
 
-    monkeypatch.setattr("ggbench.catalog.disk.variants_in", then_deleted)
+    monkeypatch.setattr("ggbench.models.disk.variants_in", then_deleted)
     assert [model.name for model in find_local_models()] == ["m-q8_0"]
 
 
@@ -217,7 +217,7 @@ def test_a_store_without_permission_is_reported(home: Path) -> None:
 def test_a_second_scan_opens_no_file(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(home / ".lmstudio/models/a/b/m-q8_0.gguf")
     first = find_local_models()
-    monkeypatch.setattr("ggbench.catalog.header_index.read_facts", lambda path: pytest.fail(f"{path} was opened"))
+    monkeypatch.setattr("ggbench.models.header_index.read_facts", lambda path: pytest.fail(f"{path} was opened"))
     assert find_local_models() == first
 
 

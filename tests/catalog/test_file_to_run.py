@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog.planned_variants import planned_model
-from ggbench.catalog.selector import materialize, resolve_one
+from ggbench.decisions.run_commands_record import FileToRun
 from ggbench.hub.access import HubAccess
-from ggbench.records.run_commands import FileToRun
+from ggbench.models.planned_variants import planned_model
+from ggbench.models.selector import materialize, resolve_one
 from tests.fakes.hub import TestHub
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ggbench.catalog.header_index import HeaderFacts, HeaderIndex, read_facts
 from ggbench.errors import BadFile
+from ggbench.models.header_index import HeaderFacts, HeaderIndex, read_facts
 from tests.fakes.model_stores import gguf_bytes
 
 QWEN2 = HeaderFacts("qwen2", 32768, None, False, None)

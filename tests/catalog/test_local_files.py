@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog.local_files import local_variants
 from ggbench.errors import BadFile
+from ggbench.models.local_files import local_variants
 from tests.catalog.conftest import MakeFile
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog import model_stores
-from ggbench.catalog.model_stores import find_model_stores
+from ggbench.models import model_stores
+from ggbench.models.model_stores import find_model_stores
 
 
 @pytest.fixture(autouse=True)

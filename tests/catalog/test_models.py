@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog.models import Catalog, load_catalog
 from ggbench.errors import UnknownName, UsageError
 from ggbench.gguf_file.blueprint import Hyperparameters, build_model, build_tensors
 from ggbench.gguf_file.twin import plan_twin
-from ggbench.theory.weights import count_parameters as count_by_role
+from ggbench.models.catalog import Catalog, load_catalog
+from ggbench.sizing.theory.weights import count_parameters as count_by_role
 
 WriteModels = Callable[[str], Path]
 
@@ -259,7 +259,7 @@ def test_user_file_adds_a_model_with_every_optional_key(write_models: WriteModel
 
 def test_example_in_the_head_of_the_shipped_file_is_a_model(write_models: WriteModels) -> None:
     """The comment that teaches the form must not teach a broken one."""
-    from ggbench.catalog.models import shipped_models_file
+    from ggbench.models.catalog import shipped_models_file
 
     head = shipped_models_file().read_text().split("\n\n")[0].splitlines()
     example = "\n".join(line.removeprefix("#") for line in head if line.startswith("#     "))

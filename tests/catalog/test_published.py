@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog import published
-from ggbench.catalog.published.rows import METRICS, Figure, load_sources, table_of, versions_of
-from ggbench.catalog.published.selection import filter_published, nearest_published
 from ggbench.errors import UnknownName
+from ggbench.models import published
+from ggbench.models.published.rows import METRICS, Figure, load_sources, table_of, versions_of
+from ggbench.models.published.selection import filter_published, nearest_published
 from tests.catalog.published_rows import ROWS, only, printed
 
 ROW_COUNTS = {"qwen1.5-hf": 160, "qwen2-speed": 167, "qwen2.5-speed": 259, "article": 580, "bitsandbytes": 133,

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from ggbench.catalog.published.quality import Scored, ln_ppl_ratio, nearest_quality
-from ggbench.catalog.published.rows import METRICS, WITH_ERRORS, Figure
+from ggbench.models.published.quality import Scored, ln_ppl_ratio, nearest_quality
+from ggbench.models.published.rows import METRICS, WITH_ERRORS, Figure
 from tests.catalog.published_rows import ROWS, only, printed
 
 OWN = Scored("llama-3-8b", "mine", 8_030_000_000, "Q4_K_M", "f16", "wikitext-2", 512, 564, is_whole=True, base="f16")

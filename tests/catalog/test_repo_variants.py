@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog.repo_variants import FoundVariant, RepoRequest, choose, find_variants
 from ggbench.errors import BadFile, NetworkError, UnknownName, UsageError
 from ggbench.hub.access import HubAccess
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
+from ggbench.models.repo_variants import FoundVariant, RepoRequest, choose, find_variants
 from ggbench.units import GIB
 from tests.fakes.hub import TestHub
 

@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from ggbench import paths
-from ggbench.catalog.planned_variants import planned_model
-from ggbench.catalog.reference import (
+from ggbench.errors import BadFile, GgbenchError, NetworkError, UnknownName, UsageError
+from ggbench.hub.access import HubAccess
+from ggbench.models.planned_variants import planned_model
+from ggbench.models.reference import (
     CatalogRef,
     EndpointRef,
     HubRef,
@@ -19,9 +21,7 @@ from ggbench.catalog.reference import (
     model_label,
     parse_model,
 )
-from ggbench.catalog.selector import materialize, resolve, resolve_one
-from ggbench.errors import BadFile, GgbenchError, NetworkError, UnknownName, UsageError
-from ggbench.hub.access import HubAccess
+from ggbench.models.selector import materialize, resolve, resolve_one
 from tests.catalog.conftest import MakeFile
 
 TINY = """\

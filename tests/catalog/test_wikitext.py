@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog import wikitext
-from ggbench.catalog.texts import find_text, read_text, text_argument
-from ggbench.catalog.wikitext import ARCHIVE, MEMBER, REPO, WIKITEXT_2, fetch_archive, find_archive
 from ggbench.errors import BadFile, NetworkError, UsageError
 from ggbench.hub.access import HubAccess
+from ggbench.models import wikitext
+from ggbench.models.texts import find_text, read_text, text_argument
+from ggbench.models.wikitext import ARCHIVE, MEMBER, REPO, WIKITEXT_2, fetch_archive, find_archive
 from tests.fakes.hub import Corrupt, TestHub
 from tests.fakes.wikitext import TEXT, archive
 

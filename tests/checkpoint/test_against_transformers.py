@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
-from ggbench.catalog.models import load_catalog
-from ggbench.checkpoint.architectures import ARCHITECTURES, read_layout
-from ggbench.checkpoint.checkpoint import read_checkpoint
-from ggbench.checkpoint.config import Config
-from ggbench.checkpoint.storage import METHODS, Stored
-from ggbench.checkpoint.twin_config import twin_config, write_config
-from ggbench.engine.transformers_weights import load_model, read_config
-from ggbench.records.setup import TransformersSetup
+from ggbench.engines.config import TransformersSetup
+from ggbench.engines.transformers.architectures import ARCHITECTURES, read_layout
+from ggbench.engines.transformers.checkpoint import read_checkpoint
+from ggbench.engines.transformers.config import Config
+from ggbench.engines.transformers.storage import METHODS, Stored
+from ggbench.engines.transformers.twin_config import twin_config, write_config
+from ggbench.engines.transformers.weights import load_model, read_config
+from ggbench.models.catalog import load_catalog
 
 pytestmark = pytest.mark.transformers
 torch = pytest.importorskip("torch")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.checkpoint.architectures import read_layout
-from ggbench.checkpoint.checkpoint import Checkpoint, read_checkpoint
-from ggbench.checkpoint.config import Config
-from ggbench.checkpoint.storage import METHODS, Stored
+from ggbench.engines.transformers.architectures import read_layout
+from ggbench.engines.transformers.checkpoint import Checkpoint, read_checkpoint
+from ggbench.engines.transformers.config import Config
+from ggbench.engines.transformers.storage import METHODS, Stored
 from ggbench.errors import BadFile, GgbenchError, Unsupported, UsageError
 from tests.fakes.checkpoints import GPTQ, QWEN2_TINY, safetensors_bytes, tensors_of, write_checkpoint, write_safetensors
 

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from ggbench.cli.main import main
-from ggbench.recording.rig import Rig
-from ggbench.store.database import Store
+from ggbench.runs.rig import Rig
+from ggbench.runs.store.database import Store
 from tests.fakes.engine import Answer, FakeWorker, fake_rig
 from tests.fakes.hub import TestHub
 from tests.fakes.projector import a_projector
@@ -67,7 +67,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
         rig, fake.workers = fake_rig(store, fake.answers, fake.cancel)
         return rig
 
-    monkeypatch.setattr("ggbench.cli.measuring.make_rig", make_rig)
+    monkeypatch.setattr("ggbench.commands.measuring.make_rig", make_rig)
     return fake
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engine import protocol
-from ggbench.engine.endings import Crashed, Ending, Failed, OutOfMemory
-from ggbench.engine.workloads.decode import Decode
-from ggbench.records.outcome import Outcome
+from ggbench.engines import protocol
+from ggbench.engines.endings import Crashed, Ending, Failed, OutOfMemory
+from ggbench.engines.workloads.decode import Decode
+from ggbench.runs.outcome import Outcome
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.engine import Answer, FakeWorker, obey
 

@@ -11,8 +11,8 @@ from pkgutil import iter_modules
 import pytest
 
 from ggbench import experiments
-from ggbench.catalog.reference import MEASURE_CHECKPOINTS
 from ggbench.errors import ExitCode
+from ggbench.models.reference import MEASURE_CHECKPOINTS
 from tests.cli.conftest import Run
 from tests.fakes.checkpoints import GPTQ, QWEN2_TINY, write_checkpoint
 
@@ -78,7 +78,9 @@ def test_what_needs_a_gguf_says_so(ggbench: Run, folder: Path, command: str) -> 
 
 def test_the_commands_that_measure_a_checkpoint_are_those_whose_experiments_do() -> None:
     modules = [
-        importlib.import_module(f"ggbench.experiments.{each.name}") for each in iter_modules(experiments.__path__)
+        importlib.import_module(f"ggbench.experiments.{each.name}.measure")
+        for each in iter_modules(experiments.__path__)
+        if each.ispkg
     ]
     kinds = [module.EXPERIMENT for module in modules if hasattr(module, "EXPERIMENT")]
     measured = [each.kind for each in kinds if not each.needs_gguf]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.records.outcome import Outcome
+from ggbench.runs.outcome import Outcome
 from tests.cli.conftest import Run
 from tests.fakes.checkpoints import GPTQ, QWEN2_TINY, write_checkpoint
 from tests.fakes.hub import TestHub
@@ -24,7 +24,7 @@ def repo(hub: TestHub, tmp_path: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ggbench.engine.transformers_packages.check_packages", lambda method: None)
+    monkeypatch.setattr("ggbench.engines.transformers.packages.check_packages", lambda method: None)
 
 
 @pytest.mark.usefixtures("machine")

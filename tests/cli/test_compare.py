@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from ggbench import paths
-from ggbench.records.outcome import Outcome
-from ggbench.store.database import Store
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.store.database import Store
 from tests.cli.conftest import Run
 from tests.fakes.measured import fill, put_failed, put_run, start
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from ggbench import paths
-from ggbench.records.outcome import Outcome
-from ggbench.records.prefill import PrefillResult, PrefillSettings
-from ggbench.records.quality import Estimate, QualityResult, QualitySettings, ScoredText, TextSource
-from ggbench.records.run import Run as RunRecord
-from ggbench.records.run import RunHead
-from ggbench.records.speed import PrefillSpeed
-from ggbench.store.database import Store
+from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
+from ggbench.experiments.quality.record import Estimate, QualityResult, QualitySettings, ScoredText, TextSource
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.run import Run as RunRecord
+from ggbench.runs.run import RunHead
+from ggbench.runs.store.database import Store
+from ggbench.stats.decode_timing import PrefillSpeed
 from tests.cli.conftest import Run
 from tests.fakes.measured import put_run, start
 

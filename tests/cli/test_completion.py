@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog.remembered import add_server
-from ggbench.store.database import Store
+from ggbench.models.remembered import add_server
+from ggbench.runs.store.database import Store
 from tests.cli.conftest import Run
 from tests.fakes.measured import put_run, start
 
@@ -117,8 +117,8 @@ def test_models_are_offered_without_what_lists_and_reads_files() -> None:
     ran = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ | asked)
     assert "plain,qwen2.5-14b" in ran.stdout.splitlines()
     imported = {line.split("|")[-1].strip() for line in ran.stderr.splitlines()}
-    assert "ggbench.catalog.models" in imported
-    assert not imported & {"ggbench.catalog.disk", "ggbench.catalog.reference", "ggbench.gguf_file.header", "numpy"}
+    assert "ggbench.models.catalog" in imported
+    assert not imported & {"ggbench.models.disk", "ggbench.models.reference", "ggbench.gguf_file.header", "numpy"}
 
 
 @pytest.mark.slow

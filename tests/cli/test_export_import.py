@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.interchange.formats import LLAMA_BENCH, SAMPLES, WHOLE
+from ggbench.formats.formats import LLAMA_BENCH, SAMPLES, WHOLE
 from tests.cli.conftest import FakeMachine, Run
 from tests.interchange.conftest import PEERS
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engine import protocol
-from ggbench.engine.endings import Ending, OutOfMemory
-from ggbench.store.database import Store
+from ggbench.engines import protocol
+from ggbench.engines.endings import Ending, OutOfMemory
+from ggbench.runs.store.database import Store
 from tests.cli.conftest import FakeMachine, Run
 
 

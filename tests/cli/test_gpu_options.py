@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engine import protocol
-from ggbench.engine.endings import Completed, Ending, OutOfMemory
-from ggbench.engine.events import ContextProven
-from ggbench.engine.workloads.prove_context import ProveContext
-from ggbench.records.machine import Gpu
-from ggbench.records.memory import Place
+from ggbench.engines import protocol
+from ggbench.engines.endings import Completed, Ending, OutOfMemory
+from ggbench.engines.events import ContextProven
+from ggbench.engines.memory import Place
+from ggbench.engines.workloads.prove_context import ProveContext
+from ggbench.machine.records import Gpu
 from ggbench.units import GIB
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.engine import Answer, obey
@@ -106,7 +106,7 @@ def test_a_gpu_that_is_not_there_is_a_usage_error(
 ) -> None:
     """Where NVML counts them, before anything is loaded; llama.cpp itself would fail to load the model."""
     monkeypatch.setattr("ggbench.machine.gpus.list_gpus", lambda: CARDS)
-    monkeypatch.setattr("ggbench.cli.gpu_options._is_built_for_cuda", lambda: True)
+    monkeypatch.setattr("ggbench.commands.gpu_options._is_built_for_cuda", lambda: True)
     ran = ggbench(*words, tiny_twin, "-mg", "3")
     assert ran.code == 2
     assert ran.err.splitlines() == ["Error: there is no GPU 3 here", "Hint: there are 2, counted from 0"]
@@ -131,7 +131,7 @@ def test_gpus_are_counted_as_cuda_counts_them(
     code: int,
 ) -> None:
     monkeypatch.setattr("ggbench.machine.gpus.list_gpus", lambda: CARDS)
-    monkeypatch.setattr("ggbench.cli.gpu_options._is_built_for_cuda", lambda: True)
+    monkeypatch.setattr("ggbench.commands.gpu_options._is_built_for_cuda", lambda: True)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)

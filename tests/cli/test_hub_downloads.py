@@ -11,10 +11,10 @@ from typing import NoReturn
 
 import pytest
 
-from ggbench.catalog import repo_variants
-from ggbench.cli import downloads
+from ggbench.commands import downloads
 from ggbench.hub import download
 from ggbench.hub.download_progress import FileProgress
+from ggbench.models import repo_variants
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.hub import Hang, TestHub
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engine import protocol
-from ggbench.engine.endings import Completed, Ending, OutOfMemory, TimedOut
-from ggbench.engine.events import ContextProven, Loaded, Opened
-from ggbench.engine.workloads.prove_context import ProveContext
+from ggbench.engines import protocol
+from ggbench.engines.endings import Completed, Ending, OutOfMemory, TimedOut
+from ggbench.engines.events import ContextProven, Loaded, Opened
+from ggbench.engines.workloads.prove_context import ProveContext
 from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.units import MIB

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engine import protocol
-from ggbench.engine.endings import Completed, Ending, Failed, OutOfMemory
-from ggbench.engine.events import ContextProven, Proving
-from ggbench.engine.workloads.prove_context import ProveContext
-from ggbench.records.setup import LlamaSetup
+from ggbench.engines import protocol
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.endings import Completed, Ending, Failed, OutOfMemory
+from ggbench.engines.events import ContextProven, Proving
+from ggbench.engines.workloads.prove_context import ProveContext
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.engine import Answer, obey
 
@@ -33,7 +33,7 @@ def test_a_machine_that_changed_is_warned_of(
     ggbench: Run, machine: FakeMachine, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     change = "the machine was suspended for 1:02"
-    monkeypatch.setattr("ggbench.recording.recording.machine_changes", lambda _readings: (change,))
+    monkeypatch.setattr("ggbench.runs.recording.machine_changes", lambda _readings: (change,))
     ran = ggbench(command, tiny_twin, "--memory-limit", "4GiB")
     shown = ggbench("results", "show", 1, "--json")
     assert ran.code == 0, ran.err

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog import model_stores
+from ggbench.models import model_stores
 from tests.cli.conftest import Run
 from tests.fakes.hub import TestHub
 from tests.fakes.model_stores import gguf_bytes, put_in_hub_cache, put_in_ollama

@@ -13,26 +13,26 @@ import pytest
 from rich.console import RenderableType
 from rich.text import Text
 
-from ggbench.catalog.command_line import named, reproduce
-from ggbench.catalog.selector import resolve_one
 from ggbench.cli import main as cli_main
-from ggbench.cli.measuring import make_jobs, measure
-from ggbench.cli.options import Asked, measuring_options
-from ggbench.cli.run_output import show_measured
-from ggbench.engine.endings import Completed
-from ggbench.engine.workloads.batched_decode import BatchedDecode
+from ggbench.commands.measuring import make_jobs, measure
+from ggbench.commands.options import Asked, measuring_options
+from ggbench.commands.run_output import show_measured
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.endings import Completed
+from ggbench.engines.workloads.batched_decode import BatchedDecode
 from ggbench.experiments import registry as experiments
-from ggbench.recording.experiment import Conclusion, Experiment, Job
-from ggbench.recording.progress import Point, Progress
-from ggbench.recording.recording import Recording
-from ggbench.recording.session import Session
-from ggbench.records.machine import MachineReading
-from ggbench.records.outcome import Outcome
-from ggbench.records.run import Result, Run, Settings
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.speed import Bandwidth
-from ggbench.report import presenter as presenters
-from ggbench.report.presenter import Presenter
+from ggbench.machine.records import MachineReading
+from ggbench.models.command_line import named, reproduce
+from ggbench.models.selector import resolve_one
+from ggbench.runs.experiment import Conclusion, Experiment, Job
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.progress import Point, Progress
+from ggbench.runs.recording import Recording
+from ggbench.runs.run import Result, Run, Settings
+from ggbench.runs.session import Session
+from ggbench.show import presenter as presenters
+from ggbench.show.presenter import Presenter
+from ggbench.stats.decode_timing import Bandwidth
 from tests.cli.conftest import FakeMachine
 from tests.cli.conftest import Run as Command
 from tests.fakes.jobs import FakeServices
@@ -116,8 +116,8 @@ def command(asked: Asked) -> None:
 @pytest.fixture(autouse=True)
 def batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """The modules where they would be written, found by their names, and a line in the index of commands."""
-    install(monkeypatch, "ggbench.experiments.batches", EXPERIMENT=BatchExperiment())
-    install(monkeypatch, "ggbench.report.kinds.batches", PRESENTER=BatchPresenter())
+    install(monkeypatch, "ggbench.experiments.batches.measure", EXPERIMENT=BatchExperiment())
+    install(monkeypatch, "ggbench.experiments.batches.show", PRESENTER=BatchPresenter())
     install(monkeypatch, "ggbench.cli.batches", command=command)
     monkeypatch.setitem(cli_main.COMMANDS, "batches", "Time batches.")
     monkeypatch.setattr("tests.schemas.validation.check_document", json.loads)  # its documents are in no schema

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 
-from ggbench.cli.output import Output
-from ggbench.cli.progress import view_of
-from ggbench.recording.progress import Stage, Working
+from ggbench.commands.output import Output
+from ggbench.commands.progress import view_of
+from ggbench.runs.progress import Stage, Working
 from ggbench.units import MIB
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ggbench.errors import ExitCode
-from ggbench.records.machine import Gpu
+from ggbench.machine.records import Gpu
 from ggbench.units import GIB
 from tests.cli.conftest import Run
 from tests.fakes.hub import TestHub

@@ -12,12 +12,12 @@ from typing import NoReturn
 
 import pytest
 
-from ggbench.catalog import repo_variants
 from ggbench.hub import download
 from ggbench.hub.access import HubAccess
 from ggbench.hub.download_progress import FileProgress
 from ggbench.hub.hf_cache import repo_folder
 from ggbench.hub.part_file import PART_SUFFIX
+from ggbench.models import repo_variants
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.hub import Hang, TestHub
 

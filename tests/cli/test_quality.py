@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog.wikitext import ARCHIVE, REPO
-from ggbench.engine import protocol
-from ggbench.engine.endings import Ending, Failed
-from ggbench.engine.workloads.score import Score
+from ggbench.engines import protocol
+from ggbench.engines.endings import Ending, Failed
+from ggbench.engines.workloads.score import Score
+from ggbench.models.wikitext import ARCHIVE, REPO
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.engine import FakeWorker
 from tests.fakes.hub import TestHub

@@ -19,9 +19,9 @@ from xml.etree import ElementTree
 import pytest
 
 from ggbench import paths
-from ggbench.records.context import ContextResult, Probe
-from ggbench.records.outcome import Outcome
-from ggbench.store.database import Store
+from ggbench.experiments.maxctx.record import ContextResult, Probe
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.store.database import Store
 from tests.cli.conftest import Run
 from tests.fakes import machines
 from tests.fakes.measured import fill, put_run, put_search, start

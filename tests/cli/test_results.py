@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from ggbench import paths
+from ggbench.experiments.decode.record import N_PROMPT
 from ggbench.gguf_file.header import read_model_file
-from ggbench.records.decode import N_PROMPT
-from ggbench.report.glossary import LIMITS, LISTS, MAXCTX, PLAN, terms
+from ggbench.runs.store.database import Store
+from ggbench.show.glossary import LIMITS, LISTS, MAXCTX, PLAN, terms
 from ggbench.stats.linefit import fewest_samples
-from ggbench.store.database import Store
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.measured import put_run, start
 

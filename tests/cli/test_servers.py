@@ -12,8 +12,8 @@ from contextlib import ExitStack
 
 import pytest
 
-from ggbench.catalog.selector import resolve_one
 from ggbench.errors import ExitCode
+from ggbench.models.selector import resolve_one
 from tests.cli.conftest import Run
 from tests.fakes.endpoint import Fault, Handler, Request, TestEndpoint
 from tests.fakes.endpoint_faults import ANY_FAULTS, SECRET, STREAM_FAULTS, everywhere, fewer_tokens
@@ -200,7 +200,7 @@ def test_a_server_that_goes_away_before_the_run_is_kept_with_its_exit_code(
         endpoint.close()
         return found
 
-    monkeypatch.setattr("ggbench.cli.measuring.resolve_one", resolve_and_close)
+    monkeypatch.setattr("ggbench.commands.measuring.resolve_one", resolve_and_close)
     ran = ggbench("decode", endpoint.url, "-n", "100")
     assert ran.code == ExitCode.NETWORK
     (row,) = ggbench("results", "--json").json["rows"]

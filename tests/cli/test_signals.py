@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from ggbench.errors import ExitCode
-from ggbench.store.database import Store
+from ggbench.runs.store.database import Store
 
 LONG = ("-n", "3000", "-c", "8192", "--bandwidth", "10GB/s")
 """A decode that is over once the test is."""

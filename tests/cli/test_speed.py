@@ -106,7 +106,7 @@ def test_a_person_is_asked_first(
         asked.append(text)
         return False
 
-    monkeypatch.setattr("ggbench.cli.downloads.can_ask", lambda: True)
+    monkeypatch.setattr("ggbench.commands.downloads.can_ask", lambda: True)
     monkeypatch.setattr("click.confirm", answer)
     ran = ggbench("speed", tiny_twin, "--inputs", "1,16", "-n", "4")
     assert (ran.code, asked) == (130, ["Measure 2 cases within 10 min in all? --within sets the time"])

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.plain import in_ascii
-from ggbench.store.database import Store
+from ggbench.runs.store.database import Store
+from ggbench.text import in_ascii
 from tests.fakes.measured import put_run, start
 
 ASCII = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}

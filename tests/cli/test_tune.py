@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engine import protocol
-from ggbench.experiments.comparable_runs import ThisMachine
-from ggbench.store.database import Store
+from ggbench.decisions.comparable_runs import ThisMachine
+from ggbench.engines import protocol
+from ggbench.runs.store.database import Store
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.planted import PlantedMachine
 
@@ -211,7 +211,7 @@ def test_a_low_w_points_to_tune(
     assert "of what the memory's bandwidth allows: ggbench tune" in ran.err
     assert "ggbench tune" in ggbench("bench", tiny_twin, "-n", "600").err
     with monkeypatch.context() as patched:
-        patched.setattr("ggbench.cli.hints._LOW_W", 0.01)  # W is 2 % of the limit
+        patched.setattr("ggbench.commands.hints._LOW_W", 0.01)  # W is 2 % of the limit
         assert "ggbench tune" not in ggbench("decode", tiny_twin, "-n", "600").err
     plant(at_depth={("flash_attn", "off"): 0.5})
     assert ggbench("tune", tiny_twin, *TUNE, "--quiet").code == 0

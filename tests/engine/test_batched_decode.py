@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from llama_cpp import llama_cpp as lib
 
-from ggbench.engine import protocol
-from ggbench.engine.endings import Completed, Failed
-from ggbench.engine.events import PromptRead, Steps
-from ggbench.engine.ggml_devices import GgmlDevices
-from ggbench.engine.llama_model import LlamaModel, llama_library
-from ggbench.engine.process import WorkerProcess
-from ggbench.engine.workloads import batched_decode
-from ggbench.engine.workloads.batched_decode import BatchedDecode
-from ggbench.records.setup import LlamaSetup
+from ggbench.engines import protocol
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.endings import Completed, Failed
+from ggbench.engines.events import PromptRead, Steps
+from ggbench.engines.llama.ggml_devices import GgmlDevices
+from ggbench.engines.llama.model import LlamaModel, llama_library
+from ggbench.engines.process import WorkerProcess
+from ggbench.engines.workloads import batched_decode
+from ggbench.engines.workloads.batched_decode import BatchedDecode
 
 pytestmark = pytest.mark.llama
 

@@ -8,18 +8,18 @@ from dataclasses import replace
 
 import pytest
 
-from ggbench.engine.contract import Source, Workload
-from ggbench.engine.endings import Cancelled, Completed, Crashed, Ending, Failed, TimedOut
-from ggbench.engine.endpoint import EndpointEngine
-from ggbench.engine.events import Event, Opened, PromptRead, Ready, RequestEnded, ServerAnswered, Steps, TokensTogether
-from ggbench.engine.workloads.batched_decode import BatchedDecode
-from ggbench.engine.workloads.decode import Decode
-from ggbench.engine.workloads.prefill import Prefill
-from ggbench.engine.workloads.score import Score
+from ggbench.engines.config import EndpointSetup
+from ggbench.engines.contract import Source, Workload
+from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, TimedOut
+from ggbench.engines.events import Event, Opened, PromptRead, Ready, RequestEnded, ServerAnswered, Steps, TokensTogether
+from ggbench.engines.server.address import Address
+from ggbench.engines.server.engine import EndpointEngine
+from ggbench.engines.server.server import Server
+from ggbench.engines.workloads.batched_decode import BatchedDecode
+from ggbench.engines.workloads.decode import Decode
+from ggbench.engines.workloads.prefill import Prefill
+from ggbench.engines.workloads.score import Score
 from ggbench.errors import GgbenchError, NetworkError, ServerFailed, ServerTimeout, UnknownName, UsageError
-from ggbench.records.setup import EndpointSetup
-from ggbench.servers.address import Address
-from ggbench.servers.server import Server
 from tests.fakes.endpoint import Handler, Request, TestEndpoint
 from tests.fakes.endpoint_faults import hangs_at_once, of_streams
 from tests.fakes.endpoint_voices import Recording
@@ -41,7 +41,7 @@ def opened(monkeypatch: pytest.MonkeyPatch, cancel: threading.Event) -> Opener:
         script: Script | None = None, setup: EndpointSetup = SETUP, **server: object
     ) -> tuple[EndpointEngine, list[Event | Ending]]:
         scripted = ScriptedServer(script or on_a_line(), **server)  # type: ignore[arg-type]
-        monkeypatch.setattr("ggbench.engine.endpoint.Server", lambda *_, **__: scripted)
+        monkeypatch.setattr("ggbench.engines.server.engine.Server", lambda *_, **__: scripted)
         engine = EndpointEngine(cancel, timeout_s=5)
         return engine, list(engine.open(Source(), setup))
 

@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engine.contract import Source
-from ggbench.engine.endings import Completed
-from ggbench.engine.events import Allocated
-from ggbench.engine.llama import LlamaEngine
-from ggbench.engine.logs import parse_allocations
-from ggbench.engine.process import WorkerProcess
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.contract import Source
+from ggbench.engines.endings import Completed
+from ggbench.engines.events import Allocated
+from ggbench.engines.llama.engine import LlamaEngine
+from ggbench.engines.llama.logs import parse_allocations
+from ggbench.engines.memory import Place
+from ggbench.engines.process import WorkerProcess
 from ggbench.gguf_file.header import read_model_file
-from ggbench.records.memory import Place
-from ggbench.records.setup import LlamaSetup
-from ggbench.theory.kv_cache import kv_cache
+from ggbench.sizing.theory.kv_cache import kv_cache
 from ggbench.units import MIB
 
 PLACES = {"CPU": Place.HOST, "CUDA0": Place.GPU, "CUDA1": Place.GPU}

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engine import ggml_devices
-from ggbench.engine.ggml_devices import GgmlDevices, place_of
-from ggbench.engine.llama_model import llama_library
-from ggbench.records.memory import Place
+from ggbench.engines.llama import ggml_devices
+from ggbench.engines.llama.ggml_devices import GgmlDevices, place_of
+from ggbench.engines.llama.model import llama_library
+from ggbench.engines.memory import Place
 
 CUDA_PLACES = {
     "CPU": Place.HOST,

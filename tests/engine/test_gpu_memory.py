@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engine import ggml_devices
-from ggbench.engine.ggml_devices import GgmlDevices
-from ggbench.engine.llama_model import llama_library
-from ggbench.engine.memory_limits import GpuMemory, LimitFailed
+from ggbench.engines.llama import ggml_devices
+from ggbench.engines.llama.ggml_devices import GgmlDevices
+from ggbench.engines.llama.memory_limits import GpuMemory, LimitFailed
+from ggbench.engines.llama.model import llama_library
 from ggbench.units import GIB
 
 CPU, GPU, IGPU = 0, 1, 2

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engine import protocol
-from ggbench.engine.contract import Source
-from ggbench.engine.endings import Completed, Crashed, Ending, Failed, OutOfMemory
-from ggbench.engine.events import Allocated, Event, Loaded, Opened, PromptRead, Ready, Steps
-from ggbench.engine.llama import LlamaEngine
-from ggbench.engine.process import WorkerProcess
-from ggbench.engine.workloads.batched_decode import BatchedDecode
-from ggbench.engine.workloads.decode import Decode
-from ggbench.engine.workloads.prefill import Prefill
+from ggbench.engines import protocol
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.contract import Source
+from ggbench.engines.endings import Completed, Crashed, Ending, Failed, OutOfMemory
+from ggbench.engines.events import Allocated, Event, Loaded, Opened, PromptRead, Ready, Steps
+from ggbench.engines.llama.engine import LlamaEngine
+from ggbench.engines.process import WorkerProcess
+from ggbench.engines.workloads.batched_decode import BatchedDecode
+from ggbench.engines.workloads.decode import Decode
+from ggbench.engines.workloads.prefill import Prefill
 from ggbench.gguf_file.header import read_model_file
-from ggbench.records.setup import LlamaSetup
 
 pytestmark = pytest.mark.llama
 

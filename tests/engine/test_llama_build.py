@@ -7,8 +7,8 @@ import sys
 import llama_cpp
 import pytest
 
-from ggbench.engine.llama_build import describe_llama_build, parse_features
-from ggbench.records.checkup import LlamaBuild
+from ggbench.decisions.doctor_record import LlamaBuild
+from ggbench.engines.llama.build import describe_llama_build, parse_features
 
 
 @pytest.mark.llama

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from llama_cpp import llama_cpp as lib
 
-from ggbench.engine.llama_defaults import CONTEXT, DIFFERENCES, MODEL, Value, set_defaults
-from ggbench.records.setup import LlamaSetup
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.defaults import CONTEXT, DIFFERENCES, MODEL, Value, set_defaults
 from tests.engine.test_llama_setup import Params, load  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.llama

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engine import protocol
-from ggbench.engine.contract import Source, engine_module
-from ggbench.engine.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
-from ggbench.engine.events import Allocated, Loaded, Opened, Ready, Steps
-from ggbench.engine.llama import LlamaEngine, launch
-from ggbench.engine.workloads.decode import Decode
+from ggbench.engines import protocol
+from ggbench.engines.config import LlamaSetup, Setup
+from ggbench.engines.contract import Source, engine_module
+from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
+from ggbench.engines.events import Allocated, Loaded, Opened, Ready, Steps
+from ggbench.engines.llama.engine import LlamaEngine, launch
+from ggbench.engines.memory import Place
+from ggbench.engines.workloads.decode import Decode
 from ggbench.errors import StoreError
-from ggbench.records.memory import Place
-from ggbench.records.setup import LlamaSetup, Setup
 from tests.fakes.engine_bench import Bench, Script
 
 SETUP = LlamaSetup(n_ctx=512, threads=1)

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 from llama_cpp import llama_cpp as lib
 
-from ggbench.engine import llama_model
-from ggbench.engine.contract import Source
-from ggbench.engine.endings import Completed, Ending, Failed
-from ggbench.engine.events import Allocated, Opened
-from ggbench.engine.ggml_devices import GgmlDevices
-from ggbench.engine.llama import LlamaEngine
-from ggbench.engine.llama_model import LlamaModel, LlamaRefused, llama_library
-from ggbench.engine.process import WorkerProcess
-from ggbench.records.setup import LlamaSetup
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.contract import Source
+from ggbench.engines.endings import Completed, Ending, Failed
+from ggbench.engines.events import Allocated, Opened
+from ggbench.engines.llama import model
+from ggbench.engines.llama.engine import LlamaEngine
+from ggbench.engines.llama.ggml_devices import GgmlDevices
+from ggbench.engines.llama.model import LlamaModel, LlamaRefused, llama_library
+from ggbench.engines.process import WorkerProcess
 
 pytestmark = pytest.mark.llama
 
@@ -40,7 +40,7 @@ class Params:
         self.of_model, self.overrides, self.devices = params, [], None
         address = params.tensor_buft_overrides
         if address:
-            entries = ctypes.cast(address, ctypes.POINTER(llama_model._TensorOverride))
+            entries = ctypes.cast(address, ctypes.POINTER(model._TensorOverride))
             index = 0
             while entries[index].pattern is not None:
                 self.overrides.append((entries[index].pattern.decode(), entries[index].buft))

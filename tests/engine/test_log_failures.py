@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from ggbench.engine.logs import crash_cause, out_of_memory_line, wanted_bytes
+from ggbench.engines.llama.logs import crash_cause, out_of_memory_line, wanted_bytes
 from ggbench.units import MIB
 from tests.fakes.recorded_logs import NAMES, lines_of
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engine.events import Allocated
-from ggbench.engine.logs import parse_allocations
-from ggbench.records.memory import DeviceBuffers, Place
+from ggbench.engines.events import Allocated
+from ggbench.engines.llama.logs import parse_allocations
+from ggbench.engines.memory import DeviceBuffers, Place
 from ggbench.units import MIB
 from tests.fakes.recorded_logs import lines_of
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from ggbench.engine import lost_servers, protocol
-from ggbench.engine.endings import Completed, Crashed, Ending, Failed, OutOfMemory, ServerLost, TimedOut
-from ggbench.engine.workloads.decode import Decode
+from ggbench.engines import protocol
+from ggbench.engines.endings import Completed, Crashed, Ending, Failed, OutOfMemory, ServerLost, TimedOut
+from ggbench.engines.llama import lost_servers
+from ggbench.engines.workloads.decode import Decode
 from tests.engine.test_llama_engine import HEALTHY, SETUP, llama_bench
 from tests.fakes.rpc_server import answers, listening, refusing, speaks
 
@@ -68,7 +69,7 @@ def lost(ending: Ending, *servers: str) -> Ending:
 
 def test_a_server_lost_in_mid_decode_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with listening(speaks()) as alive, listening(answers(b"")) as gone:
-        monkeypatch.setattr("ggbench.engine.llama.find_unusable", lambda _: {})
+        monkeypatch.setattr("ggbench.engines.llama.engine.find_unusable", lambda _: {})
         ending = lost(aborted(LOST), alive, gone)
     assert isinstance(ending, ServerLost)
     assert ending.outcome == "failed"

@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 from llama_cpp import llama_cpp as lib
 
-from ggbench.engine import workloads
-from ggbench.engine.contract import Source, Workload
-from ggbench.engine.endings import Completed
-from ggbench.engine.events import Allocated
-from ggbench.engine.ggml_devices import GgmlDevices
-from ggbench.engine.llama import LlamaEngine
-from ggbench.engine.llama_model import LlamaModel, llama_library
-from ggbench.engine.process import WorkerProcess
-from ggbench.engine.workloads.batched_decode import BatchedDecode
-from ggbench.engine.workloads.decode import Decode
-from ggbench.engine.workloads.decode_at_depth import DecodeAtDepth
-from ggbench.engine.workloads.prefill import Prefill
-from ggbench.engine.workloads.prove_context import ProveContext
-from ggbench.engine.workloads.score import Score
-from ggbench.records.setup import LlamaSetup
+from ggbench.engines import workloads
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.contract import Source, Workload
+from ggbench.engines.endings import Completed
+from ggbench.engines.events import Allocated
+from ggbench.engines.llama.engine import LlamaEngine
+from ggbench.engines.llama.ggml_devices import GgmlDevices
+from ggbench.engines.llama.model import LlamaModel, llama_library
+from ggbench.engines.process import WorkerProcess
+from ggbench.engines.workloads.batched_decode import BatchedDecode
+from ggbench.engines.workloads.decode import Decode
+from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
+from ggbench.engines.workloads.prefill import Prefill
+from ggbench.engines.workloads.prove_context import ProveContext
+from ggbench.engines.workloads.score import Score
 from ggbench.units import MIB
 from tests.engine.test_batched_decode import _KEPT
 
@@ -65,14 +65,14 @@ def test_a_batch_has_no_more_outputs_than_its_workload_states(
     model.load(str(tiny_twin), setup, GgmlDevices(llama_library()), lambda share: None, dry=False)
     model.make_context(setup)
     model.check_outputs(workload)
-    importlib.import_module(f"ggbench.engine.workloads.{workload.name}").carry_out(model, workload, lambda event: None)
+    importlib.import_module(f"ggbench.engines.workloads.{workload.name}").carry_out(model, workload, lambda event: None)
     model.free_context()
     assert max(counted) == workload.n_outputs
 
 
 def test_room_for_fewer_outputs_is_a_smaller_compute_buffer(tmp_path: Path) -> None:
-    from ggbench.catalog.models import load_catalog
     from ggbench.gguf_file.twin import cached_twin
+    from ggbench.models.catalog import load_catalog
 
     hyper = replace(load_catalog().model("qwen1.5-0.5b").hyper, n_vocab=32768)
     twin = cached_twin("wide", hyper, "q8_0", tmp_path, n_layer=1)

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engine import protocol
-from ggbench.engine.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
-from ggbench.engine.events import PromptRead, Ready, Steps
-from ggbench.engine.process import WorkerProcess
-from ggbench.engine.workloads.decode import Decode
-from ggbench.records.setup import LlamaSetup
+from ggbench.engines import protocol
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
+from ggbench.engines.events import PromptRead, Ready, Steps
+from ggbench.engines.process import WorkerProcess
+from ggbench.engines.workloads.decode import Decode
 
 FAKE = Path(__file__).parent.parent / "fakes" / "worker.py"
 DECODE = Decode(n_prompt=25, n_gen=3)
@@ -73,7 +73,7 @@ def test_a_worker_that_somebody_kills_has_crashed(
     monkeypatch: pytest.MonkeyPatch, counts: tuple[int | None, int | None]
 ) -> None:
     answers = iter(counts)
-    monkeypatch.setattr("ggbench.engine.process.count_oom_kills", lambda: next(answers))
+    monkeypatch.setattr("ggbench.engines.process.count_oom_kills", lambda: next(answers))
     with start("killed") as worker:
         ending = ending_of(worker)
     assert isinstance(ending, Crashed)
@@ -94,7 +94,7 @@ def test_a_worker_that_is_killed_from_outside_has_crashed() -> None:
 def test_a_worker_that_the_kernel_kills_ran_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Linux overcommits and then kills; its counter of such kills has risen since the worker began."""
     answers = iter((4, 5))
-    monkeypatch.setattr("ggbench.engine.process.count_oom_kills", lambda: next(answers))
+    monkeypatch.setattr("ggbench.engines.process.count_oom_kills", lambda: next(answers))
     with start("killed") as worker:
         ending = ending_of(worker)
     assert isinstance(ending, OutOfMemory)
@@ -104,7 +104,7 @@ def test_a_worker_that_the_kernel_kills_ran_out_of_memory(monkeypatch: pytest.Mo
 
 def test_an_oom_kill_does_not_explain_an_abort(monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter((4, 5))
-    monkeypatch.setattr("ggbench.engine.process.count_oom_kills", lambda: next(answers))
+    monkeypatch.setattr("ggbench.engines.process.count_oom_kills", lambda: next(answers))
     with start("abort") as worker:
         assert isinstance(ending_of(worker), Crashed)
 
@@ -115,7 +115,7 @@ def test_a_caller_that_pauses_does_not_make_the_worker_hang(monkeypatch: pytest.
         assert isinstance(next(items), Ready)
         assert select.select([worker._events.fd], [], [], 30)[0]  # more than one read takes
         later = time.monotonic() + 1000
-        monkeypatch.setattr("ggbench.engine.process.time.monotonic", lambda: later)
+        monkeypatch.setattr("ggbench.engines.process.time.monotonic", lambda: later)
         assert list(items)[-1] == Completed()
 
 
@@ -141,7 +141,7 @@ def test_garbage_ends_the_worker(cue: str) -> None:
 
 
 def test_a_closed_pipe_of_a_living_worker_is_a_crash(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ggbench.engine.process._SHUTDOWN_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("ggbench.engines.process._SHUTDOWN_TIMEOUT_S", 0.1)
     with start("close_pipe") as worker:
         pid_fd = os.pidfd_open(worker.pid)
         assert "lived on" in ending_of(worker).reason
@@ -208,10 +208,10 @@ def test_silence_after_a_release_is_a_time_out_again() -> None:
 
 PARENT = """
 import sys
-from ggbench.engine import protocol
-from ggbench.engine.process import WorkerProcess
-from ggbench.records.setup import LlamaSetup
-worker = WorkerProcess(command=sys.argv[1:] or (sys.executable, "-P", "-m", "ggbench.engine.worker"))
+from ggbench.engines import protocol
+from ggbench.engines.process import WorkerProcess
+from ggbench.engines.config import LlamaSetup
+worker = WorkerProcess(command=sys.argv[1:] or (sys.executable, "-P", "-m", "ggbench.engines.llama.worker"))
 events = worker.call(protocol.LoadModel("/nowhere.gguf", LlamaSetup()))
 print(next(events).pid, flush=True)
 sys.stdin.read()

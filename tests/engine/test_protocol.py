@@ -7,9 +7,10 @@ import pkgutil
 import msgspec
 import pytest
 
-from ggbench.engine import protocol, workloads
-from ggbench.engine.contract import Workload
-from ggbench.engine.events import (
+from ggbench.engines import protocol, workloads
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.contract import Workload
+from ggbench.engines.events import (
     ContextProven,
     Loaded,
     Opened,
@@ -21,15 +22,14 @@ from ggbench.engine.events import (
     Steps,
     Tokenized,
 )
-from ggbench.engine.workloads.batched_decode import BatchedDecode
-from ggbench.engine.workloads.decode import Decode
-from ggbench.engine.workloads.decode_at_depth import DecodeAtDepth
-from ggbench.engine.workloads.prefill import Prefill
-from ggbench.engine.workloads.prove_context import ProveContext
-from ggbench.engine.workloads.score import RowsFile, Score
-from ggbench.engine.workloads.tokenize import Tokenize
-from ggbench.records.memory import Place
-from ggbench.records.setup import LlamaSetup
+from ggbench.engines.memory import Place
+from ggbench.engines.workloads.batched_decode import BatchedDecode
+from ggbench.engines.workloads.decode import Decode
+from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
+from ggbench.engines.workloads.prefill import Prefill
+from ggbench.engines.workloads.prove_context import ProveContext
+from ggbench.engines.workloads.score import RowsFile, Score
+from ggbench.engines.workloads.tokenize import Tokenize
 
 SETUP = LlamaSetup(
     n_ctx=512,

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engine import protocol
-from ggbench.engine.endings import Completed, Ending, Failed, OutOfMemory
-from ggbench.engine.events import ContextProven, Loaded, Opened, Proving
-from ggbench.engine.process import WorkerProcess
-from ggbench.engine.workloads.decode import Decode
-from ggbench.engine.workloads.prove_context import ProveContext
-from ggbench.records.setup import LlamaSetup
+from ggbench.engines import protocol
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.endings import Completed, Ending, Failed, OutOfMemory
+from ggbench.engines.events import ContextProven, Loaded, Opened, Proving
+from ggbench.engines.process import WorkerProcess
+from ggbench.engines.workloads.decode import Decode
+from ggbench.engines.workloads.prove_context import ProveContext
 from ggbench.units import MIB
 
 pytestmark = pytest.mark.llama

@@ -6,9 +6,9 @@ import itertools
 
 import pytest
 
-from ggbench.engine.rpc_client import RpcConnection, ServerUnusable, find_unusable
-from ggbench.engine.rpc_probe import probe_server
-from ggbench.records.cluster import RemoteDevice
+from ggbench.engines.llama.rpc_client import RpcConnection, ServerUnusable, find_unusable
+from ggbench.engines.llama.rpc_probe import probe_server
+from ggbench.sizing.cluster_record import RemoteDevice
 from tests.fakes.rpc_server import answers, is_silent, listening, refusing, speaks
 
 TIMEOUT_S = 0.2
@@ -69,7 +69,9 @@ def test_a_name_that_nobody_knows_is_one_line() -> None:
 
 def test_a_server_that_drips_its_answer_ends_within_four_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
     with listening(speaks()) as server, RpcConnection(server, TIMEOUT_S) as connection:
-        monkeypatch.setattr("ggbench.engine.rpc_client.time.monotonic", itertools.count(0, 5 * TIMEOUT_S).__next__)
+        monkeypatch.setattr(
+            "ggbench.engines.llama.rpc_client.time.monotonic", itertools.count(0, 5 * TIMEOUT_S).__next__
+        )
         with pytest.raises(ServerUnusable, match="did not answer"):
             connection.devices()
 

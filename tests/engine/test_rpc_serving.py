@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 
-from ggbench.engine.rpc_serving import lasting
+from ggbench.engines.llama.rpc_serving import lasting
 
 
 def changes(*states: bool | None) -> queue.SimpleQueue[bool | None]:

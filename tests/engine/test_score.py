@@ -12,13 +12,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ggbench.engine import protocol
-from ggbench.engine.endings import Completed, Failed
-from ggbench.engine.events import Scored
-from ggbench.engine.process import WorkerProcess
-from ggbench.engine.workloads.score import RowsFile, Score
-from ggbench.engine.workloads.tokenize import Tokenize
-from ggbench.records.setup import LlamaSetup
+from ggbench.engines import protocol
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.endings import Completed, Failed
+from ggbench.engines.events import Scored
+from ggbench.engines.process import WorkerProcess
+from ggbench.engines.workloads.score import RowsFile, Score
+from ggbench.engines.workloads.tokenize import Tokenize
 from tests.conftest import TINY
 
 pytestmark = pytest.mark.llama

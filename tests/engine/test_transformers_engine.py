@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engine import protocol
-from ggbench.engine.contract import Source, engine_module
-from ggbench.engine.endings import Completed, Crashed, Failed, OutOfMemory
-from ggbench.engine.events import Loaded, Opened, Steps
-from ggbench.engine.transformers import SETUP as ENGINE_SETUP
-from ggbench.engine.transformers import TransformersEngine
-from ggbench.engine.transformers_errors import is_memory_error, one_line, wanted_bytes
-from ggbench.engine.transformers_packages import check_packages
-from ggbench.engine.workloads.decode import Decode
-from ggbench.engine.workloads.score import Score
+from ggbench.engines import protocol
+from ggbench.engines.config import LlamaSetup, TransformersSetup
+from ggbench.engines.contract import Source, engine_module
+from ggbench.engines.endings import Completed, Crashed, Failed, OutOfMemory
+from ggbench.engines.events import Loaded, Opened, Steps
+from ggbench.engines.transformers.crash_cause import is_memory_error, one_line, wanted_bytes
+from ggbench.engines.transformers.engine import SETUP as ENGINE_SETUP
+from ggbench.engines.transformers.engine import TransformersEngine
+from ggbench.engines.transformers.packages import check_packages
+from ggbench.engines.workloads.decode import Decode
+from ggbench.engines.workloads.score import Score
 from ggbench.errors import EngineFailed, UsageError
-from ggbench.records.setup import LlamaSetup, TransformersSetup
 from tests.fakes.engine_bench import Bench, Script
 
 SETUP = TransformersSetup(n_ctx=512, threads=1)
@@ -168,7 +168,7 @@ def test_memory_errors_are_recognized() -> None:
 def test_nothing_of_torch_is_imported_by_a_command() -> None:
     """Not even where it is installed: the engine's own module is all that a front end loads."""
     code = (
-        "import sys, ggbench.cli.main, ggbench.engine.transformers\n"
+        "import sys, ggbench.cli.main, ggbench.engines.transformers.engine\n"
         "print(sorted({'torch', 'transformers', 'accelerate', 'safetensors'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)

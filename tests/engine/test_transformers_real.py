@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from ggbench.checkpoint.checkpoint import read_checkpoint
-from ggbench.checkpoint.storage import METHODS
-from ggbench.engine.contract import Source
-from ggbench.engine.endings import Completed, Crashed, Ending, Failed, OutOfMemory
-from ggbench.engine.events import Allocated, ContextProven, Event, Opened, PromptRead, Ready, Steps
-from ggbench.engine.process import WorkerProcess
-from ggbench.engine.transformers import COMMAND, TransformersEngine
-from ggbench.engine.workloads.batched_decode import BatchedDecode
-from ggbench.engine.workloads.decode import Decode
-from ggbench.engine.workloads.prefill import Prefill
-from ggbench.engine.workloads.prove_context import ProveContext
-from ggbench.records.setup import TransformersSetup
+from ggbench.engines.config import TransformersSetup
+from ggbench.engines.contract import Source
+from ggbench.engines.endings import Completed, Crashed, Ending, Failed, OutOfMemory
+from ggbench.engines.events import Allocated, ContextProven, Event, Opened, PromptRead, Ready, Steps
+from ggbench.engines.process import WorkerProcess
+from ggbench.engines.transformers.checkpoint import read_checkpoint
+from ggbench.engines.transformers.engine import COMMAND, TransformersEngine
+from ggbench.engines.transformers.storage import METHODS
+from ggbench.engines.workloads.batched_decode import BatchedDecode
+from ggbench.engines.workloads.decode import Decode
+from ggbench.engines.workloads.prefill import Prefill
+from ggbench.engines.workloads.prove_context import ProveContext
 from ggbench.units import MIB
 from tests.fakes.checkpoints import QWEN2_TINY
 
@@ -167,7 +167,7 @@ def test_what_cannot_be_loaded_is_one_line(
 def test_what_torch_compiles_is_compiled_with_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
-    from ggbench.engine.transformers_model import TransformersModel
+    from ggbench.engines.transformers.model import TransformersModel
 
     compiled: list[tuple[int, ...]] = []
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from ggbench.engine.events import ContextProven, Event
-from ggbench.engine.transformers_workloads import carry_out
-from ggbench.engine.workloads.prove_context import ProveContext
+from ggbench.engines.events import ContextProven, Event
+from ggbench.engines.transformers.workloads import carry_out
+from ggbench.engines.workloads.prove_context import ProveContext
 
 
 def test_a_proof_compiles_the_token_alone() -> None:

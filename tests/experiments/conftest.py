@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog.selector import Target, resolve_one
 from ggbench.gguf_file.header import read_model_file
-from ggbench.store.database import Store
+from ggbench.models.selector import Target, resolve_one
+from ggbench.runs.store.database import Store
 
 
 @pytest.fixture

@@ -9,24 +9,24 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog.selector import Target
-from ggbench.engine import protocol
-from ggbench.engine.endings import Completed, Crashed, Ending, OutOfMemory
-from ggbench.engine.events import ContextProven
-from ggbench.engine.llama import LlamaEngine, launch
-from ggbench.engine.workloads.prove_context import ProveContext
+from ggbench.decisions.bench import run_bench
+from ggbench.engines import protocol
+from ggbench.engines.config import LlamaSetup, Setup
+from ggbench.engines.endings import Completed, Crashed, Ending, OutOfMemory
+from ggbench.engines.events import ContextProven
+from ggbench.engines.llama.engine import LlamaEngine, launch
+from ggbench.engines.workloads.prove_context import ProveContext
 from ggbench.errors import StoreError
-from ggbench.experiments.bench import run_bench
-from ggbench.experiments.stored import read_run
 from ggbench.gguf_file.header import read_model_file
 from ggbench.machine.environment import environment
-from ggbench.recording.progress import Finished, Progress, Started
-from ggbench.recording.rig import Rig
-from ggbench.records.outcome import Outcome
-from ggbench.records.run import Run
-from ggbench.records.setup import LlamaSetup, Setup
-from ggbench.records.summary import QuantSummary
-from ggbench.store.database import Store
+from ggbench.models.selector import Target
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.progress import Finished, Progress, Started
+from ggbench.runs.rig import Rig
+from ggbench.runs.run import Run
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import read_run
+from ggbench.runs.summary import QuantSummary
 from ggbench.units import MIB
 from tests.fakes.engine import Answer, fake_rig, obey
 from tests.fakes.jobs import decodes

@@ -8,27 +8,27 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog.selector import Target, resolve_one
-from ggbench.engine import protocol
-from ggbench.engine.endings import Ending, OutOfMemory
-from ggbench.engine.workloads.prove_context import ProveContext
+from ggbench.engines import protocol
+from ggbench.engines.config import LlamaSetup, TransformersSetup
+from ggbench.engines.endings import Ending, OutOfMemory
+from ggbench.engines.workloads.prove_context import ProveContext
 from ggbench.errors import DoesNotFit, UsageError
-from ggbench.experiments.decode import EXPERIMENT as DECODE
-from ggbench.experiments.maxctx import EXPERIMENT as MAXCTX
-from ggbench.experiments.quality import EXPERIMENT as QUALITY
-from ggbench.experiments.speed import EXPERIMENT as SPEED
-from ggbench.experiments.stored import read_run
-from ggbench.recording.driver import run_job
-from ggbench.recording.experiment import Job
-from ggbench.recording.progress import Finished
-from ggbench.recording.rig import Rig
-from ggbench.records.context import ContextResult, ContextSettings
-from ggbench.records.decode import DecodeResult, DecodeSettings
-from ggbench.records.outcome import Outcome
-from ggbench.records.run import Run
-from ggbench.records.setup import LlamaSetup, TransformersSetup
-from ggbench.records.speed_cases import SpeedResult, SpeedSettings
-from ggbench.store.database import Store
+from ggbench.experiments.decode.measure import EXPERIMENT as DECODE
+from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
+from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
+from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
+from ggbench.experiments.quality.measure import EXPERIMENT as QUALITY
+from ggbench.experiments.speed.measure import EXPERIMENT as SPEED
+from ggbench.experiments.speed.record import SpeedResult, SpeedSettings
+from ggbench.models.selector import Target, resolve_one
+from ggbench.runs.driver import run_job
+from ggbench.runs.experiment import Job
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.progress import Finished
+from ggbench.runs.rig import Rig
+from ggbench.runs.run import Run
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import read_run
 from ggbench.units import MIB
 from tests.fakes.checkpoints import QWEN2_TINY
 from tests.fakes.engine import FakeWorker, fake_rig, obey

@@ -9,23 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog.selector import Target, resolve
-from ggbench.engine import protocol
-from ggbench.engine.endings import Ending, OutOfMemory
-from ggbench.engine.events import Opened
-from ggbench.engine.llama import LlamaEngine, launch
-from ggbench.engine.workloads.decode import Decode
-from ggbench.engine.workloads.prefill import Prefill
+from ggbench.engines import protocol
+from ggbench.engines.config import LlamaSetup, Setup
+from ggbench.engines.endings import Ending, OutOfMemory
+from ggbench.engines.events import Opened
+from ggbench.engines.llama.engine import LlamaEngine, launch
+from ggbench.engines.workloads.decode import Decode
+from ggbench.engines.workloads.prefill import Prefill
 from ggbench.errors import UsageError
-from ggbench.experiments.decode import EXPERIMENT as DECODE
-from ggbench.experiments.stored import read_run
+from ggbench.experiments.decode.measure import EXPERIMENT as DECODE
+from ggbench.experiments.decode.record import DecodeSettings
+from ggbench.experiments.prefill.record import PrefillSettings
 from ggbench.gguf_file.header import read_model_file
-from ggbench.records.decode import DecodeSettings
-from ggbench.records.outcome import Outcome
-from ggbench.records.prefill import PrefillSettings
-from ggbench.records.setup import LlamaSetup, Setup
-from ggbench.records.speed import Bandwidth
-from ggbench.store.database import Store
+from ggbench.models.selector import Target, resolve
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import read_run
+from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import MIB
 from tests.fakes.engine import fake_rig, obey
 from tests.fakes.recorded import decode_job, decoded, prefill_job, prefilled, runs_of

@@ -8,28 +8,28 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog.selector import resolve_one
-from ggbench.engine import protocol
-from ggbench.engine.endings import Completed, Ending
-from ggbench.engine.events import PromptRead, Steps
-from ggbench.engine.workloads.decode_at_depth import DecodeAtDepth
-from ggbench.experiments import comparable_runs, twin_timer
-from ggbench.experiments.forecast import EXPERIMENT
+from ggbench.decisions import comparable_runs
+from ggbench.engines import protocol
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.endings import Completed, Ending
+from ggbench.engines.events import PromptRead, Steps
+from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
+from ggbench.experiments.forecast import twin_timer, twins
+from ggbench.experiments.forecast.measure import EXPERIMENT
+from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
+from ggbench.experiments.forecast.twins import step_cost
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.machine.cpu import Cpu
 from ggbench.machine.environment import environment
-from ggbench.recording.driver import run_job
-from ggbench.recording.experiment import Job
-from ggbench.recording.progress import Finished
-from ggbench.records.forecast import ForecastResult, ForecastSettings
-from ggbench.records.outcome import Outcome
-from ggbench.records.run import Run
-from ggbench.records.setup import LlamaSetup
-from ggbench.sizing import forecast_twins
-from ggbench.sizing.forecast_twins import step_cost
-from ggbench.store.database import Store
+from ggbench.models.selector import resolve_one
+from ggbench.runs.driver import run_job
+from ggbench.runs.experiment import Job
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.progress import Finished
+from ggbench.runs.run import Run
+from ggbench.runs.store.database import Store
 from tests.conftest import TINY
 from tests.fakes.engine import FakeWorker, fake_rig, obey
 from tests.fakes.gpu_worker import GPU, on_gpu
@@ -78,8 +78,8 @@ class _Placed:
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(forecast_twins, "WHOLE_BYTES", 0)
-    monkeypatch.setattr(forecast_twins, "LARGER_BYTES", 0)
+    monkeypatch.setattr(twins, "WHOLE_BYTES", 0)
+    monkeypatch.setattr(twins, "LARGER_BYTES", 0)
     monkeypatch.setattr(twin_timer, "describe_cpu", lambda: Cpu("test", 1, 1, None))
     for module in (twin_timer, comparable_runs):
         monkeypatch.setattr(module, "list_gpus", lambda: (GPU,))

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog.selector import Target, resolve_one
 from ggbench.errors import StoreError
-from ggbench.experiments.maxctx import EXPERIMENT
-from ggbench.experiments.stored import read_recording, read_run
-from ggbench.recording.driver import run_job
-from ggbench.recording.experiment import Job
-from ggbench.recording.progress import Finished, Point, Progress, Working
-from ggbench.records.context import ContextSettings, Probe, Question
-from ggbench.records.outcome import Outcome
-from ggbench.store.database import Store
+from ggbench.experiments.maxctx.measure import EXPERIMENT
+from ggbench.experiments.maxctx.record import ContextSettings, Probe, Question
+from ggbench.models.selector import Target, resolve_one
+from ggbench.runs.driver import run_job
+from ggbench.runs.experiment import Job
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.progress import Finished, Point, Progress, Working
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import read_recording, read_run
 from ggbench.units import MIB
 from tests.fakes.small_machine import SmallMachine, context_of, found, limited, search
 

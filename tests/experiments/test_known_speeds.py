@@ -10,29 +10,29 @@ from typing import Any
 
 import pytest
 
-from ggbench.experiments import known_speeds as module
-from ggbench.experiments.known_speeds import expected_at, known_speeds, with_expected
+from ggbench.decisions import known_speeds as module
+from ggbench.decisions.known_speeds import expected_at, known_speeds, with_expected
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.memory import DeviceBuffers, Memory, Place
+from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
+from ggbench.experiments.forecast.record import Expected, ForecastResult, ForecastSettings
+from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
+from ggbench.experiments.speed.record import BatchLine, Case, CaseEnded, SpeedCase, SpeedResult, SpeedSettings
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.cpu import Cpu
 from ggbench.machine.environment import environment as environment_of
-from ggbench.records.decode import DecodeResult, DecodeSettings
-from ggbench.records.forecast import Expected, ForecastResult, ForecastSettings
-from ggbench.records.imported import Imported
-from ggbench.records.known_speed import KnownSpeed
-from ggbench.records.machine import Environment
-from ggbench.records.memory import DeviceBuffers, Memory, Place
-from ggbench.records.outcome import Outcome
-from ggbench.records.plan import Budget, PlanRow
-from ggbench.records.prefill import PrefillResult, PrefillSettings
-from ggbench.records.run import Result, Run, RunHead, Settings
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.speed import Bandwidth, LatencySummary, LineFit, PrefillSpeed
-from ggbench.records.speed_cases import BatchLine, Case, CaseEnded, SpeedCase, SpeedResult, SpeedSettings
-from ggbench.records.subject import Subject
+from ggbench.machine.records import Environment
+from ggbench.runs.imported import Imported
+from ggbench.runs.known_speed import KnownSpeed
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.run import Result, Run, RunHead, Settings
+from ggbench.runs.store.database import Store
+from ggbench.runs.subject import Subject
+from ggbench.sizing.plan_record import Budget, PlanRow
+from ggbench.sizing.theory.roofline import decode_limit
+from ggbench.stats.decode_timing import Bandwidth, LatencySummary, LineFit, PrefillSpeed
 from ggbench.stats.known_speed import step_ms_at
-from ggbench.store.database import Store
-from ggbench.theory.roofline import decode_limit
 from tests.conftest import TINY
 from tests.fakes.engine import VERSIONS
 

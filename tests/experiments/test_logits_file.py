@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ggbench.errors import BadFile, DoesNotFit, UsageError
-from ggbench.experiments.logits_file import begin_logits_file, read_logits_file
+from ggbench.experiments.quality.logits_file import begin_logits_file, read_logits_file
 
 TOKENS = tuple(range(16))
 

@@ -9,33 +9,33 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog.planned_variants import planned_model
-from ggbench.catalog.selector import Target, resolve_one
-from ggbench.engine import protocol
-from ggbench.engine.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
-from ggbench.engine.llama import LlamaEngine, launch
-from ggbench.engine.process import WorkerProcess
-from ggbench.engine.workloads.prove_context import ProveContext
+from ggbench.engines import protocol
+from ggbench.engines.config import LlamaSetup, Setup
+from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
+from ggbench.engines.llama.engine import LlamaEngine, launch
+from ggbench.engines.process import WorkerProcess
+from ggbench.engines.workloads.prove_context import ProveContext
 from ggbench.errors import DoesNotFit, EngineFailed, UsageError
-from ggbench.experiments.maxctx import EXPERIMENT
+from ggbench.experiments.maxctx.look_ahead import look_ahead
+from ggbench.experiments.maxctx.measure import EXPERIMENT
+from ggbench.experiments.maxctx.record import BracketEnds, ContextSettings, Probe, ProofForeseen, Question
 from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.hub.access import HubAccess
 from ggbench.machine.environment import environment
+from ggbench.models.planned_variants import planned_model
+from ggbench.models.selector import Target, resolve_one
 from ggbench.paths import twins_dir
-from ggbench.recording.driver import run_job
-from ggbench.recording.experiment import Job
-from ggbench.recording.progress import Finished, Point, Working
-from ggbench.recording.rig import Rig
-from ggbench.records.context import BracketEnds, ContextSettings, Probe, ProofForeseen, Question
-from ggbench.records.outcome import Outcome
-from ggbench.records.setup import LlamaSetup, Setup
-from ggbench.records.speed import Bandwidth
+from ggbench.runs.driver import run_job
+from ggbench.runs.experiment import Job
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.progress import Finished, Point, Working
+from ggbench.runs.rig import Rig
 from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES, machine_budget
 from ggbench.sizing.dry_allocator import DryAllocator
-from ggbench.sizing.look_ahead import look_ahead
 from ggbench.sizing.plan import PlanRequest, plan
+from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import MIB
 from tests.fakes.engine import fake_rig
 from tests.fakes.small_machine import COMPUTE, LIMIT, UNSEEN, SmallMachine, context_of, found, limited, search

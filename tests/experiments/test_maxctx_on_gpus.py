@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog.selector import Target
+from ggbench.engines.config import LlamaSetup
 from ggbench.errors import DoesNotFit
 from ggbench.gguf_file.header import read_model_file
-from ggbench.records.machine import Gpu, GpuProcess
-from ggbench.records.setup import LlamaSetup
+from ggbench.machine.records import Gpu, GpuProcess
+from ggbench.models.selector import Target
 from ggbench.units import MIB
 from tests.fakes.small_machine import CARD, COMPUTE, LIMIT, UNSEEN, SmallMachine, found, limited, search
 
@@ -22,9 +22,9 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
     def install(after: tuple[Gpu, ...] = (replace(CARD, free_bytes=10 * MIB),)) -> None:
         hidden = replace(CARD, index=1, uuid="GPU-2", pci_bus_id="00000000:41:00.0", free_bytes=0)
-        monkeypatch.setattr("ggbench.sizing.look_ahead.list_gpus", lambda: (CARD, hidden))
-        monkeypatch.setattr("ggbench.experiments.context_search.list_gpus", lambda: (hidden, *after))
-        monkeypatch.setattr("ggbench.sizing.look_ahead.list_gpu_processes", lambda _: ())
+        monkeypatch.setattr("ggbench.experiments.maxctx.look_ahead.list_gpus", lambda: (CARD, hidden))
+        monkeypatch.setattr("ggbench.experiments.maxctx.search.list_gpus", lambda: (hidden, *after))
+        monkeypatch.setattr("ggbench.experiments.maxctx.look_ahead.list_gpu_processes", lambda _: ())
 
     return install
 
@@ -34,7 +34,7 @@ def test_the_peak_of_a_gpu_leaves_out_the_ballast_of_a_limit(
 ) -> None:
     gpus()
     desktop = GpuProcess(911, "/usr/bin/desktop", 300 * MIB)
-    monkeypatch.setattr("ggbench.sizing.look_ahead.list_gpu_processes", lambda _: (desktop,))
+    monkeypatch.setattr("ggbench.experiments.maxctx.look_ahead.list_gpu_processes", lambda _: (desktop,))
     edge = (LIMIT - COMPUTE - UNSEEN) // kv_bytes // 256 * 256
 
     context, run = found(SmallMachine(kv_bytes, edge, device="CUDA0").rig(), target)

@@ -11,26 +11,26 @@ from typing import ClassVar
 
 import pytest
 
-from ggbench.catalog.command_line import reproduce
-from ggbench.catalog.selector import Target
-from ggbench.engine.contract import Engine, Source, Workload, engine_module
-from ggbench.engine.endings import Completed, Ending, Failed
-from ggbench.engine.events import Allocated, Event, Opened, PromptRead, Ready, Steps
-from ggbench.engine.workloads.decode import Decode
-from ggbench.engine.workloads.prefill import Prefill
+from ggbench.engines.config import Setup
+from ggbench.engines.contract import Engine, Source, Workload, engine_module
+from ggbench.engines.endings import Completed, Ending, Failed
+from ggbench.engines.events import Allocated, Event, Opened, PromptRead, Ready, Steps
+from ggbench.engines.memory import DeviceBuffers, Place
+from ggbench.engines.workloads.decode import Decode
+from ggbench.engines.workloads.prefill import Prefill
 from ggbench.errors import StoreError, Unsupported
-from ggbench.experiments.maxctx import EXPERIMENT as MAXCTX
-from ggbench.experiments.stored import read_run
+from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
+from ggbench.experiments.maxctx.record import ContextSettings
 from ggbench.machine.environment import environment
-from ggbench.recording.driver import run_job
-from ggbench.recording.experiment import Job
-from ggbench.recording.progress import Finished
-from ggbench.recording.rig import Rig
-from ggbench.records.context import ContextSettings
-from ggbench.records.memory import DeviceBuffers, Place
-from ggbench.records.outcome import Outcome
-from ggbench.records.setup import Setup
-from ggbench.store.database import Store
+from ggbench.models.command_line import reproduce
+from ggbench.models.selector import Target
+from ggbench.runs.driver import run_job
+from ggbench.runs.experiment import Job
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.progress import Finished
+from ggbench.runs.rig import Rig
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import read_run
 from tests.fakes.recorded import decode_job, decoded
 
 
@@ -85,9 +85,9 @@ def launch(cancel: threading.Event, *, timeout_s: float, hold: threading.Event |
 
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType("ggbench.engine.test_server")
+    module = ModuleType("ggbench.engines.test_server.engine")
     module.SETUP, module.launch = ServerSetup, launch  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "ggbench.engine.test_server", module)
+    monkeypatch.setitem(sys.modules, "ggbench.engines.test_server.engine", module)
     ENGINES.clear()
 
 

@@ -9,23 +9,23 @@ from typing import ClassVar
 
 import pytest
 
-from ggbench.catalog.command_line import named, reproduce
-from ggbench.catalog.selector import Target
-from ggbench.engine.endings import Completed
-from ggbench.engine.workloads.batched_decode import BatchedDecode
-from ggbench.engine.workloads.prefill import Prefill
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.endings import Completed
+from ggbench.engines.workloads.batched_decode import BatchedDecode
+from ggbench.engines.workloads.prefill import Prefill
 from ggbench.errors import UsageError
-from ggbench.experiments.stored import listed_run, read_run
-from ggbench.recording.driver import run_job
-from ggbench.recording.experiment import Concluded, Conclusion, Experiment, Job
-from ggbench.recording.progress import Finished, Point, Progress, Samples
-from ggbench.recording.recording import Recording
-from ggbench.recording.session import Session
-from ggbench.records.outcome import Outcome
-from ggbench.records.run import Result, Settings
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.speed import Bandwidth
-from ggbench.store.database import Store
+from ggbench.models.command_line import named, reproduce
+from ggbench.models.selector import Target
+from ggbench.runs.driver import run_job
+from ggbench.runs.experiment import Concluded, Conclusion, Experiment, Job
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.progress import Finished, Point, Progress, Samples
+from ggbench.runs.recording import Recording
+from ggbench.runs.run import Result, Settings
+from ggbench.runs.session import Session
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import listed_run, read_run
+from ggbench.stats.decode_timing import Bandwidth
 from tests.fakes.engine import fake_rig
 from tests.fakes.parts import install
 
@@ -91,7 +91,7 @@ CHAT = ChatExperiment()
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     """As its module would be, and gone afterwards."""
-    install(monkeypatch, "ggbench.experiments.chat", EXPERIMENT=CHAT)
+    install(monkeypatch, "ggbench.experiments.chat.measure", EXPERIMENT=CHAT)
 
 
 def test_a_new_experiment_runs_and_is_stored(target: Target, store: Store) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ggbench.experiments.pick_measurements import next_to_measure
-from ggbench.records.pick import Needs
-from ggbench.stats.recommendation import recommend
+from ggbench.decisions.pick_measurements import next_to_measure
+from ggbench.decisions.pick_record import Needs
+from ggbench.decisions.recommendation import recommend
 from tests.fakes.candidates import candidate, turn_of
 
 

@@ -12,26 +12,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ggbench.catalog.selector import Target, resolve_one
-from ggbench.catalog.texts import find_text
-from ggbench.engine import protocol
-from ggbench.engine.endings import Ending, OutOfMemory
-from ggbench.engine.workloads.score import Score
-from ggbench.experiments import base_rows, text_scorer
-from ggbench.experiments.logits_file import LogitsFile, begin_logits_file, read_logits_file
-from ggbench.experiments.quality import EXPERIMENT
-from ggbench.experiments.stored import read_run
+from ggbench.engines import protocol
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.endings import Ending, OutOfMemory
+from ggbench.engines.workloads.score import Score
+from ggbench.experiments.quality import base_rows, text_scorer
+from ggbench.experiments.quality.logits_file import LogitsFile, begin_logits_file, read_logits_file
+from ggbench.experiments.quality.measure import EXPERIMENT
+from ggbench.experiments.quality.record import QualityResult, QualitySettings
 from ggbench.machine.memory import Ram
+from ggbench.models.selector import Target, resolve_one
+from ggbench.models.texts import find_text
 from ggbench.paths import logits_dir
-from ggbench.recording.driver import run_job
-from ggbench.recording.experiment import Base, Job
-from ggbench.recording.progress import Finished, Progress, Working
-from ggbench.records.imported import Imported
-from ggbench.records.outcome import Outcome
-from ggbench.records.quality import QualityResult, QualitySettings
-from ggbench.records.run import Run
-from ggbench.records.setup import LlamaSetup
-from ggbench.store.database import Store
+from ggbench.runs.driver import run_job
+from ggbench.runs.experiment import Base, Job
+from ggbench.runs.imported import Imported
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.progress import Finished, Progress, Working
+from ggbench.runs.run import Run
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import read_run
 from tests.fakes.engine import Answer, FakeWorker, fake_rig
 from tests.fakes.scores import scores, without_mark
 
@@ -198,7 +198,7 @@ def test_logits_in_use_are_not_removed_by_another_process(
         clean()
         yield from scores()(request)
 
-    monkeypatch.setattr("ggbench.experiments.base_rows.begin_logits_file", begin_then_clean)
+    monkeypatch.setattr("ggbench.experiments.quality.base_rows.begin_logits_file", begin_then_clean)
     run, _, _ = _run(trained, settings, [answer], base=Base(trained))
     assert (run.outcome, run.reason) == (Outcome.COMPLETED, "")
     assert _result(run).divergence is not None

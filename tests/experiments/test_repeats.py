@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from ggbench.experiments.repeats import repeats_among
-from ggbench.records.decode import DecodeSettings
-from ggbench.records.outcome import Outcome
-from ggbench.records.run import Run, RunHead
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.subject import Subject
+from ggbench.decisions.repeats import repeats_among
+from ggbench.engines.config import LlamaSetup
+from ggbench.experiments.decode.record import DecodeSettings
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.run import Run, RunHead
+from ggbench.runs.subject import Subject
 from tests.fakes.machines import ENVIRONMENT
 
 

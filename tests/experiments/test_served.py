@@ -7,30 +7,30 @@ from collections.abc import Callable
 
 import pytest
 
-from ggbench.catalog.selector import Target
-from ggbench.catalog.served_models import ServedModel
-from ggbench.engine.contract import Engine
-from ggbench.engine.endpoint import EndpointEngine
+from ggbench.engines.config import EndpointSetup, Setup
+from ggbench.engines.contract import Engine
+from ggbench.engines.server.contract import OfferedModel
+from ggbench.engines.server.engine import EndpointEngine
 from ggbench.errors import NetworkError, UsageError
-from ggbench.experiments.decode import EXPERIMENT as DECODE
-from ggbench.experiments.maxctx import EXPERIMENT as MAXCTX
-from ggbench.experiments.prefill import EXPERIMENT as PREFILL
-from ggbench.experiments.speed import EXPERIMENT as SPEED
-from ggbench.experiments.stored import read_run
+from ggbench.experiments.decode.measure import EXPERIMENT as DECODE
+from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
+from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
+from ggbench.experiments.maxctx.record import ContextSettings
+from ggbench.experiments.prefill.measure import EXPERIMENT as PREFILL
+from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
+from ggbench.experiments.speed.measure import EXPERIMENT as SPEED
+from ggbench.experiments.speed.record import SpeedResult, SpeedSettings
 from ggbench.machine.environment import environment
-from ggbench.recording.driver import run_job
-from ggbench.recording.experiment import Experiment, Job
-from ggbench.recording.progress import Finished
-from ggbench.recording.rig import Rig
-from ggbench.records.context import ContextSettings
-from ggbench.records.decode import DecodeResult, DecodeSettings
-from ggbench.records.outcome import Outcome
-from ggbench.records.prefill import PrefillResult, PrefillSettings
-from ggbench.records.run import Run, Settings
-from ggbench.records.setup import EndpointSetup, Setup
-from ggbench.records.speed_cases import SpeedResult, SpeedSettings
-from ggbench.servers.contract import OfferedModel
-from ggbench.store.database import Store
+from ggbench.models.selector import Target
+from ggbench.models.served_models import ServedModel
+from ggbench.runs.driver import run_job
+from ggbench.runs.experiment import Experiment, Job
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.progress import Finished
+from ggbench.runs.rig import Rig
+from ggbench.runs.run import Run, Settings
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import read_run
 from tests.fakes.server_items import NETWORK_NS, PROMPT_NS_PER_TOKEN, Script, ScriptedServer, on_a_line, step_ns
 
 SETUP = EndpointSetup("http://s", "tiny")
@@ -44,7 +44,7 @@ def run(monkeypatch: pytest.MonkeyPatch, store: Store) -> Runner:
 
     def run_it(experiment: Experiment, settings: Settings, script: Script | None = None, **server: object) -> Run:
         scripted = ScriptedServer(script or on_a_line(), **server)  # type: ignore[arg-type]
-        monkeypatch.setattr("ggbench.engine.endpoint.Server", lambda *_, **__: scripted)
+        monkeypatch.setattr("ggbench.engines.server.engine.Server", lambda *_, **__: scripted)
 
         def launch(setup: Setup, cancel: threading.Event) -> Engine:
             return EndpointEngine(cancel, timeout_s=5)

@@ -8,26 +8,26 @@ from dataclasses import replace
 
 import pytest
 
-from ggbench.catalog.selector import Target
-from ggbench.engine import protocol
-from ggbench.engine.endings import Crashed, Ending, OutOfMemory
-from ggbench.engine.events import Steps
-from ggbench.engine.workloads.batched_decode import BatchedDecode
+from ggbench.engines import protocol
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.endings import Crashed, Ending, OutOfMemory
+from ggbench.engines.events import Steps
+from ggbench.engines.workloads.batched_decode import BatchedDecode
 from ggbench.errors import UsageError
-from ggbench.experiments.speed import EXPERIMENT, run_within
-from ggbench.experiments.stored import read_run
+from ggbench.experiments.speed.measure import EXPERIMENT, run_within
+from ggbench.experiments.speed.record import CaseEnded, SpeedCase, SpeedResult, SpeedSettings
 from ggbench.gguf_file.header import read_model_file
-from ggbench.recording.driver import run_jobs
-from ggbench.recording.experiment import Job
-from ggbench.recording.progress import Finished, Point
-from ggbench.records.outcome import Outcome
-from ggbench.records.run import Run
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.speed_cases import CaseEnded, SpeedCase, SpeedResult, SpeedSettings
-from ggbench.store.database import Store
-from ggbench.theory.kv_cache import kv_cache
-from ggbench.theory.roofline import decode_line
-from ggbench.theory.weights import file_weights
+from ggbench.models.selector import Target
+from ggbench.runs.driver import run_jobs
+from ggbench.runs.experiment import Job
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.progress import Finished, Point
+from ggbench.runs.run import Run
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import read_run
+from ggbench.sizing.theory.kv_cache import kv_cache
+from ggbench.sizing.theory.roofline import decode_line
+from ggbench.sizing.theory.weights import file_weights
 from ggbench.units import MIB
 from tests.fakes.engine import FakeWorker, fake_rig, obey
 from tests.fakes.recorded import runs_of

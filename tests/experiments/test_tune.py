@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ggbench.catalog.selector import Target
-from ggbench.records.run import Run
-from ggbench.records.tune import TuneResult, TuneSettings
+from ggbench.experiments.tune.record import TuneResult, TuneSettings
+from ggbench.models.selector import Target
+from ggbench.runs.run import Run
 from tests.fakes.planted import Effects, PlantedMachine
 
 AT_BOTH = TuneSettings(depths=(0, 4096), within_s=300, kv_types=("q8_0",))

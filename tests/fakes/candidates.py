@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ggbench.records.forecast import Expected
-from ggbench.records.known_speed import SpeedBasis
-from ggbench.records.pick import Candidate, Loss, TurnSpeed
-from ggbench.records.plan import PlanRow
+from ggbench.decisions.pick_record import Candidate, Loss, TurnSpeed
+from ggbench.experiments.forecast.record import Expected
+from ggbench.runs.known_speed import SpeedBasis
+from ggbench.sizing.plan_record import PlanRow
 from ggbench.units import GIB
 
 

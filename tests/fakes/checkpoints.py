@@ -7,9 +7,9 @@ import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ggbench.checkpoint.architectures import read_layout
-from ggbench.checkpoint.config import Config
-from ggbench.checkpoint.storage import METHODS, Stored
+from ggbench.engines.transformers.architectures import read_layout
+from ggbench.engines.transformers.config import Config
+from ggbench.engines.transformers.storage import METHODS, Stored
 
 QWEN2_TINY: Mapping[str, object] = {
     "architectures": ["Qwen2ForCausalLM"],

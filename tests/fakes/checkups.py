@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ggbench.records.checkup import (
+from ggbench.decisions.doctor_record import (
     Calibration,
     Checkup,
     CpuState,
@@ -17,7 +17,7 @@ from ggbench.records.checkup import (
     Place,
     StoreHealth,
 )
-from ggbench.records.speed import Bandwidth
+from ggbench.stats.decode_timing import Bandwidth
 from tests.fakes.machines import GPU
 
 GIB = 1 << 30

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
-from ggbench.engine import protocol
-from ggbench.engine.endings import Completed, Ending
-from ggbench.engine.events import Opened
-from ggbench.engine.llama import LlamaEngine
-from ggbench.records.memory import Place
+from ggbench.engines import protocol
+from ggbench.engines.endings import Completed, Ending
+from ggbench.engines.events import Opened
+from ggbench.engines.llama.engine import LlamaEngine
+from ggbench.engines.memory import Place
 from tests.fakes.engine import Answer, FakeWorker
 
 PLACES = protocol.Devices({"CPU": Place.HOST, "CUDA0": Place.GPU, "CUDA_Host": Place.HOST, "CPU_REPACK": Place.HOST})

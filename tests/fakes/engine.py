@@ -5,23 +5,23 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 
-from ggbench.engine import protocol
-from ggbench.engine.contract import Engine
-from ggbench.engine.endings import Cancelled, Completed, Ending
-from ggbench.engine.events import Allocated, ContextProven, Loaded, Opened, PromptRead, Ready, Steps
-from ggbench.engine.llama import LlamaEngine
-from ggbench.engine.transformers import TransformersEngine
-from ggbench.engine.workloads.batched_decode import BatchedDecode
-from ggbench.engine.workloads.decode import Decode
-from ggbench.engine.workloads.decode_at_depth import DecodeAtDepth
-from ggbench.engine.workloads.prefill import Prefill
-from ggbench.engine.workloads.prove_context import ProveContext
+from ggbench.engines import protocol
+from ggbench.engines.config import Setup, TransformersSetup
+from ggbench.engines.contract import Engine
+from ggbench.engines.endings import Cancelled, Completed, Ending
+from ggbench.engines.events import Allocated, ContextProven, Loaded, Opened, PromptRead, Ready, Steps
+from ggbench.engines.llama.engine import LlamaEngine
+from ggbench.engines.memory import DeviceBuffers, Place
+from ggbench.engines.transformers.engine import TransformersEngine
+from ggbench.engines.workloads.batched_decode import BatchedDecode
+from ggbench.engines.workloads.decode import Decode
+from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
+from ggbench.engines.workloads.prefill import Prefill
+from ggbench.engines.workloads.prove_context import ProveContext
 from ggbench.machine.environment import environment
-from ggbench.recording.rig import Rig
-from ggbench.records.memory import DeviceBuffers, Place
-from ggbench.records.setup import Setup, TransformersSetup
-from ggbench.records.speed import Bandwidth
-from ggbench.store.database import Store
+from ggbench.runs.rig import Rig
+from ggbench.runs.store.database import Store
+from ggbench.stats.decode_timing import Bandwidth
 
 LOG = (
     "load_tensors:   CPU_Mapped model buffer size =   100.00 MiB",

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
-from ggbench.engine import protocol
-from ggbench.engine.contract import Engine, Source
-from ggbench.engine.endings import Ending
-from ggbench.engine.events import Event
-from ggbench.records.setup import Setup
+from ggbench.engines import protocol
+from ggbench.engines.config import Setup
+from ggbench.engines.contract import Engine, Source
+from ggbench.engines.endings import Ending
+from ggbench.engines.events import Event
 
 EngineT = TypeVar("EngineT", bound=Engine)
 Script = Mapping[type, tuple[protocol.Message | Ending, ...]]

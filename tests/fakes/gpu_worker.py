@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ggbench.engine import protocol
-from ggbench.engine.endings import Ending
-from ggbench.recording.rig import Rig
-from ggbench.records.machine import Gpu
-from ggbench.records.memory import Place
+from ggbench.engines import protocol
+from ggbench.engines.endings import Ending
+from ggbench.engines.memory import Place
+from ggbench.machine.records import Gpu
+from ggbench.runs.rig import Rig
 from tests.fakes.engine import obey
 
 GPU = Gpu(0, "Card", "GPU-1", "00000000:41:00.0", 24 << 30, 23 << 30, 384, 10501, "580")

@@ -7,23 +7,23 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ggbench.catalog.selector import Target, resolve
-from ggbench.catalog.texts import find_text
-from ggbench.engine import protocol
-from ggbench.engine.endings import Completed, Ending, OutOfMemory
-from ggbench.engine.events import ContextProven, Steps
-from ggbench.engine.workloads.decode import Decode
-from ggbench.engine.workloads.prove_context import ProveContext
-from ggbench.experiments.quality_jobs import largest_here, quality_jobs
+from ggbench.engines import protocol
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.endings import Completed, Ending, OutOfMemory
+from ggbench.engines.events import ContextProven, Steps
+from ggbench.engines.workloads.decode import Decode
+from ggbench.engines.workloads.prove_context import ProveContext
+from ggbench.experiments.decode.record import DecodeSettings
+from ggbench.experiments.maxctx.record import ContextSettings
+from ggbench.experiments.quality.jobs import largest_here, quality_jobs
+from ggbench.experiments.quality.record import QualitySettings
 from ggbench.experiments.registry import experiment_of
-from ggbench.recording.experiment import Experiment, Job
-from ggbench.recording.rig import Rig
-from ggbench.records.context import ContextSettings
-from ggbench.records.decode import DecodeSettings
-from ggbench.records.machine import MachineReading
-from ggbench.records.quality import QualitySettings
-from ggbench.records.setup import LlamaSetup
-from ggbench.store.database import Store
+from ggbench.machine.records import MachineReading
+from ggbench.models.selector import Target, resolve
+from ggbench.models.texts import find_text
+from ggbench.runs.experiment import Experiment, Job
+from ggbench.runs.rig import Rig
+from ggbench.runs.store.database import Store
 from tests.fakes.engine import Answer, FakeWorker, fake_rig, obey
 from tests.fakes.watched import WAIT_S
 

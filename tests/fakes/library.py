@@ -7,19 +7,19 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ggbench.catalog.disk import LocalModel
-from ggbench.catalog.file_sources import ARTICLE_QUANTS
-from ggbench.catalog.models import Catalog, CatalogModel
+from ggbench.decisions.pick_candidates import PickRequest
+from ggbench.decisions.pick_record import Candidate, Pick
+from ggbench.decisions.recommendation import recommend
+from ggbench.engines.config import LlamaSetup
 from ggbench.errors import GgbenchError
-from ggbench.experiments.pick_candidates import PickRequest
 from ggbench.gguf_file.blueprint import Hyperparameters
-from ggbench.records.machine import GpuReading, MachineReading
-from ggbench.records.pick import Candidate, Pick
-from ggbench.records.plan import Budget, PlannedSpeed, PlanRow
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.speed import Bandwidth, DecodeLimit
-from ggbench.stats.recommendation import recommend
-from ggbench.store.database import Store
+from ggbench.machine.records import GpuReading, MachineReading
+from ggbench.models.catalog import Catalog, CatalogModel
+from ggbench.models.disk import LocalModel
+from ggbench.models.file_sources import ARTICLE_QUANTS
+from ggbench.runs.store.database import Store
+from ggbench.sizing.plan_record import Budget, PlannedSpeed, PlanRow
+from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.tui.planner import PlannedQuant
 from ggbench.units import GIB
 from tests.fakes.watched import WAIT_S

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from textual.pilot import Pilot
 
-from ggbench.catalog.disk import LocalModel
+from ggbench.models.disk import LocalModel
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.services import Services
 from ggbench.tui.widgets.quants_pane import QuantsTable

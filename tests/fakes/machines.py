@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ggbench.records.machine import Environment, Gpu
+from ggbench.machine.records import Environment, Gpu
 
 GPU = Gpu(
     index=0,

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import numpy as np
 
-from ggbench.records.context import ContextResult, ContextSettings
-from ggbench.records.decode import DecodeResult, DecodeSettings
-from ggbench.records.memory import DeviceBuffers, Memory
-from ggbench.records.outcome import Outcome
-from ggbench.records.run import Run, RunHead
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.speed import DecodeLimit
-from ggbench.records.subject import Subject
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.memory import DeviceBuffers, Memory
+from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
+from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.run import Run, RunHead
+from ggbench.runs.store.database import Store
+from ggbench.runs.subject import Subject
+from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.stats.linefit import fit_line
 from ggbench.stats.speed import summarize
-from ggbench.store.database import Store
 from tests.fakes import machines
 
 ENVIRONMENT = replace(

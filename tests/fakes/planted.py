@@ -11,20 +11,20 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-from ggbench.catalog.selector import Target
-from ggbench.engine import protocol
-from ggbench.engine.endings import Completed, Crashed, Ending
-from ggbench.engine.events import PromptRead, Steps
-from ggbench.engine.workloads.decode_at_depth import DecodeAtDepth
-from ggbench.experiments.tune import EXPERIMENT
-from ggbench.recording.driver import run_job
-from ggbench.recording.experiment import Job
-from ggbench.recording.progress import Finished
-from ggbench.recording.rig import Rig
-from ggbench.records.run import Run
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.tune import TuneSettings
-from ggbench.store.database import Store
+from ggbench.engines import protocol
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.endings import Completed, Crashed, Ending
+from ggbench.engines.events import PromptRead, Steps
+from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
+from ggbench.experiments.tune.measure import EXPERIMENT
+from ggbench.experiments.tune.record import TuneSettings
+from ggbench.models.selector import Target
+from ggbench.runs.driver import run_job
+from ggbench.runs.experiment import Job
+from ggbench.runs.progress import Finished
+from ggbench.runs.rig import Rig
+from ggbench.runs.run import Run
+from ggbench.runs.store.database import Store
 from tests.fakes.engine import fake_rig, obey
 
 Effects = Mapping[tuple[str, Any], float]
@@ -112,7 +112,7 @@ class PlantedMachine:
     def clocked(self) -> Iterator[None]:
         """Let searches run by its clock, its CPUs, and other programs as `busy` says."""
         with patch.multiple(
-            "ggbench.experiments.tune_runner",
+            "ggbench.experiments.tune.search",
             monotonic=self.clock,
             BusyPrograms=lambda: SimpleNamespace(since=lambda: self.busy),
             logical_cpus=lambda: self.n_logical,

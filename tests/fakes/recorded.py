@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from ggbench.catalog.selector import Target
-from ggbench.experiments.decode import EXPERIMENT as DECODE
-from ggbench.experiments.prefill import EXPERIMENT as PREFILL
-from ggbench.recording.driver import run_jobs
-from ggbench.recording.experiment import Job
-from ggbench.recording.progress import Finished
-from ggbench.recording.rig import Rig
-from ggbench.records.decode import DecodeResult, DecodeSettings
-from ggbench.records.prefill import PrefillResult, PrefillSettings
-from ggbench.records.run import Run
-from ggbench.records.setup import LlamaSetup, Setup
+from ggbench.engines.config import LlamaSetup, Setup
+from ggbench.experiments.decode.measure import EXPERIMENT as DECODE
+from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
+from ggbench.experiments.prefill.measure import EXPERIMENT as PREFILL
+from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
+from ggbench.models.selector import Target
+from ggbench.runs.driver import run_jobs
+from ggbench.runs.experiment import Job
+from ggbench.runs.progress import Finished
+from ggbench.runs.rig import Rig
+from ggbench.runs.run import Run
 
 PLAIN = LlamaSetup()
 

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 from textual.app import App
 
-from ggbench.catalog.selector import resolve
+from ggbench.engines.config import LlamaSetup
+from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.experiments.registry import experiment_of
 from ggbench.machine.readings import MachineReader
-from ggbench.recording.experiment import Experiment, Job
-from ggbench.recording.rig import Rig, make_rig
-from ggbench.records.decode import DecodeSettings
-from ggbench.records.machine import MachineReading
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.speed import Bandwidth
-from ggbench.store.database import Store
+from ggbench.machine.records import MachineReading
+from ggbench.models.selector import resolve
+from ggbench.runs.experiment import Experiment, Job
+from ggbench.runs.rig import Rig, make_rig
+from ggbench.runs.store.database import Store
+from ggbench.stats.decode_timing import Bandwidth
 from ggbench.tui.run_queue import RunQueue
 from ggbench.tui.screens.run import RunScreen
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from ggbench.engine import protocol
-from ggbench.engine.endings import Completed, Ending
-from ggbench.engine.events import Scored, Tokenized
-from ggbench.engine.workloads.score import Score
-from ggbench.engine.workloads.tokenize import Tokenize
+from ggbench.engines import protocol
+from ggbench.engines.endings import Completed, Ending
+from ggbench.engines.events import Scored, Tokenized
+from ggbench.engines.workloads.score import Score
+from ggbench.engines.workloads.tokenize import Tokenize
 from ggbench.gguf_file.encoded_header import encode_header
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin

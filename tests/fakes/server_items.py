@@ -5,8 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 
-from ggbench.errors import GgbenchError
-from ggbench.servers.contract import (
+from ggbench.engines.server.contract import (
     Ended,
     Failed,
     FirstByte,
@@ -20,6 +19,7 @@ from ggbench.servers.contract import (
     ServerInfo,
     Tokens,
 )
+from ggbench.errors import GgbenchError
 
 Script = Callable[[int, Generate], Iterator[Item]]
 """The stream of the request of an index among those sent together."""

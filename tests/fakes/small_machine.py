@@ -6,25 +6,25 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from ggbench.catalog.selector import Target
-from ggbench.engine import protocol
-from ggbench.engine.contract import Stage
-from ggbench.engine.endings import Completed, Crashed, Ending, Failed, OutOfMemory
-from ggbench.engine.events import ContextProven, Loaded, Opened, Proving
-from ggbench.engine.llama import LlamaEngine
-from ggbench.engine.workloads.prove_context import ProveContext
-from ggbench.experiments.maxctx import EXPERIMENT
+from ggbench.engines import protocol
+from ggbench.engines.config import LlamaSetup, Setup
+from ggbench.engines.contract import Stage
+from ggbench.engines.endings import Completed, Crashed, Ending, Failed, OutOfMemory
+from ggbench.engines.events import ContextProven, Loaded, Opened, Proving
+from ggbench.engines.llama.engine import LlamaEngine
+from ggbench.engines.memory import Place
+from ggbench.engines.workloads.prove_context import ProveContext
+from ggbench.experiments.maxctx.measure import EXPERIMENT
+from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
 from ggbench.machine.environment import environment
-from ggbench.recording.driver import run_job
-from ggbench.recording.experiment import Job
-from ggbench.recording.progress import Finished
-from ggbench.recording.rig import Rig
-from ggbench.records.context import ContextResult, ContextSettings
-from ggbench.records.machine import Gpu
-from ggbench.records.memory import Place
-from ggbench.records.run import Run
-from ggbench.records.setup import LlamaSetup, Setup
-from ggbench.store.database import Store
+from ggbench.machine.records import Gpu
+from ggbench.models.selector import Target
+from ggbench.runs.driver import run_job
+from ggbench.runs.experiment import Job
+from ggbench.runs.progress import Finished
+from ggbench.runs.rig import Rig
+from ggbench.runs.run import Run
+from ggbench.runs.store.database import Store
 from ggbench.units import MIB
 from tests.fakes.engine import FakeWorker
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ggbench.records.context import ContextResult, ContextSettings, Probe
-from ggbench.records.decode import DecodeResult
-from ggbench.records.memory import Memory
-from ggbench.records.outcome import Outcome
-from ggbench.records.run import Run
-from ggbench.records.summary import QuantSummary
+from ggbench.engines.memory import Memory
+from ggbench.experiments.decode.record import DecodeResult
+from ggbench.experiments.maxctx.record import ContextResult, ContextSettings, Probe
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.run import Run
+from ggbench.runs.summary import QuantSummary
 
 
 def with_run(summary: QuantSummary, **changes: object) -> QuantSummary:

@@ -5,9 +5,9 @@ import signal
 import sys
 import time
 
-from ggbench.engine import protocol
-from ggbench.engine.events import PromptRead, Ready, Steps
-from ggbench.engine.workloads.decode import Decode
+from ggbench.engines import protocol
+from ggbench.engines.events import PromptRead, Ready, Steps
+from ggbench.engines.workloads.decode import Decode
 
 
 def main() -> None:

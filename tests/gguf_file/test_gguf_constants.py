@@ -28,7 +28,7 @@ def test_constants_are_ggufs_own() -> None:
 def test_names_and_numbers_of_a_catalog_need_no_gguf() -> None:
     run_python(
         "import sys\n"
-        "from ggbench.catalog.models import load_catalog\n"
+        "from ggbench.models.catalog import load_catalog\n"
         "from ggbench.gguf_file.blueprint import count_params\n"
         "from ggbench.gguf_file.quants import quant_from_file_name\n"
         "import ggbench.gguf_file.header, ggbench.gguf_file.parser, ggbench.gguf_file.twin, ggbench.gguf_file.sparse\n"

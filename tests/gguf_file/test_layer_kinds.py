@@ -2,10 +2,10 @@
 
 import pytest
 
-from ggbench.catalog.models import load_catalog
 from ggbench.gguf_file.layer_kinds import LayerKind, layer_kinds
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.twin import plan_twin
+from ggbench.models.catalog import load_catalog
 from tests.gguf_file.test_architecture import BASE, EXPERTS, model_of
 from tests.gguf_file.test_layer_states import RECURRENT, WINDOWED
 

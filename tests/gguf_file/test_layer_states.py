@@ -8,7 +8,7 @@ import pytest
 
 from ggbench.errors import BadFile
 from ggbench.gguf_file.model_file import LayerState
-from ggbench.theory.kv_cache import kv_cache
+from ggbench.sizing.theory.kv_cache import kv_cache
 from tests.gguf_file.test_architecture import BASE, EXPERTS, KV_CACHE_OF_METADATA, LATENT, Keys, model_of, run_llama_cpp
 
 WIDE: Keys = {"attention.key_length": 64, "attention.value_length": 64}

@@ -13,8 +13,8 @@ import gguf
 import numpy as np
 import pytest
 
-from ggbench.atomic_files import PART_SUFFIX
 from ggbench.errors import UnknownName, UsageError
+from ggbench.files import PART_SUFFIX
 from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin, plan_twin, twin_of

@@ -16,18 +16,18 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog.models import load_catalog
-from ggbench.catalog.selector import Target, resolve
-from ggbench.engine.llama import LlamaEngine, launch
+from ggbench.engines.config import LlamaSetup, Setup
+from ggbench.engines.llama.engine import LlamaEngine, launch
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.machine.cpu import default_threads
 from ggbench.machine.environment import environment
 from ggbench.machine.gpus import visible_gpus
 from ggbench.machine.readings import MachineReader
-from ggbench.recording.rig import Rig
-from ggbench.records.machine import Gpu
-from ggbench.records.setup import LlamaSetup, Setup
-from ggbench.records.summary import QuantSummary
+from ggbench.machine.records import Gpu
+from ggbench.models.catalog import load_catalog
+from ggbench.models.selector import Target, resolve
+from ggbench.runs.rig import Rig
+from ggbench.runs.summary import QuantSummary
 from tests.fakes.recorded import decode_job, runs_of
 
 Twin = Callable[[str, str], Target]

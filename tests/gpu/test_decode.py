@@ -6,9 +6,9 @@ import pytest
 
 from ggbench.machine.gpus import gpu_bandwidth, visible_gpus
 from ggbench.machine.readings import MachineReader
-from ggbench.records.machine import Gpu
-from ggbench.records.outcome import Outcome
-from ggbench.records.summary import QuantSummary
+from ggbench.machine.records import Gpu
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.summary import QuantSummary
 from tests.gpu.conftest import Measure, Note, Twin
 
 pytestmark = pytest.mark.gpu

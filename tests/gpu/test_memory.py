@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from ggbench.engine import protocol
-from ggbench.engine.endings import Completed, Ending
-from ggbench.engine.process import WorkerProcess
-from ggbench.engine.workloads.prefill import Prefill
-from ggbench.recording.rig import Rig
-from ggbench.records.outcome import Outcome
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.summary import QuantSummary
+from ggbench.engines import protocol
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.endings import Completed, Ending
+from ggbench.engines.process import WorkerProcess
+from ggbench.engines.workloads.prefill import Prefill
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.rig import Rig
+from ggbench.runs.summary import QuantSummary
 from ggbench.units import GIB, MIB
 from tests.fakes.small_machine import context_of, search
 from tests.gpu.conftest import TIMEOUT_S, Measure, Note, Twin

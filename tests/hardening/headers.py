@@ -16,7 +16,7 @@ from ggbench.gguf_file.projector import read_projector
 from ggbench.gguf_file.twin import twin_of
 from ggbench.hub.headers import read_variant_header
 from ggbench.hub.listing import list_repo
-from ggbench.theory.weights import count_parameters, file_weights
+from ggbench.sizing.theory.weights import count_parameters, file_weights
 from tests.fakes.projector import a_projector
 from tests.hardening.damage import MUTATIONS, damaged
 from tests.hardening.served import served_hub
@@ -37,8 +37,8 @@ _PER_REPO = 40
 
 def known_headers(real: Sequence[Path]) -> list[bytes]:
     """Headers of SmolLM2 in two quants with a cut vocabulary, twins of other architectures, a projector, and `real`."""
-    from ggbench.catalog.models import load_catalog
     from ggbench.gguf_file.twin import plan_twin
+    from ggbench.models.catalog import load_catalog
 
     headers = [path.read_bytes() for path in sorted(HEADERS.iterdir())]
     by_architecture = {model.hyper.architecture: model for model in load_catalog()}

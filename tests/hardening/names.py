@@ -19,8 +19,8 @@ from markdown_it.token import Token
 from ggbench import paths
 from ggbench.gguf_file.encoded_header import encode_header
 from ggbench.gguf_file.header import read_model_file
-from ggbench.records.outcome import Outcome
-from ggbench.store.database import Store
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.store.database import Store
 from tests.fakes.measured import put_failed, put_run, start
 from tests.hardening.commands import options_of
 from tests.hardening.served import served_hub

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ggbench import paths
 from ggbench.hub.listing import list_repo
-from tests.fakes.old_stores import SCRIPTS, build
+from tests.fakes.measured import fill
 from tests.hardening.damage import MUTATIONS, damaged
 from tests.hardening.served import served_hub
 from tests.hardening.trials import Trials, ggbench
@@ -28,24 +28,21 @@ _REPO = "org/cached-GGUF"
 
 
 def damaged_stores(n: int, draw: random.Random, folder: Path) -> Trials:
-    """Open damaged results files of every version and read runs of them; no byte of one may be deleted."""
+    """Open damaged results files and read runs of them; no byte of one may be deleted."""
     row = Trials("damaged results files")
-    sources = []
-    for script in SCRIPTS:
-        path = folder / f"{script.stem}.sqlite"
-        build(script, path)
-        with contextlib.closing(sqlite3.connect(path)) as raw, raw:
-            raw.execute("PRAGMA journal_mode = DELETE")
-        sources.append(path.read_bytes())
+    path = folder / "sound.sqlite"
+    fill(path)
+    with contextlib.closing(sqlite3.connect(path)) as raw, raw:
+        raw.execute("PRAGMA journal_mode = DELETE")
+    sound = path.read_bytes()
     store = paths.results_file()
-    cases = itertools.cycle(itertools.product(MUTATIONS, range(len(sources))))
-    for number, (kind, source) in enumerate(itertools.islice(cases, n)):
+    for number, kind in enumerate(itertools.islice(itertools.cycle(MUTATIONS), n)):
         for old in store.parent.glob("*"):
             old.unlink()
         store.parent.mkdir(parents=True, exist_ok=True)
-        content = damaged(sources[source], draw, kind)
+        content = damaged(sound, draw, kind)
         store.write_bytes(content)
-        label = f"{kind} of store {source + 1}"
+        label = f"{kind} of a store"
         for command in {_READING[0], _READING[number % len(_READING)]}:
             row.run(f"{label}, {' '.join(command)}", *command)
         row.tried -= 1 if number % len(_READING) else 0

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from ggbench.decisions.doctor_record import HubLogin
 from ggbench.hub.login import describe_login
-from ggbench.records.checkup import HubLogin
 
 SECRET = "hf_" + "x" * 34
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.interchange.formats import read_runs
-from ggbench.interchange.imported_run import ImportedRun, Named
-from ggbench.store.database import Store
+from ggbench.formats.formats import read_runs
+from ggbench.formats.imported_run import ImportedRun, Named
+from ggbench.runs.store.database import Store
 
 PEERS = Path(__file__).parent.parent / "data" / "peers"
 """SmolLM2-135M-Instruct Q4_1 on two cores: `llama-bench -p 64 -n 16 -d 0,256,512 -r 2` in each of its formats,

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from ggbench.errors import BadFile, UsageError
-from ggbench.interchange.keeping import keep
-from ggbench.records.speed_cases import SpeedResult
-from ggbench.report.presenter import presenter_of
-from ggbench.store.database import Store
+from ggbench.experiments.speed.record import SpeedResult
+from ggbench.formats.keeping import keep
+from ggbench.runs.store.database import Store
+from ggbench.show.presenter import presenter_of
 from tests.interchange.conftest import PEERS, ReadRuns
 
 

@@ -12,16 +12,16 @@ import msgspec
 import pytest
 
 from ggbench.errors import BadFile, UsageError
-from ggbench.experiments.stored import read_recording, read_run
-from ggbench.interchange import bundle, source_file
-from ggbench.interchange.bundle import bundle_of, read_bundle
-from ggbench.interchange.formats import read_runs
-from ggbench.interchange.imported_run import Named
-from ggbench.interchange.keeping import Kept, keep
-from ggbench.interchange.run_document import as_json
-from ggbench.records.quality import ChunkScores
-from ggbench.report.anonymous_runs import anonymous
-from ggbench.store.database import Store
+from ggbench.experiments.quality.record import ChunkScores
+from ggbench.formats import bundle, source_file
+from ggbench.formats.bundle import bundle_of, read_bundle
+from ggbench.formats.formats import read_runs
+from ggbench.formats.imported_run import Named
+from ggbench.formats.keeping import Kept, keep
+from ggbench.formats.run_document import as_json
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import read_recording, read_run
+from ggbench.show.anonymous_runs import anonymous
 from tests.fakes import machines, measured
 from tests.interchange.conftest import ReadRuns
 

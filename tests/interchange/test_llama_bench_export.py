@@ -8,19 +8,19 @@ from dataclasses import replace
 
 import pytest
 
-from ggbench.experiments.stored import read_recording, read_run
-from ggbench.interchange.bench_row import measured_row
-from ggbench.interchange.formats import LLAMA_BENCH
-from ggbench.interchange.keeping import keep
-from ggbench.interchange.llama_bench_export import ExportedRun, ExportOptions, export_run
-from ggbench.recording.recording import kind_of
-from ggbench.records.machine import GpuReading, MachineReading
-from ggbench.records.observation import ModelDescribed, PromptTiming
-from ggbench.records.outcome import Outcome
-from ggbench.records.run import Run
-from ggbench.records.setup import LlamaSetup
-from ggbench.store.database import Store
-from ggbench.store.runs import SampleChunk
+from ggbench.engines.config import LlamaSetup
+from ggbench.formats.bench_row import measured_row
+from ggbench.formats.formats import LLAMA_BENCH
+from ggbench.formats.keeping import keep
+from ggbench.formats.llama_bench_export import ExportedRun, ExportOptions, export_run
+from ggbench.machine.records import GpuReading, MachineReading
+from ggbench.runs.observation import ModelDescribed, PromptTiming
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.recording import kind_of
+from ggbench.runs.run import Run
+from ggbench.runs.store.database import Store
+from ggbench.runs.store.runs import SampleChunk
+from ggbench.runs.stored import read_recording, read_run
 from tests.fakes import machines, measured
 from tests.interchange.conftest import PEERS, ReadRuns
 

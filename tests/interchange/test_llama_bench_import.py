@@ -5,17 +5,17 @@ from typing import Any
 
 import pytest
 
+from ggbench.engines.config import LlamaSetup
 from ggbench.errors import BadFile
-from ggbench.experiments.stored import read_recording, read_run
-from ggbench.interchange.keeping import keep
-from ggbench.records.decode import DecodeResult, DecodeSettings
-from ggbench.records.observation import DecodeWindow
-from ggbench.records.prefill import PrefillResult
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.speed_cases import SpeedResult
-from ggbench.report.plot.curves import PlottedRun
-from ggbench.report.presenter import presenter_of
-from ggbench.store.database import Store
+from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
+from ggbench.experiments.prefill.record import PrefillResult
+from ggbench.experiments.speed.record import SpeedResult
+from ggbench.formats.keeping import keep
+from ggbench.runs.observation import DecodeWindow
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import read_recording, read_run
+from ggbench.show.plot.curves import PlottedRun
+from ggbench.show.presenter import presenter_of
 from tests.interchange.conftest import PEERS, ReadRuns
 
 FORMATS = ("json", "jsonl", "csv", "sql", "md")

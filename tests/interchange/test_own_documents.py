@@ -12,15 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ggbench.engines.memory import DeviceBuffers, Memory
 from ggbench.errors import BadFile
-from ggbench.experiments.stored import read_run
-from ggbench.interchange.formats import read_runs
-from ggbench.interchange.imported_run import Named
-from ggbench.interchange.keeping import keep
-from ggbench.records.context import ContextResult, ContextSettings, Probe, SearchPlan
-from ggbench.records.memory import DeviceBuffers, Memory
-from ggbench.records.outcome import Outcome
-from ggbench.records.quality import (
+from ggbench.experiments.maxctx.record import ContextResult, ContextSettings, Probe, SearchPlan
+from ggbench.experiments.quality.record import (
     Divergence,
     Estimate,
     QualityResult,
@@ -29,13 +24,26 @@ from ggbench.records.quality import (
     ScoredText,
     TextSource,
 )
-from ggbench.records.run import Run
-from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit
-from ggbench.records.speed_cases import BatchLine, Case, CaseEnded, CaseMemory, SpeedCase, SpeedResult, SpeedSettings
-from ggbench.report.documents import document
-from ggbench.report.presenter import presenter_of
-from ggbench.report.speed_cases import joined_documents
-from ggbench.store.database import Store
+from ggbench.experiments.speed.document import joined_documents
+from ggbench.experiments.speed.record import (
+    BatchLine,
+    Case,
+    CaseEnded,
+    CaseMemory,
+    SpeedCase,
+    SpeedResult,
+    SpeedSettings,
+)
+from ggbench.formats.formats import read_runs
+from ggbench.formats.imported_run import Named
+from ggbench.formats.keeping import keep
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.run import Run
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import read_run
+from ggbench.show.documents import document
+from ggbench.show.presenter import presenter_of
+from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
 from tests.fakes import measured
 
 FIT = LineFit(3000, 400.0, (390.0, 411.0), 10.0, (9.5, 10.5), 0.99, 398.0)

@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
+from ggbench.decisions.comparison import compare_quants
 from ggbench.errors import BadFile, UsageError
-from ggbench.interchange.keeping import keep
-from ggbench.records.quality import Estimate, QualityResult
-from ggbench.records.summary import QuantSummary
-from ggbench.report.comparison import compare_quants
-from ggbench.store.database import Store
+from ggbench.experiments.quality.record import Estimate, QualityResult
+from ggbench.formats.keeping import keep
+from ggbench.runs.store.database import Store
+from ggbench.runs.summary import QuantSummary
 from tests.interchange.conftest import PEERS, ReadRuns
 
 

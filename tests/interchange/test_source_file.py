@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 from ggbench.errors import BadFile
-from ggbench.interchange.formats import read_runs
-from ggbench.interchange.imported_run import Named
-from ggbench.interchange.source_file import STDIN
+from ggbench.formats.formats import read_runs
+from ggbench.formats.imported_run import Named
+from ggbench.formats.source_file import STDIN
 from tests.interchange.conftest import PEERS
 
 

@@ -6,7 +6,7 @@ import pynvml
 import pytest
 
 from ggbench.machine.gpus import find_cuda_gpu, gpu_bandwidth, list_gpus, visible_gpus
-from ggbench.records.machine import Gpu
+from ggbench.machine.records import Gpu
 from tests.fakes.nvml import FakeNvml, install, replay, uninstall_pynvml
 
 MIB = 1 << 20

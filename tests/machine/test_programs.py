@@ -11,8 +11,8 @@ import pytest
 
 from ggbench.machine import programs
 from ggbench.machine.programs import programs_that_hold_memory
-from ggbench.records.change import Program
-from ggbench.records.machine import GpuProcess
+from ggbench.machine.records import GpuProcess
+from ggbench.sizing.change import Program
 
 GIB, MIB = 1 << 30, 1 << 20
 ME = psutil.Process().username()

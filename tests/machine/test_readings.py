@@ -9,7 +9,7 @@ import pynvml
 import pytest
 
 from ggbench.machine.readings import MachineReader, list_gpu_processes, name_processes
-from ggbench.records.machine import GpuProcess, GpuReading
+from ggbench.machine.records import GpuProcess, GpuReading
 from tests.fakes.nvml import FakeNvml, install, reason_bits, replay
 
 MIB = 1 << 20

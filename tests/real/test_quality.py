@@ -12,16 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog.selector import resolve_one
-from ggbench.catalog.texts import find_text
-from ggbench.experiments.quality import EXPERIMENT
-from ggbench.recording.driver import run_job
-from ggbench.recording.experiment import Base, Job
-from ggbench.recording.progress import Finished
-from ggbench.recording.rig import make_rig
-from ggbench.records.outcome import Outcome
-from ggbench.records.quality import QualityResult, QualitySettings
-from ggbench.records.setup import LlamaSetup
+from ggbench.engines.config import LlamaSetup
+from ggbench.experiments.quality.measure import EXPERIMENT
+from ggbench.experiments.quality.record import QualityResult, QualitySettings
+from ggbench.models.selector import resolve_one
+from ggbench.models.texts import find_text
+from ggbench.runs.driver import run_job
+from ggbench.runs.experiment import Base, Job
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.progress import Finished
+from ggbench.runs.rig import make_rig
 
 pytestmark = [pytest.mark.real, pytest.mark.llama]
 

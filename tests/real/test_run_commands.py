@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from ggbench.catalog.planned_variants import planned_model
-from ggbench.records.setup import LlamaSetup
-from ggbench.report.run_commands import run_commands
+from ggbench.decisions.run_commands import run_commands
+from ggbench.engines.config import LlamaSetup
+from ggbench.models.planned_variants import planned_model
 
 pytestmark = [pytest.mark.llama, pytest.mark.skipif(shutil.which("llama-server") is None, reason="needs llama-server")]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog.selector import Target, resolve_one
-from ggbench.store.database import Store
+from ggbench.models.selector import Target, resolve_one
+from ggbench.runs.store.database import Store
 
 
 @pytest.fixture

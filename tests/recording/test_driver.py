@@ -12,21 +12,21 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog.selector import Target, resolve, resolve_one
-from ggbench.engine import protocol
-from ggbench.engine.endings import Crashed, Ending, OutOfMemory
-from ggbench.engine.events import Steps
-from ggbench.engine.llama import LlamaEngine
-from ggbench.engine.process import WorkerProcess
-from ggbench.engine.workloads.decode import Decode
-from ggbench.engine.workloads.prefill import Prefill
+from ggbench.engines import protocol
+from ggbench.engines.config import Setup
+from ggbench.engines.endings import Crashed, Ending, OutOfMemory
+from ggbench.engines.events import Steps
+from ggbench.engines.llama.engine import LlamaEngine
+from ggbench.engines.process import WorkerProcess
+from ggbench.engines.workloads.decode import Decode
+from ggbench.engines.workloads.prefill import Prefill
 from ggbench.errors import BadFile, StoreError
-from ggbench.recording.driver import run_job, run_jobs
-from ggbench.recording.progress import Finished, ModelReady, Point, Progress, Samples, Started, Working
-from ggbench.records.observation import PromptTiming
-from ggbench.records.outcome import Outcome
-from ggbench.records.setup import Setup
-from ggbench.store.database import Store
+from ggbench.models.selector import Target, resolve, resolve_one
+from ggbench.runs.driver import run_job, run_jobs
+from ggbench.runs.observation import PromptTiming
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.progress import Finished, ModelReady, Point, Progress, Samples, Started, Working
+from ggbench.runs.store.database import Store
 from tests.fakes.engine import FakeWorker, fake_rig, obey
 from tests.fakes.recorded import decode_job, decoded, runs_of
 

@@ -12,25 +12,25 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog.selector import Target
+from ggbench.engines.memory import Memory
 from ggbench.errors import StoreError
-from ggbench.experiments.maxctx import EXPERIMENT as MAXCTX
+from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
+from ggbench.experiments.maxctx.record import ContextSettings, Probe, SearchPlan
 from ggbench.experiments.registry import experiment_of
-from ggbench.experiments.stored import listed_run, read_recording, read_run
 from ggbench.gguf_file.header import read_model_file
-from ggbench.recording.driver import run_job, run_of
-from ggbench.recording.experiment import Concluded, Job
-from ggbench.recording.progress import Finished, Point, Progress, Samples
-from ggbench.recording.recording import kind_of
-from ggbench.recording.rig import Rig
-from ggbench.records.context import ContextSettings, Probe, SearchPlan
-from ggbench.records.machine import GpuProcess, GpuReading, MachineReading
-from ggbench.records.memory import Memory
-from ggbench.records.observation import GpusInUse, PromptTiming, WorkerPeak, WorkerStarted
-from ggbench.records.outcome import Outcome
-from ggbench.records.run import Run
-from ggbench.records.speed import DecodeLimit
-from ggbench.store.database import Store
+from ggbench.machine.records import GpuProcess, GpuReading, MachineReading
+from ggbench.models.selector import Target
+from ggbench.runs.driver import run_job, run_of
+from ggbench.runs.experiment import Concluded, Job
+from ggbench.runs.observation import GpusInUse, PromptTiming, WorkerPeak, WorkerStarted
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.progress import Finished, Point, Progress, Samples
+from ggbench.runs.recording import kind_of
+from ggbench.runs.rig import Rig
+from ggbench.runs.run import Run
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import listed_run, read_recording, read_run
+from ggbench.stats.decode_timing import DecodeLimit
 from tests.fakes.engine import fake_rig
 from tests.fakes.gpu_worker import WORKER_PID, on_gpu, with_gpu
 from tests.fakes.recorded import decode_job, decoded, prefill_job, prefilled, runs_of
@@ -70,8 +70,8 @@ def maxctx(store: Store, target: Target) -> tuple[Rig, Job]:
 
 @pytest.fixture(autouse=True)
 def peak(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ggbench.recording.recorder.peak_rss_bytes", lambda _: PEAK)
-    monkeypatch.setattr("ggbench.experiments.context_prober.peak_rss_bytes", lambda _: PEAK)
+    monkeypatch.setattr("ggbench.runs.recorder.peak_rss_bytes", lambda _: PEAK)
+    monkeypatch.setattr("ggbench.experiments.maxctx.prober.peak_rss_bytes", lambda _: PEAK)
 
 
 @pytest.mark.parametrize("make", [decode, prefill, maxctx])
@@ -208,7 +208,7 @@ def test_samples_and_observations_are_stored_while_the_run_goes_on(
 ) -> None:
     """A second after the last time at the latest, so that a kill costs no more."""
     clock = itertools.count(0, 0.6)
-    monkeypatch.setattr("ggbench.recording.recorder.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("ggbench.runs.recorder.time.monotonic", lambda: next(clock))
     rig, job = decode(store, target)
     with contextlib.closing(run_job(rig, job)) as progress:
         stored_at = [(each.n_done, store.list_runs()[0].n_samples) for each in progress if isinstance(each, Samples)]
@@ -217,7 +217,7 @@ def test_samples_and_observations_are_stored_while_the_run_goes_on(
 
 
 def test_the_store_knows_observations_by_these_names() -> None:
-    """Runs that people have stored bear them, so renaming a record needs a migration."""
+    """Runs that people have stored bear them, so a record is renamed only with a new version of the store."""
     names = {kind_of(each) for each in (DecodeLimit, GpusInUse, MachineReading, Memory, PromptTiming)}
     names |= {kind_of(each) for each in (WorkerPeak, WorkerStarted, *MAXCTX.observed)}
     assert names == {

@@ -10,25 +10,25 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from ggbench.catalog.selector import Target
-from ggbench.engine import protocol
-from ggbench.engine.endings import Ending, OutOfMemory
-from ggbench.engine.events import Steps
-from ggbench.engine.logs import parse_allocations
-from ggbench.engine.workloads.decode import Decode
-from ggbench.engine.workloads.prefill import Prefill
-from ggbench.experiments.stored import listed_run, read_recording, read_run
+from ggbench.engines import protocol
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.endings import Ending, OutOfMemory
+from ggbench.engines.events import Steps
+from ggbench.engines.llama.logs import parse_allocations
+from ggbench.engines.memory import Place
+from ggbench.engines.workloads.decode import Decode
+from ggbench.engines.workloads.prefill import Prefill
 from ggbench.machine.clock import moment_ns
 from ggbench.machine.readings import MachineReader
-from ggbench.recording.rig import Rig
-from ggbench.records.machine import GpuProcess, GpuReading, MachineReading
-from ggbench.records.memory import Place
-from ggbench.records.observation import GpusInUse
-from ggbench.records.outcome import Outcome
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.speed import Bandwidth
-from ggbench.records.summary import QuantSummary
-from ggbench.store.database import Store
+from ggbench.machine.records import GpuProcess, GpuReading, MachineReading
+from ggbench.models.selector import Target
+from ggbench.runs.observation import GpusInUse
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.rig import Rig
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import listed_run, read_recording, read_run
+from ggbench.runs.summary import QuantSummary
+from ggbench.stats.decode_timing import Bandwidth
 from tests.fakes.engine import fake_rig, obey
 from tests.fakes.gpu_worker import CUDA, PLACES, WORKER_PID, on_gpu, with_gpu
 from tests.fakes.recorded import decode_job, decoded, prefill_job, runs_of

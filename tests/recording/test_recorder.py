@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from ggbench.engine.events import Steps
-from ggbench.recording.recorder import ReadingLog, Recorder
-from ggbench.records.decode import DecodeSettings
-from ggbench.records.machine import MachineReading
-from ggbench.records.run import RunHead
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.subject import Subject
-from ggbench.store.database import Store
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.events import Steps
+from ggbench.experiments.decode.record import DecodeSettings
+from ggbench.machine.records import MachineReading
+from ggbench.runs.recorder import ReadingLog, Recorder
+from ggbench.runs.run import RunHead
+from ggbench.runs.store.database import Store
+from ggbench.runs.subject import Subject
 
 S = 1_000_000_000
 HEAD = RunHead(
@@ -36,8 +36,8 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr("ggbench.recording.recorder.time", clock)
-    monkeypatch.setattr("ggbench.recording.recorder.moment_ns", clock.moment_ns)
+    monkeypatch.setattr("ggbench.runs.recorder.time", clock)
+    monkeypatch.setattr("ggbench.runs.recorder.moment_ns", clock.moment_ns)
     return clock
 
 

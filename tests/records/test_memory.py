@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engine.contract import Source
-from ggbench.engine.events import Allocated
-from ggbench.engine.llama import LlamaEngine
-from ggbench.engine.process import WorkerProcess
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.contract import Source
+from ggbench.engines.events import Allocated
+from ggbench.engines.llama.engine import LlamaEngine
+from ggbench.engines.memory import DeviceBuffers, Memory, Place
+from ggbench.engines.process import WorkerProcess
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin
-from ggbench.records.memory import DeviceBuffers, Memory, Place
-from ggbench.records.setup import LlamaSetup
 from ggbench.units import MIB
 
 CPU = DeviceBuffers("CPU", kv_bytes=48 * MIB, compute_bytes=20 * MIB, output_bytes=MIB)
@@ -73,7 +73,7 @@ def test_nothing_reported_is_unknown() -> None:
 @pytest.mark.parametrize("mmap", [True, False], ids=["mapped", "read"])
 @pytest.mark.parametrize("quant", ["q4_k_m", "q8_0", "q4_0"])
 def test_the_weights_of_a_real_load_are_its_tensors(quant: str, mmap: bool, tmp_path: Path) -> None:
-    from ggbench.catalog.models import load_catalog
+    from ggbench.models.catalog import load_catalog
 
     hyper = replace(load_catalog().model("qwen1.5-0.5b").hyper, n_vocab=8192)
     twin = cached_twin("small", hyper, quant, tmp_path, n_layer=2)

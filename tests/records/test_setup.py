@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ggbench.engines.config import LlamaSetup
 from ggbench.errors import UsageError
-from ggbench.records.setup import LlamaSetup
 
 
 def test_a_quantized_v_cache_without_flash_attention() -> None:

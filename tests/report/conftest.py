@@ -11,18 +11,18 @@ from pathlib import Path
 import pytest
 from rich.console import Console, RenderableType
 
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.memory import DeviceBuffers, Memory, Place
+from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
+from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
 from ggbench.gguf_file.model_file import LayerState, ModelFile, TensorInfo
 from ggbench.gguf_file.parser import ArrayLength
-from ggbench.records.decode import DecodeResult, DecodeSettings
-from ggbench.records.machine import GpuProcess, GpuUse, Throttling
-from ggbench.records.memory import DeviceBuffers, Memory, Place
-from ggbench.records.outcome import Outcome
-from ggbench.records.prefill import PrefillResult, PrefillSettings
-from ggbench.records.run import Run, RunHead
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
-from ggbench.records.subject import Subject
-from ggbench.records.summary import QuantSummary
+from ggbench.machine.records import GpuProcess, GpuUse, Throttling
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.run import Run, RunHead
+from ggbench.runs.subject import Subject
+from ggbench.runs.summary import QuantSummary
+from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
 from tests.fakes.machines import ENVIRONMENT
 from tests.fakes.summaries import search_of
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from ggbench.records.memory import DeviceBuffers, Place
-from ggbench.records.summary import QuantSummary
-from ggbench.report.against import against_document, device_of, nearest_to, published_model
-from ggbench.report.terminal.against import against_tables
+from ggbench.engines.memory import DeviceBuffers, Place
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.against import against_document, device_of, nearest_to, published_model
+from ggbench.show.terminal.against import against_tables
 from tests.fakes.summaries import with_head, with_memory, with_subject
 
 

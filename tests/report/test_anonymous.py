@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.report.anonymous import Paths
+from ggbench.show.anonymous import Paths
 
 ALICES = Paths(Path("/home/alice"))
 

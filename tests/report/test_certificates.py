@@ -7,16 +7,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
 
-from ggbench.records.context import ContextResult, ContextSettings, Probe, SearchPlan
-from ggbench.records.machine import GpuProcess
-from ggbench.records.memory import DeviceBuffers, Memory, Place
-from ggbench.records.outcome import Outcome
-from ggbench.records.run import Run, RunHead
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.subject import Subject
-from ggbench.report.documents import certificate_document, document
-from ggbench.report.kinds.maxctx import PRESENTER
-from ggbench.report.terminal.certificates import certificate_details, certificates_table
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.memory import DeviceBuffers, Memory, Place
+from ggbench.experiments.maxctx.record import ContextResult, ContextSettings, Probe, SearchPlan
+from ggbench.experiments.maxctx.show import PRESENTER
+from ggbench.experiments.maxctx.terminal import certificate_details, certificates_table
+from ggbench.machine.records import GpuProcess
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.run import Run, RunHead
+from ggbench.runs.subject import Subject
+from ggbench.show.documents import certificate_document, document
 
 
 def search(result: ContextResult, memory: Memory | None = None, **changes: object) -> Run:

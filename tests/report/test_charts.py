@@ -8,17 +8,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ggbench.records.quality import Divergence, Estimate, QualityResult, ScoredBase, ScoredText, TextSource
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.summary import QuantSummary
-from ggbench.report.charts.charts import runs_of
-from ggbench.report.charts.curve_data import BINS, curve_data
-from ggbench.report.charts.look import PAGE, PICTURE
-from ggbench.report.charts.measured import b_bars, memory_stack, quality_over_speed, w_bars
-from ggbench.report.charts.pictures import as_svg, as_vega
-from ggbench.report.charts.vega import Drawing, chart_spec
-from ggbench.report.plot.curves import Curve, Figure, Floats, Line, latency_figure
-from ggbench.report.plot.palette import ON_PAPER, ON_SLATE
+from ggbench.engines.config import LlamaSetup
+from ggbench.experiments.quality.record import Divergence, Estimate, QualityResult, ScoredBase, ScoredText, TextSource
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.charts.charts import runs_of
+from ggbench.show.charts.curve_data import BINS, curve_data
+from ggbench.show.charts.look import PAGE, PICTURE
+from ggbench.show.charts.measured import b_bars, memory_stack, quality_over_speed, w_bars
+from ggbench.show.charts.pictures import as_svg, as_vega
+from ggbench.show.charts.vega import Drawing, chart_spec
+from ggbench.show.plot.curves import Curve, Figure, Floats, Line, latency_figure
+from ggbench.show.plot.palette import ON_PAPER, ON_SLATE
 from tests.fakes.summaries import with_decode, with_head, with_memory, with_run, with_subject
 
 POSITIONS = np.arange(26, 10_026)

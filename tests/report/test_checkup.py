@@ -7,12 +7,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from ggbench.records.checkup import Checkup
-from ggbench.records.machine import GpuProcess
-from ggbench.report.anonymous import Paths
-from ggbench.report.checkup import checkup_document, checkup_text
-from ggbench.report.documents import document
-from ggbench.report.findings import findings
+from ggbench.decisions.doctor_record import Checkup
+from ggbench.decisions.doctor_show import checkup_document, checkup_text
+from ggbench.decisions.findings import findings
+from ggbench.machine.records import GpuProcess
+from ggbench.show.anonymous import Paths
+from ggbench.show.documents import document
 from tests.fakes.checkups import DRIVER, HOME, SOUND, WITH_GPU
 
 PERSONAL = replace(
@@ -54,6 +54,11 @@ def test_all_of_it_is_shown_where_asked_for() -> None:
     for text in (text_of(PERSONAL, paths), json_of(PERSONAL, paths)):
         for private in (f"{HOME}/.cache/huggingface/token", "/scratch/alice/ggbench", "hub.example.com", "GPU-1"):
             assert private in text
+
+
+def test_a_results_file_of_no_release_is_a_problem() -> None:
+    found = [findings(replace(SOUND, store=replace(SOUND.store, version=n)), Paths(Path(HOME))) for n in (4, 0)]
+    assert [[each.code for each in every] for every in found] == [["store.older"], []]
 
 
 def test_the_document_has_every_fact() -> None:

@@ -8,16 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from ggbench.plain import plain, shorten
-from ggbench.records.decode import DecodeSettings
-from ggbench.records.outcome import Outcome
-from ggbench.records.run import Run, RunHead
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.speed import LatencySummary, LineFit
-from ggbench.records.subject import Subject
-from ggbench.records.summary import QuantSummary
-from ggbench.report.columns import BENCH, COLUMNS, b_text, bench_columns, swa_text, tok_s_text, w_text
+from ggbench.engines.config import LlamaSetup
+from ggbench.experiments.decode.record import DecodeSettings
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.run import Run, RunHead
+from ggbench.runs.subject import Subject
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.columns import BENCH, COLUMNS, b_text, bench_columns, swa_text, tok_s_text, w_text
+from ggbench.stats.decode_timing import LatencySummary, LineFit
 from ggbench.stats.linefit import fit_line
+from ggbench.text import plain, shorten
 from tests.fakes.summaries import search_of, with_decode
 
 

@@ -9,19 +9,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from ggbench.records.decode import DecodeResult, DecodeSettings
-from ggbench.records.memory import DeviceBuffers, Memory, Place
-from ggbench.records.outcome import Outcome
-from ggbench.records.prefill import PrefillResult
-from ggbench.records.run import Run, RunHead
-from ggbench.records.setup import LlamaSetup, TransformersSetup
-from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
-from ggbench.records.subject import Subject
-from ggbench.records.summary import QuantSummary
-from ggbench.report.comparison import ComparedLine, Comparison, compare_quants
-from ggbench.report.comparison_sentence import sentence_of
-from ggbench.report.differences import differences_of
-from ggbench.report.terminal.comparison import ComparisonReport
+from ggbench.decisions.comparison import ComparedLine, Comparison, compare_quants
+from ggbench.decisions.comparison_sentence import sentence_of
+from ggbench.decisions.comparison_terminal import ComparisonReport
+from ggbench.decisions.differences import differences_of
+from ggbench.engines.config import LlamaSetup, TransformersSetup
+from ggbench.engines.memory import DeviceBuffers, Memory, Place
+from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
+from ggbench.experiments.prefill.record import PrefillResult
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.run import Run, RunHead
+from ggbench.runs.subject import Subject
+from ggbench.runs.summary import QuantSummary
+from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
 from tests.fakes.machines import ENVIRONMENT
 from tests.fakes.summaries import search_of, with_run, with_subject
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.records.speed import LatencySummary
-from ggbench.records.summary import QuantSummary
-from ggbench.report.documents import document, summary_document
-from ggbench.report.model_documents import model_file_document
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.documents import document, summary_document
+from ggbench.show.model_documents import model_file_document
+from ggbench.stats.decode_timing import LatencySummary
 from tests.fakes.summaries import with_decode
 
 Golden = Callable[[str, str], None]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.records.checkup import Checkup, GpuDriver, LlamaBuild
-from ggbench.records.machine import GpuProcess
-from ggbench.report.anonymous import Paths
-from ggbench.report.findings import Finding, findings
+from ggbench.decisions.doctor_record import Checkup, GpuDriver, LlamaBuild
+from ggbench.decisions.findings import Finding, findings
+from ggbench.machine.records import GpuProcess
+from ggbench.show.anonymous import Paths
 from tests.fakes.checkups import CUDA_BUILD, DRIVER, GIB, HOME, SOUND, WITH_GPU
 
 PATHS = Paths(Path(HOME))

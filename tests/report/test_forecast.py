@@ -7,16 +7,16 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from ggbench.experiments.forecast import EXPERIMENT
-from ggbench.records.forecast import Expected, ForecastResult, ForecastSettings
-from ggbench.records.outcome import Outcome
-from ggbench.records.plan import PlannedForecast
-from ggbench.records.run import Run, RunHead
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.speed import DecodeLimit
-from ggbench.records.subject import Subject
-from ggbench.report.forecast import expected_text, planned_speed_text
-from ggbench.report.presenter import presenter_of
+from ggbench.engines.config import LlamaSetup
+from ggbench.experiments.forecast.document import expected_text, planned_speed_text
+from ggbench.experiments.forecast.measure import EXPERIMENT
+from ggbench.experiments.forecast.record import Expected, ForecastResult, ForecastSettings
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.run import Run, RunHead
+from ggbench.runs.subject import Subject
+from ggbench.show.presenter import presenter_of
+from ggbench.sizing.plan_record import PlannedForecast
+from ggbench.stats.decode_timing import DecodeLimit
 
 RUN = Run(
     head=RunHead(

@@ -7,14 +7,14 @@ from collections.abc import Callable
 import pytest
 from rich.cells import cell_len
 
-from ggbench.catalog.counted_models import CountedModel, count_model
 from ggbench.machine.known_gpus import find_gpu
-from ggbench.report.limit_plots import decode_plot, prefill_plot
-from ggbench.report.terminal.limits import limits_report
-from ggbench.theory.hardware import Convention, Hardware, known_hardware
-from ggbench.theory.kv_cache import KvCache, kv_cache
-from ggbench.theory.limits import model_limits
-from ggbench.theory.weights import count_parameters
+from ggbench.models.counted_models import CountedModel, count_model
+from ggbench.show.limit_plots import decode_plot, prefill_plot
+from ggbench.show.terminal.limits import limits_report
+from ggbench.sizing.theory.hardware import Convention, Hardware, known_hardware
+from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
+from ggbench.sizing.theory.limits import model_limits
+from ggbench.sizing.theory.weights import count_parameters
 
 Golden = Callable[[str, str], None]
 Render = Callable[..., str]

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from ggbench.records.subject import Subject
-from ggbench.records.summary import QuantSummary
-from ggbench.report.columns import COLUMNS
-from ggbench.report.names import file_name, model_name, model_names, unambiguous_names
+from ggbench.runs.subject import Subject
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.columns import COLUMNS
+from ggbench.show.names import file_name, model_name, model_names, unambiguous_names
 from tests.fakes.summaries import with_run, with_subject
 
 

@@ -8,20 +8,20 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from ggbench.catalog.published.typical import typical_loss
-from ggbench.records.forecast import Expected
-from ggbench.records.pick import WORKLOADS, Candidate, Needs
-from ggbench.records.plan import Budget
-from ggbench.records.run_commands import FileToRun
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.speed import Bandwidth
-from ggbench.report.documents import document
-from ggbench.report.needs import needs_text
-from ggbench.report.pick import commands_of, headline, pick_document, reason, turn_text
-from ggbench.report.pick_plot import pick_plot
-from ggbench.report.terminal.pick import pick_report
-from ggbench.report.terminal.tables import fitted_table, names, notes
-from ggbench.stats.recommendation import recommend
+from ggbench.decisions.needs_text import needs_text
+from ggbench.decisions.pick_plot import pick_plot
+from ggbench.decisions.pick_record import WORKLOADS, Candidate, Needs
+from ggbench.decisions.pick_show import commands_of, headline, pick_document, reason, turn_text
+from ggbench.decisions.pick_terminal import pick_report
+from ggbench.decisions.recommendation import recommend
+from ggbench.decisions.run_commands_record import FileToRun
+from ggbench.engines.config import LlamaSetup
+from ggbench.experiments.forecast.record import Expected
+from ggbench.models.published.typical import typical_loss
+from ggbench.show.documents import document
+from ggbench.show.terminal.tables import fitted_table, names, notes
+from ggbench.sizing.plan_record import Budget
+from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, MIB
 from tests.fakes.candidates import candidate, measured_loss, turn_of
 

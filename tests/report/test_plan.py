@@ -10,13 +10,13 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from ggbench.records.change import Change, Program
-from ggbench.records.outcome import Outcome
-from ggbench.records.plan import Budget, PlannedForecast, PlannedSpeed, PlanRow
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.speed import Bandwidth, DecodeLimit
-from ggbench.report.documents import document, plan_document
-from ggbench.report.terminal.plan import plan_report
+from ggbench.engines.config import LlamaSetup
+from ggbench.runs.outcome import Outcome
+from ggbench.show.documents import document, plan_document
+from ggbench.show.terminal.plan import plan_report
+from ggbench.sizing.change import Change, Program
+from ggbench.sizing.plan_record import Budget, PlannedForecast, PlannedSpeed, PlanRow
+from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 
 Golden = Callable[[str, str], None]
 GIB, MIB = 1 << 30, 1 << 20

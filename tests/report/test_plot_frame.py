@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ggbench.records.speed import LineFit
-from ggbench.report.plot.axes import (
+from ggbench.show.plot.axes import (
     Axis,
     from_a_tick,
     in_rows,
@@ -17,9 +16,10 @@ from ggbench.report.plot.axes import (
     x_axis,
     y_axis,
 )
-from ggbench.report.plot.curves import Curve, Floats, Integers, Line, PlottedRun, latency_figure
-from ggbench.report.plot.frame import Frame, min_max_columns
-from ggbench.report.plot.palette import letter
+from ggbench.show.plot.curves import Curve, Floats, Integers, Line, PlottedRun, latency_figure
+from ggbench.show.plot.frame import Frame, min_max_columns
+from ggbench.show.plot.palette import letter
+from ggbench.stats.decode_timing import LineFit
 
 POSITIONS = np.arange(26, 10_026)
 CLIMBING = 10 + (POSITIONS - 1) / 200.0

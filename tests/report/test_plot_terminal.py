@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ggbench.records.speed import DecodeLimit, LineFit
-from ggbench.report.plot.curves import Curve, Figure, Line, PlottedRun, latency_figure
-from ggbench.report.plot.terminal import plot_text
+from ggbench.show.plot.curves import Curve, Figure, Line, PlottedRun, latency_figure
+from ggbench.show.plot.terminal import plot_text
+from ggbench.stats.decode_timing import DecodeLimit, LineFit
 
 Golden = Callable[[str, str], None]
 

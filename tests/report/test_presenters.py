@@ -8,16 +8,16 @@ from dataclasses import replace
 import pytest
 
 from ggbench.errors import StoreError
-from ggbench.records.machine import GpuReading, MachineReading
-from ggbench.records.outcome import Outcome
-from ggbench.records.run import Run
-from ggbench.records.summary import QuantSummary
-from ggbench.report.documents import run_summary_document, summary_document
-from ggbench.report.listed_runs import ListedRun
-from ggbench.report.presenter import presenter_of
-from ggbench.report.terminal.machine import machine_table, sparkline
-from ggbench.store.codec import encode
-from ggbench.store.runs import StoredRun
+from ggbench.machine.records import GpuReading, MachineReading
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.run import Run
+from ggbench.runs.store.codec import encode
+from ggbench.runs.store.runs import StoredRun
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.documents import run_summary_document, summary_document
+from ggbench.show.listed_runs import ListedRun
+from ggbench.show.presenter import presenter_of
+from ggbench.show.terminal.machine import machine_table, sparkline
 from tests.fakes.summaries import search_of, with_decode
 
 GIB = 1 << 30

@@ -7,13 +7,20 @@ from dataclasses import replace
 
 import pytest
 
-from ggbench.catalog.wikitext import SHA256
-from ggbench.records.quality import Divergence, Estimate, QualityResult, QualitySettings, ScoredText, TextSource
-from ggbench.records.run import Run
-from ggbench.records.summary import QuantSummary
-from ggbench.report.presenter import presenter_of
-from ggbench.report.quality_against import nearest_to_score, quality_against_document
-from ggbench.report.terminal.against import quality_against
+from ggbench.experiments.quality.against import nearest_to_score, quality_against_document
+from ggbench.experiments.quality.record import (
+    Divergence,
+    Estimate,
+    QualityResult,
+    QualitySettings,
+    ScoredText,
+    TextSource,
+)
+from ggbench.models.wikitext import SHA256
+from ggbench.runs.run import Run
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.presenter import presenter_of
+from ggbench.show.terminal.against import quality_against
 
 
 @pytest.fixture

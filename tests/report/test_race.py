@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ggbench.records.observation import DecodeWindow
-from ggbench.records.speed import LineFit
-from ggbench.report.charts.race import race
-from ggbench.report.plot.curves import PlottedRun, without_steps
+from ggbench.runs.observation import DecodeWindow
+from ggbench.show.charts.race import race
+from ggbench.show.plot.curves import PlottedRun, without_steps
+from ggbench.stats.decode_timing import LineFit
 
 
 def decode(name: str, b_ms: float, w: float, n_gen: int, *, repeat: int = 1) -> PlottedRun:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.records.run_commands import FileToRun, RunCommands
-from ggbench.records.setup import LlamaSetup
-from ggbench.report.run_commands import commands_lines, modelfile_lines, run_commands
+from ggbench.decisions.run_commands import commands_lines, modelfile_lines, run_commands
+from ggbench.decisions.run_commands_record import FileToRun, RunCommands
+from ggbench.engines.config import LlamaSetup
 from tests.fakes.modelfile import parse_modelfile
 
 HERE = FileToRun("model", "q4_k_m", (Path("/models/model-q4_k_m.gguf"),), is_here=True)

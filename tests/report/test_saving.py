@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from ggbench.errors import GgbenchError
-from ggbench.records.summary import QuantSummary
-from ggbench.report.report_files import save_report
-from ggbench.report.saving import SavedRun, write_new
-from ggbench.store.runs import Samples
+from ggbench.runs.store.runs import Samples
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.report_files import save_report
+from ggbench.show.saving import SavedRun, write_new
 from tests.fakes.summaries import with_memory, with_run
 
 

@@ -9,23 +9,23 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
-from ggbench.catalog.disk import LocalModel
-from ggbench.catalog.models import CatalogModel
+from ggbench.engines.memory import DeviceBuffers
+from ggbench.experiments.decode.record import DecodeResult
 from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.gguf_file.model_file import LayerState, ModelFile
-from ggbench.records.decode import DecodeResult
-from ggbench.records.memory import DeviceBuffers
-from ggbench.records.outcome import Outcome
-from ggbench.records.run import Run
-from ggbench.records.summary import QuantSummary
-from ggbench.report.columns import BENCH, COLUMNS
-from ggbench.report.listed_runs import ListedRun
-from ggbench.report.terminal.listings import rows_table, runs_table
-from ggbench.report.terminal.model_file import header_details, tensors_table
-from ggbench.report.terminal.models import catalog_table, local_models_listing
-from ggbench.report.terminal.row_details import prefill_table, row_details
-from ggbench.report.terminal.tables import fitted_table, left, right
-from ggbench.store.runs import StoredRun
+from ggbench.models.catalog import CatalogModel
+from ggbench.models.disk import LocalModel
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.run import Run
+from ggbench.runs.store.runs import StoredRun
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.columns import BENCH, COLUMNS
+from ggbench.show.listed_runs import ListedRun
+from ggbench.show.terminal.listings import rows_table, runs_table
+from ggbench.show.terminal.model_file import header_details, tensors_table
+from ggbench.show.terminal.models import catalog_table, local_models_listing
+from ggbench.show.terminal.row_details import prefill_table, row_details
+from ggbench.show.terminal.tables import fitted_table, left, right
 from ggbench.units import MIB
 from tests.fakes.summaries import search_of, with_decode, with_head, with_memory, with_run, with_subject
 

@@ -11,14 +11,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from ggbench.records.decode import DecodeSettings
-from ggbench.records.outcome import Outcome
-from ggbench.records.run import Run, RunHead
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.subject import Subject
-from ggbench.records.summary import QuantSummary
-from ggbench.report.columns import BENCH, COLUMNS
-from ggbench.report.text import markdown_code, rows_as_csv, rows_as_markdown
+from ggbench.engines.config import LlamaSetup
+from ggbench.experiments.decode.record import DecodeSettings
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.run import Run, RunHead
+from ggbench.runs.subject import Subject
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.columns import BENCH, COLUMNS
+from ggbench.show.text import markdown_code, rows_as_csv, rows_as_markdown
 from tests.fakes.summaries import with_subject
 
 Golden = Callable[[str, str], None]

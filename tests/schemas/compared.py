@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ggbench.records.run import Run, RunHead
-from ggbench.report.comparison import ComparedLine, Comparison
-from ggbench.report.comparison_limits import LimitCheck
-from ggbench.report.versus import Versus
+from ggbench.decisions.comparison import ComparedLine, Comparison
+from ggbench.decisions.comparison_limits import LimitCheck
+from ggbench.decisions.versus import Versus
+from ggbench.runs.run import Run, RunHead
 from tests.schemas.measured import CASE, ENDS, NUMBER, QUANT
 from tests.schemas.published import NEAR
 from tests.schemas.shapes import Fields, Struct, about, by, many, of, one, sometimes, struct

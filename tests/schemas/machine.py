@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ggbench.engine.rpc_serving import Serving
-from ggbench.records.checkup import Checkup, GpuDriver, GpuState, LlamaBuild
-from ggbench.records.cluster import ClusterPlan, ServerProbe
-from ggbench.report.findings import Finding
+from ggbench.decisions.doctor_record import Checkup, GpuDriver, GpuState, LlamaBuild
+from ggbench.decisions.findings import Finding
+from ggbench.engines.llama.rpc_serving import Serving
+from ggbench.sizing.cluster_record import ClusterPlan, ServerProbe
 from tests.schemas.shapes import Fields, Struct, about, by, many, of, struct
 
 _DOTTED = about(str | None, "Such as `12.4`; null where it is unknown.")

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from ggbench.records import setup
-from ggbench.records.context import ContextResult, Probe, SearchPlan
-from ggbench.records.decode import DecodeResult
-from ggbench.records.forecast import ForecastResult
-from ggbench.records.imported import Imported
-from ggbench.records.machine import MachineReading
-from ggbench.records.memory import Memory
-from ggbench.records.quality import QualityResult, ScoredText
-from ggbench.records.run import Run, RunHead
-from ggbench.records.run_commands import RunCommands
-from ggbench.records.setup import LlamaSetup, Setup
-from ggbench.records.speed import LatencySummary
-from ggbench.records.speed_cases import BatchLine, CaseEnded, CaseMemory, SpeedCase, SpeedResult, SpeedSettings
-from ggbench.records.subject import Subject
-from ggbench.records.summary import QuantSummary
-from ggbench.records.tune import Gain, TunedCandidate, TuneResult, TuneSettings
-from ggbench.store.runs import StoredRun
+from ggbench.decisions.run_commands_record import RunCommands
+from ggbench.engines import config
+from ggbench.engines.config import LlamaSetup, Setup
+from ggbench.engines.memory import Memory
+from ggbench.experiments.decode.record import DecodeResult
+from ggbench.experiments.forecast.record import ForecastResult
+from ggbench.experiments.maxctx.record import ContextResult, Probe, SearchPlan
+from ggbench.experiments.quality.record import QualityResult, ScoredText
+from ggbench.experiments.speed.record import BatchLine, CaseEnded, CaseMemory, SpeedCase, SpeedResult, SpeedSettings
+from ggbench.experiments.tune.record import Gain, TunedCandidate, TuneResult, TuneSettings
+from ggbench.machine.records import MachineReading
+from ggbench.runs.imported import Imported
+from ggbench.runs.run import Run, RunHead
+from ggbench.runs.store.runs import StoredRun
+from ggbench.runs.subject import Subject
+from ggbench.runs.summary import QuantSummary
+from ggbench.stats.decode_timing import LatencySummary
 from tests.schemas.published import NEAR
 from tests.schemas.shapes import Fields, Struct, about, any_of, by, many, of, one, sometimes, struct
 
 SETUPS = tuple(
-    kind for kind in vars(setup).values() if isinstance(kind, type) and issubclass(kind, Setup) and kind != Setup
+    kind for kind in vars(config).values() if isinstance(kind, type) and issubclass(kind, Setup) and kind != Setup
 )
 """One for each engine."""
 ENDS = tuple[float | None, float | None] | None

@@ -4,25 +4,35 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ggbench.catalog.checkpoints import FoundCheckpoint
-from ggbench.catalog.disk import LocalModel
-from ggbench.catalog.models import CatalogModel
-from ggbench.checkpoint.config import Config
-from ggbench.checkpoint.storage import Stored
+from ggbench.decisions.pick_record import (
+    Alternative,
+    Candidate,
+    Checked,
+    Loss,
+    NeedCheck,
+    Needs,
+    Pick,
+    TurnSpeed,
+    Workload,
+)
+from ggbench.decisions.run_commands_record import RunCommands
+from ggbench.engines.transformers.config import Config
+from ggbench.engines.transformers.storage import Stored
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.hub.download_progress import FileProgress
 from ggbench.hub.hf_cache import VerifiedFile
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoSummary, RepoVariant
-from ggbench.records.change import Change, Program
-from ggbench.records.pick import Alternative, Candidate, Checked, Loss, NeedCheck, Needs, Pick, TurnSpeed, Workload
-from ggbench.records.plan import Budget, KvCacheTypes, PlanRow
-from ggbench.records.run_commands import RunCommands
-from ggbench.records.speed import Bandwidth
-from ggbench.report.sizes_against import PublishedSize
-from ggbench.theory.hardware import Convention, Hardware, KvReads
-from ggbench.theory.kv_cache import KvCache
-from ggbench.theory.limits import SchemeLimits
-from ggbench.theory.weights import Parameters, Weights
+from ggbench.models.catalog import CatalogModel
+from ggbench.models.checkpoints import FoundCheckpoint
+from ggbench.models.disk import LocalModel
+from ggbench.show.sizes_against import PublishedSize
+from ggbench.sizing.change import Change, Program
+from ggbench.sizing.plan_record import Budget, KvCacheTypes, PlanRow
+from ggbench.sizing.theory.hardware import Convention, Hardware, KvReads
+from ggbench.sizing.theory.kv_cache import KvCache
+from ggbench.sizing.theory.limits import SchemeLimits
+from ggbench.sizing.theory.weights import Parameters, Weights
+from ggbench.stats.decode_timing import Bandwidth
 from tests.schemas.measured import CONFIG, ENDS, NUMBER
 from tests.schemas.published import ROW as PUBLISHED
 from tests.schemas.shapes import Fields, Struct, about, by, many, of, one, sometimes, struct

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from ggbench.catalog.published.rows import METRICS, WITH_ERRORS, LeftOut, PublishedRow, Source, Table
+from ggbench.models.published.rows import METRICS, WITH_ERRORS, LeftOut, PublishedRow, Source, Table
 from tests.schemas.shapes import Fields, Struct, about, by, many, of, sometimes, struct
 
 _CELL = about(float | str | None, "A number, or the word printed in its place, such as `oom`; null is not stated.")

@@ -9,17 +9,17 @@ import click
 import pytest
 from jsonschema import Draft202012Validator
 
+from ggbench import experiments
 from ggbench.cli.main import cli
-from ggbench.records.cluster import ClusterPlan, ClusterSplit, DeviceSpeed
-from ggbench.report import kinds
-from ggbench.report.documents import document
-from ggbench.report.presenter import presenter_of
+from ggbench.show.documents import document
+from ggbench.show.presenter import presenter_of
+from ggbench.sizing.cluster_record import ClusterPlan, ClusterSplit, DeviceSpeed
 from tests.schemas.files import FOLDER, schema_files
 from tests.schemas.shapes import references
 from tests.schemas.validation import check_document
 
 SHIPPED = {file.stem: json.loads(file.read_text()) for file in FOLDER.glob("*.json")}
-KINDS = [each.name for each in pkgutil.iter_modules(kinds.__path__)]
+KINDS = [each.name for each in pkgutil.iter_modules(experiments.__path__) if each.ispkg]
 
 
 def test_shipped_schemas_are_what_the_shapes_give() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ggbench.engines.server.address import Address, is_url
+from ggbench.engines.server.client import Client
 from ggbench.errors import UsageError
-from ggbench.servers.address import Address, is_url
-from ggbench.servers.client import Client
 from tests.fakes.endpoint_voices import Recording
 from tests.servers.conftest import Serve
 

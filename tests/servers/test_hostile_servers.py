@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from ggbench.engines.server.address import Address
+from ggbench.engines.server.contract import Ended, Failed, Generate, Item, Prompt, Tokens
+from ggbench.engines.server.server import Server
 from ggbench.errors import GgbenchError, NetworkError, ServerFailed, ServerTimeout, UsageError
-from ggbench.servers.address import Address
-from ggbench.servers.contract import Ended, Failed, Generate, Item, Prompt, Tokens
-from ggbench.servers.server import Server
 from tests.fakes.endpoint import TestEndpoint
 from tests.fakes.endpoint_faults import (
     AFTER,

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
+from ggbench.engines.server.address import Address
+from ggbench.engines.server.contract import OfferedModel
+from ggbench.engines.server.kind import all_kinds
+from ggbench.engines.server.server import Server
 from ggbench.errors import ServerFailed
-from ggbench.servers.address import Address
-from ggbench.servers.contract import OfferedModel
-from ggbench.servers.kind import all_kinds
-from ggbench.servers.server import Server
 from tests.fakes.endpoint_voices import RECORDINGS, AnyLength, Recording
 from tests.servers.conftest import Serve
 

@@ -7,10 +7,20 @@ import time
 
 import pytest
 
-from ggbench.servers.address import Address
-from ggbench.servers.contract import Ended, Failed, FirstByte, Generate, Item, Prompt, PromptProgress, Sent, Tokens
-from ggbench.servers.kinds import vllm
-from ggbench.servers.server import Server
+from ggbench.engines.server.address import Address
+from ggbench.engines.server.contract import (
+    Ended,
+    Failed,
+    FirstByte,
+    Generate,
+    Item,
+    Prompt,
+    PromptProgress,
+    Sent,
+    Tokens,
+)
+from ggbench.engines.server.kinds import vllm
+from ggbench.engines.server.server import Server
 from tests.fakes.endpoint import TestEndpoint
 from tests.fakes.endpoint_voices import AnyLength, Recording
 from tests.servers.conftest import Serve
@@ -179,7 +189,7 @@ def test_a_fault_while_reading_is_raised_where_the_stream_was_asked_for(
     def fail(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("ggbench.servers.streams._Stream._note_progress", fail)
+    monkeypatch.setattr("ggbench.engines.server.streams._Stream._note_progress", fail)
     with pytest.raises(ZeroDivisionError):
         generate(endpoint)
 

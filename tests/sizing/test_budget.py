@@ -6,9 +6,9 @@ import pytest
 
 from ggbench.errors import UnknownName, UsageError
 from ggbench.machine.memory import Ram
-from ggbench.records.machine import Gpu
-from ggbench.records.speed import Bandwidth
+from ggbench.machine.records import Gpu
 from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES, given_budget, machine_budget
+from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, MIB
 
 RATE = Bandwidth(1e9, "given")

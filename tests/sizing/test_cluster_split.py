@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from ggbench.records.cluster import DeviceSpeed
-from ggbench.records.plan import DeviceMemory
-from ggbench.records.setup import LlamaSetup
+from ggbench.engines.config import LlamaSetup
 from ggbench.sizing.cluster_plan import split_setup
+from ggbench.sizing.cluster_record import DeviceSpeed
 from ggbench.sizing.cluster_split import best_split, step_ms
-from ggbench.theory.offload import device_layers
+from ggbench.sizing.plan_record import DeviceMemory
+from ggbench.sizing.theory.offload import device_layers
 
 DEVICES = DeviceMemory("RPC0[a:1]", "a:1", 1 << 30), DeviceMemory("RPC0[c:1]", "c:1", 1 << 30)
 

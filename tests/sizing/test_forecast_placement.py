@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
+from ggbench.engines.config import LlamaSetup
 from ggbench.errors import Unsupported
+from ggbench.experiments.forecast.placement import layer_placements
 from ggbench.gguf_file.blueprint import build_model
-from ggbench.records.setup import LlamaSetup
-from ggbench.sizing.forecast_placement import layer_placements
 from tests.conftest import TINY
 
 MODEL = build_model(replace(TINY, n_layer=4), "tiny")

@@ -2,15 +2,15 @@
 
 import pytest
 
-from ggbench.catalog.models import load_catalog
-from ggbench.catalog.planned_variants import PlannedVariant
+from ggbench.engines.config import LlamaSetup
 from ggbench.gguf_file.blueprint import build_model
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.speed import Bandwidth
+from ggbench.models.catalog import load_catalog
+from ggbench.models.planned_variants import PlannedVariant
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
-from ggbench.theory.kv_cache import kv_cache
-from ggbench.theory.roofline import decode_limit
+from ggbench.sizing.theory.kv_cache import kv_cache
+from ggbench.sizing.theory.roofline import decode_limit
+from ggbench.stats.decode_timing import Bandwidth
 from tests.sizing.test_plan import budget_of, real
 
 MODELS = (

@@ -9,22 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog.planned_variants import planned_model
-from ggbench.engine.contract import Source
-from ggbench.engine.endings import Completed
-from ggbench.engine.events import Allocated
-from ggbench.engine.llama import LlamaEngine, launch
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.contract import Source
+from ggbench.engines.endings import Completed
+from ggbench.engines.events import Allocated
+from ggbench.engines.llama.engine import LlamaEngine, launch
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.parser import ArrayLength
 from ggbench.gguf_file.sparse import write_sparse
-from ggbench.records.plan import Budget
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.speed import Bandwidth
+from ggbench.models.planned_variants import planned_model
 from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext, setup_to_load
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan import PlanRequest, plan
+from ggbench.sizing.plan_record import Budget
+from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, MIB
 from tests.conftest import TINY
 from tests.fakes.dry import dry_answer, fake

@@ -11,25 +11,25 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog.planned_variants import PlannedVariant, planned_model
-from ggbench.catalog.published.rows import Figure, PublishedRow, load_published
-from ggbench.engine import protocol
-from ggbench.engine.contract import Source
-from ggbench.engine.endings import Completed, Crashed, Ending, Failed
-from ggbench.engine.events import Allocated
-from ggbench.engine.llama import LlamaEngine, launch
+from ggbench.engines import protocol
+from ggbench.engines.config import FlashAttn, LlamaSetup
+from ggbench.engines.contract import Source
+from ggbench.engines.endings import Completed, Crashed, Ending, Failed
+from ggbench.engines.events import Allocated
+from ggbench.engines.llama.engine import LlamaEngine, launch
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.encoded_header import encode_header
 from ggbench.gguf_file.header import assemble
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import read_header
-from ggbench.records.outcome import Outcome
-from ggbench.records.plan import Budget, KvCacheTypes, PlanRow
-from ggbench.records.setup import FlashAttn, LlamaSetup
-from ggbench.records.speed import Bandwidth
+from ggbench.models.planned_variants import PlannedVariant, planned_model
+from ggbench.models.published.rows import Figure, PublishedRow, load_published
+from ggbench.runs.outcome import Outcome
 from ggbench.sizing.budget import given_budget
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
+from ggbench.sizing.plan_record import Budget, KvCacheTypes, PlanRow
+from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, MIB
 from tests.conftest import TINY
 from tests.fakes.dry import dry_answer, fake

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog.models import load_catalog
-from ggbench.catalog.planned_variants import planned_model
-from ggbench.engine.events import Allocated
-from ggbench.engine.llama import launch
-from ggbench.experiments.context_prober import ContextProber
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.events import Allocated
+from ggbench.engines.llama.engine import launch
+from ggbench.experiments.maxctx.prober import ContextProber
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin
-from ggbench.records.plan import Budget, PlanRow
-from ggbench.records.setup import LlamaSetup
+from ggbench.models.catalog import load_catalog
+from ggbench.models.planned_variants import planned_model
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
+from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.units import GIB, MIB
 
 SETUP = LlamaSetup(n_ctx=4096, threads=1)

@@ -8,9 +8,9 @@ import pytest
 
 from ggbench.errors import DoesNotFit
 from ggbench.machine.memory import Ram
-from ggbench.records.machine import Gpu
-from ggbench.records.speed import Bandwidth
+from ggbench.machine.records import Gpu
 from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES, beside_projector, gpu_budget, machine_budget, main_memory_budget
+from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, MIB
 
 CARD = Gpu(0, "card", None, None, 24 * GIB, 22 * GIB, None, None, None)

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from ggbench.records.change import Change, Program
-from ggbench.records.plan import PlanRow
-from ggbench.records.setup import LlamaSetup
+from ggbench.engines.config import LlamaSetup
+from ggbench.sizing.change import Change, Program
+from ggbench.sizing.plan_record import PlanRow
 from ggbench.sizing.what_helps import with_other_quants, with_programs
 
 GIB = 1 << 30

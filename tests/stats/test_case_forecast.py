@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ggbench.records.speed_cases import Case
-from ggbench.stats.case_forecast import CaseForecast
+from ggbench.experiments.speed.case_forecast import CaseForecast
+from ggbench.experiments.speed.record import Case
 
 
 def _prefill_s(n_input: int, n_seqs: int) -> float:

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from ggbench.records.machine import GpuProcess, GpuReading, MachineReading, Throttling
+from ggbench.machine.records import GpuProcess, GpuReading, MachineReading, Throttling
 from ggbench.stats.gpu_use import summarize_gpus, throttled
 
 S = 1_000_000_000

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from ggbench.records.forecast import Expected
-from ggbench.records.known_speed import KnownSpeed
-from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
+from ggbench.experiments.forecast.record import Expected
+from ggbench.runs.known_speed import KnownSpeed
+from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
 from ggbench.stats.known_speed import measured_prefills, measured_steps, prefill_ms_at, step_ms_at, tok_s_at
 
 LINE = KnownSpeed(

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from ggbench.records.speed import LineFit
+from ggbench.stats.decode_timing import LineFit
 from ggbench.stats.linefit import RunningFit, fewest_samples, fit_line, theil_sen
 from tests.fakes.latency import B, Floats, W, correlated, positions, ramp, stairs
 

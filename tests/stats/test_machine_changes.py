@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ggbench.records.machine import MachineReading
+from ggbench.machine.records import MachineReading
 from ggbench.stats.machine_changes import machine_changes
 
 S = 1_000_000_000

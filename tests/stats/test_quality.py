@@ -7,7 +7,14 @@ import math
 import numpy as np
 import pytest
 
-from ggbench.stats.quality import divergence, floats, mean_and_error, paired_difference, perplexity, running_means
+from ggbench.experiments.quality.scores import (
+    divergence,
+    floats,
+    mean_and_error,
+    paired_difference,
+    perplexity,
+    running_means,
+)
 
 
 def test_perplexity_has_the_error_that_llama_perplexity_prints() -> None:

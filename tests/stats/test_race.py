@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from ggbench.records.tune import DepthTiming, TuneSegment, TuneTiming
-from ggbench.stats.race import BASELINE, Race, block_of, drift_of, in_order, is_steady, proven, scores_of
+from ggbench.experiments.tune.race import BASELINE, Race, block_of, drift_of, in_order, is_steady, proven, scores_of
+from ggbench.experiments.tune.record import DepthTiming, TuneSegment, TuneTiming
 
 
 def timing(candidate: int, *times_ms: float) -> TuneTiming:

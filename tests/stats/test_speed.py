@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from ggbench.records.speed import LatencySummary
+from ggbench.stats.decode_timing import LatencySummary
 from ggbench.stats.speed import prompt_speed, summarize
 from tests.fakes.latency import B, Floats, correlated, positions, ramp, stairs
 

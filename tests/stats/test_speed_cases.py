@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ggbench.records.outcome import Outcome
-from ggbench.records.speed import DecodeLimit
-from ggbench.records.speed_cases import Case, CaseEnded, CaseMemory
-from ggbench.stats.speed_cases import CaseSteps, batch_lines, case_figures
+from ggbench.experiments.speed.cases import CaseSteps, batch_lines, case_figures
+from ggbench.experiments.speed.record import Case, CaseEnded, CaseMemory
+from ggbench.runs.outcome import Outcome
+from ggbench.stats.decode_timing import DecodeLimit
 
 MEMORY = CaseMemory(400, 100, 20)
 

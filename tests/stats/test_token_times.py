@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from ggbench.records.serving import TokenChunks
+from ggbench.runs.serving import TokenChunks
 from ggbench.stats.linefit import fit_line
 from ggbench.stats.token_times import TimedSeries, TokenTimes
 

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from ggbench.decisions.pick_record import WORKLOADS, Needs, Workload
+from ggbench.decisions.turn import longest_fast_enough, parse_workload, turn_speed
 from ggbench.errors import UsageError
-from ggbench.records.forecast import Expected
-from ggbench.records.known_speed import KnownSpeed
-from ggbench.records.pick import WORKLOADS, Needs, Workload
-from ggbench.stats.turn import longest_fast_enough, parse_workload, turn_speed
+from ggbench.experiments.forecast.record import Expected
+from ggbench.runs.known_speed import KnownSpeed
 
 
 def _line(b_ms: float, w_tokens_per_ms: float, error: float = 0.1) -> KnownSpeed:

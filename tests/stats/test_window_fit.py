@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ggbench.records.observation import DecodeWindow
+from ggbench.runs.observation import DecodeWindow
 from ggbench.stats.window_fit import fit_windows, window_speed
 
 

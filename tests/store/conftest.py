@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.records.decode import DecodeResult, DecodeSettings
-from ggbench.records.machine import GpuUse, Throttling
-from ggbench.records.memory import DeviceBuffers, Memory, Place
-from ggbench.records.outcome import Outcome
-from ggbench.records.run import Run, RunHead
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit
-from ggbench.records.subject import Subject
-from ggbench.store.database import Store
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.memory import DeviceBuffers, Memory, Place
+from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
+from ggbench.machine.records import GpuUse, Throttling
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.run import Run, RunHead
+from ggbench.runs.store.database import Store
+from ggbench.runs.subject import Subject
+from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
 from tests.fakes.machines import ENVIRONMENT, GPU
 
 

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from ggbench.errors import StoreError
-from ggbench.records.run import RunHead
-from ggbench.store.connection import as_store_errors
-from ggbench.store.database import Store
+from ggbench.runs.run import RunHead
+from ggbench.runs.store.connection import as_store_errors
+from ggbench.runs.store.database import Store
 
 SERIES = "decode/p25/b1/r0"
 
@@ -41,7 +41,6 @@ def guarded_folder(head: RunHead) -> Iterator[Path]:
 
 
 def fill(path: Path, head: RunHead, n_chunks: int = 40) -> None:
-    """Make a store of several pages and leave it cleanly closed."""
     with Store.open(path) as store:
         run_id = store.begin(head)
         for chunk in range(n_chunks):
@@ -123,15 +122,21 @@ def test_damage_among_the_samples_costs_the_run_it_is_in(path: Path, head: RunHe
     assert path.read_bytes() == bytes(content)
 
 
-def test_a_newer_store_is_refused_and_not_touched(path: Path, head: RunHead) -> None:
+@pytest.mark.parametrize(
+    ("version", "what", "hint"),
+    [(99, "a newer ggbench", "upgrade"), (4, "before its first release", "move it away"), (-1, "before", "move")],
+)
+def test_a_store_of_another_version_is_refused_and_not_touched(
+    path: Path, head: RunHead, version: int, what: str, hint: str
+) -> None:
     fill(path, head)
     with contextlib.closing(sqlite3.connect(path)) as raw, raw:
-        raw.execute("PRAGMA user_version = 99")
+        raw.execute(f"PRAGMA user_version = {version}")
     raw.close()
     before = path.read_bytes()
-    with pytest.raises(StoreError, match="newer ggbench") as caught:
+    with pytest.raises(StoreError, match=what) as caught:
         Store.open(path)
-    assert "upgrade" in caught.value.hint
+    assert hint in caught.value.hint
     assert path.read_bytes() == before
     assert [file.name for file in path.parent.iterdir()] == ["results.sqlite"]
 
@@ -168,7 +173,6 @@ def test_a_store_that_cannot_be_written_can_be_read(guarded_folder: Path, head: 
 
 @pytest.mark.parametrize("code", [errno.ENOLCK, errno.ENOTSUP])
 def test_a_file_system_without_locks_is_named(code: int, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SQLite calls it busy, which it would be for ever, or an I/O error."""
     error = sqlite3.OperationalError("database is locked")
     error.sqlite_errorcode = sqlite3.SQLITE_BUSY if code == errno.ENOLCK else sqlite3.SQLITE_IOERR
     path.parent.mkdir()
@@ -215,7 +219,7 @@ def test_a_full_disk_is_an_error_and_keeps_what_was_stored(path: Path, head: Run
 def test_a_disk_quota_is_an_error_and_no_traceback(path: Path) -> None:
     code = (
         "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))\n"
-        "from pathlib import Path; from ggbench.store.database import Store\n"
+        "from pathlib import Path; from ggbench.runs.store.database import Store\n"
         "from ggbench.errors import StoreError\n"
         "try: Store.open(Path(sys.argv[1]))\n"
         "except StoreError as error: print(error.message, '|', error.hint)\n"

@@ -7,16 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.errors import StoreError
-from ggbench.records.run import RunHead
-from ggbench.store.database import Store
-from tests.fakes.old_stores import build, version
+from ggbench.runs.run import RunHead
+from ggbench.runs.store.database import Store
 
 SERIES = "decode/p25/b1/r0"
 
 
 def damage(path: Path, *statements: str) -> None:
-    """Write into the tables what their schema forbids, as a page of zeros does."""
     raw = sqlite3.connect(path)
     raw.execute("PRAGMA writable_schema = ON")
     raw.execute("UPDATE sqlite_master SET sql = replace(sql, 'NOT NULL', '') WHERE type = 'table'")
@@ -51,19 +48,3 @@ def test_damaged_samples_are_left_out(path: Path, head: RunHead, value: str) -> 
     damage(path, f"UPDATE samples SET step_ns = {value}")
     with Store.open(path) as store:
         assert store.load_samples(run_id).step_ns.tolist() == []
-
-
-def test_a_run_that_no_migration_can_read_leaves_the_file_as_it_was(path: Path) -> None:
-    build(version(4), path)
-    raw = sqlite3.connect(path)
-    columns = [row[1] for row in raw.execute("PRAGMA table_info(runs)")]
-    raw.close()
-    damage(path, *(f"UPDATE runs SET {name} = ''" for name in columns if name in ("settings", "setup", "result")))
-    before = path.read_bytes()
-    try:
-        with Store.open(path):
-            pass
-    except StoreError as error:
-        assert "damaged" in error.message
-        assert "recover" in error.hint
-        assert path.read_bytes() == before

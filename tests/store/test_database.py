@@ -11,18 +11,18 @@ import msgspec
 import numpy as np
 import pytest
 
+from ggbench.engines.config import LlamaSetup
 from ggbench.errors import StoreError, UnknownName
-from ggbench.records.context import Probe
-from ggbench.records.decode import DecodeResult, DecodeSettings
-from ggbench.records.machine import GpuReading, MachineReading
-from ggbench.records.observation import PromptTiming
-from ggbench.records.outcome import Outcome
-from ggbench.records.run import Run, RunHead
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.subject import Subject
-from ggbench.store.codec import decode
-from ggbench.store.database import Store
-from ggbench.store.runs import SampleChunk, StoredRun
+from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
+from ggbench.experiments.maxctx.record import Probe
+from ggbench.machine.records import GpuReading, MachineReading
+from ggbench.runs.observation import PromptTiming
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.run import Run, RunHead
+from ggbench.runs.store.codec import decode
+from ggbench.runs.store.database import Store
+from ggbench.runs.store.runs import SampleChunk, StoredRun
+from ggbench.runs.subject import Subject
 
 SERIES, NEXT, WARMUP = "decode/p25/b1/r0", "decode/p25/b1/r1", "warmup/p25/b1/r0"
 

@@ -11,17 +11,17 @@ from pathlib import Path
 import pytest
 
 from ggbench.errors import StoreError
-from ggbench.store.database import Store
-from ggbench.store.owners import is_alive, this_process
+from ggbench.runs.store.database import Store
+from ggbench.runs.store.owners import is_alive, this_process
 
 WRITER = """
 import sys
 from pathlib import Path
-from ggbench.records.decode import DecodeSettings
-from ggbench.records.run import RunHead
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.subject import Subject
-from ggbench.store.database import Store
+from ggbench.experiments.decode.record import DecodeSettings
+from ggbench.runs.run import RunHead
+from ggbench.engines.config import LlamaSetup
+from ggbench.runs.subject import Subject
+from ggbench.runs.store.database import Store
 
 setup, settings = LlamaSetup(), DecodeSettings(300)
 head = RunHead(kind="decode", subject=Subject(model="m", quant="q8_0", source="file"), setup=setup, settings=settings)
@@ -146,11 +146,11 @@ def test_a_finished_run_is_on_the_disk_and_samples_do_not_wait_for_it(path: Path
     log = tmp_path / "syncs.txt"
     code = f"""
 import sys
-from ggbench.store.database import Store
+from ggbench.runs.store.database import Store
 {WRITER[: WRITER.index("store = ")]}
-from ggbench.records.outcome import Outcome
-from ggbench.records.run import Run
-from ggbench.records.memory import Memory
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.run import Run
+from ggbench.engines.memory import Memory
 store = Store.open(Path(sys.argv[1]))
 run_id = store.begin(head)
 for chunk in range(20):

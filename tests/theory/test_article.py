@@ -9,15 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ggbench.catalog.models import load_catalog
 from ggbench.gguf_file.blueprint import Hyperparameters, build_model
 from ggbench.machine.known_gpus import find_gpu
-from ggbench.theory.hardware import Convention, known_hardware
-from ggbench.theory.kv_cache import kv_cache
-from ggbench.theory.limits import n_ctx_that_fits
-from ggbench.theory.prefill import prefill_curve
-from ggbench.theory.roofline import decode_line
-from ggbench.theory.weights import count_parameters, scheme_bits, uniform_weights
+from ggbench.models.catalog import load_catalog
+from ggbench.sizing.theory.hardware import Convention, known_hardware
+from ggbench.sizing.theory.kv_cache import kv_cache
+from ggbench.sizing.theory.limits import n_ctx_that_fits
+from ggbench.sizing.theory.prefill import prefill_curve
+from ggbench.sizing.theory.roofline import decode_line
+from ggbench.sizing.theory.weights import count_parameters, scheme_bits, uniform_weights
 from ggbench.units import GIB, MIB
 
 CELLS = Path(__file__).parent.parent / "data" / "article_theory.csv"

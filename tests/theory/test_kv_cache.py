@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ggbench.catalog.models import load_catalog
 from ggbench.errors import UnknownName, Unsupported
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.theory.kv_cache import KvCache, kv_cache
+from ggbench.models.catalog import load_catalog
+from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from tests.gguf_file.test_architecture import BASE, KV_CACHE_OF_METADATA, model_of, run_llama_cpp
 
 LOG = Path(__file__).parent.parent / "data" / "llama_cpu_0.5b_q8_0.log"

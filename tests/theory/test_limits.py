@@ -5,20 +5,26 @@ import dataclasses
 import numpy as np
 import pytest
 
-from ggbench.catalog.counted_models import count_model
-from ggbench.catalog.models import load_catalog
 from ggbench.errors import UnknownName, Unsupported, UsageError
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.machine.known_gpus import find_gpu
-from ggbench.records.machine import Gpu
-from ggbench.records.speed import Bandwidth
-from ggbench.theory.hardware import Convention, Hardware, KvReads, driver_hardware, known_hardware
-from ggbench.theory.kv_cache import kv_cache
-from ggbench.theory.limits import model_limits, n_ctx_that_fits
-from ggbench.theory.prefill import Bound, prefill_curve
-from ggbench.theory.roofline import decode_compute_ms, decode_latency_ms, decode_limit, decode_line, decode_read_ms
-from ggbench.theory.weights import count_parameters, file_weights, uniform_weights
+from ggbench.machine.records import Gpu
+from ggbench.models.catalog import load_catalog
+from ggbench.models.counted_models import count_model
+from ggbench.sizing.theory.hardware import Convention, Hardware, KvReads, driver_hardware, known_hardware
+from ggbench.sizing.theory.kv_cache import kv_cache
+from ggbench.sizing.theory.limits import model_limits, n_ctx_that_fits
+from ggbench.sizing.theory.prefill import Bound, prefill_curve
+from ggbench.sizing.theory.roofline import (
+    decode_compute_ms,
+    decode_latency_ms,
+    decode_limit,
+    decode_line,
+    decode_read_ms,
+)
+from ggbench.sizing.theory.weights import count_parameters, file_weights, uniform_weights
+from ggbench.stats.decode_timing import Bandwidth
 
 BANDWIDTH, COMPUTE = 1e12, 80e12
 

@@ -7,14 +7,14 @@ import re
 
 import pytest
 
-from ggbench.catalog.planned_variants import planned_model
+from ggbench.engines.config import LlamaSetup
 from ggbench.errors import UsageError
 from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import plan_twin
-from ggbench.records.setup import LlamaSetup
-from ggbench.theory.kv_cache import kv_cache
-from ggbench.theory.offload import check_overrides, offload
+from ggbench.models.planned_variants import planned_model
+from ggbench.sizing.theory.kv_cache import kv_cache
+from ggbench.sizing.theory.offload import check_overrides, offload
 from ggbench.units import MIB
 from tests.conftest import TINY
 

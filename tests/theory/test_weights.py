@@ -4,11 +4,11 @@ import dataclasses
 
 import pytest
 
-from ggbench.catalog.models import load_catalog
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.theory.weights import count_parameters
+from ggbench.models.catalog import load_catalog
+from ggbench.sizing.theory.weights import count_parameters
 
 
 def drawn(model_id: str, *, tied: bool = False) -> ModelFile:

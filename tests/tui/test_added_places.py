@@ -12,10 +12,10 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from ggbench.catalog.added_places import add_place, added_models, forget_place
-from ggbench.catalog.remembered import add_server, forget_server, remembered_places, remembered_servers
+from ggbench.engines.config import LlamaSetup
 from ggbench.errors import BadFile, UnknownName
-from ggbench.records.setup import LlamaSetup
+from ggbench.models.added_places import add_place, added_models, forget_place
+from ggbench.models.remembered import add_server, forget_server, remembered_places, remembered_servers
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.entry_point import command
 from ggbench.tui.library_models import Section, list_models

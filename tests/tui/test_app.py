@@ -13,8 +13,8 @@ from textual.pilot import Pilot
 from textual.widgets import Footer
 from textual.widgets._footer import FooterKey
 
-from ggbench.catalog.selector import resolve
-from ggbench.store.database import Store
+from ggbench.models.selector import resolve
+from ggbench.runs.store.database import Store
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.messages import RunRequested
 from ggbench.tui.screens.dialogs import ConfirmScreen

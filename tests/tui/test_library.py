@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
+from ggbench.engines.config import LlamaSetup
 from ggbench.errors import GgbenchError, StoreError, UsageError
-from ggbench.records.context import ContextResult, ContextSettings
-from ggbench.records.outcome import Outcome
-from ggbench.records.run import Run
-from ggbench.records.setup import LlamaSetup
-from ggbench.store.database import Store
+from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.run import Run
+from ggbench.runs.store.database import Store
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.messages import RunStored
 from ggbench.tui.planner import PlannedQuant

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from ggbench.experiments.stored import read_run
-from ggbench.records.imported import Imported
-from ggbench.records.setup import LlamaSetup
-from ggbench.store.database import Store
+from ggbench.engines.config import LlamaSetup
+from ggbench.runs.imported import Imported
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import read_run
 from ggbench.tui.library_results import LatestResults
 from tests.fakes import measured
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
+from ggbench.engines.config import LlamaSetup
 from ggbench.errors import BadFile
-from ggbench.recording.experiment import Job
-from ggbench.records.setup import LlamaSetup
+from ggbench.runs.experiment import Job
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.planner import PlannedQuant
 from ggbench.tui.services import Services

@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ggbench.recording.progress import Finished
-from ggbench.records.decode import DecodeResult, DecodeSettings
-from ggbench.records.outcome import Outcome
-from ggbench.records.run import Run, RunHead
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit
-from ggbench.records.subject import Subject
-from ggbench.report.plot.curves import Line, latency_figure
+from ggbench.engines.config import LlamaSetup
+from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.progress import Finished
+from ggbench.runs.run import Run, RunHead
+from ggbench.runs.subject import Subject
+from ggbench.show.plot.curves import Line, latency_figure
+from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
 from ggbench.tui.live_job import LiveJob
 
 

@@ -11,17 +11,17 @@ import pytest
 from rich.text import Text
 from textual.pilot import Pilot
 
-from ggbench.catalog.selector import resolve
+from ggbench.engines.config import LlamaSetup
 from ggbench.experiments.registry import experiment_of
-from ggbench.recording.experiment import Concluded, Conclusion, Experiment, Job
-from ggbench.recording.progress import Point, Progress, Working
-from ggbench.recording.recording import Recording
-from ggbench.recording.session import Session
-from ggbench.records.machine import MachineReading
-from ggbench.records.run import Result, Run, Settings
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.speed import Bandwidth
-from ggbench.report.presenter import Presenter
+from ggbench.machine.records import MachineReading
+from ggbench.models.selector import resolve
+from ggbench.runs.experiment import Concluded, Conclusion, Experiment, Job
+from ggbench.runs.progress import Point, Progress, Working
+from ggbench.runs.recording import Recording
+from ggbench.runs.run import Result, Run, Settings
+from ggbench.runs.session import Session
+from ggbench.show.presenter import Presenter
+from ggbench.stats.decode_timing import Bandwidth
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.run_queue import JobState
 from tests.fakes.driving import press
@@ -88,8 +88,8 @@ class CountPresenter(Presenter):
 
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch, "ggbench.experiments.count", EXPERIMENT=CountExperiment())
-    install(monkeypatch, "ggbench.report.kinds.count", PRESENTER=CountPresenter())
+    install(monkeypatch, "ggbench.experiments.count.measure", EXPERIMENT=CountExperiment())
+    install(monkeypatch, "ggbench.experiments.count.show", PRESENTER=CountPresenter())
 
 
 def test_it_is_run_listed_and_opened(app: GgbenchApp, tiny_twin: Path, drive: Drive) -> None:

@@ -10,10 +10,10 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
+from ggbench.engines.config import LlamaSetup
 from ggbench.errors import UsageError
-from ggbench.recording.experiment import Job
-from ggbench.records.plan import Budget
-from ggbench.records.setup import LlamaSetup
+from ggbench.runs.experiment import Job
+from ggbench.sizing.plan_record import Budget
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.planner import PlannedQuant
 from ggbench.tui.screens.library import LibraryScreen

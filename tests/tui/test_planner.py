@@ -9,25 +9,25 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog.planned_variants import PlannedModel, planned_model
-from ggbench.engine.llama import LlamaEngine
-from ggbench.engine.process import Transport, WorkerProcess
+from ggbench.decisions.pick_candidates import PickRequest, caches_of
+from ggbench.decisions.pick_record import Needs
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.engine import LlamaEngine
+from ggbench.engines.process import Transport, WorkerProcess
 from ggbench.errors import BadFile, GgbenchError
-from ggbench.experiments.pick_candidates import PickRequest, caches_of
+from ggbench.experiments.forecast.record import Expected, ForecastResult, ForecastSettings
 from ggbench.gguf_file.header import read_model_file
 from ggbench.hub.access import HubAccess
 from ggbench.machine.environment import environment
-from ggbench.records.forecast import Expected, ForecastResult, ForecastSettings
-from ggbench.records.outcome import Outcome
-from ggbench.records.pick import Needs
-from ggbench.records.plan import Budget
-from ggbench.records.run import Run, RunHead
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.speed import Bandwidth
-from ggbench.records.subject import Subject
+from ggbench.models.planned_variants import PlannedModel, planned_model
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.run import Run, RunHead
+from ggbench.runs.store.database import Store
+from ggbench.runs.subject import Subject
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
-from ggbench.store.database import Store
+from ggbench.sizing.plan_record import Budget
+from ggbench.stats.decode_timing import Bandwidth
 from ggbench.tui.planner import Planner
 from ggbench.units import GIB
 from tests.fakes.endpoint import TestEndpoint

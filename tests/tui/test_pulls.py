@@ -11,11 +11,11 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import DataTable
 
-from ggbench.catalog.disk import find_local_models
-from ggbench.catalog.repo_variants import OnProgress
-from ggbench.catalog.selector import Target, resolve
 from ggbench.errors import NetworkError, UsageError
 from ggbench.hub.access import HubAccess
+from ggbench.models.disk import find_local_models
+from ggbench.models.repo_variants import OnProgress
+from ggbench.models.selector import Target, resolve
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.pull_queue import PullQueue, PullState, amount_text
 from ggbench.tui.screens.dialogs import ConfirmScreen

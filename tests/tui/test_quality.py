@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from ggbench.recording.experiment import Job
-from ggbench.records.quality import QualitySettings
-from ggbench.records.setup import LlamaSetup
+from ggbench.engines.config import LlamaSetup
+from ggbench.experiments.quality.record import QualitySettings
+from ggbench.runs.experiment import Job
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.planner import PlannedQuant
 from ggbench.tui.screens.quality_dialog import QualityDialog

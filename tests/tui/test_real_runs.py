@@ -14,11 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ggbench.catalog.selector import resolve
+from ggbench.engines.config import LlamaSetup
 from ggbench.machine.readings import MachineReader
-from ggbench.records.outcome import Outcome
-from ggbench.records.setup import LlamaSetup
-from ggbench.store.database import Store
+from ggbench.models.selector import resolve
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.store.database import Store
 from ggbench.tui.run_queue import JobState
 from tests.fakes.jobs import decodes
 from tests.fakes.run_app import RealServices
@@ -31,7 +31,7 @@ RUN_APP = Path(__file__).parent.parent / "fakes" / "run_app.py"
 
 def worker_of(pid: int) -> psutil.Process:
     (worker,) = [
-        child for child in psutil.Process(pid).children() if "ggbench.engine.worker" in " ".join(child.cmdline())
+        child for child in psutil.Process(pid).children() if "ggbench.engines.llama.worker" in " ".join(child.cmdline())
     ]
     return worker
 

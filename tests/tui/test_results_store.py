@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 from textual.worker import WorkerFailed
 
 from ggbench.errors import StoreError
-from ggbench.store.database import Store
+from ggbench.runs.store.database import Store
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.messages import RunStored
 from ggbench.tui.screens.measured_runs import RunDetails

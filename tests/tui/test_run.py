@@ -13,16 +13,16 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
-from ggbench.catalog.selector import Target, resolve
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.memory import Memory
 from ggbench.errors import StoreError
-from ggbench.records.context import BracketEnds, ContextResult, ContextSettings, Probe, Question, SearchPlan
-from ggbench.records.machine import GpuReading, MachineReading
-from ggbench.records.memory import Memory
-from ggbench.records.outcome import Outcome
-from ggbench.records.run import Run, RunHead
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.subject import Subject
-from ggbench.store.database import Store
+from ggbench.experiments.maxctx.record import BracketEnds, ContextResult, ContextSettings, Probe, Question, SearchPlan
+from ggbench.machine.records import GpuReading, MachineReading
+from ggbench.models.selector import Target, resolve
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.run import Run, RunHead
+from ggbench.runs.store.database import Store
+from ggbench.runs.subject import Subject
 from ggbench.tui.live_job import Answer, LiveJob
 from ggbench.tui.run_queue import JobState, QueueItem, RunQueue
 from ggbench.tui.screens.run import RunScreen

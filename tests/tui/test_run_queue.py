@@ -8,18 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog.selector import Target, resolve
-from ggbench.engine import protocol
-from ggbench.engine.endings import Crashed, Ending, OutOfMemory
+from ggbench.engines import protocol
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.endings import Crashed, Ending, OutOfMemory
 from ggbench.errors import StoreError
-from ggbench.experiments.stored import read_run
-from ggbench.recording.experiment import Experiment
-from ggbench.recording.rig import Rig
-from ggbench.records.context import ContextResult
-from ggbench.records.decode import DecodeResult
-from ggbench.records.outcome import Outcome
-from ggbench.records.setup import LlamaSetup
-from ggbench.store.database import Store
+from ggbench.experiments.decode.record import DecodeResult
+from ggbench.experiments.maxctx.record import ContextResult
+from ggbench.models.selector import Target, resolve
+from ggbench.runs.experiment import Experiment
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.rig import Rig
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import read_run
 from ggbench.tui.run_queue import JobState, QueueItem, RunQueue
 from ggbench.tui.widgets.bracket_plot import bracket_lines
 from ggbench.tui.widgets.queue_list import queue_lines

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.catalog.selector import Target, resolve_one
-from ggbench.catalog.served_models import ServedModel
-from ggbench.catalog.wikitext import ARCHIVE, REPO
+from ggbench.engines.config import EndpointSetup, LlamaSetup
+from ggbench.engines.server.contract import OfferedModel
 from ggbench.errors import UsageError
+from ggbench.experiments.quality.record import QualitySettings
 from ggbench.hub.access import HubAccess
-from ggbench.records.quality import QualitySettings
-from ggbench.records.setup import EndpointSetup, LlamaSetup
-from ggbench.servers.contract import OfferedModel
+from ggbench.models.selector import Target, resolve_one
+from ggbench.models.served_models import ServedModel
+from ggbench.models.wikitext import ARCHIVE, REPO
 from ggbench.tui.run_requests import NO_BASE, QualityAsked, QualityRequest, decode_request, search_request
 from tests.fakes.hub import TestHub
 from tests.fakes.scores import without_mark

@@ -10,18 +10,18 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from ggbench.catalog.selector import Target, resolve
-from ggbench.engine import protocol
-from ggbench.engine.endings import Ending
-from ggbench.engine.workloads.batched_decode import BatchedDecode
+from ggbench.engines import protocol
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.endings import Ending
+from ggbench.engines.workloads.batched_decode import BatchedDecode
 from ggbench.experiments.registry import experiment_of
-from ggbench.recording.experiment import Job
-from ggbench.records.outcome import Outcome
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.speed_cases import Case, CaseEnded, SpeedCase, SpeedSettings
-from ggbench.report.plot.curves import PlottedRun
-from ggbench.report.presenter import figures_of
-from ggbench.report.speed_figures import case_grid
+from ggbench.experiments.speed.figures import case_grid
+from ggbench.experiments.speed.record import Case, CaseEnded, SpeedCase, SpeedSettings
+from ggbench.models.selector import Target, resolve
+from ggbench.runs.experiment import Job
+from ggbench.runs.outcome import Outcome
+from ggbench.show.plot.curves import PlottedRun
+from ggbench.show.presenter import figures_of
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.screens.speed_dialog import SpeedDialog
 from ggbench.tui.widgets.curves_plot import CurvesPlot

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from ggbench.catalog.selector import resolve, resolve_one
+from ggbench.engines.config import LlamaSetup
 from ggbench.experiments.registry import experiment_of
-from ggbench.experiments.tuned import Tuned
-from ggbench.recording.experiment import Job
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.tune import TuneSettings
+from ggbench.experiments.tune.record import TuneSettings
+from ggbench.experiments.tune.tuned import Tuned
+from ggbench.models.selector import resolve, resolve_one
+from ggbench.runs.experiment import Job
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.screens.tune_dialog import TuneDialog
 from ggbench.tui.widgets.curves_plot import CurvesPlot
@@ -78,7 +78,7 @@ def test_what_was_found_is_taken_over_with_one_key(
         shown = await press(app, pilot, "slash", *"synth:small", "enter", "enter", "a")
         assert "no settings were found for" in shown
         assert app.setup == LlamaSetup()
-        monkeypatch.setattr("ggbench.experiments.tuned.find_tuned", lambda *_: Tuned(run))
+        monkeypatch.setattr("ggbench.experiments.tune.tuned.find_tuned", lambda *_: Tuned(run))
         await press(app, pilot, "a")
         assert app.setup == LlamaSetup(flash_attn="off")
 

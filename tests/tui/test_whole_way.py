@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from ggbench.catalog.disk import models_in_place
-from ggbench.recording.experiment import Experiment
-from ggbench.recording.rig import Rig, make_rig
-from ggbench.records.speed import Bandwidth
-from ggbench.store.database import Store
+from ggbench.models.disk import models_in_place
+from ggbench.runs.experiment import Experiment
+from ggbench.runs.rig import Rig, make_rig
+from ggbench.runs.store.database import Store
+from ggbench.stats.decode_timing import Bandwidth
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.services import Services
 from tests.fakes.driving import press

@@ -15,9 +15,9 @@ from textual.widgets.option_list import Option
 
 from ggbench.errors import GgbenchError
 from ggbench.machine.known_gpus import known_gpus
-from ggbench.plain import plain
-from ggbench.records.plan import Budget
 from ggbench.sizing.budget import CARD_RESERVE_BYTES, given_budget
+from ggbench.sizing.plan_record import Budget
+from ggbench.text import plain
 from ggbench.tui.screens.dialogs import Dialog
 from ggbench.tui.tables import has_words
 from ggbench.units import GIB, format_bandwidth, format_bytes, parse_size

@@ -13,8 +13,8 @@ from ggbench.tui.screens.library_choice import LibraryChoice
 from ggbench.tui.screens.models_screen import ModelsScreen
 
 if TYPE_CHECKING:
-    from ggbench.records.pick import Candidate, Needs, Pick
-    from ggbench.records.plan import Budget
+    from ggbench.decisions.pick_record import Candidate, Needs, Pick
+    from ggbench.sizing.plan_record import Budget
     from ggbench.tui.library_quants import QuantRow
     from ggbench.tui.planner import Planner
     from ggbench.tui.screens.pick import PickTask
@@ -66,7 +66,7 @@ class ChosenQuantsScreen(ModelsScreen):
 
     def action_pick(self) -> None:
         """Ask what is needed, and pick one of the quants of the chosen model."""
-        from ggbench.records.pick import Needs
+        from ggbench.decisions.pick_record import Needs
         from ggbench.tui.screens.pick import PickScreen
         from ggbench.tui.screens.pick_dialog import PickDialog
 
@@ -94,7 +94,7 @@ class ChosenQuantsScreen(ModelsScreen):
         setup, services = self.choice.options, host_of(self).services
 
         def choose(needs: Needs) -> Pick:
-            from ggbench.experiments.pick_candidates import CACHE_TYPES, PickRequest, caches_of
+            from ggbench.decisions.pick_candidates import CACHE_TYPES, PickRequest, caches_of
 
             caches = caches_of([(name, name) for name in CACHE_TYPES], setup)
             with services.open_store() as store:

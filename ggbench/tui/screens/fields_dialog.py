@@ -15,7 +15,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Label, Static
 
 from ggbench.errors import UsageError
-from ggbench.plain import plain
+from ggbench.text import plain
 from ggbench.tui.screens.dialogs import Dialog
 from ggbench.tui.screens.options import ChoiceField
 from ggbench.units import format_count

@@ -14,7 +14,7 @@ from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widgets import Static
 
-from ggbench.report.glossary import FORMULA, terms
+from ggbench.show.glossary import FORMULA, terms
 from ggbench.tui.screens.dialogs import Dialog
 
 _TWIN = (

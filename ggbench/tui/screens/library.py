@@ -17,9 +17,9 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.widgets import DataTable, Footer, Input, Static
 
+from ggbench.engines.config import LlamaSetup
 from ggbench.errors import GgbenchError
-from ggbench.records.plan import Budget
-from ggbench.records.setup import LlamaSetup
+from ggbench.sizing.plan_record import Budget
 from ggbench.tui.host import host_of
 from ggbench.tui.library_models import ModelEntry
 from ggbench.tui.library_quants import QuantRow, legend, quants_on_disk
@@ -36,9 +36,9 @@ from ggbench.tui.widgets.quants_pane import QuantsPane, QuantsTable
 from ggbench.tui.widgets.status_message import StatusMessage
 
 if TYPE_CHECKING:
-    from ggbench.catalog.disk import LocalModel
-    from ggbench.catalog.models import Catalog
-    from ggbench.records.machine import MachineReading
+    from ggbench.machine.records import MachineReading
+    from ggbench.models.catalog import Catalog
+    from ggbench.models.disk import LocalModel
     from ggbench.tui.planner import PlannedQuant, Planner
 
 

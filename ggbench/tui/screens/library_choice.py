@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ggbench.records.setup import LlamaSetup
+from ggbench.engines.config import LlamaSetup
 from ggbench.tui.library_models import ModelEntry
 from ggbench.tui.library_quants import QuantRow, complete
 from ggbench.tui.library_results import LatestResults

@@ -14,16 +14,16 @@ from textual.containers import VerticalScroll
 from textual.widget import Widget
 from textual.widgets import Footer, Static
 
+from ggbench.decisions.comparison import compare_quants
+from ggbench.decisions.comparison_terminal import ComparisonReport
+from ggbench.decisions.repeats import Repeats
+from ggbench.decisions.run_spread import RunSpreads
 from ggbench.errors import StoreError
-from ggbench.experiments.repeats import Repeats
-from ggbench.plain import plain
-from ggbench.report.comparison import compare_quants
-from ggbench.report.names import quant_name
-from ggbench.report.plot.curves import Figure
-from ggbench.report.presenter import presenter_of
-from ggbench.report.run_spread import RunSpreads
-from ggbench.report.saving import saved_figures
-from ggbench.report.terminal.comparison import ComparisonReport
+from ggbench.show.names import quant_name
+from ggbench.show.plot.curves import Figure
+from ggbench.show.presenter import presenter_of
+from ggbench.show.saving import saved_figures
+from ggbench.text import plain
 from ggbench.tui.screens.runs_screen import RunsScreen
 from ggbench.tui.stored_runs import MeasuredRun
 from ggbench.tui.widgets.curves_plot import CurvesPlot

@@ -12,7 +12,7 @@ from textual import events, on
 from textual.timer import Timer
 from textual.widgets import Input
 
-from ggbench.catalog.added_places import typed_server
+from ggbench.models.added_places import typed_server
 from ggbench.tui.host import host_of
 from ggbench.tui.library_models import found_models, list_models
 from ggbench.tui.messages import ModelsChanged
@@ -22,9 +22,9 @@ from ggbench.tui.widgets.quants_pane import QuantsPane
 from ggbench.units import counted, format_count
 
 if TYPE_CHECKING:
-    from ggbench.catalog.disk import LocalModel
-    from ggbench.catalog.models import Catalog
     from ggbench.hub.repo_records import RepoSummary
+    from ggbench.models.catalog import Catalog
+    from ggbench.models.disk import LocalModel
 
 
 FIRST_START = (
@@ -74,7 +74,7 @@ class ModelsScreen(StartScreen):
         services, is_first = host_of(self).services, self.catalog is None
 
         def read() -> Iterator[_Listed]:
-            from ggbench.catalog.remembered import remembered_servers
+            from ggbench.models.remembered import remembered_servers
 
             catalog, servers = services.load_catalog(), remembered_servers()
             if is_first:
@@ -100,8 +100,8 @@ class ModelsScreen(StartScreen):
         hub, text = host_of(self).services.hub, message.text
 
         def search() -> Iterator[Sequence[RepoSummary]]:
-            from ggbench.catalog.reference import parse_file_model
             from ggbench.hub.listing import search_repos
+            from ggbench.models.reference import parse_file_model
 
             if text.lower().startswith(("tf:", "synth-tf:")):
                 parse_file_model(text)  # raises UsageError: checkpoints are measured on the command line
@@ -126,14 +126,14 @@ class ModelsScreen(StartScreen):
     @on(ModelsPane.PlaceEntered)
     def _add_place(self, message: ModelsPane.PlaceEntered) -> None:
         def add() -> Iterator[tuple[LocalModel, ...]]:
-            from ggbench.catalog.added_places import add_place
+            from ggbench.models.added_places import add_place
 
             yield add_place(message.path)
 
         self.perform("place", add, self._take_place)
 
     def _take_place(self, found: tuple[LocalModel, ...]) -> None:
-        from ggbench.catalog.disk import path_argument
+        from ggbench.models.disk import path_argument
 
         first = found[0]
         if first.place is not None:
@@ -148,7 +148,7 @@ class ModelsScreen(StartScreen):
         services = host_of(self).services
 
         def add() -> Iterator[tuple[str, int]]:
-            from ggbench.catalog.remembered import add_server
+            from ggbench.models.remembered import add_server
 
             n_models = len(services.resolve(message.base_url))
             add_server(message.base_url)
@@ -165,7 +165,7 @@ class ModelsScreen(StartScreen):
     @on(ModelList.ServerRemovalRequested)
     def _remove_server(self, message: ModelList.ServerRemovalRequested) -> None:
         def remove() -> Iterator[str]:
-            from ggbench.catalog.remembered import forget_server
+            from ggbench.models.remembered import forget_server
 
             forget_server(message.base_url)
             yield message.base_url
@@ -179,7 +179,7 @@ class ModelsScreen(StartScreen):
     @on(ModelList.PlaceRemovalRequested)
     def _remove_place(self, message: ModelList.PlaceRemovalRequested) -> None:
         def remove() -> Iterator[Path]:
-            from ggbench.catalog.added_places import forget_place
+            from ggbench.models.added_places import forget_place
 
             forget_place(message.path)
             yield message.path

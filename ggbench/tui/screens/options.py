@@ -15,9 +15,9 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Input, Label, Static
 
+from ggbench.engines.config import LlamaSetup
 from ggbench.errors import UsageError
-from ggbench.plain import plain
-from ggbench.records.setup import LlamaSetup
+from ggbench.text import plain
 from ggbench.tui.screens.dialogs import Dialog
 from ggbench.tui.setup_fields import FIELDS, SetupField, setup_of
 

@@ -13,14 +13,10 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import DataTable, Footer, Static
 
-from ggbench.errors import GgbenchError
-from ggbench.plain import plain
-from ggbench.records.pick import Candidate, Checked, Needs, Pick
-from ggbench.records.plan import Budget
-from ggbench.records.setup import LlamaSetup
-from ggbench.report.changes import change_text
-from ggbench.report.needs import limit_texts, workload_text
-from ggbench.report.pick import (
+from ggbench.decisions.needs_text import limit_texts, workload_text
+from ggbench.decisions.pick_plot import lettered, pick_plot
+from ggbench.decisions.pick_record import Candidate, Checked, Needs, Pick
+from ggbench.decisions.pick_show import (
     candidate_name,
     commands_of,
     headline,
@@ -30,10 +26,14 @@ from ggbench.report.pick import (
     tok_s_text,
     turn_text,
 )
-from ggbench.report.pick_plot import lettered, pick_plot
-from ggbench.report.plot.palette import letter
-from ggbench.report.run_commands import commands_lines, modelfile_lines
-from ggbench.report.terminal.plan import fit_text, longest_text
+from ggbench.decisions.run_commands import commands_lines, modelfile_lines
+from ggbench.engines.config import LlamaSetup
+from ggbench.errors import GgbenchError
+from ggbench.show.changes import change_text
+from ggbench.show.plot.palette import letter
+from ggbench.show.terminal.plan import fit_text, longest_text
+from ggbench.sizing.plan_record import Budget
+from ggbench.text import plain
 from ggbench.tui.screens.dialogs import Dialog
 from ggbench.tui.screens.pick_dialog import PickDialog
 from ggbench.tui.screens.task_screen import TaskScreen
@@ -43,7 +43,7 @@ from ggbench.tui.widgets.status_message import StatusMessage
 from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
-    from ggbench.records.run_commands import RunCommands
+    from ggbench.decisions.run_commands_record import RunCommands
 
 _COLUMNS = ("", "", "quant", "KV", "loss", "tok/s", "turn s", "fits", "max n_ctx", "file")
 _MAX_CHANGES = 3

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, get_args
 
 from textual.widget import Widget
 
+from ggbench.decisions.pick_record import LITTLE_LOSS, WORKLOADS, Needs, Preference
 from ggbench.errors import UsageError
-from ggbench.records.pick import LITTLE_LOSS, WORKLOADS, Needs, Preference
 from ggbench.tui.screens.fields_dialog import FieldsDialog, TypedField, line_of
 from ggbench.tui.screens.options import ChoiceField
 from ggbench.units import parse_tokens

@@ -13,7 +13,7 @@ from textual.events import ScreenResume
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Static
 
-from ggbench.plain import plain
+from ggbench.text import plain
 from ggbench.tui.host import host_of
 from ggbench.tui.messages import PullsChanged
 from ggbench.tui.pull_queue import PullItem, PullQueue, PullState, amount_text

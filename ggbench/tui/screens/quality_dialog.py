@@ -9,10 +9,10 @@ from typing import Any, ClassVar
 from textual.widget import Widget
 from textual.widgets import Static
 
+from ggbench.engines.config import LlamaSetup
 from ggbench.errors import UsageError
-from ggbench.plain import plain
-from ggbench.records.quality import N_CTX
-from ggbench.records.setup import LlamaSetup
+from ggbench.experiments.quality.record import N_CTX
+from ggbench.text import plain
 from ggbench.tui.run_requests import LARGEST, NO_BASE, QualityAsked
 from ggbench.tui.screens.fields_dialog import FieldsDialog, TypedField, line_of, typed_text
 from ggbench.tui.screens.options import ChoiceField

@@ -15,10 +15,10 @@ from textual.binding import Binding, BindingType
 from textual.events import ScreenResume
 from textual.widgets import Footer, Input, Static
 
+from ggbench.decisions.repeats import Repeats, stored_repeats
 from ggbench.errors import GgbenchError, StoreError
-from ggbench.experiments.repeats import Repeats, stored_repeats
-from ggbench.plain import plain
-from ggbench.report.listed_runs import ListedRun
+from ggbench.show.listed_runs import ListedRun
+from ggbench.text import plain
 from ggbench.tui.host import host_of
 from ggbench.tui.messages import RunStored
 from ggbench.tui.screens.dialogs import ConfirmScreen

@@ -18,10 +18,10 @@ from textual.events import ScreenResume
 from textual.screen import Screen
 from textual.widgets import ContentSwitcher, Footer, OptionList, Static
 
-from ggbench.plain import plain
-from ggbench.report.names import distinct_by_kv, row_labels
-from ggbench.report.plot.palette import letter
-from ggbench.report.presenter import LiveView, figures_of, presenter_of
+from ggbench.show.names import distinct_by_kv, row_labels
+from ggbench.show.plot.palette import letter
+from ggbench.show.presenter import LiveView, figures_of, presenter_of
+from ggbench.text import plain
 from ggbench.tui.host import Host, host_of
 from ggbench.tui.live_job import LiveJob
 from ggbench.tui.run_queue import JobState, QueueItem, RunQueue
@@ -33,7 +33,7 @@ from ggbench.tui.widgets.numbers import Numbers
 from ggbench.tui.widgets.queue_list import QueueList
 
 if TYPE_CHECKING:
-    from ggbench.records.machine import MachineReading
+    from ggbench.machine.records import MachineReading
 
 _LOOK_EVERY_S = 0.1
 _SHARE_OF_A_CORE = 0.01

@@ -12,10 +12,10 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Button, Input, Label, Static
 
+from ggbench.engines.config import LlamaSetup
 from ggbench.errors import UsageError
-from ggbench.plain import plain
-from ggbench.records.plan import Budget
-from ggbench.records.setup import LlamaSetup
+from ggbench.sizing.plan_record import Budget
+from ggbench.text import plain
 from ggbench.tui.screens.dialogs import Dialog
 from ggbench.units import format_bytes, format_count, parse_size
 

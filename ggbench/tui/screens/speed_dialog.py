@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from ggbench.records.speed_cases import INPUTS, N_GEN, SpeedSettings
+from ggbench.experiments.speed.record import INPUTS, N_GEN, SpeedSettings
 from ggbench.tui.screens.fields_dialog import FieldsDialog, TypedField, typed_text
 from ggbench.units import format_count, parse_batch_sizes, parse_duration, parse_tokens
 

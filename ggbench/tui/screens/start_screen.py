@@ -9,12 +9,12 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ggbench.catalog.file_sources import CONFIRM_ABOVE_BYTES
+from ggbench.engines.config import LlamaSetup
 from ggbench.errors import NetworkError, UsageError
-from ggbench.records.setup import LlamaSetup
-from ggbench.records.speed_cases import SpeedSettings
-from ggbench.records.tune import TuneSettings
-from ggbench.report.names import quant_names
+from ggbench.experiments.speed.record import SpeedSettings
+from ggbench.experiments.tune.record import TuneSettings
+from ggbench.models.file_sources import CONFIRM_ABOVE_BYTES
+from ggbench.show.names import quant_names
 from ggbench.tui.host import host_of
 from ggbench.tui.messages import PullRequested, RunRequested
 from ggbench.tui.run_requests import QualityAsked, QualityRequest, no_quality, speed_request, tune_request
@@ -24,10 +24,10 @@ from ggbench.tui.widgets.status_message import StatusMessage
 from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
-    from ggbench.catalog.models import Catalog
-    from ggbench.catalog.selector import Target
-    from ggbench.recording.experiment import Job
-    from ggbench.records.plan import Budget
+    from ggbench.models.catalog import Catalog
+    from ggbench.models.selector import Target
+    from ggbench.runs.experiment import Job
+    from ggbench.sizing.plan_record import Budget
     from ggbench.tui.run_requests import RunRequest
     from ggbench.tui.screens.library_choice import Selection
 
@@ -134,8 +134,8 @@ class StartScreen(TaskScreen):
         model, names = selection[0]
 
         def find() -> Iterator[tuple[LlamaSetup, str]]:
-            from ggbench.experiments.tuned import find_tuned
-            from ggbench.report.tuned import require_tuned, tuned_text
+            from ggbench.experiments.tune.tuned import find_tuned
+            from ggbench.experiments.tune.tuned_text import require_tuned, tuned_text
 
             target = services.resolve(model, names[:1], catalog)[0]
             with services.open_store() as store:

@@ -8,9 +8,9 @@ from typing import Any, ClassVar, get_args
 
 from textual.widget import Widget
 
+from ggbench.engines.config import KV_TYPES
 from ggbench.errors import UsageError
-from ggbench.records.setup import KV_TYPES
-from ggbench.records.tune import DEPTHS, Objective, TuneSettings
+from ggbench.experiments.tune.record import DEPTHS, Objective, TuneSettings
 from ggbench.tui.screens.fields_dialog import FieldsDialog, TypedField, line_of, typed_text
 from ggbench.tui.screens.options import ChoiceField
 from ggbench.units import format_count, parse_duration, parse_tokens

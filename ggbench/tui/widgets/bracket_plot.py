@@ -8,8 +8,8 @@ from rich.text import Text
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from ggbench.records.context import BracketEnds, Probe, Question
-from ggbench.records.setup import KV_CELLS
+from ggbench.engines.config import KV_CELLS
+from ggbench.experiments.maxctx.record import BracketEnds, Probe, Question
 from ggbench.tui.live_job import Answer
 from ggbench.units import format_bytes, format_count, format_duration, format_fixed
 

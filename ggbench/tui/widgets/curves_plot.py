@@ -19,8 +19,7 @@ from textual_hires_canvas import Canvas
 from textual_plot import PlotWidget
 from textual_plot.axis_formatter import NumericAxisFormatter
 
-from ggbench.plain import plain
-from ggbench.report.plot.axes import (
+from ggbench.show.plot.axes import (
     Axis,
     from_a_tick,
     in_rows,
@@ -30,10 +29,11 @@ from ggbench.report.plot.axes import (
     x_axis,
     y_axis,
 )
-from ggbench.report.plot.braille import DOTS_ACROSS
-from ggbench.report.plot.curves import Curve, Figure
-from ggbench.report.plot.frame import Cell, Frame
-from ggbench.report.plot.palette import ON_DARK, ON_LIGHT, hex_color, letter
+from ggbench.show.plot.braille import DOTS_ACROSS
+from ggbench.show.plot.curves import Curve, Figure
+from ggbench.show.plot.frame import Cell, Frame
+from ggbench.show.plot.palette import ON_DARK, ON_LIGHT, hex_color, letter
+from ggbench.text import plain
 from ggbench.units import format_count, format_fixed
 
 _MARGIN_LEFT = 8

@@ -6,7 +6,7 @@ from rich.text import Text
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from ggbench.plain import plain
+from ggbench.text import plain
 
 _SOME_TOKENS = 16
 """If that many tokens gave no character, the file has no tokenizer."""

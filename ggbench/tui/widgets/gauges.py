@@ -8,11 +8,11 @@ from rich.text import Text
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from ggbench.plain import shorten
+from ggbench.text import shorten
 from ggbench.units import format_bytes, format_percent
 
 if TYPE_CHECKING:
-    from ggbench.records.machine import GpuReading, MachineReading
+    from ggbench.machine.records import GpuReading, MachineReading
 
 _WIDTH, _LAST = 28, "last reading"
 

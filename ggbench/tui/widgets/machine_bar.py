@@ -6,9 +6,9 @@ from rich.text import Text
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from ggbench.plain import plain, shorten
-from ggbench.records.machine import MachineReading
-from ggbench.records.plan import Budget
+from ggbench.machine.records import MachineReading
+from ggbench.sizing.plan_record import Budget
+from ggbench.text import plain, shorten
 from ggbench.units import format_bandwidth, format_bytes
 
 _OTHER = " · g other card"

@@ -13,9 +13,9 @@ from textual.app import RenderResult
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from ggbench.plain import plain
-from ggbench.records.plan import Budget, PlanRow
-from ggbench.report.terminal.plan import fit_text
+from ggbench.show.terminal.plan import fit_text
+from ggbench.sizing.plan_record import Budget, PlanRow
+from ggbench.text import plain
 from ggbench.units import format_bytes, format_count
 
 

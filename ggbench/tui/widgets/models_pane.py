@@ -18,8 +18,8 @@ from textual.message import Message
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
-from ggbench.catalog.added_places import is_local, typed_path, typed_server
-from ggbench.plain import plain, shorten_alike
+from ggbench.models.added_places import is_local, typed_path, typed_server
+from ggbench.text import plain, shorten_alike
 from ggbench.tui.library_models import ModelEntry, Section, named_repo
 from ggbench.tui.widgets.filter_input import FilterInput
 

@@ -6,14 +6,14 @@ from rich.text import Text
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from ggbench.plain import shorten
-from ggbench.recording.progress import Stage
-from ggbench.records.context import ContextResult
-from ggbench.records.memory import DeviceBuffers
-from ggbench.records.speed import DecodeLimit, LatencySummary, LineFit
-from ggbench.records.summary import QuantSummary
-from ggbench.report.columns import b_text, tok_s_text, w_text
-from ggbench.report.presenter import presenter_of
+from ggbench.engines.memory import DeviceBuffers
+from ggbench.experiments.maxctx.record import ContextResult
+from ggbench.runs.progress import Stage
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.columns import b_text, tok_s_text, w_text
+from ggbench.show.presenter import presenter_of
+from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
+from ggbench.text import shorten
 from ggbench.tui.live_job import LiveJob, LiveNumbers
 from ggbench.tui.run_queue import JobState, QueueItem
 from ggbench.units import format_bytes, format_count, format_duration, format_ms, format_percent

@@ -15,8 +15,8 @@ from textual.coordinate import Coordinate
 from textual.message import Message
 from textual.widgets import DataTable, Input, Static
 
-from ggbench.catalog.added_places import typed_path, typed_server
-from ggbench.records.setup import KV_CELLS
+from ggbench.engines.config import KV_CELLS
+from ggbench.models.added_places import typed_path, typed_server
 from ggbench.tui.library_quants import QuantRow, labelled, quant_columns
 from ggbench.tui.tables import Column, has_words, in_order
 from ggbench.tui.widgets.column_table import ColumnTable

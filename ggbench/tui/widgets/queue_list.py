@@ -9,10 +9,10 @@ from rich.text import Text
 from textual.binding import Binding, BindingType
 from textual.widgets import OptionList
 
-from ggbench.plain import plain, shorten_middle
-from ggbench.records.outcome import Outcome
-from ggbench.report.names import distinct_by_kv, model_names
-from ggbench.report.presenter import presenter_of
+from ggbench.runs.outcome import Outcome
+from ggbench.show.names import distinct_by_kv, model_names
+from ggbench.show.presenter import presenter_of
+from ggbench.text import plain, shorten_middle
 from ggbench.tui.run_queue import JobState, QueueItem
 
 _GLYPHS = {

@@ -22,8 +22,8 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from ggbench.plain import shorten, shorten_middle
-from ggbench.report.listed_runs import ListedRun
+from ggbench.show.listed_runs import ListedRun
+from ggbench.text import shorten, shorten_middle
 from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, RunColumn, matching
 from ggbench.tui.tables import in_order, whole_columns
 from ggbench.units import counted, format_count

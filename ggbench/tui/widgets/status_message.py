@@ -6,7 +6,7 @@ from rich.text import Text
 from textual.widgets import Static
 
 from ggbench.errors import GgbenchError
-from ggbench.plain import plain
+from ggbench.text import plain
 
 
 class StatusMessage(Static):

@@ -1,0 +1,196 @@
+"""A command's downloads: the question before a large one, and what stderr shows while they go on."""
+
+from __future__ import annotations
+
+import contextlib
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from ggbench.commands.options import Asked, HubOptions
+from ggbench.commands.output import Output
+from ggbench.errors import ExitCode, NetworkError, UsageError
+from ggbench.models.file_sources import CONFIRM_ABOVE_BYTES
+from ggbench.models.selector import Target
+from ggbench.stats.transfer_rate import TransferRate
+from ggbench.text import plain
+from ggbench.units import format_bytes
+
+if TYPE_CHECKING:
+    from ggbench.hub.download_progress import FileProgress
+
+_STEPS = 10
+"""Lines for a whole download, without a terminal."""
+_SHORTEST_S, _LONGEST_S = 1.0, 15.0
+"""Between two lines."""
+_STALLED_S = 15.0
+"""Without data before a notice."""
+
+
+def allow_downloads(targets: Sequence[Target], hub: HubOptions, output: Output) -> None:
+    """Return where every target may be downloaded; a notice or a question says how much that is.
+
+    Raises UsageError where an option forbids it or nobody can be asked, and NetworkError where there is no network. A
+    person's no ends the command with 130: nothing was wrong with what they asked for. A target that cannot be obtained
+    for another reason is not asked about: its own run says why.
+    """
+    sizes = [target.download_bytes for target in targets]
+    wanted = [target for target, n_bytes in zip(targets, sizes, strict=True) if n_bytes]
+    if not wanted:
+        return
+    total_bytes = sum(sizes)
+    what = f"{_names(wanted)} ({format_bytes(total_bytes)})"
+    if hub.no_download:
+        raise UsageError(f"{what} is not on this disk", f"omit --no-download{_pull(wanted)}")
+    if hub.access().offline:
+        raise NetworkError(
+            f"{what} is not on this disk, and there is no network by --offline or HF_HUB_OFFLINE",
+            f"try again with a network{_pull(wanted)}; ggbench models lists what is on this disk",
+        )
+    if total_bytes <= CONFIRM_ABOVE_BYTES or hub.yes:
+        output.notice(f"{what} will be downloaded into Hugging Face's cache.")
+    elif not can_ask():
+        raise UsageError(f"{what} would be downloaded, which is more than 1 GB", f"give --yes{_pull(wanted)}")
+    elif not click.confirm(f"Download {what} into Hugging Face's cache?", err=True):
+        output.notice(plain(f"nothing was downloaded; ggbench plan {wanted[0].model} shows what each quant needs"))
+        raise click.exceptions.Exit(ExitCode.INTERRUPTED)
+
+
+def show_left_out(asked: Asked, targets: Sequence[Target]) -> None:
+    """Without a network, name the quants of a repo that a request for all of them leaves out, as its listing has them.
+
+    `targets` are what MODEL and QUANTs mean.
+    """
+    from ggbench.models.catalog import load_catalog
+    from ggbench.models.reference import CatalogRef, HubRef, parse_model, wanted_quants
+    from ggbench.models.selector import find_published
+
+    access, ref = asked.hub.access(), parse_model(asked.model)
+    if not access.offline or not isinstance(ref, CatalogRef | HubRef) or wanted_quants(ref, asked.quants):
+        return
+    meant = {target.selector for target in targets}
+    found = [each for each in find_published(ref, (), access, load_catalog()) if not each.variant.missing]
+    left_out = [each.selector for each in found if each.paths is None and each.selector not in meant]
+    if left_out:
+        names = plain(", ".join(left_out))
+        asked.output.notice(f"{len(left_out)} of {len(found)} quants are not on this disk: {names}")
+
+
+def can_ask() -> bool:
+    """Whether a person is at a terminal."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _names(targets: Sequence[Target]) -> str:
+    named = [f"{targets[0].model} {targets[0].quant}", *(target.quant for target in targets[1:4])]
+    return ", ".join(named) + (f" and {len(targets) - 4} more" if len(targets) > 4 else "")
+
+
+def _pull(targets: Sequence[Target]) -> str:
+    """The second half of a hint; empty for checkpoints, which only the commands that run them download."""
+    if targets[0].checkpoint is not None:
+        return ""
+    quants = [target.selector or target.quant for target in targets]
+    return ", or download it: " + plain(shlex.join(("ggbench", "pull", targets[0].model, *quants)))
+
+
+class DownloadLines:
+    """A line at each tenth of a download, and in between where that takes long."""
+
+    def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._write = write
+        self._clock = clock
+        self._transfer = TransferRate(clock)
+        self._written_at: float | None = None
+        self._written_step = 0
+
+    def update(self, done_bytes: int, total_bytes: int, moved_bytes: int | None = None) -> None:
+        """Take in the bytes so far, as `TransferRate.update` does, and write a line when it is time."""
+        self._transfer.update(done_bytes, total_bytes, moved_bytes)
+        now, step = self._clock(), _STEPS * done_bytes // max(1, total_bytes)
+        if self._written_at is None:
+            self._written_at, self._written_step = now, step
+            return
+        waited_s = now - self._written_at
+        is_due = (step > self._written_step and waited_s >= _SHORTEST_S) or waited_s >= _LONGEST_S
+        if is_due or (done_bytes >= total_bytes and self._written_step < _STEPS):
+            self._written_at, self._written_step = now, step
+            self._write(self._transfer.text())
+
+
+def download_lines(output: Output) -> DownloadLines:
+    """Lines about one download on stderr."""
+    return DownloadLines(lambda text: output.notice(f"  downloaded {text}"))
+
+
+class DownloadNotices:
+    """Notices about a download beside its bytes: how it begins, and that it has stalled; each once."""
+
+    def __init__(self, write: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._write = write
+        self._clock = clock
+        self._moved_bytes = 0
+        self._moved_at: float | None = None
+        self._has_reported_stall = False
+
+    def update(self, files: Sequence[FileProgress]) -> None:
+        """Take in the bytes so far."""
+        now, moved_bytes = self._clock(), sum(each.moved_bytes for each in files)
+        if self._moved_at is None:
+            self._write_beginning(files)
+        is_waiting = any(each.done_bytes < each.file.n_bytes and not each.has_copy for each in files)
+        if self._moved_at is None or moved_bytes != self._moved_bytes or not is_waiting:
+            self._moved_bytes, self._moved_at, self._has_reported_stall = moved_bytes, now, False
+        elif now - self._moved_at >= _STALLED_S and not self._has_reported_stall:
+            self._has_reported_stall = True
+            self._write(f"no data for {_STALLED_S:.0f} s; trying again")
+
+    def _write_beginning(self, files: Sequence[FileProgress]) -> None:
+        coming = [each for each in files if each.kept_bytes or each.done_bytes < each.file.n_bytes]
+        if any(each.has_copy for each in coming):
+            self._write("copying from the cache")
+        elif any(each.kept_bytes for each in coming):
+            done_bytes = sum(each.done_bytes - each.moved_bytes for each in files)
+            self._write(f"continues at {format_bytes(done_bytes)}")
+
+
+@contextlib.contextmanager
+def download_progress(output: Output, title: str) -> Iterator[Callable[[Sequence[FileProgress]], None]]:
+    """Yield what takes the progress of files: a bar on stderr in a terminal, lines elsewhere, nothing with --quiet."""
+    if output.quiet:
+        yield lambda _files: None
+        return
+    from ggbench.hub.download_progress import summed
+
+    notices = DownloadNotices(lambda text: output.notice(f"{title}: {text}"))
+    if not sys.stderr.isatty():
+        lines = DownloadLines(lambda text: output.notice(f"{title}: {text}"))
+
+        def update_lines(files: Sequence[FileProgress]) -> None:
+            notices.update(files)
+            lines.update(*summed(files))
+
+        yield update_lines
+        return
+    from rich.progress import BarColumn, Progress, TextColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=24),
+        TextColumn("{task.fields[status]}", markup=False),
+    )
+    transfer = TransferRate()
+    with Progress(*columns, console=output.console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=None, status="")
+
+        def update_bar(files: Sequence[FileProgress]) -> None:
+            notices.update(files)  # rich puts what is printed meanwhile above the bar
+            done_bytes, total_bytes, moved_bytes = summed(files)
+            transfer.update(done_bytes, total_bytes, moved_bytes)
+            bar.update(task, completed=done_bytes, total=total_bytes, status=transfer.text())
+
+        yield update_bar

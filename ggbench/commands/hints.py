@@ -1,0 +1,142 @@
+"""What to do about a run that ended badly, in one line."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ggbench.engines.config import KV_CELLS, UNQUANTIZED, LlamaSetup, TransformersSetup
+from ggbench.errors import StoreError
+from ggbench.experiments.decode.record import DecodeResult
+from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
+from ggbench.experiments.maxctx.record import ContextSettings
+from ggbench.experiments.tune.measure import EXPERIMENT as TUNE
+from ggbench.experiments.tune.record import TuneSettings
+from ggbench.experiments.tune.tuned import Tuned, find_tuned
+from ggbench.models.selector import Target
+from ggbench.runs.experiment import Job
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.run import Run
+from ggbench.runs.store.database import Store
+from ggbench.text import plain
+from ggbench.units import format_percent
+
+_REFUSALS = {
+    "quantized V cache": "--flash-attn on is what it needs; --type-v f16 does without flash attention",
+    "requires flash_attn": "--flash-attn on",
+    "does not support different K": "give both caches one type, e.g. --type-k q8_0 --type-v q8_0",
+    "K cache type": "--type-k f16 suits heads of every width",
+    "V cache type": "--type-v f16 suits heads of every width",
+    "are not numbers": "get the file that may be broken again: download it, or save the logits again",
+    "RPC server": "start the server again where it ended; ggbench cluster probe HOST:PORT shows whether it answers",
+    "shares": "give --tensor-split at most one share for each device",
+    "unknown model architecture": "a newer llama-cpp-python may know it; ggbench inspect shows what the file says",
+}
+"""What does what a refusal asks for, by words of its message; the first that matches counts.
+
+Source: `llama_init_from_model` in llama-context.cpp, and llama-model.cpp; the score and tokenize workloads.
+"""
+_LOW_W = 0.1
+"""Share of its limit below which W is worth a search for other settings."""
+_OF_SERVERS = {
+    "server's context": "measure fewer tokens, or start the server with a larger context",
+    "no output from the server": "--timeout gives the server longer",
+    "the server ended after": "what came is kept; some servers do not go on past an end of text, whatever is asked",
+    "": "what was measured before is kept; the server's own log may say more",
+}
+"""What to do about a server, by words of the reason, as above."""
+_REFUSED = "the message is llama.cpp's own; another quant or other options may work"
+
+
+_OF_CHECKPOINTS = {
+    "does not recognize this architecture": "a newer transformers may know it: pip install -U transformers",
+    "sees no CUDA": "--device cpu computes without a GPU, where the method can",
+    "sees none": "ask for bf16, f16 or f32, or run it where torch sees a GPU",
+    "flash_attn": "--attention sdpa needs no further package",
+    "": "the message is Transformers' own; another QUANT or --attention may work",
+}
+"""What to do about a checkpoint, by words of the reason, as above."""
+
+
+def hint_for(job: Job, run: Run, *, is_searched: bool = False) -> str:
+    """The hint; empty where nothing can be done. `is_searched` says that the largest context was looked for as well."""
+    if not job.setup.loads_file:
+        is_wrong = run.outcome in (Outcome.FAILED, Outcome.CRASHED, Outcome.TIMED_OUT)
+        return next(hint for words, hint in _OF_SERVERS.items() if words in run.reason) if is_wrong else ""
+    match run.outcome:
+        case Outcome.OUT_OF_MEMORY:
+            return _less_memory(job, run, is_searched)
+        case Outcome.TIMED_OUT:
+            return "" if "--timeout" in run.reason else "--timeout gives the worker longer"
+        case Outcome.FAILED if isinstance(job.setup, TransformersSetup):
+            return next(hint for words, hint in _OF_CHECKPOINTS.items() if words in run.reason)
+        case Outcome.FAILED:
+            return next((hint for words, hint in _REFUSALS.items() if words in run.reason), _REFUSED)
+        case Outcome.CRASHED if "CUDA error" in run.reason:
+            return "the driver may be too old for this build of llama.cpp, or the build not for this GPU"
+        case Outcome.CRASHED:
+            return (
+                "what was measured before is kept; try another quant: if it works, download this file again, "
+                f"if it crashes too, report the crash to {job.setup.program}"
+            )
+    return ""
+
+
+def tuning_hint(jobs: Sequence[Job], runs: Sequence[Run]) -> str:
+    """Where W is far below its limit, the command that searches for better settings; empty where it is nowhere.
+
+    With flash attention on a CPU W has been 4 % of its limit, and other settings three times as fast
+    (scripts/EVIDENCE.md).
+    """
+    slow = [
+        (job, run)
+        for job, run in zip(jobs, runs, strict=True)
+        if isinstance(run.result, DecodeResult)
+        and (run.result.w_ratio or 1.0) < _LOW_W
+        and isinstance(job.setup, LlamaSetup)
+    ]
+    if not slow:
+        return ""
+    job, run = slow[0]
+    assert isinstance(run.result, DecodeResult)
+    target = job.target
+    others = f" and {len(slow) - 1} more" if len(slow) > 1 else ""
+    share = format_percent(run.result.w_ratio)
+    what = f"W of {target.quant}{others} is {share} of what the memory's bandwidth allows"
+    tuned = _found_settings(target)
+    if tuned and tuned.setup(run.head.setup) != run.head.setup:
+        return f"{what}: --tuned takes the settings that run {tuned.run.run_id} found"
+    if tuned:
+        return ""
+    search = TUNE.command(Job(TUNE, target, LlamaSetup(), TuneSettings()))
+    return f"{what}: {plain(search)} looks for faster settings"
+
+
+def _found_settings(target: Target) -> Tuned | None:
+    with contextlib.suppress(StoreError), Store.open() as store:
+        found = find_tuned(store, target)
+        return None if found is None or found.stale else found
+    return None
+
+
+def _less_memory(job: Job, run: Run, is_searched: bool) -> str:
+    smaller = ["a smaller quant"]
+    setup = run.head.setup
+    if isinstance(setup, LlamaSetup):
+        environment = run.head.environment
+        has_gpu = bool(environment and environment.gpus) or any(not each.is_host for each in run.memory.buffers)
+        if setup.n_gpu_layers and has_gpu:
+            smaller.append(f"fewer layers on the {'devices' if setup.rpc_servers else 'GPU'} (-ngl)")
+        if run.memory.buffers and {setup.type_k, setup.type_v} & UNQUANTIZED:
+            needed = " --flash-attn on" if setup.flash_attn == "off" else ""
+            smaller.append(f"--type-k q8_0 --type-v q8_0{needed}")
+    needs_less = f"{' or '.join(smaller)} needs less"
+    if isinstance(setup, LlamaSetup) and setup.rpc_servers:
+        needs_less += "; another --tensor-split or another machine may hold it: ggbench cluster plan"
+    # Without a buffer not even the weights fitted, and a search tries no smaller context than this.
+    n_ctx = setup.n_ctx or run.head.settings.n_ctx_needed
+    if is_searched or not run.memory.buffers or not isinstance(setup, LlamaSetup) or (n_ctx or 0) <= KV_CELLS:
+        return needs_less
+    search = MAXCTX.command(Job(MAXCTX, job.target, replace(setup, n_ctx=None), ContextSettings()))
+    return f"{plain(search)} finds the n_ctx that fits; {needs_less}"

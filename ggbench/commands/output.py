@@ -1,0 +1,64 @@
+"""Output of a command: data on stdout, everything else on stderr."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import click
+
+from ggbench.commands.standard_streams import has_every_character
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """How one command writes."""
+
+    as_json: bool
+    quiet: bool
+
+    def document(self, name: str, /, **fields: object) -> None:
+        """One JSON document on stdout; `name` names its shape: the command, and which of its answers."""
+        from ggbench.show.documents import document
+
+        text = document(name, **fields)
+        click.echo(text if has_every_character(sys.stdout) else json.dumps(json.loads(text), indent=2))
+
+    def show(self, *renderables: RenderableType) -> None:
+        """Print something for people on stdout."""
+        console = self.console()
+        for renderable in renderables:
+            console.print(renderable, crop=False)  # tables keep within the width by themselves; a command stays whole
+
+    def notice(self, *texts: str) -> None:
+        """Print lines on stderr, unless `--quiet`."""
+        for text in () if self.quiet else texts:
+            # Not click.echo: it looks for the stream below sys.stderr, and so writes into a bar that rich draws there.
+            sys.stderr.write(f"{text}\n")
+            sys.stderr.flush()
+
+    @contextlib.contextmanager
+    def byte_progress(self, title: str) -> Iterator[Callable[[int, int], None]]:
+        """Yield what takes bytes done and bytes in all: a bar on stderr in a terminal, nothing elsewhere."""
+        if self.quiet or not sys.stderr.isatty():
+            yield lambda _done, _total: None
+            return
+        from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+        columns = (TextColumn("{task.description}", markup=False), BarColumn(), DownloadColumn(binary_units=True))
+        with Progress(*columns, TimeRemainingColumn(), console=self.console(stderr=True), transient=True) as progress:
+            task = progress.add_task(title, total=None)
+            yield lambda done, total: progress.update(task, completed=done, total=total)
+
+    def console(self, *, stderr: bool = False) -> Console:
+        """A rich console; without colours under NO_COLOR and in a redirected stream."""
+        from rich.console import Console
+
+        return Console(stderr=stderr, highlight=False, soft_wrap=False)

@@ -1,0 +1,178 @@
+"""Live progress of jobs on stderr: a bar in a terminal, lines elsewhere, nothing with `--quiet`.
+
+The views draw the records of `ggbench.runs.progress` without knowing which experiment sends them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from ggbench.commands.downloads import download_lines
+from ggbench.commands.output import Output
+from ggbench.runs.observation import PromptTiming
+from ggbench.runs.progress import Finished, ModelReady, Point, Progress, Samples, Started, Working
+from ggbench.show.columns import b_text, w_text
+from ggbench.show.presenter import presenter_of
+from ggbench.stats.linefit import RunningFit
+from ggbench.stats.transfer_rate import TransferRate
+from ggbench.units import format_count, format_duration, format_ms, format_number, format_percent
+
+_STATUS = {
+    "download": "downloading",
+    "write": "writing",
+    "load": "loading",
+    "prompt": "reading the prompt",
+    "decode": "decoding",
+}
+"""Of a stage that says nothing else."""
+
+
+class View:
+    """Draws progress, one for each command; this one nothing."""
+
+    def draw(self, record: Progress) -> None:
+        """Take in one record."""
+
+    def notice(self, text: str) -> None:
+        """One line for people, whatever is drawn at the moment."""
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+
+
+def view_of(output: Output, names: Sequence[str]) -> View:
+    """The view for this command's stderr; `names` are those of the jobs."""
+    if output.quiet:
+        return View()
+    return _BarView(output, names) if sys.stderr.isatty() else _LineView(output, names)
+
+
+class _LineView(View):
+    """One line when a job starts, for each point and when the job ends, and some while its file is downloaded."""
+
+    def __init__(self, output: Output, names: Sequence[str]) -> None:
+        self._output, self._names = output, names
+        self._download = download_lines(output)
+
+    def draw(self, record: Progress) -> None:
+        match record:
+            case Started():
+                self._output.notice(_title(record, self._names))
+                self._download = download_lines(self._output)
+            case Working("download", done, total):
+                self._download.update(round(done or 0), round(total or 0))
+            case Point(text) if _has_line(record):
+                self._output.notice(f"  {text}")
+            case Finished():
+                self._output.notice(f"  {_ending(record)}")
+
+    def notice(self, text: str) -> None:
+        self._output.notice(text)
+
+
+class _BarView(View):
+    """One line that moves, at most ten times a second, and a line above it for each point and each end."""
+
+    def __init__(self, output: Output, names: Sequence[str]) -> None:
+        from rich.progress import BarColumn, Task, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as RichProgress
+        from rich.text import Text
+
+        class Remaining(TimeRemainingColumn):
+            """The time that the work itself says is left, else by the bar's own speed."""
+
+            def render(self, task: Task) -> Text:
+                left_s = task.fields["left_s"]
+                return super().render(task) if left_s is None else Text(format_duration(left_s), "progress.remaining")
+
+        self._rich = RichProgress(
+            TextColumn("{task.description}", markup=False),
+            BarColumn(bar_width=24),
+            TextColumn("{task.fields[status]}", markup=False),
+            Remaining(compact=True),
+            console=output.console(stderr=True),
+            refresh_per_second=10,
+            transient=True,
+        )
+        self._rich.start()
+        self._task = self._rich.add_task("", total=1, status="", left_s=None)
+        self._names, self._title = names, ""
+        self._status = ""
+        self._fit = RunningFit()
+        self._position: list[int] = []
+        self._step_ns: list[int] = []
+        self._transfer = TransferRate()
+
+    def draw(self, record: Progress) -> None:
+        match record:
+            case Started():
+                self._fit, self._position, self._step_ns = RunningFit(), [], []
+                self._title = _title(record, self._names)
+                self._rich.reset(self._task, description=self._title, total=1, status="")
+            case Working():
+                self._draw_work(record)
+            case ModelReady(memory):
+                self._restart("" if memory.n_ctx is None else f"n_ctx {format_count(memory.n_ctx)}")
+            case Samples():
+                self._draw_samples(record)
+            case Point(text) if _has_line(record):
+                self.notice(f"  {text}")
+            case Point(text) if text:
+                self._rich.update(self._task, status=text)
+            case Finished():
+                self.notice(f"{self._title}  {_ending(record)}")
+                self._restart("")
+
+    def notice(self, text: str) -> None:
+        self._rich.console.print(text, markup=False)
+
+    def close(self) -> None:
+        self._rich.stop()
+
+    def _draw_work(self, record: Working) -> None:
+        if record.is_bytes:
+            self._transfer.update(round(record.done or 0), round(record.total or 0))
+            status = f"{_STATUS[record.stage]} {self._transfer.text()}"
+            self._rich.update(self._task, completed=record.done, total=record.total, status=status)
+        elif record.done is None or not record.total:
+            self._restart(record.text or _STATUS.get(record.stage, ""))
+        elif record.done >= record.total and self._status:
+            self._restart(self._status)  # a worker that was replaced has loaded: back to what it was started for
+        else:
+            status = record.text or _STATUS.get(record.stage) or self._status
+            if record.stage not in _STATUS:
+                status = f"{status}; {format_percent(record.done / record.total)}"
+            self._rich.update(
+                self._task, completed=record.done, total=record.total, status=status, left_s=record.left_s
+            )
+
+    def _draw_samples(self, record: Samples) -> None:
+        self._position += range(record.first_position, record.first_position + len(record.step_ns))
+        self._step_ns += record.step_ns
+        fit = self._fit.of(self._position, self._step_ns)
+        latest_ms = record.step_ns[-1] / 1e6
+        status = (
+            f"{record.n_done:,}/{record.n_total:,}  {format_number(1e3 / latest_ms)} tok/s  {format_ms(latest_ms)} ms"
+        )
+        if fit is not None:
+            status += f"  W {w_text(fit)}  B {b_text(fit)} ms"
+        self._rich.update(self._task, completed=record.n_done, total=record.n_total, status=status)
+
+    def _restart(self, status: str) -> None:
+        """The bar of something whose length is unknown."""
+        self._status = status
+        self._rich.reset(self._task, description=self._title, total=None, status=status, left_s=None)
+
+
+def _title(record: Started, names: Sequence[str]) -> str:
+    return f"[{record.index + 1}/{record.n_jobs}] {names[record.index]}"
+
+
+def _has_line(record: Point) -> bool:
+    """Whether a point is worth a line of its own; a prompt, read several times over, is not."""
+    return bool(record.text) and not isinstance(record.observation, PromptTiming)
+
+
+def _ending(record: Finished) -> str:
+    return presenter_of(record.run.head.kind).ending(record.run)

@@ -1,0 +1,132 @@
+"""Finished runs on stdout: details, tables, plots and documents, all from the presenters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from ggbench.commands.output import Output
+from ggbench.runs.run import Run
+from ggbench.runs.store.database import Store
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.presenter import presenter_of
+
+if TYPE_CHECKING:
+    from ggbench.commands.measuring import Measured
+    from ggbench.machine.records import MachineReading
+
+_PLOT_HEIGHT = 18
+
+
+def show_measured(measured: Measured, *, samples: bool = False, plot: bool = False, against: str | None = None) -> None:
+    """Show one run in full, or a sweep side by side; as JSON, one document named after their kind."""
+    kind, output = measured.jobs[0].experiment.kind, measured.asked.output
+    runs = [each.run for each in measured.finished]
+    if output.as_json or measured.is_sweep or measured.error is None:
+        documents = [run_document(run, samples=samples, against=against) for run in runs] if output.as_json else []
+        show_runs(kind, runs, output, documents, model=measured.asked.model, is_sweep=measured.is_sweep, plot=plot)
+    if against and not output.as_json and measured.error is None:
+        show_against(runs, output)
+    show_run_ids(measured)
+
+
+def show_runs(
+    kind: str,
+    runs: Sequence[Run],
+    output: Output,
+    documents: Sequence[dict[str, object]],
+    *,
+    model: str,
+    is_sweep: bool,
+    plot: bool = False,
+) -> None:
+    """Show runs of one kind, a sweep side by side, else one in full; as JSON, these documents of them."""
+    if output.as_json and is_sweep:
+        output.document(f"{kind}.all", model=model, rows=documents)
+    elif output.as_json:
+        for document in documents:
+            output.document(kind, **document)
+    elif is_sweep and runs:
+        output.show(presenter_of(kind).table(runs, width=output.console().width))
+    elif runs and presenter_of(kind).has_details(runs[0]):
+        show_run(runs[0], output, plot=plot)
+
+
+def show_run_ids(measured: Measured) -> None:
+    """Print on stderr where the runs are stored, and the command that shows one again, or compares several."""
+    runs = [record.run for group in measured.groups for record in group if record.run.run_id is not None]
+    run_ids = [run.run_id for run in runs if presenter_of(run.head.kind).has_details(run)]
+    if run_ids and measured.store_error is None:
+        stored = f"run {run_ids[0]}" if len(run_ids) == 1 else f"runs {', '.join(map(str, run_ids))}"
+        kind = measured.jobs[0].experiment.kind
+        alike = [str(run.run_id) for run in runs if run.head.kind == kind and run.is_complete]
+        then = f"compare {' '.join(alike)}" if len(alike) > 1 else f"results show {run_ids[-1]}"
+        measured.asked.output.notice(f"Stored as {stored}: ggbench {then}")
+
+
+def run_document(run: Run, *, samples: bool = False, against: str | None = None) -> dict[str, object]:
+    """Return the run for JSON, with its raw samples and the nearest published figures where asked for."""
+    presenter = presenter_of(run.head.kind)
+    fields = presenter.document(run)
+    if against:
+        fields |= presenter.against_document(run) or {}
+    if samples and run.run_id is not None:
+        with Store.open() as store:
+            stored = store.load_samples(run.run_id)
+        fields |= {
+            "repeat": stored.repeat.tolist(),
+            "position": stored.position.tolist(),
+            "step_ns": stored.step_ns.tolist(),
+            "sample_ns": None if stored.sample_ns is None else stored.sample_ns.tolist(),
+        }
+    return fields
+
+
+def show_run(run: Run, output: Output, *, plot: bool = False, readings: Sequence[MachineReading] = ()) -> None:
+    """One run in full, with its plot where asked for."""
+    output.show(presenter_of(run.head.kind).details(run, readings=readings))
+    if plot:
+        show_plot([QuantSummary.of([run])], output)
+
+
+def show_summaries(summaries: Sequence[QuantSummary], output: Output, *, text_format: str, plot: bool) -> None:
+    """A table in one of its forms; the plot goes under it."""
+    from ggbench.show.columns import bench_columns
+
+    if text_format == "csv":
+        from ggbench.show.text import rows_as_csv
+
+        click.echo(rows_as_csv(summaries), nl=False)
+    elif text_format == "md":
+        from ggbench.show.text import rows_as_markdown
+
+        click.echo(rows_as_markdown(summaries, bench_columns(summaries)), nl=False)
+    else:
+        from ggbench.show.terminal.listings import rows_table
+
+        output.show(rows_table(summaries, bench_columns(summaries), width=output.console().width))
+    if plot:
+        show_plot(summaries, output)
+
+
+def show_against(runs: Sequence[Run], output: Output) -> None:
+    """Show the nearest published figures under those of runs of one kind; nothing where none has one to compare."""
+    compared = [run for run in runs if presenter_of(run.head.kind).against_document(run) is not None]
+    if compared:
+        click.echo()
+        output.show(presenter_of(compared[0].head.kind).against(compared, width=output.console().width))
+
+
+def show_plot(summaries: Sequence[QuantSummary], output: Output) -> None:
+    """Draw the figures of stored runs, a curve for each run that has values; nothing without any."""
+    from ggbench.show.plot.terminal import plot_text
+    from ggbench.show.saving import SavedRun, saved_figures
+
+    with Store.open() as store:
+        runs = [SavedRun.of(store, each) for each in summaries if each.run.run_id is not None]
+    console = output.console()
+    color = console.color_system is not None and not console.no_color
+    for figure in saved_figures(runs):
+        click.echo(plot_text(figure, width=console.width, height=_PLOT_HEIGHT, color=color))

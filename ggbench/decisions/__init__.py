@@ -1,0 +1,1 @@
+"""Answers made from plans and runs: pick, compare, bench and doctor."""

@@ -1,0 +1,92 @@
+"""The table of a model's quants: a decode of each and, where asked for, the search for its largest context."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+
+from ggbench.decisions.known_speeds import expected_at, known_here
+from ggbench.engines.config import LlamaSetup, Setup
+from ggbench.errors import GgbenchError
+from ggbench.experiments.decode.record import DecodeSettings
+from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
+from ggbench.experiments.maxctx.record import ContextSettings
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.machine.cpu import default_threads
+from ggbench.models.selector import Target
+from ggbench.runs.driver import run_job
+from ggbench.runs.experiment import Job
+from ggbench.runs.known_speed import KnownSpeed
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.progress import Finished, Progress, Started
+from ggbench.runs.rig import Rig
+from ggbench.runs.summary import QuantSummary
+from ggbench.sizing.budget import machine_budget
+from ggbench.sizing.plan_record import PlannedForecast
+from ggbench.stats.decode_timing import Bandwidth
+
+
+def run_bench(rig: Rig, decodes: Sequence[Job], *, maxctx: bool = False) -> Generator[Progress]:
+    """Do one decode after another; with `maxctx`, search the same file and setup after each.
+
+    A decode that ended in anything but a result of its own or too little memory is not followed by a search: that would
+    meet the same end. The decode's own n_ctx is no ceiling of it.
+    """
+    for index, decode in enumerate(decodes):
+        if rig.cancel.is_set():
+            return
+        outcome: Outcome | None = None
+        error: Exception | None = None
+        with contextlib.closing(run_job(rig, decode, index, len(decodes))) as progress:
+            for record in progress:
+                if isinstance(record, Finished):
+                    outcome, error = record.run.outcome, record.error
+                yield record
+        searches = outcome in (Outcome.COMPLETED, Outcome.OUT_OF_MEMORY) and error is None
+        if maxctx and searches and not rig.cancel.is_set():
+            yield from _search(rig, decode.target, decode.setup)
+
+
+def with_expected_speeds(
+    summaries: Sequence[QuantSummary], targets: Sequence[Target], setup: LlamaSetup, bandwidth: Bandwidth | None
+) -> list[QuantSummary]:
+    """Return the summaries of the targets, those without a speed with the one that is known of their file.
+
+    It is that in the middle of the decode that was asked for. Measures nothing.
+    """
+    files = [
+        _header(target) if each.latency is None and target.checkpoint is None else None
+        for each, target in zip(summaries, targets, strict=True)
+    ]
+    if not any(files):
+        return list(summaries)
+    budget = machine_budget(
+        n_gpu_layers=setup.n_gpu_layers,
+        main_gpu=setup.main_gpu,
+        threads=default_threads(),
+        reserve_bytes=None,
+        bandwidth=bandwidth,
+        measures=False,
+    )
+    known = known_here(files, setup, budget)
+    return [replace(each, expected=_expected(each, speed)) for each, speed in zip(summaries, known, strict=True)]
+
+
+def _header(target: Target) -> ModelFile | None:
+    try:
+        return target.header()
+    except GgbenchError:
+        return None
+
+
+def _expected(summary: QuantSummary, known: KnownSpeed | None) -> PlannedForecast | None:
+    settings = summary.run.head.settings
+    assert isinstance(settings, DecodeSettings)
+    return expected_at(known, settings.n_prompt + (settings.n_gen + 1) // 2)
+
+
+def _search(rig: Rig, target: Target, setup: Setup) -> Generator[Progress]:
+    search = Job(MAXCTX, target, setup.as_asked(), ContextSettings())
+    with contextlib.closing(run_job(rig, search)) as progress:
+        yield from (record for record in progress if not isinstance(record, Started))

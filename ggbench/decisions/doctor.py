@@ -1,0 +1,90 @@
+"""Looks at this machine and at ggbench's own files, for `ggbench doctor`; nothing is measured, changed or requested."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import tempfile
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
+import ggbench
+from ggbench import paths
+from ggbench.decisions.doctor_record import Calibration, Checkup, Place, StoreHealth
+from ggbench.engines.llama.build import describe_llama_build
+from ggbench.errors import GgbenchError
+from ggbench.hub.access import hub_cache_folder
+from ggbench.hub.login import describe_login
+from ggbench.machine.bandwidth import is_from_busy_machine, known_bandwidth
+from ggbench.machine.condition import describe_cpu_state, describe_gpu_driver, describe_memory_state
+from ggbench.machine.cpu import default_threads
+from ggbench.machine.disks import describe_place
+from ggbench.machine.environment import describe_os
+from ggbench.runs.store.health import inspect_store
+
+
+def examine() -> Checkup:
+    """Look at everything; what cannot be found out is None or says why."""
+    store = inspect_store()
+    return Checkup(
+        ggbench=ggbench.__version__,
+        python=platform.python_version(),
+        os=describe_os(),
+        llama=describe_llama_build(),
+        cpu=describe_cpu_state(),
+        memory=describe_memory_state(),
+        driver=describe_gpu_driver(),
+        places=_places(),
+        store=store,
+        hub=describe_login(),
+        calibration=describe_calibration(store),
+    )
+
+
+def describe_calibration(store: StoreHealth) -> Calibration:
+    """Return what was measured of this machine; the results are read only where their file is sound and up to date."""
+    bandwidth = known_bandwidth(default_threads())
+    is_busy = bandwidth is not None and is_from_busy_machine(bandwidth)
+    is_readable = bool(store.n_runs) and not store.problem and store.version == store.newest_version
+    return Calibration(bandwidth, is_busy, _shares() if is_readable and bandwidth is not None else None)
+
+
+def _shares() -> str | None:
+    from ggbench.decisions.known_speeds import shares_here
+    from ggbench.runs.store.database import Store
+    from ggbench.sizing.budget import machine_budget
+
+    with contextlib.suppress(GgbenchError, PackageNotFoundError), Store.open() as opened:
+        budget = machine_budget(
+            n_gpu_layers=-1,
+            main_gpu=None,
+            threads=default_threads(),
+            reserve_bytes=None,
+            bandwidth=None,
+            measures=False,
+        )
+        shares = shares_here(opened, budget)
+        return None if shares is None else shares.source
+    return None
+
+
+def _places() -> tuple[Place, ...]:
+    """Each cache is a folder within `caches`, whoever made it."""
+    caches, moved_by = paths.caches_dir(), "XDG_CACHE_HOME"
+    inside = sorted(caches.iterdir()) if caches.is_dir() and os.access(caches, os.R_OK | os.X_OK) else []
+    return (
+        describe_place("results", "XDG_DATA_HOME", paths.results_file().parent),
+        describe_place("caches", moved_by, caches),
+        *(describe_place(each.name, moved_by, each, is_disposable=True) for each in inside if each.is_dir()),
+        describe_place("Hugging Face's cache", "HF_HOME", hub_cache_folder(os.environ)),
+        describe_place("temporary files", "TMPDIR", _temporary_folder(), counts=False),
+    )
+
+
+def _temporary_folder() -> Path:
+    """Return the folder of temporary files, also where it is full, which Python then does not name."""
+    try:
+        return Path(tempfile.gettempdir())
+    except FileNotFoundError:
+        return Path(os.environ.get("TMPDIR", "/tmp"))

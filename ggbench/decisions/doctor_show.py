@@ -1,0 +1,207 @@
+"""What `ggbench doctor` shows: findings with what to do, then the facts, as Markdown to paste into a bug report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import PurePath
+
+from ggbench.decisions.doctor_record import Checkup, CpuState, GpuState, LlamaBuild, MemoryState, Place
+from ggbench.decisions.findings import AMX, AMX_INSTRUCTION, Finding, missing_instructions
+from ggbench.machine.readings import program_name
+from ggbench.show.anonymous import Paths
+from ggbench.show.documents import picked
+from ggbench.text import plain
+from ggbench.units import counted, format_bandwidth, format_bytes, format_number, format_percent
+
+
+def checkup_text(checkup: Checkup, found: Sequence[Finding], paths: Paths) -> str:
+    """Return the whole answer."""
+    lines = [f"ggbench doctor: {_verdict(found)}", ""]
+    for number, finding in enumerate(found, 1):
+        lines += [f"{number}. {finding.severity}: {plain(finding.message)}", f"   - do: {plain(finding.hint)}"]
+    lines += [""] if found else []
+    lines += [f"- {name}: {plain(text)}" for name, text in _facts(checkup, paths)]
+    return "\n".join(lines)
+
+
+def checkup_document(checkup: Checkup, found: Sequence[Finding], paths: Paths) -> dict[str, object]:
+    """Return findings and facts for programs; without `paths.whole` no whole folder and no serial number."""
+    driver = checkup.driver
+    if not paths.whole:
+        driver = replace(driver, gpus=tuple(map(_without_serials, driver.gpus)))
+    llama = replace(checkup.llama, problem=paths.without(checkup.llama.problem))
+    token_from = checkup.hub.token_from
+    return {
+        "findings": found,
+        "ggbench": checkup.ggbench,
+        "python": checkup.python,
+        "os": checkup.os,
+        "llama_cpp": {
+            **picked(llama, "is_installed problem llama_cpp_python llama_cpp commit backends devices"),
+            "features": {backend: dict(each) for backend, each in llama.features},
+            "missing_instructions": missing_instructions(llama, checkup.cpu),
+            "cuda_version": _dotted(llama.cuda_version),
+        },
+        "cpu": asdict(checkup.cpu) | {"instructions": sorted(checkup.cpu.instructions)},
+        "memory": checkup.memory,
+        "gpu_driver": {
+            **picked(driver, "version problem n_visible"),
+            "cuda_version": _dotted(driver.cuda_version),
+            "gpus": [
+                {
+                    **picked(each, "gpu processes throttle"),
+                    "compute_capability": _dotted(each.compute_capability),
+                }
+                for each in driver.gpus
+            ],
+        },
+        "places": [replace(each, path=paths.shown(each.path)) for each in checkup.places],
+        "store": replace(
+            checkup.store, path=paths.shown(checkup.store.path), problem=paths.without(checkup.store.problem)
+        ),
+        "hub": replace(
+            checkup.hub,
+            token_from=None if token_from is None else paths.shown(token_from),
+            endpoint=checkup.hub.endpoint if paths.whole or checkup.hub.endpoint is None else "another",
+        ),
+        "calibration": checkup.calibration,
+    }
+
+
+def _without_serials(state: GpuState) -> GpuState:
+    """Return a GPU without serial numbers, and its programs without their folders."""
+    processes = state.processes and tuple(replace(each, name=program_name(each.name)) for each in state.processes)
+    return replace(state, gpu=replace(state.gpu, uuid=None, pci_bus_id=None), processes=processes)
+
+
+def _verdict(found: Sequence[Finding]) -> str:
+    n_problems = sum(each.severity == "problem" for each in found)
+    n_advice = len(found) - n_problems
+    parts = [counted(n_problems, "problem")] if n_problems else []
+    parts += [f"{counted(n_advice, 'piece')} of advice"] if n_advice else []
+    return " and ".join(parts) or "nothing to do"
+
+
+def _facts(checkup: Checkup, paths: Paths) -> Iterator[tuple[str, str]]:
+    yield "ggbench", f"{checkup.ggbench}, Python {checkup.python}, {checkup.os}"
+    yield "llama.cpp", _llama(checkup.llama, checkup.cpu, paths)
+    yield "CPU", _cpu(checkup.cpu)
+    yield "memory", _memory(checkup.memory)
+    driver = checkup.driver
+    if driver.gpus:
+        runs = f", runs CUDA {_dotted(driver.cuda_version)}" if driver.cuda_version else ""
+        hidden = len(driver.gpus) - driver.n_visible
+        yield "NVIDIA driver", f"{driver.version or 'unknown'}{runs}{f', {hidden} hidden' if hidden else ''}"
+        for each in driver.gpus:
+            yield f"GPU {each.gpu.index}", _gpu(each, paths)
+    else:
+        yield "GPU", driver.problem or "no NVIDIA GPU"
+    for place in checkup.places:
+        if not place.is_disposable:
+            yield place.name, _place(place, checkup.places, paths)
+    yield "results file", _store(checkup, paths)
+    yield "Hub", _hub(checkup, paths)
+    yield "calibration", _calibration(checkup)
+
+
+def _llama(llama: LlamaBuild, cpu: CpuState, paths: Paths) -> str:
+    if llama.problem:
+        return paths.without(llama.problem)
+    of_cpu = llama.features_of("CPU")
+    parts = [
+        f"{llama.llama_cpp}{f' ({llama.commit})' if llama.commit else ''}, llama-cpp-python {llama.llama_cpp_python}",
+        f"backends {', '.join(llama.backends)}",
+        *([f"CUDA {_dotted(llama.cuda_version)}"] if llama.cuda_version else []),
+        *([f"compiled for CUDA {archs}"] if (archs := llama.features_of("CUDA").get("ARCHS")) else []),
+        f"devices {', '.join(f'{each.name} ({each.description})' for each in llama.devices)}",
+        f"instructions {' '.join(of_cpu) or 'unknown'}",
+    ]
+    missing = missing_instructions(llama, cpu)
+    if missing:
+        parts.append(f"not compiled in {' '.join(missing)}")
+    if AMX_INSTRUCTION in cpu.instructions and of_cpu and AMX not in of_cpu:
+        parts.append(f"{AMX} left out on purpose")
+    return "; ".join(parts)
+
+
+def _cpu(cpu: CpuState) -> str:
+    quota = f", quota {format_number(cpu.quota_cpus)}" if cpu.quota_cpus is not None else ""
+    busy = f", {format_percent(cpu.busy_share)} busy" if cpu.busy_share is not None else ""
+    scaling = ", ".join(filter(None, (*cpu.governors, cpu.scaling_driver, cpu.energy_preference)))
+    power = {None: "", True: ", on battery", False: ", on mains power"}[cpu.is_on_battery]
+    cores = f"{counted(cpu.n_cores, 'core')} of {counted(cpu.n_cpus, 'logical CPU')}{quota}{busy}"
+    return f"{cpu.name}, {cores}, governor {scaling or 'unknown'}{power}"
+
+
+def _memory(memory: MemoryState) -> str:
+    limits = {
+        "container": memory.container_limit_bytes,
+        "address space": memory.address_space_limit_bytes,
+        "locked": memory.locked_limit_bytes,
+    }
+    swap = f"{format_bytes(memory.swap_used_bytes)} of {format_bytes(memory.swap_total_bytes)} swap in use"
+    return "; ".join(
+        [
+            f"{format_bytes(memory.available_bytes)} of {format_bytes(memory.total_bytes)} available",
+            *(f"{name} limit {format_bytes(limit)}" for name, limit in limits.items() if limit is not None),
+            swap if memory.swap_total_bytes else "no swap",
+            f"huge pages {memory.huge_pages or 'unknown'}",
+            *([] if memory.overcommit is None else [f"overcommit {memory.overcommit}"]),
+        ]
+    )
+
+
+def _gpu(state: GpuState, paths: Paths) -> str:
+    gpu = state.gpu
+    serials = [gpu.uuid, gpu.pci_bus_id] if paths.whole else []
+    capability = f"compute capability {_dotted(state.compute_capability)}" if state.compute_capability else None
+    processes = None if state.processes is None else counted(len(state.processes), "program")
+    throttle = f"clocks held down by {', '.join(state.throttle)}" if state.throttle else None
+    free = f"{format_bytes(gpu.free_bytes)} of {format_bytes(gpu.total_bytes)} free"
+    return ", ".join(filter(None, (gpu.name, capability, free, processes, throttle, *serials)))
+
+
+def _place(place: Place, places: Sequence[Place], paths: Paths) -> str:
+    used = f"{format_bytes(place.used_bytes)} in " if place.used_bytes is not None else ""
+    disk = f"{place.file_system}, " if place.file_system else ""
+    inside = [
+        f"{each.name} {format_bytes(each.used_bytes)}"
+        for each in places
+        if each.used_bytes and each is not place and PurePath(each.path).is_relative_to(place.path)
+    ]
+    whole = f"{used}{paths.shown(place.path)} ({disk}{format_bytes(place.free_bytes)} free)"
+    return f"{whole}: {', '.join(inside)}" if inside else whole
+
+
+def _store(checkup: Checkup, paths: Paths) -> str:
+    store = checkup.store
+    if store.problem:
+        return paths.without(store.problem)
+    if store.file_bytes is None:
+        return "none yet"
+    running = f", {store.n_running} running" if store.n_running else ""
+    runs = "" if store.n_runs is None else f", {counted(store.n_runs, 'run')}{running}"
+    return f"sound, version {store.version}{runs}, {format_bytes(store.file_bytes)}"
+
+
+def _hub(checkup: Checkup, paths: Paths) -> str:
+    hub = checkup.hub
+    source = hub.token_from
+    login = (
+        "not logged in" if source is None else f"a token from {source if '/' not in source else paths.shown(source)}"
+    )
+    endpoint = None if hub.endpoint is None else hub.endpoint if paths.whole else "another endpoint than Hugging Face's"
+    return ", ".join(filter(None, (login, "offline" if hub.is_offline else None, endpoint, hub.problem)))
+
+
+def _calibration(checkup: Checkup) -> str:
+    found = checkup.calibration
+    if found.bandwidth is None:
+        return "the memory bandwidth is measured with the first run"
+    rate = f"{format_bandwidth(found.bandwidth.bytes_per_s)}, {found.bandwidth.source}"
+    return f"{rate}; {found.shares or 'no two models have run here yet'}"
+
+
+def _dotted(version: tuple[int, int] | None) -> str | None:
+    return None if version is None else f"{version[0]}.{version[1]}"

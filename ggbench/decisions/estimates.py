@@ -1,0 +1,84 @@
+"""What each column of a comparison says of a metric, with the interval in which another load of the model would lie."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ggbench.decisions.run_spread import RunSpreads
+from ggbench.runs.summary import QuantSummary
+from ggbench.show import UNKNOWN
+from ggbench.show.metric import NO_INTERVAL, Metric
+from ggbench.stats.intervals import Interval, log_ratio
+from ggbench.stats.load_spread import ASSUMED_FREEDOM, LoadSpread
+from ggbench.units import format_interval
+
+_DISTURBED = "far from its repeats: measure again"
+
+Column = Sequence[QuantSummary]
+"""One run, or several that repeat one another and count as their mean; the first leads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimated:
+    """One column's value of a metric."""
+
+    text: str
+    """As tables have it, an em dash where it is unknown; the interval in it is that of the run alone."""
+    value: float | None
+    ci95: Interval | None
+    """None where it is not compared."""
+    left_out: str
+    """Why it is not, in a few words; empty where it is, and where it is unknown."""
+    spread: LoadSpread | None = None
+    """That the interval includes; None of what does not depend on the load."""
+
+
+def estimates(metric: Metric, columns: Sequence[Column], spreads: RunSpreads) -> list[Estimated]:
+    """Return what each column says; a metric that no load changes is that of the first run of a column."""
+    if not metric.is_timed:
+        return [_alone(metric, column[0]) for column in columns]
+    return [_timed(_undisturbed(metric, column, spreads), spreads.of(metric, column[0])) for column in columns]
+
+
+def _undisturbed(metric: Metric, column: Column, spreads: RunSpreads) -> list[Estimated]:
+    """What each run of a column says; those that lie far from their repeats say nothing, unless all do."""
+    alone = [(_alone(metric, summary), spreads.is_disturbed(metric, summary)) for summary in column]
+    usual = [each for each, is_disturbed in alone if not is_disturbed]
+    return usual or [replace(each, ci95=None, left_out=_DISTURBED) for each, _ in alone]
+
+
+def _alone(metric: Metric, summary: QuantSummary) -> Estimated:
+    text, interval = metric.text(summary), metric.interval(summary) if metric.interval else None
+    left_out = metric.left_out(summary) if interval is None and text != UNKNOWN else ""
+    return Estimated(text, metric.value(summary), interval, left_out)
+
+
+def _timed(alone: list[Estimated], spread: LoadSpread) -> Estimated:
+    """Squares of the noise within runs and of the spread between them add, as far as the mean leaves them."""
+    alone = [each for each in alone if each.text != UNKNOWN] or alone[:1]
+    first, count = alone[0], len(alone)
+    values = [each.value for each in alone if each.value is not None and each.value > 0]
+    intervals = [_with_spread_alone(each, spread) for each in alone]
+    known = [each for each in intervals if each is not None]
+    if len(values) < count or len(known) < count:
+        reasons = [each.left_out for each, found in zip(alone, intervals, strict=True) if found is None]
+        left_out = next(filter(None, reasons), "")
+        return Estimated(first.text, first.value if count == 1 else None, None, left_out, spread)
+    mean = math.exp(math.fsum(map(math.log, values)) / count)
+    pairs = list(zip(values, known, strict=True))
+    below = math.hypot(*(log_ratio(value, low) for value, (low, _) in pairs)) / count
+    above = math.hypot(*(log_ratio(high, value) for value, (_, high) in pairs)) / count
+    within = mean * math.exp(-below), mean * math.exp(above) if math.isfinite(above) else math.inf
+    interval = spread.widened(mean, within, count)
+    text = first.text if count == 1 else format_interval(mean, *interval)
+    return Estimated(text, mean if count > 1 else first.value, interval, "", spread)
+
+
+def _with_spread_alone(alone: Estimated, spread: LoadSpread) -> Interval | None:
+    """The interval within the run; a value that has none is exact there once repeats show how far it differs."""
+    if alone.ci95 is not None or alone.value is None:
+        return alone.ci95
+    is_learned = spread.n_repeats >= ASSUMED_FREEDOM and alone.left_out == NO_INTERVAL
+    return (alone.value, alone.value) if is_learned else None

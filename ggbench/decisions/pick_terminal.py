@@ -1,0 +1,176 @@
+"""A pick for people: what was asked, the recommendation and why, what stands beside it, and how to run it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from ggbench.decisions.needs_text import needs_text, workload_text
+from ggbench.decisions.pick_record import Candidate, Checked, Pick
+from ggbench.decisions.pick_show import (
+    candidate_name,
+    headline,
+    loss_source,
+    loss_text,
+    reason,
+    shown_candidates,
+    speed_source,
+    tok_s_text,
+    turn_text,
+)
+from ggbench.decisions.run_commands import commands_lines
+from ggbench.decisions.run_commands_record import RunCommands
+from ggbench.runs.outcome import Outcome
+from ggbench.show import FITS_NOT, UNKNOWN
+from ggbench.show.names import model_names
+from ggbench.show.terminal.changes import changes_report
+from ggbench.show.terminal.plan import longest_text
+from ggbench.show.terminal.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right
+from ggbench.sizing.plan_record import Budget, PlanRow
+from ggbench.text import in_words, plain
+from ggbench.units import format_bandwidth, format_bytes, format_count, format_number
+
+
+def pick_report(
+    pick: Pick, budget: Budget, commands: RunCommands | None, *, width: int, show_all: bool = False
+) -> RenderableType:
+    """Return what was asked, the recommendation, why, the table, no wider than `width`, and the commands.
+
+    `show_all` shows every candidate, else the pick, its alternatives and what stands nearest.
+    """
+    shown = _shown(pick, show_all=show_all)
+    parts: list[RenderableType] = [
+        Padding(facts_table(_title(pick, budget), _facts(pick, budget)), (0, 0, 1, 0)),
+        Text(headline(pick), style="bold"),
+        Padding(Text("\n".join(map(plain, reason(pick)))), (0, 0, 1, 0)),
+        fitted_table(
+            _cells(pick, shown),
+            labels=[candidate_name(checked.candidate, with_model=pick.n_models > 1) for _, checked in shown],
+            dim=[checked.meets is False for _, checked in shown],
+            width=width,
+        ),
+        Text(_legend(shown), style="dim"),
+    ]
+    if pick.nearest_miss is not None and pick.changes:
+        name = candidate_name(pick.nearest_miss.candidate, with_model=pick.n_models > 1)
+        title = f"what would make {name} fit at n_ctx {format_count(pick.needs.n_ctx)}"
+        parts.append(Padding(changes_report(title, pick.changes, width=width), (1, 0, 0, 0)))
+    return Group(*parts, *([] if commands is None else [commands_text(commands)]))
+
+
+def commands_text(commands: RunCommands) -> RenderableType:
+    """Return the lines that download and run it, each whole on a line of its own."""
+    whole = Text("\n".join(["", *commands_lines(commands)]), no_wrap=True, overflow="ignore")
+    return Group(whole, *map(Text, ["", *commands.notes] if commands.notes else []))
+
+
+def _shown(pick: Pick, *, show_all: bool) -> list[tuple[str, Checked]]:
+    shown = list(shown_candidates(pick))
+    if not show_all:
+        return shown
+    taken, front = {checked.candidate.name for _, checked in shown}, {each.name for each in pick.front}
+    others = [each for each in pick.checked if each.candidate.name not in taken]
+    return [*shown, *(("" if each.candidate.name in front else "dominated", each) for each in others)]
+
+
+def _title(pick: Pick, budget: Budget) -> str:
+    subjects = [each.candidate.row.subject for each in pick.checked]
+    model = model_names(subjects)[0] if pick.n_models == 1 else f"{pick.n_models} models"
+    return f"{plain(model)} on {budget.device}"
+
+
+def _facts(pick: Pick, budget: Budget) -> Facts:
+    needs, bandwidth = pick.needs, budget.bandwidth
+    reserve = f"{format_bytes(budget.reserve_bytes)} kept free ({budget.reserve_source}; --reserve)"
+    n_met = sum(each.meets is True for each in pick.checked)
+    n_open = sum(each.meets is None for each in pick.checked)
+    return [
+        ("workload", workload_text(needs)),
+        ("needs", needs_text(needs)),
+        ("memory", f"{format_bytes(budget.memory_bytes)} ({budget.memory_source}), {reserve}"),
+        ("bandwidth", f"{format_bandwidth(bandwidth.bytes_per_s)} ({bandwidth.source})" if bandwidth else "not known"),
+        (
+            "candidates",
+            f"{len(pick.checked)}: {n_met} meet the needs, {n_open} may, "
+            f"{len(pick.checked) - n_met - n_open} do not; {len(pick.front)} are not dominated",
+        ),
+    ]
+
+
+def _cells(pick: Pick, shown: Sequence[tuple[str, Checked]]) -> list[Cells]:
+    candidates = [checked.candidate for _, checked in shown]
+    rows = [each.row for each in candidates]
+    models = [names("model", model_names([each.subject for each in rows]))] if pick.n_models > 1 else []
+    speeds = (each.speed.basis if each.speed else UNKNOWN for each in candidates)
+    cells = [
+        names("", (label for label, _ in shown)),
+        *models,
+        names("quant", (each.selector or each.row.quant for each in candidates)),
+        left("KV", ("/".join(dict.fromkeys(each.cache)) for each in candidates), stays=True),
+        right("loss", map(loss_text, candidates), "nats", stays=True),
+        right("answer", map(tok_s_text, candidates), "tok/s", stays=True),
+        left("speed is", speeds, priority=4),
+        right("turn", map(turn_text, candidates), "s", 1),
+        right("memory", (format_bytes(each.needed_bytes) for each in rows), "", 3),
+        right("left", map(_left_text, rows), "", 2),
+        right("max n_ctx", map(_longest, candidates), "tokens", stays=True),
+        right("file", (format_bytes(each.file_bytes) for each in rows), "", 5),
+        right("download", map(_download_text, candidates), "", 6),
+        right("BPW", (format_number(each.bpw) for each in rows), "bits", 7),
+        notes(_note(checked) for _, checked in shown),
+    ]
+    return [each for each in cells if not each.is_empty or each.is_note]
+
+
+def _left_text(row: PlanRow) -> str:
+    """`1.50 GiB`; `✗ -1.40 GiB` where as much is missing."""
+    if row.left_bytes is None or row.fits is None:
+        return UNKNOWN
+    return format_bytes(row.left_bytes) if row.fits else f"{FITS_NOT} {format_bytes(row.left_bytes)}"
+
+
+def _download_text(candidate: Candidate) -> str:
+    """Nothing of what is on this disk."""
+    return "" if candidate.download_bytes == 0 else format_bytes(candidate.download_bytes)
+
+
+def _longest(candidate: Candidate) -> str:
+    if candidate.probed_by is not None:
+        return f"{format_count(candidate.max_n_ctx)}†"
+    return longest_text(candidate.row)
+
+
+def _note(checked: Checked) -> str:
+    """What it misses besides memory, and the runs that its figures are from."""
+    candidate = checked.candidate
+    if candidate.row.outcome is not Outcome.COMPLETED:
+        return candidate.row.reason
+    parts = [f"{FITS_NOT} {check.need}" for check in checked.missed if check.need != "memory"]
+    parts += [text for text in (loss_source(candidate), speed_source(candidate)) if text]
+    if candidate.probed_by is not None:
+        parts.append(f"max n_ctx found by run {candidate.probed_by}")
+    return "; ".join(parts)
+
+
+def _legend(shown: Sequence[tuple[str, Checked]]) -> str:
+    candidates = [checked.candidate for _, checked in shown]
+    losses = [loss_text(each) for each in candidates]
+    lines = ["loss: mean KL divergence, that of the weights and that of the KV cache added"]
+    typical = [each.weights_loss for each in candidates if each.weights_loss and each.weights_loss.published]
+    if any("~" in text for text in losses) and typical:
+        models = dict.fromkeys(one.of.partition(",")[0] for loss in typical for one in loss.published)
+        lines.append(f"~: typical of the quant's type, as published of {in_words(list(models))}; not of this model")
+    if any("?" in text for text in losses):
+        lines.append("+ ?: and what the KV cache loses, which is unknown")
+    bounds = [each.speed for each in candidates if each.speed is not None and each.speed.is_bound]
+    if bounds:
+        lines.append("≤: the best that the bandwidth allows; it can prove only that a need is missed")
+    if any(checked.candidate.row.exceeds_training for _, checked in shown):
+        trained = sorted({n for each in candidates if (n := each.row.n_ctx_train)})
+        lines.append(f"*: beyond the training context of {in_words(list(map(format_count, trained)))}")
+    if any(each.probed_by is not None for each in candidates):
+        lines.append("†: found by real allocations")
+    return "\n".join([*lines, "how it is chosen: ggbench pick --help"])

@@ -1,0 +1,1 @@
+"""What runs a model: the contract, and a folder for each engine."""

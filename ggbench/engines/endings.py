@@ -1,0 +1,175 @@
+"""How a request to an engine ended, as values: a crash is something to report, not something to raise."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ggbench.engines.llama.logs import crash_cause
+from ggbench.errors import GgbenchError
+from ggbench.runs.outcome import Outcome
+
+
+class Ending:
+    """The end of a request; exactly one comes, after all events."""
+
+    __slots__ = ()
+    outcome: ClassVar[Outcome]
+
+    @property
+    def reason(self) -> str:
+        """One line for people; empty where there is nothing to explain."""
+        return ""
+
+    @property
+    def cause(self) -> GgbenchError | None:
+        """What a front end that runs only this raises; None where the reason says it all."""
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Completed(Ending):
+    """The engine did what was asked."""
+
+    outcome: ClassVar[Outcome] = Outcome.COMPLETED
+
+
+@dataclass(frozen=True, slots=True)
+class OutOfMemory(Ending):
+    """An allocation did not fit; the worker is alive, or died of it."""
+
+    outcome: ClassVar[Outcome] = Outcome.OUT_OF_MEMORY
+
+    stage: str
+    """What was being done: load, context, prefill, decode."""
+    message: str
+    """The engine's own line."""
+    alive: bool = True
+    missing_bytes: int | None = None
+    """What the first allocation that failed wanted beyond what a limit left; None where that is unknown."""
+    device: str = ""
+    """Which of several machines' devices ran out, for people; empty where there is one memory."""
+
+    @property
+    def reason(self) -> str:
+        """One line for people."""
+        return f"out of memory in {self.stage}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class Failed(Ending):
+    """The engine refused, and is alive."""
+
+    outcome: ClassVar[Outcome] = Outcome.FAILED
+
+    stage: str
+    message: str
+    error: GgbenchError | None = None
+    """What a front end that runs only this raises instead; None where the reason says it all."""
+
+    @property
+    def reason(self) -> str:
+        """One line for people."""
+        return f"{self.stage} failed: {self.message}" if self.error is None else self.message
+
+    @property
+    def cause(self) -> GgbenchError | None:
+        """The error, of what could not even begin."""
+        return self.error
+
+
+@dataclass(frozen=True, slots=True)
+class Crashed(Ending):
+    """The worker ended by itself, or wrote something that is not the protocol."""
+
+    outcome: ClassVar[Outcome] = Outcome.CRASHED
+
+    returncode: int | None
+    """As subprocess has it: negative is a signal; None when it was ended for writing garbage."""
+    log_tail: tuple[str, ...]
+    """The last lines of llama.cpp's log and of the worker's stderr."""
+    message: str = ""
+    """What happened, where the worker did not end by itself."""
+    hint: str = ""
+    """What is known about such a crash; empty where nothing is."""
+    program: str = "llama.cpp"
+    """What ran in the worker."""
+
+    @property
+    def reason(self) -> str:
+        """One line for people."""
+        if self.returncode is None:
+            what = self.message
+        elif self.returncode < 0:
+            what = f"{self.program} was ended by {_signal_name(-self.returncode)}"
+        else:
+            what = f"{self.program} ended with exit status {self.returncode}"
+        cause = crash_cause(self.log_tail)
+        text = f"{what}: {cause}" if cause else what
+        return f"{text} ({self.hint})" if self.hint else text
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLost(Ending):
+    """A machine that computed with this one is gone, and the worker with it."""
+
+    outcome: ClassVar[Outcome] = Outcome.FAILED
+
+    stage: str
+    message: str
+    """Which one, and what is known of it."""
+
+    @property
+    def reason(self) -> str:
+        """One line for people."""
+        return f"lost in {self.stage}: {self.message}"
+
+
+@dataclass(frozen=True, slots=True)
+class TimedOut(Ending):
+    """The worker, or a server, reported nothing for too long and was ended."""
+
+    outcome: ClassVar[Outcome] = Outcome.TIMED_OUT
+
+    seconds: float
+    silent: str = "worker"
+    """Who was."""
+
+    @property
+    def reason(self) -> str:
+        """One line for people."""
+        return f"no output from the {self.silent} for {self.seconds:g} s"
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled(Ending):
+    """The person stopped it."""
+
+    outcome: ClassVar[Outcome] = Outcome.CANCELLED
+
+    @property
+    def reason(self) -> str:
+        """One line for people."""
+        return "stopped before its end"
+
+
+class EngineEnded(Exception):
+    """An engine did not do what was asked; `ending` says how that ended."""
+
+    def __init__(self, ending: Ending) -> None:
+        super().__init__(ending.reason)
+        self.ending = ending
+
+
+def require_completed(ending: Ending) -> None:
+    """Raise EngineEnded for any other ending."""
+    if not isinstance(ending, Completed):
+        raise EngineEnded(ending)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

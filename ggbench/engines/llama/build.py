@@ -1,0 +1,106 @@
+"""Which llama.cpp is installed, what it was built with, and which devices it sees.
+
+Looked up in a child process: loading a CUDA build takes GPU memory, and may print or abort.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from ggbench.decisions.doctor_record import LlamaBuild, LlamaDevice
+
+_PACKAGE = "llama_cpp"
+_TIMEOUT_S = 60.0
+_CUDA_RUNTIME = re.compile(r"(/\S*/libcudart[^/\s]*\.so\S*)$", re.MULTILINE)
+
+
+def describe_llama_build(command: tuple[str, ...] = (), timeout_s: float = _TIMEOUT_S) -> LlamaBuild:
+    """Describe the llama.cpp that workers load; one that cannot be loaded is described by why.
+
+    `command` replaces the child process that looks.
+    """
+    if not command and importlib.util.find_spec(_PACKAGE) is None:
+        return LlamaBuild(is_installed=False, problem="the package llama-cpp-python is not installed")
+    try:
+        child = subprocess.run(
+            command or (sys.executable, "-P", "-m", __name__),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout_s,
+        )
+    except subprocess.TimeoutExpired:
+        return LlamaBuild(problem=f"it did not load within {timeout_s:.0f} s")
+    try:
+        return msgspec.json.decode(child.stdout, type=LlamaBuild)
+    except msgspec.DecodeError:
+        said = child.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        return LlamaBuild(problem=said or f"loading it ended its process with {child.returncode}")
+
+
+def parse_features(system_info: str) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
+    """Parse `llama_print_system_info()`: `CPU : AVX = 1 | AVX2 = 1 | CUDA : ARCHS = 890 | `."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    features: list[tuple[str, str]] = []
+    for part in system_info.split("|"):
+        backend, colon, rest = part.partition(" : ")
+        if colon:
+            features = found.setdefault(backend.strip(), [])
+        name, equals, value = (rest if colon else part).partition("=")
+        if equals:
+            features.append((name.strip(), value.strip()))
+    return tuple((backend, tuple(each)) for backend, each in found.items())
+
+
+def _describe() -> LlamaBuild:
+    """In the child: load llama.cpp and ask it."""
+    try:
+        import llama_cpp
+        from llama_cpp import llama_cpp as lib
+
+        from ggbench.engines.llama.ggml_devices import GgmlDevices, build_commit
+        from ggbench.engines.llama.model import llama_library
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:
+        return LlamaBuild(problem=f"{type(error).__name__}: {error}")
+    lib.llama_backend_init()
+    devices = GgmlDevices(llama_library())
+    return LlamaBuild(
+        llama_cpp_python=str(llama_cpp.__version__),
+        llama_cpp=lib.llama_version().decode(errors="replace"),
+        commit=build_commit(llama_library()),
+        features=parse_features(lib.llama_print_system_info().decode(errors="replace")),
+        backends=devices.backends,
+        devices=tuple(LlamaDevice(*each) for each in devices.descriptions),
+        cuda_version=_cuda_version(),
+    )
+
+
+def _cuda_version() -> tuple[int, int] | None:
+    """Return the version of the CUDA runtime in this process, from the kernel's list of what is mapped."""
+    with contextlib.suppress(OSError, AttributeError):
+        found = _CUDA_RUNTIME.search(Path("/proc/self/maps").read_text(encoding="utf-8", errors="replace"))
+        if found is not None:
+            number = ctypes.c_int()
+            ctypes.CDLL(found[1]).cudaRuntimeGetVersion(ctypes.byref(number))  # 12080 is 12.8
+            return number.value // 1000, number.value % 1000 // 10
+    return None
+
+
+def main() -> None:
+    """Write the description to stdout as JSON; what the libraries print goes to stderr."""
+    answer = os.dup(1)
+    os.dup2(2, 1)
+    with os.fdopen(answer, "wb") as stdout:
+        stdout.write(msgspec.json.encode(_describe()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,145 @@
+"""ggml's devices and their buffer types, through the functions that llama_cpp does not bind.
+
+They say which kind of memory a name in llama.cpp's log stands for, and give the buffer types of tensor overrides.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from pathlib import Path
+
+from ggbench.engines.memory import Place
+
+CPU, GPU, IGPU, ACCEL = 0, 1, 2, 3
+"""Of ggml's `ggml_backend_dev_type`; an integrated GPU works in main memory."""
+
+
+class GgmlDevices:
+    """The devices that ggml has backends for, in its order."""
+
+    def __init__(self, library: Path) -> None:
+        """`library` is ggml's, or one that is linked with it, as llama.cpp's."""
+        self.ggml = _open(library)
+        count = self.ggml.ggml_backend_dev_count()
+        self.every: tuple[int, ...] = tuple(self.ggml.ggml_backend_dev_get(index) for index in range(count))
+
+    def of_type(self, *types: int) -> list[int]:
+        """The devices of those types."""
+        return [device for device in self.every if self.ggml.ggml_backend_dev_type(device) in types]
+
+    @property
+    def offloading(self) -> list[int]:
+        """Those that llama.cpp puts layers on, in its order: RPC devices, then GPUs, or integrated ones without any.
+
+        Source: `llama_prepare_model_devices` in llama.cpp.
+        """
+        remote = [device for device in self.every if self._place(device) is Place.REMOTE]
+        local = [device for device in self.of_type(GPU) if device not in remote]
+        return [*remote, *(local or self.of_type(IGPU))]
+
+    def name(self, device: int) -> str:
+        """Ggml's name of a device: `CPU`, `CUDA0`, `RPC1`."""
+        name: bytes = self.ggml.ggml_backend_dev_name(device)
+        return name.decode()
+
+    @property
+    def buffer_types(self) -> dict[str, int]:
+        """Ggml's handle of each device's own buffer type, by its name."""
+        handles = (self.ggml.ggml_backend_dev_buffer_type(device) for device in self.every)
+        return {self._name(handle): handle for handle in handles if handle}
+
+    @property
+    def places(self) -> dict[str, Place]:
+        """The kind of memory behind each name of a device, of its buffer type, or of its pinned host buffer type."""
+        places: dict[str, Place] = {}
+        for device in self.every:
+            place = self._place(device)
+            places[self.name(device)] = place
+            own = self.ggml.ggml_backend_dev_buffer_type(device)
+            if own:
+                places[self._name(own)] = Place.HOST if self.ggml.ggml_backend_buft_is_host(own) else place
+            pinned = self.ggml.ggml_backend_dev_host_buffer_type(device)
+            if pinned:
+                places[self._name(pinned)] = Place.HOST
+        return places
+
+    @property
+    def backends(self) -> tuple[str, ...]:
+        """The names of the backends that are compiled in or loaded, such as `CUDA` and `CPU`."""
+        count = self.ggml.ggml_backend_reg_count()
+        names = (self.ggml.ggml_backend_reg_name(self.ggml.ggml_backend_reg_get(index)) for index in range(count))
+        return tuple(name.decode(errors="replace") for name in names)
+
+    @property
+    def descriptions(self) -> tuple[tuple[str, str, str, bool], ...]:
+        """Of each device its name, description and backend, and whether it is a GPU."""
+        return tuple(
+            (
+                self.ggml.ggml_backend_dev_name(device).decode(errors="replace"),
+                self.ggml.ggml_backend_dev_description(device).decode(errors="replace").strip(),
+                self._backend(device).decode(errors="replace"),
+                self.ggml.ggml_backend_dev_type(device) in (GPU, IGPU),
+            )
+            for device in self.every
+        )
+
+    def _backend(self, device: int) -> bytes:
+        name: bytes = self.ggml.ggml_backend_reg_name(self.ggml.ggml_backend_dev_backend_reg(device))
+        return name
+
+    def _place(self, device: int) -> Place:
+        if self.ggml.ggml_backend_dev_type(device) in (CPU, ACCEL):
+            return Place.HOST
+        return Place.REMOTE if self._backend(device) == b"RPC" else Place.GPU
+
+    def _name(self, buffer_type: int) -> str:
+        name: bytes = self.ggml.ggml_backend_buft_name(buffer_type)
+        return name.decode()
+
+
+def place_of(name: str, places: Mapping[str, Place]) -> Place:
+    """Where a buffer of llama.cpp's log lies: as ggml says, else with the device that its name begins with.
+
+    Names without a buffer type of their own are those of mapped files (`CPU_Mapped`), of repacked weights
+    (`CPU_REPACK`, `AMX`), and of rows over several GPUs (`CUDA_Split`).
+    """
+    if name in places:
+        return places[name]
+    beginnings = [known for known in places if name.startswith((f"{known}_", known.rstrip("0123456789") + "_Split"))]
+    return places[max(beginnings, key=len)] if beginnings else Place.HOST
+
+
+def build_commit(library: Path) -> str:
+    """Return the short hash that ggml was built from, `0c1e570`; empty where the build does not know it."""
+    commit = getattr(ctypes.CDLL(str(library)), "ggml_commit", None)
+    if commit is None:
+        return ""
+    commit.restype = ctypes.c_char_p
+    text = (commit() or b"").decode(errors="replace")
+    return "" if text == "unknown" else text
+
+
+def _open(library: Path) -> ctypes.CDLL:
+    ggml = ctypes.CDLL(str(library))
+    pointer, name, size = ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t
+    of_device = {"type": ctypes.c_int, "name": name, "description": name, "buffer_type": pointer}
+    of_device["host_buffer_type"] = pointer
+    _declare(ggml, "ggml_backend_dev_count", size)
+    _declare(ggml, "ggml_backend_dev_get", pointer, size)
+    for what, result in of_device.items():
+        _declare(ggml, f"ggml_backend_dev_{what}", result, pointer)
+    _declare(ggml, "ggml_backend_dev_backend_reg", pointer, pointer)
+    _declare(ggml, "ggml_backend_reg_name", name, pointer)
+    _declare(ggml, "ggml_backend_reg_count", size)
+    _declare(ggml, "ggml_backend_reg_get", pointer, size)
+    _declare(ggml, "ggml_backend_buft_name", name, pointer)
+    _declare(ggml, "ggml_backend_buft_is_host", ctypes.c_bool, pointer)
+    _declare(ggml, "ggml_backend_dev_memory", None, pointer, ctypes.POINTER(size), ctypes.POINTER(size))
+    _declare(ggml, "ggml_backend_buft_alloc_buffer", pointer, pointer, size)
+    return ggml
+
+
+def _declare(library: ctypes.CDLL, function: str, result: type | None, *arguments: object) -> None:
+    declared = getattr(library, function)
+    declared.restype, declared.argtypes = result, list(arguments)

@@ -1,0 +1,136 @@
+"""llama.cpp's log, read for what it allocated where, and for the cause of a failure.
+
+The log is the only place where llama.cpp says so: `llama_get_memory_breakdown` returns a C++ map that has no binding.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from ggbench.engines.events import Allocated
+from ggbench.engines.llama.exact_sizes import ExactSizes
+from ggbench.engines.llama.ggml_devices import place_of
+from ggbench.engines.memory import DeviceBuffers, Place
+from ggbench.units import MIB
+
+_BUFFER = re.compile(
+    r"(?:^|:)\s*(?P<device>\S+)\s+(?:DSV4 \w+ )?(?P<kind>model|KV|RS|state|compute|output) buffer size"
+    r"\s*=\s*(?P<mib>[\d.]+) MiB"
+)
+_DEVICE = re.compile(r"using device (?P<device>\S+) \(.*\) \((?P<id>[^()]+)\) - \d+ MiB free")
+_NO_ID = "unknown id"
+_OFFLOADED = re.compile(r"offloaded (?P<on_gpu>\d+)/(?P<all>\d+) layers to GPU")
+_COPIES = re.compile(r"sched copies = (?P<copies>\d+)")
+_CACHE_SIZE = re.compile(r"^llama_(?:kv_cache|memory|dsv4_comp_state)\w*: (?:.*, )?size\s*=\s*(?P<mib>[\d.]+) MiB")
+_SWA_CACHE = re.compile(r"creating\s+SWA KV cache, size = (?P<cells>\d+) cells")
+_FLASH_ATTN_AUTO = re.compile(r"Flash Attention (?:was auto, set to |not supported, set to )?(enabled|disabled)")
+_FLASH_ATTN_SET = re.compile(r"flash_attn\s*=\s*(auto|enabled|disabled|1|0)\b")
+_OUT_OF_MEMORY = re.compile(
+    r"out of memory|insufficient memory|failed to allocate|cannot allocate memory|unable to allocate|bad_alloc"
+    r"|OutOf(?:Device|Host)Memory|Thread creation failed",
+    re.I,
+)
+_GOES_ON = re.compile(r"pinned memory|failed to mlock|failed to allocate graph, reserving")
+"""llama.cpp does without: with memory that can be paged out, or by reserving again."""
+_WANTED = re.compile(r"buffer of size (?P<bytes>\d+)$|attempted to allocate\s+(?P<mib>[\d.]+) MB\)")
+_CAUSE = re.compile(r"\b(?:CUDA|ROCm|MUSA|SYCL|Vulkan) error: |GGML_ASSERT|GGML_ABORT|terminate called|what\(\):")
+_RETRIES = "retrying without pipeline parallelism"
+
+_FIELD_OF_KIND = {
+    "model": "weight_bytes",
+    "KV": "kv_bytes",
+    "RS": "kv_bytes",  # the state of recurrent layers takes the place of their KV
+    "state": "kv_bytes",  # of DeepSeek V4's compressors, beside its caches
+    "compute": "compute_bytes",
+    "output": "output_bytes",
+}
+
+
+def parse_allocations(lines: Iterable[str], places: Mapping[str, Place]) -> Allocated:
+    """Read the log of a load and of one context. Lines about anything else are skipped.
+
+    `places` are ggml's, as `GgmlDevices.places` gives them.
+
+    llama.cpp prints MiB to two decimals: KV caches and outputs are exact all the same, everything else within 5 KiB.
+    Caches that a model holds side by side (sliding window, recurrent) print a line each and are added up. In a dry run
+    the weights and KV of each device are 0 (DeepSeek V4's states are made all the same), while `cache_bytes` and the
+    compute and output buffers are what they would be.
+    """
+    by_device: dict[str, dict[str, int]] = {}
+    flash_attn: bool | None = None
+    cache_bytes: int | None = None
+    device_ids: list[tuple[str, str]] = []
+    is_all_offloaded = False
+    swa_cells: int | None = None
+    n_copies = 1
+    sizes = ExactSizes()
+    for line in lines:
+        sizes.read(line)
+        if match := _BUFFER.search(line):
+            fields = by_device.setdefault(match["device"], {})
+            field = _FIELD_OF_KIND[match["kind"]]
+            before = 0 if field == "compute_bytes" else fields.get(field, 0)  # reserving again replaces the buffer
+            n_bytes = round(float(match["mib"]) * MIB)
+            if match["kind"] == "output":
+                n_bytes = sizes.output_bytes(n_bytes)
+            elif match["kind"] == "KV":
+                sizes.part_of_cache(match["device"], n_bytes)
+            fields[field] = before + n_bytes
+        elif match := _DEVICE.search(line):
+            if match["id"] != _NO_ID:
+                device_ids.append((match["device"], match["id"]))
+        elif match := _OFFLOADED.search(line):
+            is_all_offloaded = match["on_gpu"] == match["all"]
+        elif match := _CACHE_SIZE.search(line):
+            exact_bytes, corrections = sizes.cache(line, round(float(match["mib"]) * MIB))
+            cache_bytes = (cache_bytes or 0) + exact_bytes
+            for device, n_bytes in corrections.items():
+                by_device[device]["kv_bytes"] += n_bytes
+        elif match := _SWA_CACHE.search(line):
+            swa_cells = int(match["cells"])
+        elif match := _COPIES.search(line):
+            n_copies = int(match["copies"])
+        elif match := _FLASH_ATTN_AUTO.search(line):
+            flash_attn = match[1] == "enabled"
+        elif (match := _FLASH_ATTN_SET.search(line)) and match[1] != "auto":
+            flash_attn = match[1] in ("enabled", "1")
+    buffers = tuple(DeviceBuffers(name, place_of(name, places), **fields) for name, fields in by_device.items())
+    ids = tuple(device_ids)
+    return Allocated(buffers, flash_attn, cache_bytes, ids, is_all_offloaded, swa_cells=swa_cells, n_copies=n_copies)
+
+
+def out_of_memory_line(lines: Iterable[str]) -> str:
+    """The first line that reports too little memory, without white space around it; empty when none does.
+
+    What llama.cpp recovered from does not count.
+    """
+    blame = ""
+    for line in lines:
+        if _RETRIES in line:
+            blame = ""
+        elif not blame and is_out_of_memory(line):
+            blame = line.strip()
+    return blame
+
+
+def is_out_of_memory(line: str) -> bool:
+    """Whether the line reports too little memory, and llama.cpp does not do without."""
+    return bool(_OUT_OF_MEMORY.search(line)) and not _GOES_ON.search(line)
+
+
+def wanted_bytes(line: str) -> int | None:
+    """How large the allocation is that a line reports as failed; None where it does not say."""
+    match = _WANTED.search(line)
+    if match is None:
+        return None
+    return int(match["bytes"]) if match["bytes"] else round(float(match["mib"]) * MIB)
+
+
+def crash_cause(last_lines: Sequence[str]) -> str:
+    """The line of a process that died which gives the cause, without white space around it; empty where it has none.
+
+    Behind the cause llama.cpp prints where in its source it was, and often a backtrace.
+    """
+    said = [line.strip() for line in last_lines if line.strip()]
+    return next((line for line in said if _CAUSE.search(line)), said[-1] if said else "")

@@ -1,0 +1,118 @@
+"""Making this machine behave like one with less memory, inside the worker.
+
+Of main memory an address-space limit turns the next allocation that is too large into a failure, where plain malloc
+would overcommit; a GPU, asked through ggml, is made smaller by a ballast.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+from collections.abc import Iterator
+
+from ggbench.engines.llama import address_space
+from ggbench.engines.llama.ggml_devices import GgmlDevices
+from ggbench.units import format_bytes
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+"""Of glibc's malloc.h."""
+_KEPT_BYTES = 4 << 20
+"""What malloc may keep of freed blocks: more than the sampler takes for each token, little beside a context."""
+
+
+def start_threads(library: ctypes.CDLL, n_threads: int) -> None:
+    """Start the threads that ggml computes with, so that a limit set later counts none of their stacks.
+
+    They are OpenMP's, found through `library`, which has ggml's CPU backend among its own libraries. They belong to
+    the calling thread and stay for every computation of it with as many. Without OpenMP nothing happens.
+    """
+    if n_threads > 1 and hasattr(library, "GOMP_parallel"):
+        # Each runs a function of the C library, since one in Python would wait for the others.
+        nothing = ctypes.cast(ctypes.CDLL(None).getpid, ctypes.c_void_p)
+        library.GOMP_parallel(nothing, None, n_threads, 0)
+
+
+def limit_memory(limit_bytes: int) -> None:
+    """Limit what is allocated from here on to `limit_bytes` of main memory. Raises LimitFailed."""
+    if not address_space.CAN_LIMIT:
+        raise LimitFailed("main memory can be limited on Linux only")
+    _return_what_is_freed()
+    address_space.set_limit(address_space.used_bytes() + limit_bytes)
+
+
+def left_bytes() -> int | None:
+    """What may still be taken; None where there is no limit."""
+    limit = address_space.limit_bytes()
+    return None if limit is None else max(0, limit - address_space.used_bytes())
+
+
+@contextlib.contextmanager
+def beside_the_limit(n_bytes: int) -> Iterator[None]:
+    """Room for something of our own that large, which neither the model nor a context would need."""
+    limit = address_space.limit_bytes()
+    if limit is None:
+        yield
+        return
+    address_space.set_limit(limit + n_bytes)
+    try:
+        yield
+    finally:
+        address_space.set_limit(limit)
+
+
+def _return_what_is_freed() -> None:
+    """Let malloc keep little of what was freed, so that every allocation meets the same limit.
+
+    Else glibc raises the size up to which blocks come from a heap that seldom shrinks, when one larger is freed. If it
+    kept nothing at all, the sampler's blocks would be new memory for every token, which takes four times as long.
+    """
+    with contextlib.suppress(AttributeError):
+        for threshold in (_M_MMAP_THRESHOLD, _M_TRIM_THRESHOLD):
+            ctypes.CDLL(None).mallopt(threshold, _KEPT_BYTES)
+
+
+class LimitFailed(Exception):
+    """The limit could not be put in place."""
+
+
+class GpuMemory:
+    """Of every GPU that a model is loaded on; empty, and false, where llama.cpp sees none."""
+
+    def __init__(self, devices: GgmlDevices, main_gpu: int | None) -> None:
+        """`main_gpu` is the one GPU in use, None means all."""
+        self._ggml = devices.ggml
+        chosen = devices.offloading
+        self._devices = chosen if main_gpu is None else chosen[main_gpu : main_gpu + 1]
+        self._ballast: list[int] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._devices)
+
+    @property
+    def left_bytes(self) -> int:
+        """What may still be taken, if it is taken of all alike: the least that one has free, times their number."""
+        return min(map(self._free_bytes, self._devices), default=0) * len(self._devices)
+
+    def shrink(self, limit_bytes: int | None, reserve_bytes: int) -> None:
+        """Hold what is over the limit of each GPU, and the reserve, until the process ends. Raises LimitFailed."""
+        every_free = [self._free_bytes(device) for device in self._devices]
+        over = [0 if limit_bytes is None else max(0, free_bytes - limit_bytes) for free_bytes in every_free]
+        held = [min(free, each + reserve_bytes) for free, each in zip(every_free, over, strict=True)]
+        if any(held) and held == every_free:
+            free, reserve = format_bytes(sum(every_free)), format_bytes(reserve_bytes)
+            raise LimitFailed(f"of {free} of free GPU memory a reserve of {reserve} on each GPU leaves nothing")
+        for device, n_bytes in zip(self._devices, held, strict=True):
+            if n_bytes:
+                self._ballast.append(self._hold(device, n_bytes))
+
+    def _free_bytes(self, device: int) -> int:
+        free, total = ctypes.c_size_t(), ctypes.c_size_t()
+        self._ggml.ggml_backend_dev_memory(device, ctypes.byref(free), ctypes.byref(total))
+        return free.value
+
+    def _hold(self, device: int, n_bytes: int) -> int:
+        buffer_type = self._ggml.ggml_backend_dev_buffer_type(device)
+        ballast: int | None = self._ggml.ggml_backend_buft_alloc_buffer(buffer_type, n_bytes)
+        if not ballast:
+            raise LimitFailed(f"could not set {format_bytes(n_bytes)} of GPU memory aside")
+        return ballast

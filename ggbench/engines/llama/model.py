@@ -1,0 +1,374 @@
+"""llama.cpp in the worker: one model and at most one context, through the C functions.
+
+Not through llama-cpp-python's `Llama` class, whose defaults differ from llama-server's and which points the process's
+stdout and stderr elsewhere while it loads.
+"""
+
+from __future__ import annotations
+
+import codecs
+import ctypes
+import random
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import llama_cpp
+from llama_cpp import llama_cpp as lib
+
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.contract import Stage, Workload
+from ggbench.engines.llama.defaults import CONTEXT, MODEL, set_defaults
+from ggbench.engines.llama.ggml_devices import GgmlDevices, build_commit
+from ggbench.engines.llama.rpc_devices import BUILD_HINT, NoRpc, add_servers
+from ggbench.engines.prompt import PROMPT
+
+_FLASH_ATTN = {
+    "auto": lib.LLAMA_FLASH_ATTN_TYPE_AUTO,
+    "on": lib.LLAMA_FLASH_ATTN_TYPE_ENABLED,
+    "off": lib.LLAMA_FLASH_ATTN_TYPE_DISABLED,
+}
+_SPLIT_MODES = {
+    "none": lib.LLAMA_SPLIT_MODE_NONE,
+    "layer": lib.LLAMA_SPLIT_MODE_LAYER,
+    "row": lib.LLAMA_SPLIT_MODE_ROW,
+    "tensor": lib.LLAMA_SPLIT_MODE_TENSOR,
+}
+_LOAD_MODES = {
+    (True, False): lib.LLAMA_LOAD_MODE_MMAP,
+    (True, True): lib.LLAMA_LOAD_MODE_MMAP_MLOCK,
+    (False, False): lib.LLAMA_LOAD_MODE_NONE,
+    (False, True): lib.LLAMA_LOAD_MODE_MLOCK,
+}
+"""By whether the file is mapped, and whether its pages are locked."""
+_GGML_LOG_LEVEL_DEBUG = 1
+_GGML_LOG_LEVEL_CONT = 5
+_REPORT_EVERY_S = 0.1
+_REPORT_PROMPT_NS = 1_000_000_000
+"""So rarely that a message of some microseconds does not show in what is timed."""
+
+
+class _TensorOverride(ctypes.Structure):
+    """llama.h's `llama_model_tensor_buft_override`, which llama_cpp does not bind."""
+
+    _fields_ = (("pattern", ctypes.c_char_p), ("buft", ctypes.c_void_p))
+
+
+class LlamaRefused(Exception):
+    """llama.cpp returned a failure from a call; its log has the reason."""
+
+    def __init__(self, stage: Stage, message: str) -> None:
+        super().__init__(message)
+        self.stage = stage
+
+
+class LlamaModel:
+    """One model and at most one context."""
+
+    def __init__(self, on_log: Callable[[int, str], None], left_bytes: Callable[[], int | None]) -> None:
+        """`left_bytes` says what of a memory limit, or of the GPUs, is still free."""
+        self._on_log = on_log
+        self.left_bytes = left_bytes
+        self._servers: list[str] = []
+        self._pending = ""
+        self._pending_level = 2
+        self._log_callback = lib.llama_log_callback(self._receive_log)  # ctypes frees it when nothing refers to it
+        lib.llama_log_set(self._log_callback, ctypes.c_void_p(0))
+        lib.llama_backend_init()
+        self.handle: Any = None
+        """llama.cpp's model; None before a load."""
+        self._context: Any = None
+        self._n_outputs_max = 0
+        self.sampler: Any = lib.llama_sampler_init_greedy()
+
+    @property
+    def versions(self) -> dict[str, str]:
+        """Of llama-cpp-python and llama.cpp, and llama.cpp's system info."""
+        return {
+            "llama_cpp_python": str(llama_cpp.__version__),
+            "llama_cpp": lib.llama_version().decode(errors="replace"),
+            "llama_cpp_commit": build_commit(llama_library()),
+            "system_info": lib.llama_print_system_info().decode(errors="replace").strip(),
+        }
+
+    @property
+    def vocab(self) -> Any:  # noqa: ANN401 - ctypes pointers have no useful type
+        """llama.cpp's vocabulary of the model."""
+        return lib.llama_model_get_vocab(self.handle)
+
+    @property
+    def description(self) -> str:
+        """llama.cpp's words for the model, as llama-bench prints them: `llama 256M Q4_1`."""
+        text = ctypes.create_string_buffer(128)
+        lib.llama_model_desc(self.handle, text, len(text))
+        return text.value.decode(errors="replace")
+
+    @property
+    def tensor_bytes(self) -> int:
+        """Of all tensors of the model, each once."""
+        return int(lib.llama_model_size(self.handle))
+
+    def add_servers(self, servers: Sequence[str]) -> None:
+        """Register the devices of RPC servers, each once. Raises LlamaRefused where llama.cpp was built without RPC.
+
+        llama.cpp aborts the process where one does not answer.
+        """
+        added = [server for server in servers if server not in self._servers]
+        try:
+            add_servers(ctypes.CDLL(str(llama_library())), added)
+        except NoRpc:
+            raise LlamaRefused("load", f"this llama.cpp was built without RPC; {BUILD_HINT}") from None
+        self._servers.extend(added)
+
+    def load(
+        self, path: str, setup: LlamaSetup, devices: GgmlDevices, on_progress: Callable[[float], None], *, dry: bool
+    ) -> None:
+        """Load a model in place of the one there is; dry, read its header alone. Raises LlamaRefused."""
+        self.free_context()
+        if self.handle is not None:
+            lib.llama_model_free(self.handle)
+            self.handle = None
+        params = lib.llama_model_default_params()
+        set_defaults(params, MODEL)
+        params.n_gpu_layers = setup.n_gpu_layers
+        params.split_mode = _SPLIT_MODES[setup.split_mode]
+        if setup.main_gpu is not None:
+            params.split_mode, params.main_gpu = lib.LLAMA_SPLIT_MODE_NONE, setup.main_gpu
+        if setup.tensor_split:
+            n_devices = lib.llama_max_devices()
+            if len(setup.tensor_split) > n_devices:
+                raise LlamaRefused("load", f"{len(setup.tensor_split)} shares, but llama.cpp takes {n_devices}")
+            known = [devices.name(device) for device in devices.offloading]
+            if known and len(setup.tensor_split) > len(known):
+                there = f"are {len(known)} devices" if len(known) > 1 else "is one device"
+                raise LlamaRefused(
+                    "load", f"a split into {len(setup.tensor_split)} shares, and there {there}: {', '.join(known)}"
+                )
+            shares = (ctypes.c_float * n_devices)(*setup.tensor_split)
+            params.tensor_split = shares
+        overrides = _overrides(setup, devices)
+        if overrides is not None:
+            params.tensor_buft_overrides = ctypes.addressof(overrides)
+        if not setup.n_gpu_layers and (dry or setup.memory_limit_bytes is not None):
+            # With no layer on a GPU llama.cpp still computes large batches there. A plan for main memory does not count
+            # on that, and a limit of it leaves a GPU's driver no address space.
+            no_devices = (ctypes.c_void_p * 1)(None)
+            params.devices = ctypes.addressof(no_devices)
+        if not setup.mmap or setup.mlock:
+            params.load_mode = _LOAD_MODES[setup.mmap, setup.mlock]
+        if setup.memory_limit_bytes is not None:
+            # A mapped file takes address space beside the copies that are made of it, so a limit would count it twice.
+            params.load_mode = _LOAD_MODES[False, setup.mlock]
+        if dry:
+            params.no_alloc = True
+            params.load_mode = lib.LLAMA_LOAD_MODE_NONE  # nothing is mapped either
+        progress = lib.llama_progress_callback(throttled(on_progress))
+        params.progress_callback = progress
+        self.handle = lib.llama_model_load_from_file(str(Path(path)).encode(), params)
+        if not self.handle:
+            self.handle = None
+            raise LlamaRefused("load", "llama.cpp could not load the model")
+
+    def make_context(self, setup: LlamaSetup) -> tuple[int, int, int]:
+        """Make a context in place of the one there is; returns n_ctx, n_batch and n_ubatch as rounded.
+
+        `setup.n_ctx` and `setup.threads` have to be given. Raises LlamaRefused.
+        """
+        if self.handle is None:
+            raise LlamaRefused("context", "no model is loaded")
+        self.free_context()
+        params = lib.llama_context_default_params()
+        set_defaults(params, CONTEXT)
+        params.n_ctx = setup.n_ctx
+        params.n_batch = setup.n_batch
+        params.n_ubatch = setup.n_ubatch
+        params.n_seq_max = setup.n_seq_max
+        params.n_outputs_max = setup.n_outputs_max or setup.n_seq_max
+        params.n_threads = setup.threads
+        params.n_threads_batch = setup.threads_batch or setup.threads
+        params.type_k = _ggml_type_id(setup.type_k)
+        params.type_v = _ggml_type_id(setup.type_v)
+        params.flash_attn_type = _FLASH_ATTN[setup.flash_attn]
+        params.offload_kqv = setup.kv_offload
+        params.swa_full = setup.swa_full
+        self._context = lib.llama_init_from_model(self.handle, params)
+        if not self._context:
+            self._context = None
+            raise LlamaRefused("context", f"llama.cpp could not make a context of {setup.n_ctx} tokens")
+        self._n_outputs_max = params.n_outputs_max
+        return lib.llama_n_ctx(self._context), lib.llama_n_batch(self._context), lib.llama_n_ubatch(self._context)
+
+    def free_context(self) -> None:
+        """Free the context's memory; nothing happens without one."""
+        if self._context is not None:
+            lib.llama_free(self._context)
+            self._context = None
+
+    def context(self, stage: Stage) -> Any:  # noqa: ANN401 - ctypes pointers have no useful type
+        """llama.cpp's context. Raises LlamaRefused, for that stage, where none is made."""
+        if self._context is None:
+            raise LlamaRefused(stage, "no context is made")
+        return self._context
+
+    def check_outputs(self, workload: Workload) -> None:
+        """Raise LlamaRefused for a workload with more outputs than the context has room for: llama.cpp would abort."""
+        if self._context is not None and workload.n_outputs > self._n_outputs_max:
+            room = f"{self._n_outputs_max} output{'s' if self._n_outputs_max > 1 else ''}"
+            raise LlamaRefused(
+                workload.stage, f"a batch of {workload.n_outputs} outputs, and the context is for {room}"
+            )
+
+    def clear_cache(self) -> None:
+        """Empty the KV cache, its data included."""
+        lib.llama_memory_clear(lib.llama_get_memory(self._context), True)
+
+    def read_prompts(
+        self, n_prompt: int, n_seqs: int = 1, on_share: Callable[[float], None] = lambda share: None
+    ) -> int:
+        """Nanoseconds to read a prompt for each sequence into an empty cache, with the logits of its last token.
+
+        Each sequence begins one token later in the same text. Where a prompt takes long, `on_share` is called once a
+        second at most, with the share of the batches before. Raises LlamaRefused.
+        """
+        context = self.context("prefill")
+        self.clear_cache()
+        lib.llama_synchronize(context)
+        tokens = self.prompt_tokens(n_prompt + n_seqs - 1)
+        batches = _prompt_batches(tokens, n_prompt, lib.llama_n_batch(context), n_seqs)
+        try:
+            reported_at = started = time.perf_counter_ns()
+            for index, batch in enumerate(batches):
+                if time.perf_counter_ns() - reported_at > _REPORT_PROMPT_NS:
+                    on_share(index / len(batches))
+                    reported_at = time.perf_counter_ns()
+                status = lib.llama_decode(context, batch)
+                if status:
+                    raise LlamaRefused("prefill", f"llama_decode returned {status} for a prompt of {n_prompt} tokens")
+            lib.llama_synchronize(context)
+            return time.perf_counter_ns() - started
+        finally:
+            if n_seqs > 1:
+                for batch in batches:
+                    lib.llama_batch_free(batch)
+
+    def prompt_tokens(self, n_prompt: int) -> ctypes.Array[Any]:
+        """The same text for every model, cut or repeated to length; fixed random ids where there is no tokenizer."""
+        vocab = self.vocab
+        n_vocab = lib.llama_vocab_n_tokens(vocab)
+        if lib.llama_vocab_type(vocab) == lib.LLAMA_VOCAB_TYPE_NONE:
+            rng = random.Random(n_vocab)
+            ids = [rng.randrange(n_vocab) for _ in range(n_prompt)]
+        else:
+            text = PROMPT.encode()
+            buffer = (lib.llama_token * (len(text) + 8))()
+            count = lib.llama_tokenize(vocab, text, len(text), buffer, len(buffer), True, False)
+            if count <= 0:
+                raise LlamaRefused("prefill", "the model's tokenizer could not read the prompt")
+            ids = [buffer[i % count] for i in range(n_prompt)]
+        tokens: ctypes.Array[Any] = (lib.llama_token * n_prompt)(*ids)
+        return tokens
+
+    def _receive_log(self, level: int, text: bytes, _: ctypes.c_void_p) -> None:
+        """Lines may come in pieces; a piece that continues the last one has a level of its own."""
+        if level != _GGML_LOG_LEVEL_CONT:
+            self._pending_level = level
+        self._pending += text.decode(errors="replace")
+        *lines, self._pending = self._pending.split("\n")
+        if self._pending_level > _GGML_LOG_LEVEL_DEBUG:
+            for line in lines:
+                self._on_log(self._pending_level, line)
+
+
+class TokenText:
+    """The text of one decode, as it grows; always empty for a model without a tokenizer.
+
+    A character may span several tokens.
+    """
+
+    def __init__(self, vocab: Any) -> None:  # noqa: ANN401 - ctypes pointers have no useful type
+        self._vocab = vocab
+        self._is_silent = lib.llama_vocab_type(vocab) == lib.LLAMA_VOCAB_TYPE_NONE
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._piece = ctypes.create_string_buffer(256)
+
+    def add(self, tokens: array[int]) -> str:
+        """The text that these tokens add."""
+        if self._is_silent:
+            return ""
+        pieces = []
+        for token in tokens:
+            size = lib.llama_token_to_piece(self._vocab, token, self._piece, len(self._piece), 0, True)
+            pieces.append(self._piece.raw[: max(size, 0)])
+        return self._decoder.decode(b"".join(pieces))
+
+
+def llama_library() -> Path:
+    """The library that llama_cpp has loaded.
+
+    Its ggml is found through it: a wheel holds several copies of libggml, and another one would have its own devices.
+    """
+    return Path(lib._lib._name)
+
+
+def _prompt_batches(tokens: ctypes.Array[Any], n_prompt: int, n_batch: int, n_seqs: int) -> list[Any]:
+    """Views of one sequence's tokens; of several, each from its own place on, new batches, which the caller frees."""
+    batches = []
+    if n_seqs == 1:
+        for start in range(0, n_prompt, n_batch):
+            first = ctypes.cast(ctypes.byref(tokens, start * ctypes.sizeof(lib.llama_token)), lib.llama_token_p)
+            batches.append(lib.llama_batch_get_one(first, min(n_batch, n_prompt - start)))
+        return batches
+    places = [(seq, position) for seq in range(n_seqs) for position in range(n_prompt)]
+    for start in range(0, len(places), n_batch):
+        part = places[start : start + n_batch]
+        batch = lib.llama_batch_init(len(part), 0, 1)
+        batch.n_tokens = len(part)
+        for index, (seq, position) in enumerate(part):
+            batch.token[index], batch.pos[index] = tokens[seq + position], position
+            batch.n_seq_id[index], batch.seq_id[index][0] = 1, seq
+            batch.logits[index] = position == n_prompt - 1
+        batches.append(batch)
+    return batches
+
+
+def _overrides(setup: LlamaSetup, devices: GgmlDevices) -> Any:  # noqa: ANN401 - an array of a ctypes type
+    """llama.cpp's array of tensor overrides, ended by an empty one; None where there are none. Raises LlamaRefused."""
+    malformed = next((text for text in setup.override_tensor if "=" not in text), None)
+    if malformed is not None:
+        raise LlamaRefused("load", f"the tensor override {malformed!r} has no buffer type after a =")
+    given = setup.tensor_overrides
+    if not given:
+        return None
+    known = devices.buffer_types
+    overrides = (_TensorOverride * (len(given) + 1))()
+    for index, (pattern, device) in enumerate(given):
+        if device not in known:
+            raise LlamaRefused("load", f"there is no buffer type {device!r} here; known: {', '.join(known)}")
+        overrides[index].pattern, overrides[index].buft = pattern.encode(), known[device]
+    return overrides
+
+
+def throttled(report: Callable[[float], None]) -> Callable[..., bool]:
+    """Report a share of 0 to 1 ten times a second at most, and its end; a progress callback of llama.cpp's."""
+    reported_at = 0.0
+
+    def report_in_time(share: float, _: object = None) -> bool:
+        nonlocal reported_at
+        if share >= 1 or time.monotonic() - reported_at > _REPORT_EVERY_S:
+            reported_at = time.monotonic()
+            report(share)
+        return True
+
+    return report_in_time
+
+
+def _ggml_type_id(name: str) -> int:
+    """Return the number of a type in the loaded ggml, without an import in the worker. Raises LlamaRefused."""
+    name_of = lib._lib.ggml_type_name
+    name_of.restype = ctypes.c_char_p
+    ids = {(name_of(type_id) or b"").decode().lower(): type_id for type_id in range(lib.GGML_TYPE_COUNT)}
+    if name.lower() not in ids:
+        raise LlamaRefused("context", f"llama.cpp has no tensor type {name!r}")
+    return ids[name.lower()]

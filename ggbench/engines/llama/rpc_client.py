@@ -1,0 +1,238 @@
+"""A client of llama.cpp's RPC protocol: who answers at an address, which devices it exposes, how fast the link is.
+
+llama.cpp's own client aborts its process where a server is missing, silent or of another version; this one raises.
+
+Source: ggml-rpc.cpp and transport.cpp of llama.cpp. A request is a byte for the command, the size in 8 bytes and the
+data; an answer, of the commands that have one, is its size and its data, little-endian. The first command is HELLO, the
+same in every version. A server accepts one client after the other, so the next one waits in silence.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Self
+
+from ggbench.sizing.cluster_record import RemoteDevice
+from ggbench.units import format_count
+
+PROTOCOL_MAJOR = 7
+"""RPC_PROTO_MAJOR_VERSION of ggml-rpc.h whose commands are written here."""
+ANSWER_TIMEOUT_S = 5.0
+"""Longest wait for a connection, and for each answer."""
+
+_ALLOC_BUFFER, _GET_ALIGNMENT, _BUFFER_GET_BASE, _FREE_BUFFER = 0, 1, 3, 4
+_SET_TENSOR, _GET_TENSOR, _GET_DEVICE_MEMORY, _HELLO, _DEVICE_COUNT = 6, 8, 11, 14, 15
+_CAPABILITIES_BYTES = 24
+"""RPC_CONN_CAPS_SIZE; all zero asks for plain TCP."""
+_TENSOR = struct.Struct("<Q I Q 4I 4I I 64s i 10Q Q Q Q 64s i")
+"""`rpc_tensor`, packed."""
+_TYPE_I8 = 24
+"""GGML_TYPE_I8, a byte for each element."""
+_LARGEST_HELLO_BYTES, _MOST_DEVICES = 256, 256
+_RECEIVED_BYTES = 1 << 20
+
+
+class ServerUnusable(Exception):
+    """A server is missing, silent, or speaks something else; the message names it and says what happened."""
+
+    def __init__(self, server: str, what: str) -> None:
+        """`what` continues the server's address, as in `refuses connections`."""
+        super().__init__(f"RPC server {server} {what}")
+        self.what = what
+
+
+class RpcConnection:
+    """One connection to one server, which serves nobody else meanwhile. A context manager; leaving it closes it."""
+
+    def __init__(self, server: str, timeout_s: float = ANSWER_TIMEOUT_S) -> None:
+        """Connect and greet. Raises ServerUnusable."""
+        self.server = server
+        self._timeout_s = timeout_s
+        self._is_waiting = False
+        host, _, port = server.rpartition(":")
+        try:
+            address = socket.getaddrinfo(host, int(port), socket.AF_INET, socket.SOCK_STREAM)[0][4]
+        except (OSError, UnicodeError):
+            raise ServerUnusable(server, "has no known IPv4 address") from None
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        self._socket.settimeout(timeout_s)
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._connect(address)
+            self.protocol = self._greet()
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection; reset it where an answer is due, so that a server that is busy survives.
+
+        It reads our greeting when its client has gone, and writes the answer in two parts without MSG_NOSIGNAL: to a
+        connection that was closed in good order the second one ends its process.
+        """
+        if self._is_waiting:
+            with contextlib.suppress(OSError):
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._socket.close()
+
+    @property
+    def version(self) -> str:
+        """Of the protocol that the server speaks, for people."""
+        return ".".join(map(str, self.protocol))
+
+    def devices(self) -> tuple[RemoteDevice, ...]:
+        """Return every device with its memory. Raises ServerUnusable."""
+        (count,) = struct.unpack("<I", self._ask(_DEVICE_COUNT, b"", 4))
+        if count > _MOST_DEVICES:
+            raise self._unusable(f"claims {format_count(count)} devices")
+        memories = (struct.unpack("<QQ", self._ask(_GET_DEVICE_MEMORY, struct.pack("<I", i), 16)) for i in range(count))
+        return tuple(RemoteDevice(number, free, total) for number, (free, total) in enumerate(memories))
+
+    def round_trip(self, device: int = 0) -> int:
+        """Return the nanoseconds of a short request and its answer. Raises ServerUnusable."""
+        started = time.perf_counter_ns()
+        self._ask(_GET_ALIGNMENT, struct.pack("<I", device), 8)
+        return time.perf_counter_ns() - started
+
+    @contextlib.contextmanager
+    def buffer(self, n_bytes: int, device: int = 0) -> Iterator[RemoteBuffer | None]:
+        """Yield memory of a device; None where it has not as much left. Raises ServerUnusable."""
+        pointer, _ = struct.unpack("<QQ", self._ask(_ALLOC_BUFFER, struct.pack("<IQ", device, n_bytes), 16))
+        if not pointer:
+            yield None
+            return
+        (base,) = struct.unpack("<Q", self._ask(_BUFFER_GET_BASE, struct.pack("<Q", pointer), 8))
+        yield RemoteBuffer(self, pointer, base, n_bytes)
+        self._send(_FREE_BUFFER, struct.pack("<Q", pointer))
+
+    def write(self, tensor: bytes, data: bytes) -> None:
+        """Send the data of a tensor, which has no answer. Raises ServerUnusable."""
+        self._send(_SET_TENSOR, tensor + struct.pack("<BQ", 0, 0), data)
+
+    def read(self, tensor: bytes, n_bytes: int) -> bytes:
+        """Fetch the data of a tensor. Raises ServerUnusable."""
+        return self._ask(_GET_TENSOR, tensor + struct.pack("<QQ", 0, n_bytes), n_bytes)
+
+    def _unusable(self, what: str) -> ServerUnusable:
+        return ServerUnusable(self.server, what)
+
+    def _connect(self, address: object) -> None:
+        try:
+            self._socket.connect(address)  # type: ignore[arg-type]  # as getaddrinfo gives it
+        except TimeoutError:
+            raise self._unusable(f"did not accept a connection within {self._timeout_s:g} s") from None
+        except ConnectionRefusedError:
+            raise self._unusable("refuses connections: nothing listens there") from None
+        except OSError as error:
+            raise self._unusable(f"cannot be reached: {error.strerror or error}") from None
+
+    def _greet(self) -> tuple[int, int, int]:
+        self._is_waiting = True
+        self._send(_HELLO, bytes(_CAPABILITIES_BYTES))
+        (size,) = struct.unpack("<Q", self._receive(8))
+        if not 3 <= size <= _LARGEST_HELLO_BYTES:
+            raise self._unusable("answers, but not in llama.cpp's RPC protocol")
+        major, minor, patch = self._receive(size)[:3]
+        self._is_waiting = False
+        return major, minor, patch
+
+    def _ask(self, command: int, data: bytes, answer_bytes: int) -> bytes:
+        self._is_waiting = True
+        self._send(command, data)
+        (size,) = struct.unpack("<Q", self._receive(8))
+        if size != answer_bytes:
+            raise self._unusable("gave an answer of an unknown form")
+        answer = self._receive(answer_bytes)
+        self._is_waiting = False
+        return answer
+
+    def _send(self, command: int, *parts: bytes) -> None:
+        head = struct.pack("<BQ", command, sum(map(len, parts)))
+        with self._explained():
+            self._socket.settimeout(self._timeout_s)
+            self._socket.sendall(b"".join([head, *parts]))
+
+    def _receive(self, n_bytes: int) -> bytes:
+        """Exactly as many bytes; every moment in which some come begins the wait again, but not beyond four waits."""
+        received = bytearray()
+        ends_at = time.monotonic() + 4 * self._timeout_s
+        with self._explained():
+            while len(received) < n_bytes:
+                left_s = ends_at - time.monotonic()
+                if left_s <= 0:
+                    raise TimeoutError
+                self._socket.settimeout(min(self._timeout_s, left_s))
+                data = self._socket.recv(min(n_bytes - len(received), _RECEIVED_BYTES))
+                if not data:
+                    raise ConnectionResetError
+                received += data
+        return bytes(received)
+
+    @contextlib.contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except TimeoutError:
+            raise self._unusable(
+                f"accepts connections but did not answer within {self._timeout_s:g} s: "
+                "busy with another client, or no RPC server"
+            ) from None
+        except OSError:
+            raise self._unusable("closed the connection: no RPC server, one of another version, or it ended") from None
+
+
+class RemoteBuffer:
+    """Memory that a server has allocated, as one tensor of bytes."""
+
+    def __init__(self, connection: RpcConnection, pointer: int, base: int, n_bytes: int) -> None:
+        self._connection, self._pointer, self._base = connection, pointer, base
+        self.n_bytes = n_bytes
+
+    def upload(self, n_bytes: int) -> int:
+        """Return the nanoseconds to send as many bytes and hear that they are there. Raises ServerUnusable."""
+        tensor, data = self._tensor(n_bytes), bytes(n_bytes)
+        started = time.perf_counter_ns()
+        self._connection.write(tensor, data)
+        self._connection.round_trip()
+        return time.perf_counter_ns() - started
+
+    def download(self, n_bytes: int) -> int:
+        """Return the nanoseconds to ask for as many bytes and have them. Raises ServerUnusable."""
+        tensor = self._tensor(n_bytes)
+        started = time.perf_counter_ns()
+        self._connection.read(tensor, n_bytes)
+        return time.perf_counter_ns() - started
+
+    def _tensor(self, n_bytes: int) -> bytes:
+        return _TENSOR.pack(
+            1, _TYPE_I8, self._pointer, n_bytes, 1, 1, 1, 1, n_bytes, n_bytes, n_bytes, 0, b"", 0, *(0,) * 10, 0, 0,
+            self._base, b"probe", 0,
+        )  # fmt: skip
+
+
+def find_unusable(servers: Sequence[str], timeout_s: float = ANSWER_TIMEOUT_S) -> dict[str, str]:
+    """Return why each server that cannot be used cannot, by its address; empty where all answer. Asks all at once."""
+    if not servers:
+        return {}
+    with ThreadPoolExecutor(len(servers)) as pool:
+        reasons = pool.map(lambda server: _obstacle(server, timeout_s), servers)
+        return {server: reason for server, reason in zip(servers, reasons, strict=True) if reason}
+
+
+def _obstacle(server: str, timeout_s: float) -> str:
+    try:
+        with RpcConnection(server, timeout_s):
+            return ""
+    except ServerUnusable as error:
+        return str(error)

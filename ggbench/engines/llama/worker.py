@@ -1,0 +1,114 @@
+"""The child process of llama.cpp: takes requests on stdin, reports on the pipe whose number is its argument."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import os
+import time
+
+from ggbench.engines import protocol
+from ggbench.engines.contract import Stage, Workload
+from ggbench.engines.events import Loaded, Opened, Opening, Ready
+from ggbench.engines.llama.ggml_devices import GgmlDevices
+from ggbench.engines.llama.logs import is_out_of_memory, out_of_memory_line, wanted_bytes
+from ggbench.engines.llama.memory_limits import GpuMemory, LimitFailed, left_bytes, limit_memory, start_threads
+from ggbench.engines.llama.model import LlamaModel, LlamaRefused, llama_library
+from ggbench.engines.worker_pipe import EventPipe, serve
+
+
+class Worker:
+    """Carries out one request after another."""
+
+    def __init__(self, pipe: EventPipe) -> None:
+        self._send, self._send_event = pipe.send, pipe.send_event
+        self._warnings: list[str] = []
+        self._errors: list[str] = []
+        self._missing_bytes: int | None = None
+        """By the first allocation of this request that failed; None where none did, or nothing is limited."""
+        self._gpus: GpuMemory | None = None
+        """None before a load, and where no layer is on a GPU."""
+        self._is_limited = False
+        self._model = LlamaModel(self._send_log, self._left_bytes)
+        self._send(Ready(os.getpid(), self._model.versions))
+
+    def carry_out(self, request: protocol.Request) -> None:
+        """Answer one request with its events and `Done`, or with `Refused`."""
+        self._warnings.clear()
+        self._errors.clear()
+        self._missing_bytes = None
+        try:
+            self._dispatch(request)
+        except (LlamaRefused, LimitFailed) as refusal:
+            stage: Stage = refusal.stage if isinstance(refusal, LlamaRefused) else "load"
+            blame = str(refusal) if isinstance(refusal, LimitFailed) else out_of_memory_line(self._warnings)
+            message = blame or next(iter(self._errors), "") or str(refusal)  # the first names the cause
+            missing = self._missing_bytes if blame else None
+            self._send(protocol.Refused(stage, out_of_memory=bool(blame), message=message, missing_bytes=missing))
+        except MemoryError:
+            message = "the worker itself ran out of memory"
+            self._send(protocol.Refused(request.stage, out_of_memory=True, message=message))
+        else:
+            self._send(protocol.Done())
+
+    def _dispatch(self, request: protocol.Request) -> None:
+        started = time.perf_counter()
+        match request:
+            case protocol.LoadModel(path, setup):
+                self._model.add_servers(setup.rpc_servers)
+                devices = GgmlDevices(llama_library())
+                self._send(protocol.Devices(devices.places))
+                if not self._is_limited:
+                    self._gpus = GpuMemory(devices, setup.main_gpu) if setup.n_gpu_layers else None
+                    self._limit(request)
+                self._model.load(path, setup, devices, self._send_opening, dry=request.dry)
+                model = self._model
+                self._send(
+                    Loaded(time.perf_counter() - started, self._left_bytes(), model.tensor_bytes, model.description)
+                )
+            case protocol.MakeContext(setup):
+                sizes = self._model.make_context(setup)
+                self._send(Opened(time.perf_counter() - started, *sizes, self._left_bytes()))
+            case Workload():
+                self._model.check_outputs(request)
+                workload = importlib.import_module(f"ggbench.engines.workloads.{request.name}")
+                workload.carry_out(self._model, request, self._send_event)
+
+    def _limit(self, request: protocol.LoadModel) -> None:
+        limit_bytes = request.setup.memory_limit_bytes
+        if self._gpus:
+            self._gpus.shrink(limit_bytes, request.reserve_bytes)
+        elif limit_bytes is not None:
+            start_threads(ctypes.CDLL(str(llama_library())), request.n_threads)
+            limit_memory(limit_bytes)
+        self._is_limited = limit_bytes is not None or request.reserve_bytes > 0
+
+    def _left_bytes(self) -> int | None:
+        return self._gpus.left_bytes if self._gpus else left_bytes()
+
+    def _send_opening(self, share: float) -> None:
+        self._send(Opening(share))
+
+    def _send_log(self, level: int, text: str) -> None:
+        if level >= protocol.LOG_WARN:
+            self._warnings.append(text.strip())
+            self._note_missing(text.strip())
+        if level >= protocol.LOG_ERROR and text.strip():
+            self._errors.append(text.strip())
+        self._send(protocol.Log(level, text))
+
+    def _note_missing(self, line: str) -> None:
+        """What is left at the moment of the first failure is gone from sight once llama.cpp has cleaned up."""
+        wanted = wanted_bytes(line) if is_out_of_memory(line) else None
+        left = left_bytes()
+        if self._missing_bytes is None and wanted is not None and left is not None and wanted > left:
+            self._missing_bytes = wanted - left
+
+
+def main() -> None:
+    """Serve until stdin closes."""
+    serve(Worker)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,254 @@
+"""The parent's side of a worker: start it, send it requests, and turn however it ends into a value.
+
+Native code cannot be interrupted by a thread and may abort its process, so it runs in a child. The child is ended by
+closing its stdin or by a kill; it leaves no orphan, because the kernel closes that pipe when the parent dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Protocol, Self
+
+import msgspec
+
+from ggbench.engines import protocol
+from ggbench.engines.contract import DEFAULT_TIMEOUT_S, Stage
+from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
+from ggbench.engines.llama.logs import out_of_memory_line
+from ggbench.machine.cgroup import count_oom_kills
+
+_ENVIRONMENT = {"MALLOC_ARENA_MAX": "1", "GGML_NO_BACKTRACE": "1"}
+"""glibc reserves 64 MiB of address space for each arena, which a memory limit would count before they are used; and an
+abort would start a debugger, which dies of the same limit and leaves its core in the person's folder."""
+_SIGKILL = 9
+"""Of POSIX; Windows has no such signal."""
+_TAIL_LINES = 200
+_POLL_S = 0.1
+_SHUTDOWN_TIMEOUT_S = 5.0
+
+
+class Transport(Protocol):
+    """What carries requests to a worker; the tests have one that replays recorded messages."""
+
+    def call(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+        """Messages as they come, and last, exactly once, how it ended."""
+        ...
+
+    def close(self) -> None:
+        """End the worker; may be called twice."""
+        ...
+
+
+class WorkerProcess:
+    """One child process with llama.cpp in it. A context manager; leaving it ends the child."""
+
+    def __init__(
+        self,
+        cancel: threading.Event | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        command: Sequence[str] = (sys.executable, "-P", "-m", "ggbench.engines.llama.worker"),
+        hold: threading.Event | None = None,
+    ) -> None:
+        """`cancel`, once set, ends the running request and the worker with it; `command` gets the pipe's number.
+
+        While `hold` is set the worker waits before the next step of a decode, and before the next request.
+        """
+        self._cancel = cancel or threading.Event()
+        self._hold = hold or threading.Event()
+        self._is_held = False
+        self._timeout_s = timeout_s
+        self._tail: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._warnings: deque[str] = deque(maxlen=_TAIL_LINES)
+        events, child_events = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                [*command, str(child_events)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                pass_fds=(child_events,),
+                env={**os.environ, **_ENVIRONMENT},
+                start_new_session=True,  # Ctrl-C is for us; we decide what becomes of the worker
+            )
+        finally:
+            os.close(child_events)
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+        self._stage: Stage = "start"
+        self._n_oom_kills = count_oom_kills()
+        self._events = _LineReader(events)
+        self._output = _LineReader(self._stdout.fileno())
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._events.fd, selectors.EVENT_READ, self._events)
+        self._selector.register(self._output.fd, selectors.EVENT_READ, self._output)
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int:
+        """Of the child."""
+        return self._process.pid
+
+    def call(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+        """Send a request; yield its messages and, last and once, its ending. After a crash every call ends in one."""
+        self._stage = request.stage
+        self._tail.clear()
+        self._warnings.clear()
+        try:
+            line = protocol.encode(request)
+        except UnicodeEncodeError:
+            yield Failed(self._stage, "the file's name is not UTF-8; rename it, or give a link to it")
+            return
+        try:
+            self._stdin.write(line)
+            self._stdin.flush()
+        except (BrokenPipeError, ValueError):
+            yield self._crashed()
+            return
+        heard_at = time.monotonic()
+        while True:
+            if self._cancel.is_set():
+                self.close()
+                yield Cancelled()
+                return
+            self._send_hold()
+            try:
+                lines = self._receive()
+                if lines is None:
+                    yield self._crashed()
+                    return
+                messages = [protocol.decode_message(line) for line in lines]
+            except (msgspec.DecodeError, UnicodeDecodeError, _LineTooLong):
+                self.close()
+                yield Crashed(None, tuple(self._tail), "the worker wrote something that is not a message")
+                return
+            if messages or self._is_held:
+                heard_at = time.monotonic()
+            elif time.monotonic() - heard_at > self._timeout_s:
+                self.close()
+                yield TimedOut(self._timeout_s)
+                return
+            for message in messages:
+                match message:
+                    case protocol.Done():
+                        yield Completed()
+                        return
+                    case protocol.Refused(stage, out_of_memory, text, missing):
+                        yield OutOfMemory(stage, text, missing_bytes=missing) if out_of_memory else Failed(stage, text)
+                        return
+                    case protocol.Log(level, text):
+                        self._tail.append(text)
+                        if level >= protocol.LOG_WARN:
+                            self._warnings.append(text)
+                yield message
+
+    def close(self) -> None:
+        """Kill the child and wait for it; may be called twice."""
+        if self._closed:
+            return
+        self._closed = True
+        self._process.kill()
+        self._process.wait()
+        self._selector.close()
+        os.close(self._events.fd)
+        self._stdout.close()
+        with contextlib.suppress(BrokenPipeError):
+            self._stdin.close()
+
+    def _send_hold(self) -> None:
+        """Pass a pause, or its end, on to the worker; one that is gone is noticed where its messages are read."""
+        if self._hold.is_set() != self._is_held:
+            self._is_held = not self._is_held
+            with contextlib.suppress(BrokenPipeError):
+                self._stdin.write(protocol.encode(protocol.Hold() if self._is_held else protocol.Release()))
+                self._stdin.flush()
+
+    def _receive(self) -> list[bytes] | None:
+        """Lines of events that are there within a moment; None once the child has closed its end. Keeps its output."""
+        lines: list[bytes] = []
+        for key, _ in self._selector.select(_POLL_S):
+            reader: _LineReader = key.data
+            received = reader.read_lines()
+            if reader is self._events:
+                if received is None:
+                    return None
+                lines = received
+            elif received is None:
+                self._selector.unregister(reader.fd)
+            else:
+                self._keep_output(received)
+        return lines
+
+    def _keep_output(self, lines: list[bytes]) -> None:
+        texts = [line.decode(errors="replace") for line in lines]
+        self._tail.extend(texts)
+        self._warnings.extend(texts)
+
+    def _crashed(self) -> Ending:
+        """The child ends by itself: wait for it, read what it still wrote, return how it ended."""
+        ended_by_itself = not self._closed
+        if ended_by_itself:
+            try:
+                self._process.wait(timeout=_SHUTDOWN_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                self.close()
+                return Crashed(None, tuple(self._tail), "the worker closed its pipe and lived on")
+            while lines := self._output.read_lines():
+                self._keep_output(lines)
+            self.close()
+        blame = out_of_memory_line(self._warnings)
+        if not blame and ended_by_itself and self._process.returncode == -_SIGKILL and self._has_oom_kill():
+            blame = "the kernel killed the worker because memory ran out"
+        if blame:
+            return OutOfMemory(self._stage, blame, alive=False)
+        return Crashed(self._process.returncode, tuple(self._tail))
+
+    def _has_oom_kill(self) -> bool:
+        """Whether the kernel has killed anything for lack of memory since this worker began."""
+        count = count_oom_kills()
+        return count is not None and self._n_oom_kills is not None and count > self._n_oom_kills
+
+
+class _LineTooLong(Exception):
+    """More bytes without a line's end than any message has."""
+
+
+class _LineReader:
+    """Whole lines from a file descriptor, as they come, without waiting."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._partial = bytearray()
+        if sys.platform != "win32":
+            os.set_blocking(fd, False)
+
+    def read_lines(self) -> list[bytes] | None:
+        """Lines that are complete; an empty list when there is none yet; None at the end."""
+        try:
+            data = os.read(self.fd, 1 << 16)
+        except BlockingIOError:
+            return []
+        if not data:
+            return None
+        self._partial += data
+        lines: list[bytes] = []
+        if b"\n" in data:
+            *lines, rest = bytes(self._partial).split(b"\n")
+            self._partial = bytearray(rest)
+        if len(self._partial) > protocol.MAX_LINE_BYTES:
+            raise _LineTooLong
+        return lines

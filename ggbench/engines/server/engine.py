@@ -1,0 +1,254 @@
+"""A server as an engine: it has loaded its model by itself, and is asked over HTTP.
+
+What it allocated and how it loaded the model is not known here. Nothing of it is guessed.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Generator, Iterator, Sequence
+
+from ggbench.engines.config import EndpointSetup, Setup
+from ggbench.engines.contract import DEFAULT_TIMEOUT_S, Source, Workload
+from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, TimedOut
+from ggbench.engines.events import Event, Loaded, Opened, PromptRead, Ready, ServerAnswered
+from ggbench.engines.server.address import Address
+from ggbench.engines.server.contract import Generate, OfferedModel, ServerInfo
+from ggbench.engines.server.server import Server
+from ggbench.engines.server.streamed_request import StreamedRequest
+from ggbench.engines.workloads.batched_decode import BatchedDecode
+from ggbench.engines.workloads.decode import Decode
+from ggbench.engines.workloads.prefill import Prefill
+from ggbench.engines.workloads.prove_context import ProveContext
+from ggbench.engines.workloads.score import Score
+from ggbench.errors import GgbenchError, NetworkError, ServerTimeout, UnknownName, UsageError
+from ggbench.runs.serving import Clock, ServerFound
+
+SETUP = EndpointSetup
+
+_REFUSED: dict[type[Workload], str] = {
+    Score: "a server gives no probabilities of all tokens of a text, which perplexity and KL divergence need",
+    ProveContext: "a server does not let its context be allocated and filled from here",
+}
+_RUN: tuple[type[Workload], ...] = (Prefill, Decode, BatchedDecode)
+_LOADING = 8
+"""Tokens of the prompt that has a server load its model."""
+_HOLD_S = 0.05
+
+
+def launch(
+    cancel: threading.Event, *, timeout_s: float = DEFAULT_TIMEOUT_S, hold: threading.Event | None = None
+) -> EndpointEngine:
+    """Return an engine that closes its requests when `cancel` is set, and begins none while `hold` is."""
+    return EndpointEngine(cancel, timeout_s=timeout_s, hold=hold)
+
+
+class EndpointEngine:
+    """One model of one server."""
+
+    def __init__(self, cancel: threading.Event, *, timeout_s: float, hold: threading.Event | None = None) -> None:
+        self._cancel, self._timeout_s, self._hold = cancel, timeout_s, hold or threading.Event()
+        self._server: Server | None = None
+        self._model = OfferedModel("")
+        self._clock: Clock = "client"
+        self._takes_totals = False
+        self._prompts = random.SystemRandom().randrange(1 << 30)
+        """Number of the next prompt: no server may know one from an earlier run."""
+
+    def open(self, source: Source, setup: Setup) -> Iterator[Event | Ending]:
+        """Find the server and its model, and time requests that compute nothing; the source has nothing to say."""
+        if not isinstance(setup, EndpointSetup):
+            yield Failed("load", "this is not the setup of a server")
+            return
+        self.close()
+        began = time.perf_counter()
+        try:
+            address = Address.parse(setup.base_url, setup.api_key_env or None)
+            server = Server(address, timeout_s=self._timeout_s, cancel=self._cancel)
+            self._server = server
+            self._model = offered_model(server.info, setup.model)
+            self._choose_clock(server.info, setup)
+            round_trip_ns = server.network_times().empty_request_ns
+        except GgbenchError as error:
+            yield Ready(None, {})
+            yield Failed("load", error.message, error)
+            return
+        info = server.info
+        yield Ready(None, {"server": " ".join(filter(None, (info.title, info.version)))})
+        n_ctx = self._model.n_ctx
+        yield ServerAnswered(ServerFound(info.title, info.version or "", n_ctx, info.n_parallel, round_trip_ns))
+        if self._model.is_loaded is False:
+            ending = yield from self._load(server)
+            if not isinstance(ending, Completed):
+                yield ending
+                return
+        seconds = time.perf_counter() - began
+        yield Loaded(seconds, tensor_bytes=self._model.tensor_bytes)
+        yield Opened(seconds, n_ctx=n_ctx)
+        yield Completed()
+
+    def run(self, workload: Workload) -> Iterator[Event | Ending]:
+        """Carry out a workload, a request for each sequence."""
+        server = self._server
+        while self._hold.is_set() and not self._cancel.is_set():
+            time.sleep(_HOLD_S)
+        if server is None:
+            yield Failed(workload.stage, "no server is open")
+            return
+        try:
+            match workload:
+                case Prefill():
+                    yield (yield from self._read_prompts(server, workload))
+                case Decode(n_prompt, n_gen):
+                    yield (yield from self._decode(server, workload, n_prompt, n_gen, 1))
+                case BatchedDecode(n_prompt, n_gen, n_seqs):
+                    yield (yield from self._decode(server, workload, n_prompt, n_gen, n_seqs))
+                case _:
+                    yield Failed(workload.stage, self.unsupported(type(workload)))
+        except GgbenchError as error:  # of making a prompt; a stream raises nothing
+            yield Cancelled() if self._cancel.is_set() else _ending_of(error, workload.stage, self._timeout_s)
+
+    def unsupported(self, workload: type[Workload]) -> str:
+        """Why a server cannot carry out such a workload; empty for prompts and decodes."""
+        return "" if workload in _RUN else _REFUSED.get(workload, f"a server has no request for {workload.name}")
+
+    def close(self) -> None:
+        """Close all connections, so that the server stops; may be called twice, and a later `open` makes new ones."""
+        if self._server is not None:
+            self._server.close()
+        self._server = None
+
+    def _choose_clock(self, info: ServerInfo, setup: EndpointSetup) -> None:
+        """Raises UsageError where the server's clock is asked for and it has none for each token."""
+        if setup.clock == "server" and info.clock != "each token":
+            raise UsageError(f"{info.title} has no clock for each token", "omit --clock to use the arrival of tokens")
+        self._clock = "server" if info.clock == "each token" and setup.clock != "client" else "client"
+        self._takes_totals = info.clock != "none" and setup.clock != "client"
+
+    def _load(self, server: Server) -> Generator[Event, None, Ending]:
+        """Have the server load its model by a request for one token, which is not recorded."""
+        try:
+            request = self._request(server, _LOADING, 1)
+        except GgbenchError as error:
+            return Cancelled() if self._cancel.is_set() else Failed("load", error.message, error)
+        stream = StreamedRequest(_LOADING, 1, self._clock)
+        for _, item in server.stream([request], self._cancel):
+            yield from stream.take(item)
+        if self._cancel.is_set():
+            return Cancelled()
+        return Completed() if stream.error is None else Failed("load", stream.error.message, stream.error)
+
+    def _request(self, server: Server, n_prompt: int, n_gen: int) -> Generate:
+        self._prompts += 1
+        return Generate(self._model.name, server.prompt(self._model.name, n_prompt, self._prompts), n_gen)
+
+    def _read_prompts(self, server: Server, workload: Prefill) -> Generator[Event, None, Ending]:
+        """Time a prompt by the request for one token, by the server's own clock where it has one."""
+        if reason := self._too_long(workload.n_prompt, 1):
+            return Failed(workload.stage, reason)
+        for number in range(workload.warmup + workload.repeat):
+            request = self._request(server, workload.n_prompt, 1)
+            stream = StreamedRequest(workload.n_prompt, 1, self._clock)
+            for _, item in server.stream([request], self._cancel):
+                yield from stream.take(item)
+            if self._cancel.is_set():
+                return Cancelled()
+            if stream.error is not None:
+                return _ending_of(stream.error, workload.stage, self._timeout_s)
+            read = self._prompt_read(stream)
+            if read is None:
+                return Failed(workload.stage, "the server generated no token after the prompt")
+            if number >= workload.warmup:
+                stream.origin_ns = _origin_ns([stream])
+                yield from stream.finish()
+                yield read
+        return Completed()
+
+    def _decode(
+        self, server: Server, workload: Workload, n_prompt: int, n_gen: int, n_seqs: int
+    ) -> Generator[Event, None, Ending]:
+        """Time `n_gen` steps of each sequence; the token before the first step comes with the prompt."""
+        if reason := self._too_long(n_prompt, n_gen + 1):
+            return Failed(workload.stage, reason)
+        requests = [self._request(server, n_prompt, n_gen + 1) for _ in range(n_seqs)]
+        streams = [
+            StreamedRequest(n_prompt, n_gen + 1, self._clock, seq if n_seqs > 1 else None) for seq in range(n_seqs)
+        ]
+        n_waiting = n_seqs
+        for index, item in server.stream(requests, self._cancel):
+            stream, was_waiting = streams[index], streams[index].first_token_ns is None
+            yield from stream.take(item)
+            if was_waiting and stream.first_token_ns is not None:
+                n_waiting -= 1
+                if not n_waiting and n_seqs > 1:
+                    yield PromptRead(n_prompt, stream.first_token_ns - _origin_ns(streams), n_seqs)
+        for stream in streams:
+            stream.origin_ns = _origin_ns(streams)
+            yield from stream.finish()
+        if n_seqs == 1 and (read := self._prompt_read(streams[0])):
+            yield read
+        return self._how_it_ended(workload, streams)
+
+    def _how_it_ended(self, workload: Workload, streams: list[StreamedRequest]) -> Ending:
+        if self._cancel.is_set():
+            return Cancelled()
+        failed = [stream.error for stream in streams if stream.error is not None]
+        if failed:
+            ending = _ending_of(failed[0], workload.stage, self._timeout_s)
+            if len(streams) > 1 and isinstance(ending, Failed):
+                return Failed(workload.stage, f"{len(failed)} of {len(streams)} requests: {ending.message}")
+            return ending
+        short = [stream for stream in streams if stream.timing.n_tokens < stream.n_gen]
+        if not short:
+            return Completed()
+        timing = short[0].timing
+        ended = short[0].ended
+        why = f" ({ended.finish_reason})" if ended and ended.finish_reason else ""
+        which = f" in {len(short)} of {len(streams)} requests" if len(streams) > 1 else ""
+        return Failed(
+            workload.stage, f"the server ended after {timing.n_tokens:,} of {timing.n_gen:,} tokens{why}{which}"
+        )
+
+    def _prompt_read(self, stream: StreamedRequest) -> PromptRead | None:
+        """The prompt by the server's clock where it has one, else until the first token arrived."""
+        if stream.first_token_ns is None or stream.sent_ns is None:
+            return None
+        own_ns = stream.ended.prompt_ns if stream.ended is not None and self._takes_totals else None
+        n_prompt = stream.prompt_tokens
+        return PromptRead(
+            n_prompt,
+            stream.first_token_ns - stream.sent_ns if own_ns is None else own_ns,
+            n_asked=stream.n_prompt if stream.n_prompt != n_prompt else None,
+        )
+
+    def _too_long(self, n_prompt: int, n_gen: int) -> str:
+        """Why a request is longer than the server's context; empty where it is not, or that is unknown."""
+        n_ctx = self._model.n_ctx
+        if n_ctx is None or n_prompt + n_gen <= n_ctx:
+            return ""
+        return f"{n_prompt + n_gen:,} tokens do not fit into the server's context of {n_ctx:,}"
+
+
+def offered_model(info: ServerInfo, name: str) -> OfferedModel:
+    """Return the model of that name. Raises UnknownName."""
+    found = next((each for each in info.models if each.name == name), None)
+    if found is None:
+        raise UnknownName("model of this server", name, [each.name for each in info.models])
+    return found
+
+
+def _origin_ns(streams: Sequence[StreamedRequest]) -> int:
+    """When the first of them was sent."""
+    return min((stream.sent_ns for stream in streams if stream.sent_ns is not None), default=0)
+
+
+def _ending_of(error: GgbenchError, stage: str, timeout_s: float) -> Ending:
+    match error:
+        case ServerTimeout():
+            return TimedOut(timeout_s, "server")
+        case NetworkError():
+            return Crashed(None, (), error.message)
+        case _:
+            return Failed(stage, error.message)

@@ -1,0 +1,279 @@
+"""A checkpoint, from its config alone or with its safetensors, as the `ModelFile` that the theory counts."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from ggbench.engines.transformers.architectures import Layout, read_layout
+from ggbench.engines.transformers.config import CONFIG, Config, parse_config, read_json
+from ggbench.engines.transformers.safetensors import SafetensorsHeader, read_safetensors, weight_map
+from ggbench.engines.transformers.storage import METHODS, Method, Parameter, Stored, method_by_name
+from ggbench.engines.transformers.stored_method import stored_method
+from ggbench.engines.transformers.twin_config import TWIN_KEY
+from ggbench.errors import BadFile, UsageError
+from ggbench.gguf_file.model_file import ModelFile, TensorInfo
+from ggbench.text import plain, shorten
+
+SINGLE = "model.safetensors"
+INDEX = "model.safetensors.index.json"
+_MOST_NAMED = 3
+"""Missing files or tensors in a message."""
+_PARTIAL_HINT = "the download did not finish; download the checkpoint again"
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One safetensors file of a checkpoint."""
+
+    name: str
+    path: Path | None
+    """None where it is not on this disk."""
+    header: SafetensorsHeader
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A config.json, with what is known of its safetensors."""
+
+    config: Config
+    config_bytes: bytes
+    folder: Path | None = None
+    """None where it is not on this disk."""
+    shards: tuple[Shard, ...] = ()
+    """Empty where only the config is known."""
+
+    @property
+    def name(self) -> str:
+        """Return the name for messages."""
+        return self.config.name
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Return its shape and parameters. Raises Unsupported and BadFile as `read_layout` does."""
+        return read_layout(self.config)
+
+    @cached_property
+    def method(self) -> Method:
+        """Return how it is stored. Raises Unsupported and BadFile as `stored_method` does."""
+        return stored_method(self.config)
+
+    @property
+    def is_twin(self) -> bool:
+        """Return whether ggbench wrote the config, so that its weights are random."""
+        return TWIN_KEY in self.config.values
+
+    @property
+    def tensors(self) -> tuple[Stored, ...]:
+        """Return every tensor of its files, in their order."""
+        return tuple(tensor for shard in self.shards for tensor in shard.header.tensors)
+
+    @property
+    def missing_bytes(self) -> int:
+        """Return how much its files lack."""
+        return sum(shard.header.missing_bytes for shard in self.shards)
+
+    def dtype(self, method: Method) -> str:
+        """Return the type of what a method does not convert, and of the cache: `bf16`."""
+        return method.dtype or self.config.dtype or "bf16"
+
+    def method_named(self, name: str) -> Method:
+        """Return its own method, with its own groups, where it has this name, else the usual one.
+
+        Raises UnknownName.
+        """
+        own = self.method
+        return own if own.name == name.lower() else method_by_name(name)
+
+    def methods(self) -> tuple[Method, ...]:
+        """Return what it can be loaded as: its own method where it is quantized, else those that convert at load."""
+        own = self.method
+        if own.quant_method is not None:
+            return (own,)
+        loaded = [method for method in METHODS.values() if method.quant_method in (None, "bitsandbytes")]
+        return (own, *(method for method in loaded if method.name != own.name))
+
+    def require(self, method: Method) -> None:
+        """Raise UsageError where it cannot be loaded as this."""
+        self._require_own(method)
+        if self.method.quant_method is None and method.quant_method in ("gptq", "awq"):
+            raise UsageError(
+                f"{self.name} is stored as {self.method.name}, and {method.name} needs a checkpoint quantized by it",
+                f"take one whose name ends in {'GPTQ-Int4' if method.quant_method == 'gptq' else 'AWQ'}, "
+                "or int8 or nf4, which convert at load",
+            )
+
+    def model_file(self, method: Method) -> ModelFile:
+        """Return what is loaded as this method: of its own the bytes of its files, where they are known.
+
+        The tensors are named as in a GGUF, each with the bytes of everything that is stored of it. Raises Unsupported,
+        BadFile and UsageError.
+        """
+        self._require_own(method)
+        layout, parameters = self.layout, self._converted(method)
+        dtype = self.dtype(method)
+        expected = {parameter: method.stored(parameter, dtype) for parameter in parameters}
+        stored_bytes = {parameter: sum(each.n_bytes for each in stored) for parameter, stored in expected.items()}
+        if self.shards and method.name == self.method.name:
+            stored_bytes = self._bytes_in_files(expected)
+        tensors = tuple(
+            TensorInfo(
+                parameter.gguf_name,
+                parameter.shape[::-1],
+                _type_name(method, parameter, dtype),
+                stored_bytes[parameter],
+            )
+            for parameter in parameters
+        )
+        weight_bytes = sum(stored_bytes.values())
+        file_bytes = sum(shard.header.n_bytes for shard in self.shards)
+        headers = b"".join(shard.header.raw for shard in self.shards)
+        return ModelFile(
+            **vars(layout.shape),
+            name=self.name,
+            paths=() if self.folder is None else (self.folder,),
+            file_bytes=(file_bytes - self.missing_bytes) or weight_bytes,
+            architecture=layout.architecture,
+            metadata=dict(self.config.values) | ({"ggbench.twin": self.name} if self.is_twin else {}),
+            tensors=tensors,
+            header_sha256=hashlib.sha256(self.config_bytes + headers).hexdigest(),
+            missing_bytes=self.missing_bytes,
+        )
+
+    def unused(self) -> tuple[Stored, ...]:
+        """Return the tensors of its files that are not loaded, as an output that is tied to the embedding."""
+        known = {
+            stored.name
+            for parameter in self._converted(self.method)
+            for stored in self.method.stored(parameter, self.dtype(self.method))
+        }
+        modules = {name.rpartition(".")[0] for name in known}
+        return tuple(
+            tensor for tensor in self.tensors if tensor.name not in known and _module(tensor.name) not in modules
+        )
+
+    def listed_tensors(self, method: Method) -> tuple[Stored, ...]:
+        """Return every tensor of its files under its own method, else those that the method would store."""
+        dtype = self.dtype(method)
+        if self.tensors and method.name == self.method.name:
+            return self.tensors
+        return tuple(stored for parameter in self._converted(method) for stored in method.stored(parameter, dtype))
+
+    def _require_own(self, method: Method) -> None:
+        """Raise UsageError where it is quantized by another method."""
+        own = self.method
+        if own.quant_method is not None and method.name != own.name:
+            raise UsageError(
+                f"{self.name} is stored as {own.name}, and {method.name} was asked for",
+                f"ask for {own.name}, or take the checkpoint that is not quantized",
+            )
+
+    def _converted(self, method: Method) -> tuple[Parameter, ...]:
+        """Return the parameters, with those that its quantization leaves out marked as not converted."""
+        quantization = self.config.quantization
+        if quantization is None:
+            return self.layout.parameters
+        left_out = quantization.texts("modules_to_not_convert") or quantization.texts("llm_int8_skip_modules") or ()
+        converts_output = method.quant_method == "gptq" and quantization.flag("lm_head", False)
+        return tuple(
+            replace(
+                parameter,
+                is_converted=(parameter.is_converted and not any(each in parameter.name for each in left_out))
+                or (converts_output and parameter.name == "lm_head.weight"),
+            )
+            for parameter in self.layout.parameters
+        )
+
+    def _bytes_in_files(self, expected: dict[Parameter, tuple[Stored, ...]]) -> dict[Parameter, int]:
+        """Return the bytes of each parameter as its files hold it. Raises BadFile where they hold another model."""
+        found = {tensor.name: tensor for tensor in self.tensors}
+        missing = [each.name for stored in expected.values() for each in stored if each.name not in found]
+        missing = [name for name in missing if not name.endswith("quant_map")]
+        if missing:
+            raise BadFile(
+                f"the files of {self.name} lack {_named(missing, 'tensors')} that its config.json asks for",
+                "config.json and safetensors are of different models or methods; download the checkpoint again",
+            )
+        sizes: defaultdict[Parameter, int] = defaultdict(int)
+        for parameter, stored in expected.items():
+            for each in stored:
+                tensor = found.get(each.name, each)
+                if tensor.shape != each.shape:
+                    raise BadFile(
+                        f"{self.name}: {tensor.name} is {_sides(tensor)} in the file and {_sides(each)} by config.json",
+                        "config.json and safetensors are of different models; download the checkpoint again",
+                    )
+                sizes[parameter] += tensor.n_bytes
+        return dict(sizes)
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """Read config.json and, where there are any, the headers of the safetensors in a folder.
+
+    Raises BadFile for a folder without a config, a damaged file, or shards that are missing.
+    """
+    name = plain(folder.name or str(folder))
+    data = read_json(folder / CONFIG, name)
+    return Checkpoint(parse_config(data, name), data, folder, _read_shards(folder, name))
+
+
+def checkpoint_of(config: Config, folder: Path | None = None) -> Checkpoint:
+    """Return the checkpoint of a config alone, whose files are not known."""
+    return Checkpoint(config, json.dumps(config.values, sort_keys=True).encode(), folder)
+
+
+def _read_shards(folder: Path, name: str) -> tuple[Shard, ...]:
+    if (folder / INDEX).exists():
+        places = weight_map(read_json(folder / INDEX, name), name)
+        files = sorted(set(places.values()))
+        absent = [file for file in files if not (folder / file).is_file()]
+        if absent:
+            raise BadFile(f"{name} lacks {_named(absent, 'files')} of {len(files)}", _PARTIAL_HINT)
+        shards = tuple(_read_shard(folder / file, file) for file in files)
+        held = {tensor.name: shard.name for shard in shards for tensor in shard.header.tensors}
+        wrong = [tensor for tensor, file in places.items() if held.get(tensor) != file]
+        if wrong:
+            raise BadFile(
+                f"{name}: {_named(wrong, 'tensors')} of its index are not in the files that it names", _PARTIAL_HINT
+            )
+        return shards
+    if (folder / SINGLE).is_symlink() and not (folder / SINGLE).exists():
+        raise BadFile(f"{name} lacks {SINGLE}: its link leads nowhere", _PARTIAL_HINT)
+    if (folder / SINGLE).is_file():
+        return (_read_shard(folder / SINGLE, SINGLE),)
+    if part := next((path.name for path in folder.glob("model-*-of-*.safetensors")), None):
+        raise BadFile(f"{name} has {plain(part)}, and no {INDEX}", _PARTIAL_HINT)
+    return ()
+
+
+def _read_shard(path: Path, name: str) -> Shard:
+    try:
+        with path.open("rb") as file:
+            return Shard(name, path, read_safetensors(file, path.stat().st_size, plain(name)))
+    except OSError as error:
+        raise BadFile(f"{plain(name)} cannot be read: {error.strerror}", "check the folder") from None
+
+
+def _module(tensor: str) -> str:
+    """Return the module that a bias belongs to, or one of bitsandbytes' remarks on how it stored a weight."""
+    return tensor.partition(".quant_state.bitsandbytes__")[0].removesuffix(".weight_format").removesuffix(".bias")
+
+
+def _type_name(method: Method, parameter: Parameter, dtype: str) -> str:
+    """Return `nf4` of a converted matrix, `bf16` of the rest."""
+    return method.name if parameter.is_converted and method.convert is not None else dtype
+
+
+def _named(names: Sequence[str], kind: str) -> str:
+    """Return `a.safetensors`, or `5 files (a, b, c, …)`."""
+    shown = ", ".join(shorten(name, 60) for name in names[:_MOST_NAMED])
+    return shown if len(names) == 1 else f"{len(names)} {kind} ({shown}{', …' if len(names) > _MOST_NAMED else ''})"
+
+
+def _sides(tensor: Stored) -> str:
+    return " x ".join(map(str, tensor.shape)) or "a single number"

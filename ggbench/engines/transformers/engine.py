@@ -1,0 +1,99 @@
+"""Transformers as an engine: a child process with torch in it, which this process never imports.
+
+A model stays loaded while only its cache changes; another load, or a worker that died, begins with a new process.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
+
+from ggbench.engines import protocol
+from ggbench.engines.config import Setup, TransformersSetup
+from ggbench.engines.contract import DEFAULT_TIMEOUT_S, Source, Workload
+from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
+from ggbench.engines.events import Event, Ready
+from ggbench.engines.process import Transport, WorkerProcess
+from ggbench.engines.transformers.packages import check_packages
+from ggbench.engines.transformers.workloads import unsupported
+from ggbench.errors import GgbenchError
+
+SETUP = TransformersSetup
+
+COMMAND = (sys.executable, "-P", "-m", "ggbench.engines.transformers.worker")
+"""Of the worker, without the number of its pipe."""
+
+
+def launch(
+    cancel: threading.Event, *, timeout_s: float = DEFAULT_TIMEOUT_S, hold: threading.Event | None = None
+) -> TransformersEngine:
+    """Return an engine whose worker ends when `cancel` is set, and waits between two steps while `hold` is."""
+    return TransformersEngine(lambda: WorkerProcess(cancel, timeout_s, COMMAND, hold))
+
+
+class TransformersEngine:
+    """One worker, and the checkpoint that it has loaded."""
+
+    def __init__(self, start: Callable[[], Transport], check: Callable[[str], None] = check_packages) -> None:
+        """Starts the worker with the first load; `check` raises GgbenchError where a method's packages are not here."""
+        self._start, self._check = start, check
+        self._worker: Transport | None = None
+        self._loaded: protocol.LoadCheckpoint | None = None
+
+    def open(self, source: Source, setup: Setup) -> Iterator[Event | Ending]:
+        """Load the checkpoint and make a cache. Without an n_ctx the model alone is loaded."""
+        if not isinstance(setup, TransformersSetup) or source.path is None:
+            yield Failed("load", "Transformers loads the folder of a checkpoint only")
+            return
+        try:
+            self._check(setup.method)
+        except GgbenchError as error:
+            yield Ready(None, {})
+            yield Failed("load", error.message, error)
+            return
+        load = protocol.LoadCheckpoint(str(source.path), replace(setup, n_ctx=None, n_seq_max=1))
+        ending: Ending = Completed()
+        if load != self._loaded:
+            self.close()
+            self._worker = self._start()
+            ending = yield from self._call(load)
+            self._loaded = load if isinstance(ending, Completed) else None
+        if isinstance(ending, Completed) and setup.n_ctx is not None:
+            ending = yield from self._call(protocol.MakeCache(setup))
+        yield ending
+
+    def run(self, workload: Workload) -> Iterator[Event | Ending]:
+        """Carry out a workload on what is open."""
+        if reason := self.unsupported(type(workload)):
+            yield Failed(workload.stage, reason)
+        else:
+            yield (yield from self._call(workload))
+
+    def unsupported(self, workload: type[Workload]) -> str:
+        """Return why Transformers cannot carry out such a workload; empty for prompts, decodes and proofs."""
+        return unsupported(workload)
+
+    def close(self) -> None:
+        """End the worker; may be called twice, and a later `open` starts another."""
+        if self._worker is not None:
+            self._worker.close()
+        self._worker = self._loaded = None
+
+    def _call(self, request: protocol.Request) -> Generator[Event | Ending, None, Ending]:
+        """Yield the events of one request and return its ending."""
+        if self._worker is None:
+            return Failed(request.stage, "no model is open")
+        ending: Ending = Failed(request.stage, "the worker ended without an answer")
+        for item in self._worker.call(request):
+            match item:
+                case Ending():
+                    ending = item
+                case protocol.Log() | protocol.Devices() | protocol.Done() | protocol.Refused():
+                    pass  # the transport has turned what matters of them into an ending
+                case _:
+                    yield item
+        if isinstance(ending, Crashed | TimedOut | Cancelled) or (isinstance(ending, OutOfMemory) and not ending.alive):
+            self.close()
+        return replace(ending, program=TransformersSetup.program) if isinstance(ending, Crashed) else ending

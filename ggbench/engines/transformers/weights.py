@@ -1,0 +1,144 @@
+"""Load the weights of a checkpoint, or make random ones where its folder has a config alone."""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+from ggbench.engines.config import TransformersSetup
+from ggbench.engines.llama.memory_limits import beside_the_limit
+from ggbench.engines.transformers.crash_cause import TransformersRefused
+
+_SEED = 20240601
+_TILE = 1 << 20
+"""Random numbers that are made once and repeated: what a matrix holds changes no time, and making 7 billion takes a
+minute."""
+_STD = 0.02
+"""`initializer_range` of most configs; activations of a random model stay finite with it."""
+_CONVERTED = frozenset({"int8", "nf4", "nf4-dq"})
+"""Methods by which bitsandbytes converts what it loads."""
+_NEEDS_CUDA = frozenset({"gptq-int4", "gptq-int8", "awq-int4"})
+
+
+def read_config(folder: Path, setup: TransformersSetup) -> Any:  # noqa: ANN401 - torch is not imported here
+    """Return Transformers' config of a checkpoint, with all imported that loads its model. Raises ValueError."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=setup.trust_remote_code, local_files_only=True)
+    if type(config) in AutoModelForCausalLM._model_mapping:
+        AutoModelForCausalLM._model_mapping[type(config)]
+    if setup.method in _CONVERTED:
+        importlib.import_module("bitsandbytes")
+    return config
+
+
+def load_model(folder: Path, config: Any, setup: TransformersSetup, device: str) -> Any:  # noqa: ANN401
+    """Return the model, in evaluation mode, on one device. Raises TransformersRefused and what Transformers raises."""
+    from transformers import AutoModelForCausalLM
+
+    if setup.method in _NEEDS_CUDA and device == "cpu":
+        raise TransformersRefused(
+            "load", f"{setup.method} is computed on a CUDA GPU, and torch sees none; bf16, f16 and f32 need none"
+        )
+    options = {
+        "dtype": torch_dtype(setup.dtype),
+        "attn_implementation": setup.attention,
+        "trust_remote_code": setup.trust_remote_code,
+    }
+    files = list(folder.glob("*.safetensors"))
+    if not files:  # random weights are not stored in any way
+        config.__dict__.pop("quantization_config", None)
+    loaded = options | {"device_map": {"": device}} | _quantization(config, setup)
+    if files:
+        with beside_the_limit(sum(file.stat().st_size for file in files)):  # mapped while they are read
+            model = AutoModelForCausalLM.from_pretrained(
+                folder, config=config, local_files_only=True, use_safetensors=True, **loaded
+            )
+    elif setup.method in _NEEDS_CUDA:
+        raise TransformersRefused("load", f"ggbench makes no random weights of {setup.method}; give a checkpoint")
+    else:
+        model = _random_model(config, options, loaded, device)
+    model.eval()
+    return model
+
+
+def torch_dtype(name: str) -> Any:  # noqa: ANN401
+    """Return torch's type of `bf16`, `f16` or `f32`."""
+    import torch
+
+    return {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[name]
+
+
+def fill_randomly(model: Any, device: Any, dtype: Any) -> None:  # noqa: ANN401
+    """Give every parameter of a model on `meta` memory and values: matrices normal, norms one, biases zero.
+
+    Parameters that the config ties stay one.
+    """
+    import torch
+
+    generator = torch.Generator().manual_seed(_SEED)
+    tile = (torch.randn(_TILE, generator=generator) * _STD).to(dtype).to(device)
+    made: dict[int, Any] = {}
+    model.tie_weights()
+    for module in model.modules():
+        for name, parameter in module._parameters.items():
+            if parameter is None:
+                continue
+            if id(parameter) not in made:
+                values = torch.empty(parameter.shape, dtype=dtype, device=device)
+                if parameter.dim() < 2:
+                    values.fill_(0.0 if name == "bias" else 1.0)
+                else:
+                    _repeat(values.view(-1), tile)
+                made[id(parameter)] = torch.nn.Parameter(values, requires_grad=False)
+            module._parameters[name] = made[id(parameter)]
+    model.to(device)  # buffers, which are small and computed from the config
+
+
+def _repeat(values: Any, tile: Any) -> None:  # noqa: ANN401
+    for first in range(0, values.numel(), _TILE):
+        part = values[first : first + _TILE]
+        part.copy_(tile[: part.numel()])
+
+
+def _random_model(config: Any, options: dict[str, Any], loaded: dict[str, Any], device: str) -> Any:  # noqa: ANN401
+    """Return a model of random weights, converted where `loaded`, the options of a load from files, says so."""
+    import torch
+
+    model, dtype = _empty_model(config, options), options["dtype"]
+    if "quantization_config" not in loaded:
+        fill_randomly(model, torch.device(device), dtype)
+        return model
+    n_bytes = sum(parameter.numel() for parameter in model.parameters()) * dtype.itemsize
+    with beside_the_limit(n_bytes):  # what is converted would be in a file
+        fill_randomly(model, torch.device("cpu"), dtype)
+        kind, state, model = type(model), model.state_dict(), None  # the Auto class asks for a folder
+        return kind.from_pretrained(None, config=config, state_dict=state, **loaded)
+
+
+def _empty_model(config: Any, options: dict[str, Any]) -> Any:  # noqa: ANN401
+    from accelerate import init_empty_weights
+    from transformers import AutoModelForCausalLM
+
+    with init_empty_weights(include_buffers=False):
+        return AutoModelForCausalLM.from_config(config, **options)
+
+
+def _quantization(config: Any, setup: TransformersSetup) -> dict[str, Any]:  # noqa: ANN401
+    """Return the option that converts at load; empty where nothing is converted, or the files already are."""
+    stored = getattr(config, "quantization_config", None)
+    if stored is not None or setup.method not in _CONVERTED:
+        return {}
+    from transformers import BitsAndBytesConfig
+
+    if setup.method == "int8":
+        return {"quantization_config": BitsAndBytesConfig(load_in_8bit=True)}
+    return {
+        "quantization_config": BitsAndBytesConfig(
+            load_in_4bit=True,
+            bnb_4bit_quant_type="nf4",
+            bnb_4bit_use_double_quant=setup.method == "nf4-dq",
+            bnb_4bit_compute_dtype=torch_dtype(setup.dtype),
+        )
+    }

@@ -1,0 +1,89 @@
+"""The child process of Transformers: takes requests on stdin, reports on the pipe whose number is its argument.
+
+It never reaches for the network: a checkpoint is in a folder before it is loaded.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from pathlib import Path
+
+from ggbench.engines import protocol
+from ggbench.engines.contract import Stage, Workload
+from ggbench.engines.events import Loaded, Opened, Ready
+from ggbench.engines.llama.memory_limits import LimitFailed
+from ggbench.engines.transformers.crash_cause import TransformersRefused, is_memory_error, one_line, wanted_bytes
+from ggbench.engines.transformers.model import TransformersModel
+from ggbench.engines.transformers.workloads import carry_out
+from ggbench.engines.worker_pipe import EventPipe, serve
+
+_QUIET = {
+    "HF_HUB_OFFLINE": "1",
+    "TRANSFORMERS_VERBOSITY": "error",
+    "TRANSFORMERS_NO_ADVISORY_WARNINGS": "1",
+    "TQDM_DISABLE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+
+
+class TransformersWorker:
+    """Carries out one request after another."""
+
+    def __init__(self, pipe: EventPipe) -> None:
+        os.environ.update(_QUIET)
+        logging.disable(logging.WARNING)  # bitsandbytes logs in every product
+        self._pipe = pipe
+        self._model = TransformersModel()
+        pipe.send(Ready(os.getpid(), self._model.versions))
+
+    def carry_out(self, request: protocol.Request) -> None:
+        """Answer one request with its events and `Done`, or with `Refused`, whatever torch raises."""
+        try:
+            self._dispatch(request)
+        except (TransformersRefused, LimitFailed) as refusal:
+            stage: Stage = refusal.stage if isinstance(refusal, TransformersRefused) else "load"
+            is_memory = isinstance(refusal, TransformersRefused) and refusal.out_of_memory
+            self._pipe.send(protocol.Refused(stage, out_of_memory=is_memory, message=str(refusal)))
+        except Exception as error:
+            is_memory = is_memory_error(error, is_limited=self._model.is_limited)
+            message, missing = one_line(error), self._missing_bytes(error) if is_memory else None
+            error.__traceback__ = None  # its frames hold tensors
+            self._pipe.send(protocol.Refused(request.stage, is_memory, message, missing))
+            self._recover()  # last, as no call to a GPU works after some errors
+        else:
+            self._pipe.send(protocol.Done())
+
+    def _dispatch(self, request: protocol.Request) -> None:
+        started, model, send = time.perf_counter(), self._model, self._pipe.send
+        match request:
+            case protocol.LoadCheckpoint(folder, setup):
+                model.load(Path(folder), setup)
+                send(model.allocated)
+                send(Loaded(time.perf_counter() - started, model.left_bytes, model.allocated.tensor_bytes))
+            case protocol.MakeCache(setup):
+                model.make_cache(setup)
+                send(model.allocated)
+                send(Opened(time.perf_counter() - started, setup.n_ctx, left_bytes=model.left_bytes))
+            case Workload():
+                carry_out(model, request, self._pipe.send_event)
+                send(model.allocated)
+
+    def _missing_bytes(self, error: Exception) -> int | None:
+        wanted, left = wanted_bytes(error), self._model.left_bytes
+        return None if wanted is None or left is None or wanted <= left else wanted - left
+
+    def _recover(self) -> None:
+        """Give back what a failed request had taken, so that the next one starts as it did."""
+        self._model.cache = None
+        self._model.release()
+
+
+def main() -> None:
+    """Serve until stdin closes."""
+    serve(TransformersWorker)
+
+
+if __name__ == "__main__":
+    main()

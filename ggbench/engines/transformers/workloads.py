@@ -1,0 +1,134 @@
+"""How Transformers carries out the workloads that it can: what `ggbench.engines.workloads` has for llama.cpp."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ggbench.engines.contract import Workload
+from ggbench.engines.events import ContextProven, Event, PromptRead, Proving, Steps
+from ggbench.engines.workloads.batched_decode import BatchedDecode
+from ggbench.engines.workloads.decode import FLUSH_NS, Decode, without_gc
+from ggbench.engines.workloads.prefill import Prefill
+from ggbench.engines.workloads.prove_context import ProveContext
+from ggbench.engines.workloads.score import Score
+from ggbench.engines.workloads.tokenize import Tokenize
+
+if TYPE_CHECKING:
+    from ggbench.engines.transformers.model import TransformersModel
+
+_PROOF_BATCH = 512
+"""Tokens computed at once at the far end of a context: llama.cpp's n_ubatch."""
+_NOT_SCORED = "quality is scored by llama.cpp alone: convert the checkpoint to GGUF to score it"
+_REFUSED: Mapping[type[Workload], str] = {Score: _NOT_SCORED, Tokenize: _NOT_SCORED}
+
+Emit = Callable[[Event], None]
+
+
+def unsupported(workload: type[Workload]) -> str:
+    """Return why Transformers does not carry out such a workload here; empty where it does."""
+    if workload in _CARRIED_OUT:
+        return ""
+    return _REFUSED.get(workload, f"{workload.name} is measured with llama.cpp alone")
+
+
+def carry_out(model: TransformersModel, request: Workload, emit: Emit) -> None:
+    """Carry out a workload. Raises what torch raises."""
+    _CARRIED_OUT[type(request)](model, request, emit)
+
+
+def _prefill(model: TransformersModel, request: Prefill, emit: Emit) -> None:
+    for number in range(request.warmup + request.repeat):
+        _, elapsed_ns = model.read_prompts(request.n_prompt)
+        if number >= request.warmup:
+            emit(PromptRead(request.n_prompt, elapsed_ns))
+
+
+def _decode(model: TransformersModel, request: Decode, emit: Emit) -> None:
+    """Decode greedily and past any end of generation, timing each step and each choice of a token."""
+    logits, elapsed_ns = model.read_prompts(request.n_prompt)
+    emit(PromptRead(request.n_prompt, elapsed_ns))
+    clock = time.perf_counter_ns
+    tokens = _most_likely(logits)
+
+    def step(_: int) -> tuple[int, int]:
+        nonlocal tokens
+        logits, step_ns = model.timed_step(tokens)
+        before = clock()
+        tokens = _most_likely(logits)
+        model.synchronize()
+        return step_ns, clock() - before
+
+    _timed(request.n_prompt, request.n_gen, step, emit)
+
+
+def _batched_decode(model: TransformersModel, request: BatchedDecode, emit: Emit) -> None:
+    """Decode random tokens, so that each sequence goes its own way."""
+    logits, elapsed_ns = model.read_prompts(request.n_prompt)
+    before = time.perf_counter_ns()
+    _most_likely(logits)
+    model.synchronize()
+    emit(PromptRead(request.n_prompt, elapsed_ns, request.n_seqs, time.perf_counter_ns() - before))
+    tokens = model.random_tokens(request.n_seqs, request.n_gen)
+    columns = [tokens[:, index : index + 1].contiguous() for index in range(request.n_gen)]
+
+    def step(index: int) -> tuple[int, None]:
+        return model.timed_step(columns[index])[1], None
+
+    _timed(request.n_prompt, request.n_gen, step, emit)
+
+
+def _timed(n_prompt: int, n_gen: int, step: Callable[[int], tuple[int, int | None]], emit: Emit) -> None:
+    """Report `n_gen` steps in batches; nothing is sent while one is timed. Those before a failure are reported."""
+    step_ns, sample_ns = array("q"), array("q")
+    n_sent, sent_at = 0, time.perf_counter_ns()
+
+    def send() -> None:
+        nonlocal n_sent, sent_at
+        if n_sent < len(step_ns):
+            emit(Steps(n_prompt + 1 + n_sent, step_ns[n_sent:].tolist(), sample_ns[n_sent:].tolist()))
+        n_sent, sent_at = len(step_ns), time.perf_counter_ns()
+
+    with without_gc():
+        try:
+            for index in range(n_gen):
+                took_ns, sampled_ns = step(index)
+                step_ns.append(took_ns)
+                if sampled_ns is not None:
+                    sample_ns.append(sampled_ns)
+                if time.perf_counter_ns() - sent_at > FLUSH_NS:
+                    send()
+        finally:
+            send()
+
+
+def _prove_context(model: TransformersModel, request: ProveContext, emit: Emit) -> None:
+    """Compute a batch and one more token in the last cells, behind cells that hold copies."""
+    started, n_cells = time.perf_counter(), model.n_cells
+    n_batch = min(_PROOF_BATCH, n_cells - 2)
+    model.clear()
+    for share in model.fill(n_cells - n_batch - 1):
+        emit(Proving("fill", share))
+    emit(Proving("batch", 0.0))
+    _, batch_ns = model.timed_step(model.random_tokens(1, n_batch), compiled=False)
+    _, token_ns = model.timed_step(model.random_tokens(1, 1))
+    full = int(model.cache.get_seq_length()) == n_cells
+    left_bytes = model.left_bytes
+    model.clear()
+    seconds = time.perf_counter() - started
+    emit(ContextProven(seconds, n_batch, batch_ns, token_ns, "copied", full, left_bytes))
+
+
+def _most_likely(logits: Any) -> Any:  # noqa: ANN401 - tensors
+    """Return the token of each sequence."""
+    return logits[:, -1].argmax(-1, keepdim=True)
+
+
+_CARRIED_OUT: Mapping[type[Workload], Callable[..., None]] = {
+    Prefill: _prefill,
+    Decode: _decode,
+    BatchedDecode: _batched_decode,
+    ProveContext: _prove_context,
+}

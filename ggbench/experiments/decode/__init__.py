@@ -1,0 +1,1 @@
+"""Time every token of a long decode, and fit W and B."""

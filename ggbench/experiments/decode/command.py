@@ -1,0 +1,51 @@
+"""`ggbench decode`: every token of a long decode, timed."""
+
+from __future__ import annotations
+
+import click
+
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.options import Asked, measuring_options, n_gen_option, plot_option, repeat_option, samples_option
+from ggbench.commands.tuned import tuned_option, with_tuned
+from ggbench.errors import UsageError
+from ggbench.show.glossary import DECODE
+
+
+@click.command(
+    cls=DocumentedCommand,
+    terms=DECODE,
+    examples="""
+    ggbench decode ~/models/model-q4_k_m.gguf --plot
+    ggbench decode synth:qwen1.5-7b q4_k_m -n 2000 --repeat 3
+    ggbench decode qwen2.5-7b:q4_k_m -ctk q8_0 -ctv q8_0 -fa on
+    ggbench decode ~/models/moe-q4_k_m.gguf --n-cpu-moe 12
+    ggbench decode synth:qwen1.5-7b q8_0 -n 100 --memory-limit 6GiB
+    ggbench decode http://127.0.0.1:8080 --clock server
+    """,
+)
+@n_gen_option
+@repeat_option
+@samples_option
+@plot_option
+@tuned_option
+@measuring_options(servers=True, checkpoints=True)
+def command(n_gen: int, repeat: int, samples: bool, plot: bool, asked: Asked) -> None:
+    """Time every token of a long decode, past any end of generation, and fit latency(n) = (n - 1) / W + B.
+
+    W is how many tokens of context make a token 1 ms slower, B the latency of the first one. What is timed is
+    llama_decode and llama_synchronize, one token at a time, after a 25-token prompt and a warm-up that does not count;
+    the sampler (greedy) is timed apart. Ctrl-C keeps what was measured, and so does a kill.
+    """
+    from ggbench.commands.measuring import make_jobs, measure
+    from ggbench.commands.run_output import show_measured
+    from ggbench.experiments.decode.measure import EXPERIMENT
+    from ggbench.experiments.decode.record import DecodeSettings
+
+    if samples and not asked.output.as_json:
+        raise UsageError("--samples goes with --json", "add --json, or use results show ID --json --samples")
+    if plot and asked.output.as_json:
+        raise UsageError("--plot does not go into JSON", "omit --json, or use results show ID --plot")
+    jobs = with_tuned(make_jobs(EXPERIMENT, DecodeSettings(n_gen, repeat=repeat), asked), asked)
+    measured = measure(jobs, asked)
+    show_measured(measured, samples=samples, plot=plot)
+    measured.leave()

@@ -1,0 +1,96 @@
+"""A decode: every token of a long generation timed, and latency(n) = (n - 1) / W + B fitted."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Generator
+from typing import TYPE_CHECKING, ClassVar
+
+from ggbench.engines.endings import Completed
+from ggbench.engines.workloads.decode import Decode
+from ggbench.engines.workloads.prefill import Prefill
+from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
+from ggbench.models.command_line import named, reproduce, stated_bandwidth
+from ggbench.runs.experiment import Conclusion, Experiment, Job
+from ggbench.runs.recording import Recording
+from ggbench.runs.serving import ServerFound
+from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
+from ggbench.stats.gpu_use import throttled
+
+if TYPE_CHECKING:
+    from ggbench.runs.known_speed import RunSpeed
+    from ggbench.runs.progress import Progress
+    from ggbench.runs.run import Run
+    from ggbench.runs.session import Session
+
+_PREFILL_REPEAT = 3
+
+
+class DecodeExperiment(Experiment):
+    """Load, read the prompt a few times, warm up, then decode as often as asked."""
+
+    kind: ClassVar[str] = "decode"
+    settings_type = DecodeSettings
+    result_type = DecodeResult
+
+    def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
+        """The repetitions follow each other, each from an empty cache."""
+        settings = session.settings(DecodeSettings)
+        yield from session.prepare()
+        ending = yield from session.open()
+        if not isinstance(ending, Completed):
+            return ending
+        n_prompt, name = settings.n_prompt, f"p{settings.n_prompt}/b1"
+        steps = [
+            (Prefill(n_prompt, _PREFILL_REPEAT, warmup=1), ""),
+            (Decode(n_prompt, settings.n_warmup), f"warmup/{name}/r0"),
+            *((Decode(n_prompt, settings.n_gen), f"decode/{name}/r{index}") for index in range(settings.repeat)),
+        ]
+        for workload, series in steps:
+            ending = yield from session.run(workload, series, n_total=settings.n_gen * settings.repeat)
+            if not isinstance(ending, Completed):
+                return ending
+        return ending
+
+    def reduce(self, recording: Recording) -> DecodeResult:
+        """Fit, percentiles, limit and steadiness of what was timed."""
+        from ggbench.stats.linefit import fit_line
+        from ggbench.stats.serving import serving_of
+        from ggbench.stats.speed import summarize_tokens
+        from ggbench.stats.steadiness import unsteady
+
+        times, settings = recording.token_times(recording.timed_series), recording.settings(DecodeSettings)
+        own = recording.prompt_ns.get(settings.n_prompt)
+        uneven = unsteady(times.position, times.step_ns) if times.is_single else ""
+        return DecodeResult(
+            n_prompt=settings.n_prompt,
+            n_gen=times.n_tokens,
+            prefill_ms=statistics.median(own) / 1e6 if own else None,
+            fit=fit_line(times.position, times.step_ns),
+            latency=summarize_tokens(times),
+            limit=recording.last(DecodeLimit),
+            unsteady="; ".join(filter(None, (uneven, throttled(recording.gpu_use), *recording.machine_changes))),
+            serving=serving_of(recording.last(ServerFound), recording.requests),
+        )
+
+    def speed_of(self, run: Run) -> RunSpeed | None:
+        """Return the line through its steps, at the level of their mean latency; None where they show no line."""
+        from ggbench.runs.known_speed import RunSpeed
+        from ggbench.stats.measured_steps import decode_curve
+
+        curve, found = decode_curve(run), run.result
+        if curve is None or not isinstance(found, DecodeResult):
+            return None
+        is_steady = not found.unsteady
+        return RunSpeed("measured", f"run {run.run_id}", curve.step_ms, reach=curve.reach, is_steady=is_steady)
+
+    def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
+        """`ggbench decode MODEL QUANT -n N` with every option that is not the default."""
+        settings = job.settings
+        assert isinstance(settings, DecodeSettings)
+        repeat = {"repeat": settings.repeat} if settings.repeat > 1 else {}
+        options = {"n": settings.n_gen, **repeat, **stated_bandwidth(bandwidth)}
+        return reproduce("decode", named(job.target), job.setup, options)
+
+
+EXPERIMENT = DecodeExperiment()

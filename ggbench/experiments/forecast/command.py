@@ -1,0 +1,97 @@
+"""`ggbench forecast`: the speed of a model that need not be here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.options import Asked, measuring_options, no_measure_option
+
+if TYPE_CHECKING:
+    from ggbench.models.selector import Target
+
+
+@click.command(
+    cls=DocumentedCommand,
+    examples="""
+    ggbench forecast qwen1.5-7b q4_k_m q8_0
+    ggbench forecast org/name-GGUF q4_k_m -ctk q8_0 -ctv q8_0
+    ggbench forecast qwen2.5-72b q4_k_m -ngl 40
+    ggbench forecast qwen2.5-7b --no-measure
+    """,
+)
+@no_measure_option
+@measuring_options(many=True)
+def command(asked: Asked, no_measure: bool) -> None:
+    """Forecast the speed of QUANTS of MODEL on this machine; nothing is downloaded but headers.
+
+    Twins of a few of the model's layers are written, timed by turns and removed: two depths show what a layer costs,
+    4,096 cells of KV cache what context costs, and all layers are counted from that. The model may be larger than this
+    machine's memory. How long it takes and how much disk it needs is printed first. A model of about 1 GB is measured
+    as a twin of all its layers. Twins of the same shapes, such as those of a fine-tune, are not measured again unless
+    something disturbed them. With -ngl, --n-cpu-moe or -ot ...=CPU the twins are timed in each memory and the layers
+    counted by where they are. The intervals hold the spread of five rounds and 8 % for what a forecast leaves out.
+
+    With --no-measure only what is known already is shown: runs of such a file under the same setup, else a forecast,
+    else the share of the bandwidth that at least two other models reach here, else the bandwidth's bound. plan, pick
+    and the TUI show the same.
+
+    Not forecast: architectures whose layers do not stand alone (Gemma 3n), and layers on several GPUs.
+    """
+    from ggbench.commands.measuring import measure
+    from ggbench.commands.run_output import show_measured
+    from ggbench.experiments.forecast.measure import EXPERIMENT
+    from ggbench.experiments.forecast.record import ForecastSettings
+    from ggbench.runs.experiment import Job
+
+    targets = _targets(asked)
+    if no_measure:
+        _show_known(targets, asked)
+        return
+    measured = measure([Job(EXPERIMENT, each, asked.setup, ForecastSettings()) for each in targets], asked)
+    show_measured(measured)
+    measured.leave()
+
+
+def _targets(asked: Asked) -> tuple[Target, ...]:
+    """The quants that are meant; a catalog model's are those of its twins, as `plan` has them. Raises as `resolve`."""
+    from ggbench.commands.gpu_options import check_main_gpu
+    from ggbench.commands.rpc_options import check_rpc
+    from ggbench.models.reference import CatalogRef, parse_file_model
+    from ggbench.models.selector import resolve
+
+    check_main_gpu(asked.setup)
+    check_rpc(asked.setup)
+    is_catalog = isinstance(parse_file_model(asked.model), CatalogRef)
+    return resolve(f"synth:{asked.model}" if is_catalog else asked.model, asked.quants, hub=asked.hub.access())
+
+
+def _show_known(targets: Sequence[Target], asked: Asked) -> None:
+    """What is known of each without measuring."""
+    from ggbench.commands.run_output import run_document, show_runs
+    from ggbench.decisions.known_forecasts import known_forecasts
+    from ggbench.experiments.forecast.measure import EXPERIMENT
+    from ggbench.machine.cpu import default_threads
+    from ggbench.runs.store.database import Store
+    from ggbench.sizing.budget import machine_budget
+
+    setup = asked.setup
+    budget = machine_budget(
+        n_gpu_layers=setup.n_gpu_layers,
+        main_gpu=setup.main_gpu,
+        threads=default_threads(),
+        reserve_bytes=None,
+        bandwidth=asked.bandwidth,
+        limit_bytes=setup.memory_limit_bytes,
+        measures=False,
+    )
+    with Store.open() as store:
+        runs = known_forecasts(store, targets, setup, budget)
+    documents = [run_document(run) for run in runs]
+    show_runs(EXPERIMENT.kind, runs, asked.output, documents, model=asked.model, is_sweep=len(runs) > 1)
+    for run in runs:
+        if run.reason:
+            asked.output.notice(f"{run.subject.model} {run.subject.quant}: {run.reason}")

@@ -1,0 +1,86 @@
+"""Forecast: the speed of a model that need not be here, from twins of a few of its layers."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, ClassVar
+
+from ggbench.engines.config import LlamaSetup, Setup
+from ggbench.errors import UsageError
+from ggbench.experiments.forecast.record import (
+    ForecastModel,
+    ForecastPlacement,
+    ForecastResult,
+    ForecastSettings,
+    ForecastTwin,
+    TwinTiming,
+)
+from ggbench.models.command_line import named, reproduce, stated_bandwidth
+from ggbench.runs.experiment import Conclusion, Experiment, Job
+from ggbench.runs.recording import Recording
+from ggbench.runs.run import Settings
+from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
+from ggbench.units import counted
+
+if TYPE_CHECKING:
+    from ggbench.runs.known_speed import RunSpeed
+    from ggbench.runs.progress import Progress
+    from ggbench.runs.run import Run
+    from ggbench.runs.session import Session
+
+
+class ForecastExperiment(Experiment):
+    """Measure twins of few layers by turns, then count."""
+
+    kind: ClassVar[str] = "forecast"
+    settings_type = ForecastSettings
+    result_type = ForecastResult
+    needs_file: ClassVar[str] = "twins are made of the header of a file"
+    needs_gguf: ClassVar[str] = "its twins are timed with llama.cpp"
+    observed = (ForecastModel, ForecastPlacement, ForecastTwin, TwinTiming)
+
+    def check(self, setup: Setup, settings: Settings) -> None:
+        """Raise UsageError also where a context is asked for: the twins have one of their own."""
+        super().check(setup, settings)
+        if isinstance(setup, LlamaSetup) and setup.n_ctx is not None:
+            raise UsageError("a forecast is for every length at once", "omit --n-ctx")
+
+    def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
+        """Raises Unsupported for a model whose steps cannot be counted from its header."""
+        from ggbench.experiments.forecast.twin_timer import time_twins
+
+        return (yield from time_twins(session))
+
+    def reduce(self, recording: Recording) -> ForecastResult | None:
+        """What the rounds that are whole say; None where none is."""
+        from ggbench.experiments.forecast.step_forecast import step_forecast
+
+        model, twins = recording.last(ForecastModel), sorted(recording.of(ForecastTwin), key=lambda each: each.number)
+        placements = recording.of(ForecastPlacement)
+        if model is None or not twins or not placements:
+            return None
+        found = step_forecast(placements, twins, recording.of(TwinTiming))
+        numbers = " and ".join(str(twin.cost.n_layer) for twin in twins)
+        basis = f"twins of {numbers} of {model.cost.n_layer} layers"
+        if len(twins) == 1:
+            basis = f"a twin of all {counted(model.cost.n_layer, 'layer')}"
+        basis = ", ".join([basis, *(each.name for each in placements if each.name)])
+        limit = recording.last(DecodeLimit) if len(placements) == 1 else None
+        return ForecastResult(basis, found.b_ms, found.w_tokens_per_ms, found.tok_s, found.prefill_ms, limit)
+
+    def speed_of(self, run: Run) -> RunSpeed | None:
+        """Return what it forecast; None where it came to no line."""
+        from ggbench.runs.known_speed import RunSpeed
+        from ggbench.stats.measured_steps import forecast_curve
+
+        curve, found = forecast_curve(run), run.result
+        if curve is None or not isinstance(found, ForecastResult):
+            return None
+        return RunSpeed("forecast", found.basis, curve.step_ms, found.prefill_ms, reach=curve.reach)
+
+    def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
+        """`ggbench forecast MODEL QUANT` with every option that is not the default."""
+        return reproduce("forecast", named(job.target), job.setup, stated_bandwidth(bandwidth))
+
+
+EXPERIMENT = ForecastExperiment()

@@ -1,0 +1,141 @@
+"""A forecast: the speed that a model would have, from twins of a few of its layers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ggbench.engines.config import LlamaSetup
+from ggbench.errors import UsageError
+from ggbench.runs.run import Result, Settings
+from ggbench.stats.decode_timing import DecodeLimit
+
+POSITIONS = (1, 1024, 4096, 8192, 32768)
+"""Of the tokens whose speed is forecast."""
+PROMPTS = (512, 2048, 8192)
+"""Lengths of prompts whose time is forecast."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastSettings(Settings):
+    """How the twins are measured. Raises UsageError for numbers that make no measurement."""
+
+    n_depth: int = 4097
+    """Cells in use where the cost of the KV cache is measured: one more than whole steps of what is copied at once."""
+    n_gen: int = 8
+    """Tokens timed each time; fewer where they are slow."""
+    rounds: int = 5
+    """Times that each twin is measured, in turn, so that a machine that slows down does so for all of them."""
+    n_batch: int = 256
+    """Tokens of the batches that show the cost of a prompt; they are timed in the first three rounds."""
+
+    def __post_init__(self) -> None:
+        if self.n_depth < 256:
+            raise UsageError(f"a depth of {self.n_depth} cells shows no cost of the KV cache", "give 256 or more")
+        if self.rounds < 2:
+            raise UsageError("one round gives no interval", "give 2 or more")
+
+    @property
+    def n_ctx_needed(self) -> int:
+        """Cells of the context of each twin."""
+        return self.n_depth + self.n_gen + self.n_batch + 2
+
+
+@dataclass(frozen=True, slots=True)
+class StepCost:
+    """What decides the time of a step: bytes that it reads, of a model or of a twin of it."""
+
+    n_layer: int
+    layer_bytes: float
+    """Of all layers for one token: without the experts that it is not routed to."""
+    full_kv_bytes: int
+    """That each position adds for layers without a window."""
+    windowed_kv_bytes: int
+    """As above, for layers with one."""
+    window: int | None = None
+
+    def kv_bytes(self, n: float) -> float:
+        """Return the bytes of KV that the n-th token reads."""
+        return self.full_kv_bytes * n + self.windowed_kv_bytes * min(n, self.window or n)
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastModel:
+    """The model that is forecast."""
+
+    cost: StepCost
+    shape_key: str
+    """Equal for models of the same tensors."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastPlacement:
+    """Layers of the model that are placed alike, on the GPU or in main memory; a twin is timed with all of its so."""
+
+    number: int
+    """From 0; the first has the output."""
+    cost: StepCost
+    setup: LlamaSetup
+    """That places all layers of a twin so."""
+    name: str = ""
+    """For people: `30 on the GPU`; empty where there is nothing to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastTwin:
+    """A twin that is measured."""
+
+    number: int
+    """From 0, by rising number of layers."""
+    layers: tuple[int, ...]
+    """Of the model."""
+    cost: StepCost
+    file_bytes: int
+    shape_key: str
+    """Equal for twins of the same tensors, as of two models of one shape."""
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastCost:
+    """What a forecast takes before it is known, roughly."""
+
+    disk_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TwinTiming:
+    """A few steps of a twin, and a batch."""
+
+    twin: int
+    round: int
+    n_depth: int
+    step_ns: tuple[int, ...]
+    batch_ns: int | None = None
+    n_batch: int = 0
+    placement: int = 0
+    """Number of the placement of its layers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A value with the interval that it should lie in, with a probability of 95 %."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastResult(Result):
+    """What is expected of the model on this machine."""
+
+    basis: str
+    """What the figures come from: `twins of 2 and 6 of 32 layers`."""
+    b_ms: Expected | None = None
+    w_tokens_per_ms: Expected | None = None
+    """None also for a model whose latency does not grow."""
+    tok_s: tuple[tuple[int, Expected], ...] = ()
+    """By position."""
+    prefill_ms: tuple[tuple[int, Expected], ...] = ()
+    """By the length of the prompt."""
+    limit: DecodeLimit | None = None

@@ -1,0 +1,187 @@
+"""Forecast the steps of a model from those of twins of a few of its layers.
+
+t(n) = embedding and output + layers + KV cache. Two twins of different depth show what a layer costs, a long context
+what a byte of KV costs; both are proportional to the bytes that are read, so that layers of different types count by
+their size. Where some layers are on a GPU and others in main memory, each kind is timed by itself and counted. Each
+round of measurements makes a forecast of its own, and their spread is the statistical error.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ggbench.experiments.forecast.record import (
+    POSITIONS,
+    PROMPTS,
+    Expected,
+    ForecastPlacement,
+    ForecastTwin,
+    StepCost,
+    TwinTiming,
+)
+from ggbench.stats.noise import t_95
+
+MODEL_ERROR = 0.08
+"""Share by which forecasts are off besides the spread of their rounds, at a probability of 95 %; the residuals of
+scripts/forecast_residuals lie within."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """Time of a step or of a batch by what it reads [ms, ms per byte]."""
+
+    outside_ms: float
+    """Of what is not in the layers; of all, where one twin has every layer."""
+    per_layer_byte: float
+    per_kv_byte: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one round says of the layers that are placed alike."""
+
+    cost: StepCost
+    """Of those of the model."""
+    step: _Line
+    batch: _Line | None
+    """At the beginning of a prompt; None where none was timed."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    """What one round of measurements says of the model."""
+
+    parts: tuple[_Part, ...]
+    """By placement; the first has what is outside the layers."""
+    n_batch: int
+
+    @property
+    def has_batch(self) -> bool:
+        return all(part.batch is not None for part in self.parts)
+
+    @property
+    def growth_ms(self) -> float:
+        """Of a step, with each position beyond any window."""
+        return sum(part.step.per_kv_byte * part.cost.full_kv_bytes for part in self.parts)
+
+    def latency_ms(self, n: int) -> float:
+        return _total([(part.cost, part.step) for part in self.parts], n)
+
+    def prefill_ms(self, n_prompt: int) -> float:
+        lines = [(part.cost, part.batch) for part in self.parts if part.batch is not None]
+        whole, rest = divmod(n_prompt, self.n_batch)
+        shares = [*([1.0] * whole), rest / self.n_batch]
+        return sum(share * _total(lines, index * self.n_batch) for index, share in enumerate(shares) if share)
+
+
+def _total(lines: Sequence[tuple[StepCost, _Line]], n: int) -> float:
+    """Of all parts, with n positions in the KV cache."""
+    return lines[0][1].outside_ms + sum(
+        line.per_layer_byte * cost.layer_bytes + line.per_kv_byte * cost.kv_bytes(n) for cost, line in lines
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class StepForecast:
+    """All rounds; empty where none was whole."""
+
+    rounds: tuple[_Round, ...]
+
+    @property
+    def b_ms(self) -> Expected | None:
+        """Latency of the first token."""
+        return self._expected(lambda each: each.latency_ms(1))
+
+    @property
+    def w_tokens_per_ms(self) -> Expected | None:
+        """Tokens until a step takes 1 ms longer, beyond any window; None where that is never, or below the noise."""
+        growth = self._expected(lambda each: each.growth_ms)
+        return _inverse(growth, 1.0)
+
+    @property
+    def tok_s(self) -> tuple[tuple[int, Expected], ...]:
+        """Speed by position."""
+        found = ((n, _inverse(self._expected(lambda each, n=n: each.latency_ms(n)), 1e3)) for n in POSITIONS)  # type: ignore[misc]
+        return tuple((n, speed) for n, speed in found if speed is not None)
+
+    @property
+    def prefill_ms(self) -> tuple[tuple[int, Expected], ...]:
+        """Time by the length of the prompt."""
+        timed = StepForecast(tuple(each for each in self.rounds if each.has_batch))
+        found = ((n, timed._expected(lambda each, n=n: each.prefill_ms(n))) for n in PROMPTS)  # type: ignore[misc]
+        return tuple((n, expected) for n, expected in found if expected is not None)
+
+    def _expected(self, value: Callable[[_Round], float]) -> Expected | None:
+        values = [value(each) for each in self.rounds]
+        if not values:
+            return None
+        mean = statistics.fmean(values)
+        spread = 0.0
+        if len(values) > 1:
+            spread = t_95(len(values) - 1) * statistics.stdev(values) / math.sqrt(len(values))
+        half = math.hypot(spread, MODEL_ERROR * mean)
+        return Expected(mean, mean - half, mean + half)
+
+
+def step_forecast(
+    placements: Sequence[ForecastPlacement], twins: Sequence[ForecastTwin], timings: Sequence[TwinTiming]
+) -> StepForecast:
+    """Return what the rounds say that have timings of every twin in every placement, near the beginning and far into
+    the context.
+    """
+    by_key = {(each.placement, each.round, each.twin, each.n_depth > 1): each for each in timings}
+    rounds = []
+    for number in sorted({each.round for each in timings}):
+        parts = []
+        for placement in placements:
+            near = [by_key.get((placement.number, number, twin.number, False)) for twin in twins]
+            far = by_key.get((placement.number, number, twins[-1].number, True))
+            if far is not None and all(near):
+                parts.append(_part(placement.cost, twins, [each for each in near if each is not None], far))
+        if len(parts) == len(placements) and parts:
+            rounds.append(_Round(tuple(parts), max(each.n_batch for each in timings)))
+    return StepForecast(tuple(rounds))
+
+
+def _part(cost: StepCost, twins: Sequence[ForecastTwin], near: Sequence[TwinTiming], far: TwinTiming) -> _Part:
+    step = _line(twins, [_median_ms(each) for each in near], _median_ms(far), [_middle(each) for each in (*near, far)])
+    batches = [each.batch_ns / 1e6 for each in (*near, far) if each.batch_ns is not None]
+    batch = None
+    if len(batches) == len(near) + 1:
+        depths = [0.0 if each is not far else _middle(far) - _middle(near[-1]) for each in (*near, far)]
+        batch = _line(twins, batches[:-1], batches[-1], depths)
+    return _Part(cost, step, batch)
+
+
+def _line(twins: Sequence[ForecastTwin], near_ms: Sequence[float], far_ms: float, depths: Sequence[float]) -> _Line:
+    """From each twin's time near the beginning, the last one's far into the context, and the depths of all."""
+    last = twins[-1].cost
+    grown_bytes = last.kv_bytes(depths[-1]) - last.kv_bytes(depths[-2])
+    per_kv_byte = max(0.0, (far_ms - near_ms[-1]) / grown_bytes) if grown_bytes else 0.0
+    base = [
+        ms - per_kv_byte * twin.cost.kv_bytes(depth)
+        for ms, twin, depth in zip(near_ms, twins, depths[:-1], strict=True)
+    ]
+    if len(twins) == 1:
+        return _Line(base[0], 0.0, per_kv_byte)
+    per_layer_byte = (base[-1] - base[0]) / (last.layer_bytes - twins[0].cost.layer_bytes)
+    return _Line(base[-1] - per_layer_byte * last.layer_bytes, per_layer_byte, per_kv_byte)
+
+
+def _median_ms(timing: TwinTiming) -> float:
+    return statistics.median(timing.step_ns) / 1e6
+
+
+def _middle(timing: TwinTiming) -> float:
+    """Position of the middle step; an untimed one comes first."""
+    return timing.n_depth + 2 + (len(timing.step_ns) - 1) / 2
+
+
+def _inverse(expected: Expected | None, numerator: float) -> Expected | None:
+    """None where the value may be zero."""
+    if expected is None or expected.low <= 0:
+        return None
+    return Expected(numerator / expected.value, numerator / expected.high, numerator / expected.low)

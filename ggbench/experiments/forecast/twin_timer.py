@@ -1,0 +1,248 @@
+"""The measuring behind `ggbench.experiments.forecast.measure`: twins of a few layers, timed by turns."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.contract import Source
+from ggbench.engines.endings import Completed, Ending
+from ggbench.engines.events import PromptRead, Steps
+from ggbench.engines.memory import Memory
+from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
+from ggbench.errors import Unsupported
+from ggbench.experiments.forecast.cost import BATCH_ROUNDS, forecast_cost, n_gen_of
+from ggbench.experiments.forecast.earlier_timings import EarlierTimings, earlier_timings
+from ggbench.experiments.forecast.placement import LayerPlacement, layer_placements, without_gpu
+from ggbench.experiments.forecast.record import (
+    ForecastModel,
+    ForecastPlacement,
+    ForecastSettings,
+    ForecastTwin,
+    TwinTiming,
+)
+from ggbench.experiments.forecast.twins import step_cost, twin_layers
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.twin import twin_of
+from ggbench.gguf_file.twin_folder import remove_left_twins, twin_folder
+from ggbench.gguf_file.twin_group import TwinGroup, group_twins
+from ggbench.gguf_file.twin_writer import require_room
+from ggbench.machine.cpu import describe_cpu
+from ggbench.machine.gpus import list_gpus
+from ggbench.paths import forecasts_dir
+from ggbench.runs.experiment import Concluded, Conclusion
+from ggbench.runs.progress import Point, Progress, Working
+from ggbench.runs.session import Session
+from ggbench.units import counted, format_bytes, format_rough_seconds
+
+_SMALL_BATCH = 64
+_SLOW_BATCH_NS = 1_500_000_000
+"""Where a small batch takes longer than this, no larger one is timed."""
+_NEAR = 1
+"""Cells in use where a step costs its weights alone."""
+
+
+def time_twins(session: Session) -> Generator[Progress, None, Conclusion]:
+    """Write the twins, time them by turns, remove them. Raises as `ForecastExperiment.measure`."""
+    settings, setup = session.settings(ForecastSettings), session.setup
+    if not isinstance(setup, LlamaSetup):
+        raise Unsupported("a forecast measures twins with llama.cpp", "name a GGUF file instead")
+    model = session.target.header()
+    session.use_file(model)
+    forecasts_dir().mkdir(parents=True, exist_ok=True)
+    remove_left_twins(forecasts_dir())
+    twins, planned = _plan(session, model, setup)
+    placements = _placements(model, twins, setup)
+    if earlier := earlier_timings(session, twins, placements):
+        return (yield from _taken_over(session, earlier))
+    group = group_twins(planned)
+    yield _announced(session, model, twins, group, len(placements))
+    with contextlib.ExitStack() as stack:
+        folder = stack.enter_context(twin_folder(forecasts_dir()))
+        paths = []
+        for twin, own in zip(twins, group.own, strict=True):
+            yield Working("write", 0, own.file_bytes, counted(len(twin.layers), "layer"))
+            paths.append(group.write(twin.number, folder))
+        workers = _Workers(session, paths, shares_one=bool(setup.rpc_servers))
+        stack.callback(workers.close)
+        for placement in placements:
+            ending = yield from workers.open(replace(placement.setup, n_ctx=settings.n_ctx_needed))
+            if not isinstance(ending, Completed):
+                return ending
+            is_split = len(placements) > 1
+            if is_split and placement.number == 0 and not _is_on_gpu(session):
+                placement, is_split = _placed(0, model, without_gpu(model, setup)), False
+            session.recorder.observe(placement)
+            ending = yield from _rounds(session, workers, twins, placement)
+            if not isinstance(ending, Completed) or not is_split:
+                return ending
+        return Completed()
+
+
+def _placements(model: ModelFile, twins: Sequence[ForecastTwin], setup: LlamaSetup) -> tuple[ForecastPlacement, ...]:
+    """Where the model's layers are; a twin of all of them is placed as the model is."""
+    found = layer_placements(model, setup)
+    if len(found) > 1 and not list_gpus():
+        found = (without_gpu(model, setup),)
+    elif len(found) > 1 and len(twins) == 1:
+        found = (LayerPlacement(twins[0].layers, setup, ", ".join(each.name for each in found if each.name)),)
+    return tuple(_placed(number, model, each) for number, each in enumerate(found))
+
+
+def _placed(number: int, model: ModelFile, placement: LayerPlacement) -> ForecastPlacement:
+    cost = step_cost(model, placement.layers, placement.setup.type_k, placement.setup.type_v)
+    return ForecastPlacement(number, cost, placement.setup, placement.name)
+
+
+def _is_on_gpu(session: Session) -> bool:
+    return session.allocated is not None and Memory(buffers=session.allocated.buffers).weights_on_gpu
+
+
+def _taken_over(session: Session, earlier: EarlierTimings) -> Generator[Progress, None, Conclusion]:
+    """Take the timings of an earlier run, since nothing that decides them has changed."""
+    session.begin(earlier.environment)
+    for each in (*earlier.placements, *earlier.timings, *([earlier.limit] if earlier.limit else [])):
+        session.recorder.observe(each)
+    yield Point(f"run {earlier.run_id} has timed the same twins", earlier.run_id)
+    return Concluded(reason=f"the timings are those of run {earlier.run_id}")
+
+
+def _announced(
+    session: Session, model: ModelFile, twins: Sequence[ForecastTwin], group: TwinGroup, n_placements: int
+) -> Point:
+    """What it will take, said before anything is written. Raises DoesNotFit where the disk has no room."""
+    rig, folder = session.rig, forecasts_dir()
+    bandwidth = rig.given_bandwidth or rig.cpu_bandwidth
+    in_layers = step_cost(model, range(model.n_layer - model.n_layer_nextn)).layer_bytes
+    cost = forecast_cost(
+        twins,
+        group.file_bytes,
+        (model.active_weight_bytes or 0) - in_layers,
+        session.settings(ForecastSettings),
+        bandwidth,
+        n_placements,
+    )
+    require_room(folder, cost.disk_bytes, "the twins take", "free some space, set XDG_CACHE_HOME to a folder with room")
+    seconds, disk = format_rough_seconds(cost.seconds), format_bytes(cost.disk_bytes)
+    return Point(f"about {seconds} and {disk} of disk in {folder}, removed after", cost)
+
+
+def _plan(session: Session, model: ModelFile, setup: LlamaSetup) -> tuple[list[ForecastTwin], list[ModelFile]]:
+    """The twins to measure, which are recorded with what decides the steps of the model."""
+    types = setup.type_k, setup.type_v
+    n_layer = model.n_layer - model.n_layer_nextn
+    session.recorder.observe(ForecastModel(step_cost(model, range(n_layer), *types), model.shape_key))
+    twins, planned = [], []
+    for number, layers in enumerate(twin_layers(model, describe_cpu().last_level_cache_bytes)):
+        file = twin_of(model, model.name, None if len(layers) == n_layer else layers)
+        cost = step_cost(model, layers, *types)
+        twin = ForecastTwin(number, layers, cost, file.file_bytes, file.shape_key)
+        session.recorder.observe(twin)
+        twins.append(twin)
+        planned.append(file)
+    return twins, planned
+
+
+class _Workers:
+    """A worker for each twin; one for all where they compute on RPC servers, which serve one client at a time."""
+
+    def __init__(self, session: Session, paths: Sequence[Path], *, shares_one: bool) -> None:
+        self._session, self._paths, self.shares_one = session, paths, shares_one
+        n_own = 0 if shares_one else len(paths) - 1
+        self._own = [session.rig.launch(session.setup, session.cancel) for _ in range(n_own)]
+        self._setup: LlamaSetup | None = None
+        self._open_number = 0
+
+    def open(self, setup: LlamaSetup) -> Generator[Progress, None, Ending]:
+        """Open the first twin in the session's worker, and each other one in its own where it has one."""
+        self._setup, self._open_number = setup, 0
+        ending = yield from self._session.open(setup, self._paths[0])
+        for engine, path in zip(self._own, self._paths[1:], strict=False):
+            if isinstance(ending, Completed):
+                ending = _last(engine.open(Source(path), setup))
+        return ending
+
+    def run(self, number: int, workload: DecodeAtDepth) -> tuple[list[object], Ending]:
+        """Return the events of a twin's workload and their ending; opens the twin where another one is open."""
+        if number and not self.shares_one:
+            *events, ending = self._own[number - 1].run(workload)
+        else:
+            if number != self._open_number:
+                assert self._setup is not None
+                opened = _last(self._session.engine.open(Source(self._paths[number]), self._setup))
+                if not isinstance(opened, Completed):
+                    return [], opened
+                self._open_number = number
+            *events, ending = self._session.engine.run(workload)
+        assert isinstance(ending, Ending)
+        return list(events), ending
+
+    def close(self) -> None:
+        """End those that are not the session's."""
+        for engine in self._own:
+            engine.close()
+
+
+def _last(events: Iterator[object]) -> Ending:
+    *_, ending = events
+    assert isinstance(ending, Ending)
+    return ending
+
+
+def _rounds(
+    session: Session, workers: _Workers, twins: Sequence[ForecastTwin], placement: ForecastPlacement
+) -> Generator[Progress, None, Ending]:
+    """Time each twin near the beginning, and the largest behind a long context, as often as asked.
+
+    By turns, so that what changes meanwhile concerns all; with one worker a twin after the other, since each is loaded.
+    """
+    settings = session.settings(ForecastSettings)
+    n_done, n_total = 0, settings.rounds * (len(twins) + 1)
+    n_batch = settings.n_batch
+    step_s: dict[tuple[int, int], float] = {}  # of the last timing, by twin and depth
+    for twin in twins:  # memory costs more at its first use
+        yield Working("probe", n_done, n_total, "warm-up")
+        events, ending = workers.run(twin.number, DecodeAtDepth(_NEAR, 2, min(_SMALL_BATCH, settings.n_batch)))
+        if not isinstance(ending, Completed):
+            return ending
+        if any(isinstance(event, PromptRead) and event.elapsed_ns > _SLOW_BATCH_NS for event in events):
+            n_batch = min(_SMALL_BATCH, settings.n_batch)
+        step_s[twin.number, _NEAR] = _timing(twin, placement, 0, _NEAR, events).step_ns[-1] / 1e9
+    places = [(twin, _NEAR) for twin in twins] + [(twins[-1], settings.n_depth)]
+    asked = [(number, twin, n_depth) for number in range(settings.rounds) for twin, n_depth in places]
+    if workers.shares_one:
+        asked.sort(key=lambda each: each[1].number)
+    for number, twin, n_depth in asked:
+        of_batch = n_batch if number < BATCH_ROUNDS else 0
+        yield Working("probe", n_done, n_total, f"round {number + 1} of {settings.rounds}")
+        n_gen = n_gen_of(settings, step_s.get((twin.number, n_depth), step_s[twin.number, _NEAR]))
+        events, ending = workers.run(twin.number, DecodeAtDepth(n_depth, n_gen, of_batch))
+        if not isinstance(ending, Completed):
+            return ending
+        timing = _timing(twin, placement, number, n_depth, events)
+        step_s[twin.number, n_depth] = statistics.median(timing.step_ns) / 1e9
+        session.recorder.observe(timing)
+        session.recorder.keep_readings()
+        n_done += 1
+        yield Point("", timing)
+    return Completed()
+
+
+def _timing(
+    twin: ForecastTwin, placement: ForecastPlacement, number: int, n_depth: int, events: Sequence[object]
+) -> TwinTiming:
+    (steps,) = (event for event in events if isinstance(event, Steps))
+    batch = next((event for event in events if isinstance(event, PromptRead)), None)
+    return TwinTiming(
+        twin.number,
+        number,
+        n_depth,
+        tuple(steps.step_ns),
+        None if batch is None else batch.elapsed_ns,
+        0 if batch is None else batch.n_prompt,
+        placement.number,
+    )

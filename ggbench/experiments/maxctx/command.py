@@ -1,0 +1,70 @@
+"""`ggbench maxctx`: the largest n_ctx that really works, with its certificate."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import click
+
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.options import Asked, measuring_options, option, parse_reserve, projector_option, timeout_option
+from ggbench.commands.tuned import tuned_option, with_tuned
+from ggbench.errors import UsageError
+from ggbench.show.glossary import MAXCTX
+
+
+@click.command(
+    cls=DocumentedCommand,
+    terms=MAXCTX,
+    examples="""
+    ggbench maxctx synth:qwen1.5-0.5b q4_k_m --memory-limit 1GiB
+    ggbench maxctx ~/models/model-q4_k_m.gguf -ctk q8_0 -ctv q8_0 -fa on
+    ggbench maxctx qwen2.5-7b --all --no-prove
+    """,
+)
+@option("--all every", "Search every quant.", is_flag=True)
+@option(
+    "--reserve reserve_bytes",
+    "Memory to leave free. Default: without a limit a quarter of main memory, at most 1 GiB; else none.",
+    callback=lambda _ctx, _param, text: parse_reserve(text),
+    metavar="SIZE",
+)
+@option("--cap-train", "Search no further than the context that the model was trained on.", is_flag=True)
+@projector_option
+@option("--prove/--no-prove", "Decode at the far end of the largest context.", default=True)
+@timeout_option("3600, as a batch at the far end is slow on a CPU")
+@tuned_option
+@measuring_options(many=True, has_own_timeout=True, checkpoints=True)
+def command(
+    every: bool, reserve_bytes: int | None, cap_train: bool, mmproj: Path | None, prove: bool, asked: Asked
+) -> None:
+    """Find the largest n_ctx by real allocations, and decode at its far end to prove it.
+
+    The search begins near the max n_ctx of ggbench plan. It makes contexts until the largest that loads and the
+    smallest that does not are 256 tokens apart, then decodes a full batch and one more token at the far end of the
+    largest; where that fails, it goes on below. --n-ctx is the upper end of the search. On a GPU the memory is the
+    GPU's; with -ngl only the layers there count.
+
+    The certificate lists every context that was made, the planned n_ctx, the memory and reserve that it was planned
+    with, what the smallest n_ctx that fails did, and the buffers. Several QUANTS, or --all, are rows of one table with
+    theory and plan beside; one that fails is a row with its reason.
+    """
+    from ggbench.commands.measuring import make_jobs, measure, warn_of_memory_use
+    from ggbench.commands.run_output import show_measured
+    from ggbench.experiments.maxctx.measure import EXPERIMENT
+    from ggbench.experiments.maxctx.record import ContextSettings
+    from ggbench.gguf_file.projector import read_projector
+
+    if every and asked.quants:
+        raise UsageError(f"--all and the quant {asked.quants[0]!r} exclude each other", "omit one of them")
+    is_sweep = every or len(asked.quants) > 1
+    settings = ContextSettings(reserve_bytes=reserve_bytes, prove=prove, cap_train=cap_train)
+    if mmproj is not None:
+        projector = read_projector(mmproj)
+        settings = replace(settings, mmproj=str(mmproj.absolute()), mmproj_bytes=projector.weight_bytes)
+    jobs = with_tuned(make_jobs(EXPERIMENT, settings, asked, every=is_sweep), asked)
+    warn_of_memory_use(asked)
+    measured = measure(jobs, asked, is_sweep=is_sweep)
+    show_measured(measured)
+    measured.leave()

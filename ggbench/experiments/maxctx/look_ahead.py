@@ -1,0 +1,182 @@
+"""Where the largest context should lie, before anything is allocated: theory's bound, narrowed by the dry allocator."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from ggbench.engines.config import KV_CELLS, LARGEST_N_CTX, LlamaSetup
+from ggbench.engines.endings import Cancelled, EngineEnded
+from ggbench.engines.llama.engine import LlamaEngine
+from ggbench.errors import UsageError
+from ggbench.experiments.maxctx.record import ContextSettings, Probe, SearchPlan
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.machine.gpus import list_gpus
+from ggbench.machine.readings import list_gpu_processes
+from ggbench.runs.outcome import Outcome
+from ggbench.sizing.budget import SearchBudget, beside_projector, search_budget
+from ggbench.sizing.device_split import device_memories
+from ggbench.sizing.dry_allocator import DryAllocator, DryContext
+from ggbench.sizing.longest import longest_n_ctx, planning_ceiling
+from ggbench.sizing.placement import Placement
+from ggbench.units import format_bytes, format_count
+
+CEILING_WITHOUT_GROWTH = 1 << 20
+"""Where the search ends for a model whose state is the same at any length."""
+
+_NEAR, _FAR = 16 * KV_CELLS, 32 * KV_CELLS
+"""Where the growth is looked at first; a context shorter than n_ubatch has smaller compute buffers."""
+
+
+class SearchCancelled(Exception):
+    """The person stopped the search while it asked the dry allocator."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookAhead:
+    """What is expected of one quant in one budget. None is unknown."""
+
+    plan: SearchPlan
+    """As it is recorded; its `planned_n_ctx` is None where llama.cpp would not load dry."""
+    budget: SearchBudget
+    ceiling_n_ctx: int
+    weight_bytes: int | None
+    """Of those that lie in the budget's memory."""
+    least_bytes: int | None
+    """Cache and compute buffers of the smallest context."""
+    bytes_per_token: float | None
+    """What one token more takes, cache and compute buffers together, near the planned length."""
+    known_at: tuple[int, int] | None
+    """An n_ctx near the planned one, and the bytes of its cache and compute buffers."""
+    probes: tuple[Probe, ...]
+    versions: Mapping[str, str] | None = None
+    """Of the engine that ran dry; None where it was not even ready."""
+
+    def n_ctx_within(self, left_bytes: int) -> int | None:
+        """The largest n_ctx whose buffers those bytes hold, by a straight line; None where no line is known."""
+        if self.known_at is None or not self.bytes_per_token:
+            return None
+        n_ctx, n_bytes = self.known_at
+        return n_ctx + int((left_bytes - n_bytes) / self.bytes_per_token)
+
+
+def look_ahead(
+    engine: LlamaEngine,
+    file: ModelFile,
+    path: Path,
+    setup: LlamaSetup,
+    settings: ContextSettings,
+) -> LookAhead:
+    """Ask theory, then llama.cpp's allocator run dry, in milliseconds once its worker is ready; ends the engine.
+
+    At `path` the file's header is enough. `setup.n_ctx` is a ceiling. Raises SearchCancelled, and UsageError where a
+    GPU would be searched for a cache that lies in main memory.
+    """
+    probes: list[Probe] = []
+    devices = device_memories(setup)  # a server that the dry worker uses answers nobody else
+    gpus = list_gpus()  # the dry worker will hold some of their memory itself
+    with DryAllocator(engine, setup, devices) as dry:
+        least: DryContext | None = None
+        line: tuple[DryContext, DryContext] | None = None
+        try:
+            dry.load(file, path)
+            least, line = dry.context(KV_CELLS), (dry.context(_NEAR), dry.context(_FAR))
+        except EngineEnded as ended:
+            _raise_if_cancelled(ended)
+        budget = search_budget(dry, least, gpus, setup, settings.reserve_bytes, devices)
+        if settings.mmproj_bytes:
+            budget = beside_projector(budget, settings.mmproj_bytes)
+        if budget.on_gpu and not setup.kv_offload:
+            raise UsageError(
+                "with the KV cache in main memory a GPU does not limit the context",
+                "omit --no-kv-offload, or search main memory with -ngl 0",
+            )
+        placement = Placement(file, setup, on_gpu=budget.on_gpu, devices=budget.planned.devices)
+        weight_bytes, usable_bytes = placement.weight_bytes, budget.planned.usable_bytes
+        grows = line is None or line[1].cache_bytes > line[0].cache_bytes
+        theory = None
+        if grows and weight_bytes is not None:
+            theory = placement.theory_n_ctx(max(0, usable_bytes - weight_bytes))
+        ceiling, warnings = _ceiling(file, setup, grows=grows, cap_train=settings.cap_train)
+        if budget.warning:
+            warnings = (budget.warning, *warnings)
+
+        def size(n_ctx: int) -> DryContext:
+            started = time.perf_counter()
+            found = dry.context(n_ctx)
+            fits = weight_bytes is not None and placement.needed_bytes(found, usable_bytes) <= usable_bytes
+            probes.append(
+                Probe(
+                    n_ctx,
+                    "dry",
+                    Outcome.COMPLETED if fits else Outcome.OUT_OF_MEMORY,
+                    time.perf_counter() - started,
+                    found.cache_bytes,
+                    placement.compute_bytes(found),
+                    "" if fits else f"weights, KV cache and compute buffers exceed {format_bytes(usable_bytes)}",
+                )
+            )
+            return found
+
+        planned, foreseen = None, planning_ceiling(file)
+        if line is not None and weight_bytes is not None:
+            try:
+                planned = longest_n_ctx(placement, usable_bytes, size, line[1], foreseen) or None
+                if planned is not None and planned > _FAR:
+                    line = dry.context(planned - _NEAR), dry.context(planned)
+            except EngineEnded as ended:
+                _raise_if_cancelled(ended)
+    return LookAhead(
+        plan=SearchPlan(
+            planned_n_ctx=planned,
+            is_planned_higher=planned is not None and planned >= foreseen,
+            theory_n_ctx=theory,
+            ceiling_n_ctx=ceiling,
+            budget_bytes=usable_bytes,
+            memory_bytes=budget.planned.memory_bytes,
+            memory_source=budget.planned.memory_source,
+            reserve_bytes=budget.planned.reserve_bytes,
+            reserve_source=budget.planned.reserve_source,
+            mmproj_bytes=budget.planned.mmproj_bytes,
+            free_bytes=budget.free_bytes,
+            gpu_processes=list_gpu_processes([gpu.index for gpu in budget.gpus]) if budget.on_gpu else (),
+            warnings=warnings,
+        ),
+        budget=budget,
+        ceiling_n_ctx=ceiling,
+        weight_bytes=weight_bytes,
+        least_bytes=None if least is None else placement.context_bytes(least),
+        bytes_per_token=None if line is None else _slope(line, placement),
+        known_at=None if line is None else (line[1].n_ctx, placement.context_bytes(line[1])),
+        probes=tuple(probes),
+        versions=dry.versions,
+    )
+
+
+def _raise_if_cancelled(ended: EngineEnded) -> None:
+    if isinstance(ended.ending, Cancelled):
+        raise SearchCancelled from ended
+
+
+def _slope(line: tuple[DryContext, DryContext], placement: Placement) -> float:
+    rise = placement.context_bytes(line[1]) - placement.context_bytes(line[0])
+    return rise / (line[1].n_ctx - line[0].n_ctx)
+
+
+def _ceiling(file: ModelFile, setup: LlamaSetup, *, grows: bool, cap_train: bool) -> tuple[int, tuple[str, ...]]:
+    ceiling, warnings = LARGEST_N_CTX, []
+    if not grows:
+        ceiling = CEILING_WITHOUT_GROWTH
+        warnings.append(
+            f"the model's state takes the same memory at any length, so the search ends at {format_count(ceiling)}"
+        )
+    if cap_train:
+        if file.n_ctx_train is None:
+            warnings.append("the header has no training context, so it is no ceiling")
+        else:
+            ceiling = min(ceiling, file.n_ctx_train)
+    if setup.n_ctx is not None:
+        ceiling = min(ceiling, setup.n_ctx)
+    return max(KV_CELLS, ceiling // KV_CELLS * KV_CELLS), tuple(warnings)

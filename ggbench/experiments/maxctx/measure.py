@@ -1,0 +1,91 @@
+"""The largest n_ctx that really works: expected in milliseconds, closed in on with real contexts, proven by a decode.
+
+However a worker ends is an answer about the n_ctx that it was asked for. Only a model that does not load, or of which
+not even the smallest context works, is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, ClassVar
+
+from ggbench.engines.memory import Memory
+from ggbench.experiments.maxctx.record import ContextResult, ContextSettings, Probe, SearchPlan
+from ggbench.models.command_line import named, reproduce
+from ggbench.runs.experiment import Conclusion, Experiment, Job
+from ggbench.runs.recording import Recording
+from ggbench.runs.run import Result
+from ggbench.stats.decode_timing import Bandwidth
+from ggbench.units import exact_size, format_count
+
+if TYPE_CHECKING:
+    from ggbench.runs.progress import Progress
+    from ggbench.runs.session import Session
+
+SEARCH_TIMEOUT_S = 3600.0
+"""Longest time without a message from a worker that decodes at the far end of a context, which is slow on a CPU."""
+
+
+class MaxctxExperiment(Experiment):
+    """Look ahead with a dry allocator, make real contexts, prove the largest."""
+
+    kind: ClassVar[str] = "maxctx"
+    settings_type = ContextSettings
+    result_type = ContextResult
+    needs_file: ClassVar[str] = "a server allocated its context when it started"
+    observed = (Probe, SearchPlan)
+    measures_speed: ClassVar[bool] = False
+    timeout_s: ClassVar[float | None] = SEARCH_TIMEOUT_S
+
+    def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
+        """Raises DoesNotFit, EngineFailed, Unsupported and what `materialize` does."""
+        if session.setup.sizes_dry:
+            from ggbench.experiments.maxctx.search import search_context
+
+            return (yield from search_context(session))
+        from ggbench.experiments.maxctx.checkpoint_search import search_checkpoint
+
+        return (yield from search_checkpoint(session))
+
+    def reduce(self, recording: Recording) -> ContextResult:
+        """What the probes show: a certificate of a search that ended, else as far as it came."""
+        probes, plan = recording.of(Probe), recording.last(SearchPlan) or SearchPlan()
+        real = [probe for probe in probes if not probe.is_dry and probe.is_answer]
+        first_fail = min((probe.n_ctx for probe in real if not probe.passed), default=None)
+        passed = [probe for probe in real if probe.passed and (first_fail is None or probe.n_ctx < first_fail)]
+        if any(probe.is_proof and not probe.passed for probe in real):  # contexts that were only made count no longer
+            passed = [probe for probe in passed if probe.is_proof]
+        largest = max((probe.n_ctx for probe in passed), default=None)
+        warnings, n_train = plan.warnings, recording.head.subject.n_ctx_train
+        if n_train and (largest or 0) > n_train:
+            beyond = (
+                f"n_ctx {format_count(largest)} exceeds the {format_count(n_train)} tokens the model was trained on"
+            )
+            beyond += "; --cap-train ends the search there"
+            warnings = (*warnings, beyond)
+        return ContextResult(
+            plan=plan,
+            max_n_ctx=largest,
+            first_fail_n_ctx=first_fail,
+            verified_by_decode=any(each.is_proof and not each.reason and each.n_ctx == largest for each in passed),
+            probes=probes,
+            warnings=warnings,
+        )
+
+    def memory(self, recording: Recording, result: Result | None) -> Memory:
+        """At the largest context; nothing where none was found."""
+        largest = result.max_n_ctx if isinstance(result, ContextResult) else None
+        found = [memory for memory in recording.of(Memory) if memory.n_ctx == largest and largest is not None]
+        return found[-1] if found else Memory()
+
+    def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
+        """`ggbench maxctx MODEL QUANT` with every option that is not the default."""
+        settings = job.settings
+        assert isinstance(settings, ContextSettings)
+        given = {} if settings.reserve_bytes is None else {"reserve": exact_size(settings.reserve_bytes)}
+        given |= {"mmproj": settings.mmproj} if settings.mmproj else {}
+        flags = [*(["--cap-train"] if settings.cap_train else []), *([] if settings.prove else ["--no-prove"])]
+        return " ".join([reproduce("maxctx", named(job.target), job.setup, given), *flags])
+
+
+EXPERIMENT = MaxctxExperiment()

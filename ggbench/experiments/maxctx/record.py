@@ -1,0 +1,161 @@
+"""A search for the largest context: its settings, every probe, and the certificate that it ends in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ggbench.machine.records import GpuProcess
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.run import Result, Settings
+
+ProbeKind = Literal["dry", "alloc", "decode"]
+"""llama.cpp's allocator run dry, a real context, or a decode at the far end of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextSettings(Settings):
+    """How to search; the setup's `n_ctx` is a ceiling."""
+
+    reserve_bytes: int | None = None
+    """Memory to leave free; None leaves a quarter, at most 1 GiB, of main memory that has no limit."""
+    prove: bool = True
+    """Decode at the far end of the largest context."""
+    cap_train: bool = False
+    """Search no further than the training context."""
+    mmproj: str = ""
+    """Path of a projector that will be loaded beside the model; empty for none."""
+    mmproj_bytes: int = 0
+    """Of its tensors, which are kept free."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """One n_ctx that was tried, and whether it works."""
+
+    n_ctx: int
+    kind: ProbeKind
+    outcome: Outcome
+    """Of a dry probe: whether its size is within the budget."""
+    seconds: float
+    kv_bytes: int | None = None
+    """None where the probe ended before the engine reported it."""
+    compute_bytes: int | None = None
+    reason: str = ""
+    """Why it did not pass, in one line."""
+    missing_bytes: int | None = None
+    """What the first allocation that failed wanted beyond what was left; None where that is unknown."""
+    device: str = ""
+    """Which of several machines' devices ran out; empty where there is one memory."""
+
+    @property
+    def passed(self) -> bool:
+        """Whether this n_ctx works as far as this probe shows."""
+        return self.outcome is Outcome.COMPLETED
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether it shows if its n_ctx works; one that was cancelled or took too long does not."""
+        return self.outcome not in (Outcome.CANCELLED, Outcome.TIMED_OUT)
+
+    @property
+    def is_dry(self) -> bool:
+        """Whether nothing was allocated for it."""
+        return self.kind == "dry"
+
+    @property
+    def is_proof(self) -> bool:
+        """Whether tokens were decoded at the far end."""
+        return self.kind == "decode"
+
+
+@dataclass(frozen=True, slots=True)
+class ProofForeseen:
+    """How long the proof of one n_ctx should take, by what was timed at its beginning."""
+
+    n_ctx: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class BracketEnds:
+    """What is known of the edge between what works and what does not."""
+
+    passed: int | None
+    """The largest n_ctx known to work."""
+    failed: int | None
+    """The smallest known not to."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An n_ctx that is being tried; one of a real context takes seconds."""
+
+    n_ctx: int
+    kind: ProbeKind
+    ends: BracketEnds
+    budget_bytes: int | None = None
+    """Memory that the search may take; the first question and a decode come near to it."""
+
+    @property
+    def is_proof(self) -> bool:
+        """Whether tokens are decoded at the far end."""
+        return self.kind == "decode"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchPlan:
+    """What a search expects before anything is allocated."""
+
+    planned_n_ctx: int | None = None
+    """The max n_ctx of `plan`: what weights, cache and compute buffers leave room for, by the dry allocator."""
+    is_planned_higher: bool = False
+    """Whether longer ones than `planned_n_ctx` were not looked at."""
+    theory_n_ctx: int | None = None
+    """What the weights alone leave room for, by the KV of one token; None where KV is not counted from the header."""
+    ceiling_n_ctx: int | None = None
+    """The search does not go above it."""
+    budget_bytes: int | None = None
+    """What weights and context may take, as `plan` counts it."""
+    memory_bytes: int | None = None
+    """What the budget is a part of: the limit, or what was free; None in runs that did not keep it."""
+    memory_source: str = ""
+    reserve_bytes: int = 0
+    """What of the memory the budget leaves out."""
+    reserve_source: str = ""
+    """Why it is left out, for people."""
+    mmproj_bytes: int = 0
+    """Kept free for a projector, besides the reserve."""
+    free_bytes: int | None = None
+    """Free memory before anything was loaded: of the GPUs, or of main memory."""
+    gpu_processes: tuple[GpuProcess, ...] = ()
+    """Programs that held GPU memory before the search began; empty where none did, or main memory was searched."""
+    warnings: tuple[str, ...] = ()
+    """For people, one line each: a context beyond the training's, a state that does not grow."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextResult(Result):
+    """The largest context of one quant on this machine, and every probe that led to it."""
+
+    plan: SearchPlan = SearchPlan()
+    max_n_ctx: int | None = None
+    """The largest that passed; None where not one did."""
+    first_fail_n_ctx: int | None = None
+    """256 above `max_n_ctx`; None where the ceiling was reached instead."""
+    verified_by_decode: bool = False
+    """Whether a full n_ubatch and one more token were decoded at the far end of `max_n_ctx`."""
+    probes: tuple[Probe, ...] = ()
+    """In the order in which they were asked."""
+    warnings: tuple[str, ...] = ()
+    """Those of the plan, and what follows from the answer."""
+
+    @property
+    def n_allocations(self) -> int:
+        """Contexts that were really allocated."""
+        return sum(not probe.is_dry and not probe.is_proof for probe in self.probes)
+
+    @property
+    def seconds(self) -> float:
+        """Spent on all probes; loading is not counted."""
+        return sum(probe.seconds for probe in self.probes)

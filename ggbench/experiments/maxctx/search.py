@@ -1,0 +1,287 @@
+"""The search behind `ggbench.experiments.maxctx.measure`: real contexts of one target, closed in on and proven.
+
+In a module of its own, since what it needs takes longer to import than a stored search to read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import tempfile
+from collections.abc import Generator
+from dataclasses import replace
+from pathlib import Path
+
+from ggbench.engines.config import KV_CELLS, LlamaSetup
+from ggbench.engines.endings import Cancelled, EngineEnded, OutOfMemory
+from ggbench.engines.llama.engine import LlamaEngine
+from ggbench.engines.memory import Memory
+from ggbench.errors import DoesNotFit, EngineFailed, Unsupported
+from ggbench.experiments.maxctx.look_ahead import LookAhead, SearchCancelled, look_ahead
+from ggbench.experiments.maxctx.probe_text import answer_text, question_text
+from ggbench.experiments.maxctx.prober import ContextProber
+from ggbench.experiments.maxctx.record import BracketEnds, ContextSettings, Probe, ProbeKind, Question
+from ggbench.gguf_file.sparse import write_sparse
+from ggbench.machine.gpus import list_gpus
+from ggbench.machine.readings import name_processes
+from ggbench.runs.experiment import Concluded, Conclusion
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.progress import ModelReady, Point, Progress, Working
+from ggbench.runs.session import Session
+from ggbench.sizing.bracket import Bracket
+from ggbench.sizing.budget import taken_bytes
+from ggbench.sizing.process_memory import context_overhead, decode_overhead
+from ggbench.sizing.smaller_quant import smaller_quant_advice
+from ggbench.units import format_bytes, format_count
+
+
+def search_context(session: Session) -> Generator[Progress, None, Conclusion]:
+    """Look ahead, then make and prove contexts. Raises as `MaxctxExperiment.measure`."""
+    try:
+        seen = yield from _look_ahead(session)
+    except SearchCancelled:
+        return Concluded(Outcome.CANCELLED, "stopped before its end")
+    with contextlib.closing(_Search(session, seen)) as search:
+        return (yield from search.run())
+
+
+def _look_ahead(session: Session) -> Generator[Progress, None, LookAhead]:
+    """Size contexts before the file is made or downloaded: its header in a sparse file is enough."""
+    setup, settings = _llama_setup(session), session.settings(ContextSettings)
+    with tempfile.TemporaryDirectory(prefix="ggbench-") as folder:
+        if session.target.source is not None:
+            file = session.target.source.header()
+            path = write_sparse(file, Path(folder))
+            session.use_file(file)
+        else:
+            file = yield from session.prepare_file()
+            path = file.paths[0]
+        engine = _new_engine(session)
+        return look_ahead(engine, file, path, setup, settings)
+
+
+def _llama_setup(session: Session) -> LlamaSetup:
+    if not isinstance(session.setup, LlamaSetup):
+        raise Unsupported("a search for the largest context needs llama.cpp", "name a GGUF file instead")
+    return session.setup
+
+
+def _new_engine(session: Session) -> LlamaEngine:
+    engine = session.rig.launch(session.setup, session.cancel)
+    assert isinstance(engine, LlamaEngine)
+    return engine
+
+
+class _Search:
+    """The search for one target; what it finds is recorded as it goes."""
+
+    def __init__(self, session: Session, seen: LookAhead) -> None:
+        self._session, self._seen = session, seen
+        self._settings = session.settings(ContextSettings)
+        self._prober: ContextProber | None = None
+        self._bracket = Bracket(seen.ceiling_n_ctx)
+
+    def run(self) -> Generator[Progress, None, Conclusion]:
+        """All of it."""
+        session, seen = self._session, self._seen
+        session.recorder.observe(seen.plan)
+        for probe in seen.probes:
+            yield self._answered(probe)
+        environment = None if seen.versions is None else session.rig.describe_environment(seen.versions)
+        if seen.weight_bytes is not None and seen.weight_bytes > seen.budget.held_bytes:
+            session.begin(environment)
+            raise self._does_not_fit(seen.weight_bytes)
+        file = yield from session.prepare_file()
+        session.begin(environment)
+        prober = self._prober = ContextProber(
+            _new_engine(session),
+            file,
+            replace(_llama_setup(session), memory_limit_bytes=seen.budget.worker_limit_bytes),
+            reserve_bytes=seen.budget.worker_reserve_bytes,
+        )
+        try:
+            conclusion = yield from self._allocate(prober)
+            if self._settings.prove and self._bracket.passed is not None and conclusion.outcome is Outcome.COMPLETED:
+                conclusion = yield from self._prove(prober)
+        except EngineEnded as ended:
+            return self._explain_load(ended)
+        if self._bracket.passed is None and conclusion.outcome is Outcome.COMPLETED:
+            failed = next(probe for probe in reversed(session.recorder.recording.of(Probe)) if not probe.passed)
+            if failed.outcome is Outcome.OUT_OF_MEMORY:
+                raise self._does_not_fit(seen.weight_bytes or file.file_bytes, failed.reason, failed.missing_bytes)
+            raise EngineFailed(
+                f"{self._name}: not even a context of {KV_CELLS} tokens works: {failed.reason}",
+                "try another quant or another --flash-attn setting",
+            )
+        return conclusion
+
+    def close(self) -> None:
+        """End the worker."""
+        if self._prober is not None:
+            self._prober.close()
+
+    def _allocate(self, prober: ContextProber) -> Generator[Progress, None, Conclusion]:
+        """Make contexts until the last that passes and the first that fails are neighbours."""
+        file, seen = self._session.file, self._seen
+        yield from prober.load()
+        expected = seen.plan.planned_n_ctx
+        if prober.left_bytes is not None:
+            overhead = context_overhead(file, seen.plan.planned_n_ctx or 0)
+            expected = seen.n_ctx_within(prober.left_bytes - overhead)
+        if expected is None:
+            expected = seen.plan.planned_n_ctx or (file and file.n_ctx_train) or KV_CELLS
+        while not self._bracket.is_closed:
+            n_ctx = self._bracket.next(expected)
+            yield self._asked(n_ctx, "alloc", self._bracket)
+            probe = self._unless_cancelled((yield from prober.allocate(n_ctx)))
+            if not probe.is_answer:
+                yield self._answered(probe)
+                return self._stopped(probe)
+            self._bracket.record(n_ctx, passed=probe.passed)
+            yield self._answered(probe)
+            if probe.passed:
+                yield self._made(prober.memory)
+            expected = self._expected_after(probe, prober, expected)
+        return Concluded()
+
+    def _expected_to_decode(self, n_ctx: int, left_bytes: int) -> int:
+        """Where a decode should work, below a context that left so much and in which one failed."""
+        if not self._seen.bytes_per_token:
+            return n_ctx
+        missing_bytes = decode_overhead(n_ctx) - left_bytes
+        saved_bytes = self._seen.bytes_per_token + decode_overhead(1) - decode_overhead(0)
+        return n_ctx - max(0, math.ceil(missing_bytes / saved_bytes))
+
+    def _expected_after(self, probe: Probe, prober: ContextProber, expected: int) -> int:
+        """Where the edge should be by what a context left, or by what was missing for it."""
+        if not self._seen.bytes_per_token:
+            return expected
+        if probe.passed and prober.left_bytes is not None:
+            return probe.n_ctx + int(prober.left_bytes / self._seen.bytes_per_token)
+        if not probe.passed and probe.missing_bytes is not None:
+            return probe.n_ctx - math.ceil(probe.missing_bytes / self._seen.bytes_per_token)
+        return expected
+
+    def _prove(self, prober: ContextProber) -> Generator[Progress, None, Conclusion]:
+        """Decode at the far end of the winner; where that fails, of contexts below it until the edge is found again."""
+        winner = self._bracket.passed
+        assert winner is not None
+        below: Bracket | None = None
+        n_ctx = expected = winner
+        while True:
+            yield self._asked(n_ctx, "decode", below or self._bracket)
+            left_bytes = prober.left_bytes
+            probe = self._unless_cancelled((yield from prober.prove(n_ctx)))
+            if not probe.is_answer:
+                yield self._answered(probe)
+                return self._stopped(probe)
+            if probe.passed and not prober.was_full:
+                reason = "after the decode at the far end llama.cpp still had free cells, so it proves nothing"
+                yield self._answered(replace(probe, reason=reason))
+                return Concluded(reason=reason)
+            if probe.passed:
+                self._session.recorder.observe(self._with_peak(prober))
+            if below is None:
+                if probe.passed:
+                    yield self._answered(probe)
+                    return Concluded()
+                below = self._bracket = Bracket(n_ctx - KV_CELLS, failed=n_ctx)
+                expected = self._expected_to_decode(n_ctx, left_bytes or 0)
+            else:
+                below.record(n_ctx, passed=probe.passed)
+            yield self._answered(probe)
+            if below.is_closed:
+                return Concluded()
+            expected = self._expected_after(probe, prober, expected)
+            n_ctx = below.next(expected)
+
+    def _unless_cancelled(self, probe: Probe) -> Probe:
+        """A worker that fails while it is being ended shows nothing about memory."""
+        if probe.passed or not self._session.cancel.is_set():
+            return probe
+        return replace(probe, outcome=Outcome.CANCELLED, reason=Cancelled().reason)
+
+    def _asked(self, n_ctx: int, kind: ProbeKind, bracket: Bracket) -> Working:
+        ends = BracketEnds(bracket.passed, bracket.failed)
+        question = Question(n_ctx, kind, ends, self._seen.budget.held_bytes)
+        return Working("probe", text=question_text(question), subject=question)
+
+    def _answered(self, probe: Probe) -> Point:
+        self._session.recorder.observe(probe)
+        self._session.recorder.keep_readings()
+        ends = BracketEnds(self._bracket.passed, self._bracket.failed)
+        return Point("" if probe.is_dry else answer_text(probe, self._session.setup.program), probe, ends)
+
+    def _made(self, memory: Memory) -> ModelReady:
+        self._session.recorder.observe(memory)
+        return ModelReady(memory, self._session.recorder.run_id)
+
+    def _stopped(self, probe: Probe) -> Conclusion:
+        """After a probe that shows nothing about memory: the person left, or the worker was too slow."""
+        if probe.outcome is Outcome.CANCELLED:
+            return Concluded(Outcome.CANCELLED, probe.reason)
+        doing = "decoding at the far end of" if probe.is_proof else "making"
+        reason = f"{doing} n_ctx {format_count(probe.n_ctx)}: {probe.reason}; a longer --timeout lets it finish"
+        is_found = probe.is_proof and self._bracket.passed is not None
+        return Concluded(Outcome.COMPLETED if is_found else Outcome.TIMED_OUT, reason)
+
+    def _with_peak(self, prober: ContextProber) -> Memory:
+        """The memory of the context that was proven, with the most that was taken meanwhile."""
+        budget, memory = self._seen.budget, prober.memory
+        peak_bytes = taken_bytes(budget, list_gpus()) if budget.on_gpu else prober.peak_bytes
+        if peak_bytes is None:
+            return memory
+        counted = sum(each.total_bytes for each in memory.buffers if not (budget.on_gpu and each.is_host))
+        unexplained = peak_bytes - counted if peak_bytes >= counted else None
+        return replace(memory, peak_bytes=peak_bytes, other_bytes=unexplained)
+
+    def _explain_load(self, ended: EngineEnded) -> Conclusion:
+        """A model that did not load, as what it means for the search."""
+        session, seen = self._session, self._seen
+        assert session.file is not None
+        if isinstance(ended.ending, Cancelled) or session.cancel.is_set():
+            return Concluded(Outcome.CANCELLED, ended.ending.reason)
+        if isinstance(ended.ending, OutOfMemory):
+            needed = seen.weight_bytes or session.file.file_bytes
+            raise self._does_not_fit(needed, ended.ending.reason) from ended
+        raise EngineFailed(
+            f"{self._name} does not load: {ended.ending.reason}",
+            "the file may be damaged, or this llama.cpp too old for it",
+        ) from ended
+
+    def _does_not_fit(self, weight_bytes: int, reason: str = "", short_bytes: int | None = None) -> DoesNotFit:
+        """How much is missing, and which quant would fit."""
+        seen, file = self._seen, self._session.file
+        budget, least_bytes = seen.budget, seen.least_bytes or 0
+        missing = weight_bytes + least_bytes - budget.held_bytes
+        parts = f"weights of {format_bytes(weight_bytes)}"
+        if least_bytes:
+            parts += f" and {format_bytes(least_bytes)} for {KV_CELLS} tokens"
+        room = f"{format_bytes(budget.held_bytes)} of {budget.place}"
+        if budget.planned.kept_bytes:
+            room += f" ({format_bytes(budget.planned.kept_bytes)} more are kept free)"
+        what = f"{self._name} does not fit into {room}: {parts}"
+        if missing > 0:
+            what += f"; {format_bytes(missing)} missing"
+        elif short_bytes is not None:
+            what += f"; {format_bytes(short_bytes)} short with what else llama.cpp takes"
+        elif reason:
+            what += f"; llama.cpp needs more besides ({reason})"
+        if seen.plan.gpu_processes:
+            what += f"; other programs hold GPU memory: {name_processes(seen.plan.gpu_processes)}"
+        room_bytes = budget.planned.usable_bytes - least_bytes
+        in_budget = weight_bytes / (file.weight_bytes or weight_bytes) if file else 1.0
+        advice = [smaller_quant_advice(self._session.target, room_bytes, in_budget)]
+        if budget.on_gpu:
+            advice.append("-ngl N puts only N layers on the GPU")
+        if self._settings.reserve_bytes:
+            advice.append("a smaller --reserve leaves more memory")
+        if self._settings.mmproj_bytes:
+            advice.append(f"without --mmproj {format_bytes(self._settings.mmproj_bytes)} more are left")
+        return DoesNotFit(what, "; ".join(advice))
+
+    @property
+    def _name(self) -> str:
+        target = self._session.target
+        path = target.path
+        return f"{path.name if path is not None and str(path) == target.model else target.model} {target.quant}"

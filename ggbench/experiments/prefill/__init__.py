@@ -1,0 +1,1 @@
+"""Time prompts of several lengths."""

@@ -1,0 +1,42 @@
+"""`ggbench prefill`: time to the first token against the length of the prompt."""
+
+from __future__ import annotations
+
+import click
+
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.options import Asked, measuring_options, option, parse_token_list
+from ggbench.show.glossary import PREFILL
+
+
+@click.command(
+    cls=DocumentedCommand,
+    terms=PREFILL,
+    examples="""
+    ggbench prefill ~/models/model-q4_k_m.gguf
+    ggbench prefill qwen2.5-7b q4_k_m --lengths 1,25,128,512,2k
+    ggbench prefill http://127.0.0.1:8080 --lengths 512,4k
+    """,
+)
+@option(
+    "--lengths",
+    "Prompt lengths in tokens, e.g. 512,2k,16k.",
+    callback=parse_token_list,
+    default="1,25,128,512,2048",
+    metavar="N,N,...",
+)
+@option("-r --repeat", "Time each length N times.", click.IntRange(1), metavar="N", default=3)
+@measuring_options(servers=True, checkpoints=True)
+def command(lengths: tuple[int, ...], repeat: int, asked: Asked) -> None:
+    """Time prompts of several lengths, each from an empty cache after an untimed one, and show the medians.
+
+    This answers how long it takes until the first token.
+    """
+    from ggbench.commands.measuring import make_jobs, measure
+    from ggbench.commands.run_output import show_measured
+    from ggbench.experiments.prefill.measure import EXPERIMENT
+    from ggbench.experiments.prefill.record import PrefillSettings
+
+    measured = measure(make_jobs(EXPERIMENT, PrefillSettings(lengths, repeat), asked), asked)
+    show_measured(measured)
+    measured.leave()

@@ -1,0 +1,71 @@
+"""A prefill: prompts of several lengths, each from an empty cache, after one that does not count."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, ClassVar
+
+from ggbench.engines.endings import Completed
+from ggbench.engines.workloads.prefill import Prefill
+from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
+from ggbench.models.command_line import named, reproduce, stated_bandwidth
+from ggbench.runs.experiment import Conclusion, Experiment, Job
+from ggbench.runs.recording import Recording
+from ggbench.runs.serving import ServerFound
+from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
+
+if TYPE_CHECKING:
+    from ggbench.runs.known_speed import RunSpeed
+    from ggbench.runs.progress import Progress
+    from ggbench.runs.run import Run
+    from ggbench.runs.session import Session
+
+
+class PrefillExperiment(Experiment):
+    """Load, then time each length as often as asked."""
+
+    kind: ClassVar[str] = "prefill"
+    settings_type = PrefillSettings
+    result_type = PrefillResult
+
+    def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
+        """The lengths in the order in which they were given."""
+        settings = session.settings(PrefillSettings)
+        yield from session.prepare()
+        ending = yield from session.open()
+        for n_prompt in settings.lengths:
+            if not isinstance(ending, Completed):
+                break
+            ending = yield from session.run(Prefill(n_prompt, settings.repeat, warmup=1))
+        return ending
+
+    def reduce(self, recording: Recording) -> PrefillResult:
+        """The median of each length that was timed, by rising length."""
+        from ggbench.stats.serving import serving_of
+        from ggbench.stats.speed import prompt_speed
+
+        wanted = recording.settings(PrefillSettings).lengths
+        timings = sorted(recording.prompt_ns.items())
+        counts = recording.prompt_counts
+        speeds = tuple(prompt_speed(counts[length], elapsed) for length, elapsed in timings if length in wanted)
+        serving = serving_of(recording.last(ServerFound), recording.requests)
+        return PrefillResult(speeds, recording.last(DecodeLimit), serving)
+
+    def speed_of(self, run: Run) -> RunSpeed | None:
+        """Return the times of its prompts; None where none has an interval."""
+        from ggbench.runs.known_speed import RunSpeed
+        from ggbench.stats.known_speed import measured_prefills
+
+        prefills = measured_prefills(run.result.prefills) if isinstance(run.result, PrefillResult) else ()
+        return RunSpeed("measured", f"run {run.run_id}", prefill_ms=prefills) if prefills else None
+
+    def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
+        """`ggbench prefill MODEL QUANT --lengths ...` with every option that is not the default."""
+        settings = job.settings
+        assert isinstance(settings, PrefillSettings)
+        lengths = ",".join(map(str, settings.lengths))
+        options = {"lengths": lengths, "repeat": settings.repeat, **stated_bandwidth(bandwidth)}
+        return reproduce("prefill", named(job.target), job.setup, options)
+
+
+EXPERIMENT = PrefillExperiment()

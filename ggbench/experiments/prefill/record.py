@@ -1,0 +1,41 @@
+"""A prefill: prompts of several lengths, and how long each took to read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ggbench.experiments.decode.record import require_positive
+from ggbench.runs.run import Result, Settings
+from ggbench.runs.serving import Serving
+from ggbench.stats.decode_timing import DecodeLimit, PrefillSpeed
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillSettings(Settings):
+    """Which prompts to read. Raises UsageError for lengths that make no prompt."""
+
+    lengths: tuple[int, ...]
+    """Tokens of each prompt."""
+    repeat: int = 3
+    """Timings of each length."""
+
+    def __post_init__(self) -> None:
+        for what, value in (("the repeat", self.repeat), *(("a prompt length", length) for length in self.lengths)):
+            require_positive(what, value)
+
+    @property
+    def n_ctx_needed(self) -> int:
+        """Tokens of the longest prompt."""
+        return max(self.lengths)
+
+
+@dataclass(frozen=True, slots=True)
+class PrefillResult(Result):
+    """Time to read a prompt against its length."""
+
+    prefills: tuple[PrefillSpeed, ...] = ()
+    """By rising length; those that were timed."""
+    limit: DecodeLimit | None = None
+    """Of the memory that the weights lie in, for a decode; None where it is unknown."""
+    serving: Serving | None = None
+    """As in a decode's result."""

@@ -1,0 +1,42 @@
+"""A prefill: the time to read a prompt against its length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from ggbench.experiments.prefill.record import PrefillResult
+from ggbench.runs.run import Run
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.columns import tok_s_text
+from ggbench.show.presenter import QuantPresenter
+from ggbench.units import format_count, format_ms
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+
+class PrefillPresenter(QuantPresenter):
+    """Runs of kind `prefill`."""
+
+    kind: ClassVar[str] = "prefill"
+    has_samples: ClassVar[bool] = False
+
+    def so_far(self, run: Run) -> str:
+        """`prompt of 512: 2204.00 ms, 232 tok/s`, of the longest one; empty where none was timed."""
+        if not isinstance(run.result, PrefillResult) or not run.result.prefills:
+            return ""
+        longest = max(run.result.prefills, key=lambda each: (each.n_depth == 0, each.n_prompt))
+        speed = f"{format_ms(longest.prefill_ms)} ms, {tok_s_text(longest)} tok/s"
+        return f"prompt of {format_count(longest.n_prompt)}: {speed}"
+
+    def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
+        """The prompts of each run under its model."""
+        from rich.console import Group
+
+        from ggbench.show.terminal.row_details import prefill_table
+
+        return Group(*(prefill_table(QuantSummary.of([run])) for run in runs))
+
+
+PRESENTER = PrefillPresenter()

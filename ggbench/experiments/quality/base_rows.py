@@ -1,0 +1,314 @@
+"""Where the log-probabilities of a base come from, or a model's own go to.
+
+Side by side with the model, a base's rows are float32 and pass through a memory file of one request: neither memory nor
+disk holds more. Where two models do not fit, the base is scored first, into a file in the cache that has the 16 bits of
+llama-perplexity, as have the files that a person names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Generator
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import numpy as np
+
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.contract import Engine, Source
+from ggbench.engines.endings import OutOfMemory, require_completed
+from ggbench.engines.events import Tokenized
+from ggbench.engines.memory import Memory
+from ggbench.engines.workloads.score import RowsFile, Score
+from ggbench.engines.workloads.tokenize import Tokenize
+from ggbench.errors import BadFile, DoesNotFit, Unsupported, UsageError
+from ggbench.experiments.quality.logits_file import LogitsFile, begin_logits_file, read_logits_file
+from ggbench.experiments.quality.record import ScoredBase
+from ggbench.experiments.quality.score_requests import Scoring, follow, only
+from ggbench.files import take_free_name
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.paths import logits_dir
+from ggbench.runs.progress import Point, Progress, Working
+from ggbench.runs.session import made_file, subject_of
+from ggbench.system_calls import lock_file, scratch_file
+from ggbench.text import plain
+from ggbench.units import format_bytes, format_count
+
+
+class Rows(Protocol):
+    """Where the base's rows are, or where the model's own go."""
+
+    def of(self, request: Score, first_chunk: int) -> RowsFile | None:
+        """Return where a request finds or leaves its rows; None for a model scored alone. Raises EngineEnded."""
+        ...
+
+    def finish(self) -> None:
+        """Keep what was written, as every chunk was scored."""
+
+
+def open_rows(scoring: Scoring, available_bytes: int, stack: contextlib.ExitStack) -> Generator[Progress, None, Rows]:
+    """Open what the settings ask for: a file, a second engine, or nothing. Closed with the stack.
+
+    `available_bytes` of main memory were free before the model was opened. Raises BadFile, UsageError and DoesNotFit
+    for a base that cannot be used, and EngineEnded.
+    """
+    session, settings = scoring.session, scoring.settings
+    if settings.base_logits:
+        return _FileRows(_checked_file(Path(settings.base_logits), scoring), writes=False)
+    if settings.save_base_logits:
+        path = Path(settings.save_base_logits)
+        if path.exists():
+            raise UsageError(f"{path.name} exists already", "name another file for --save-base-logits")
+        return _NewFileRows(path, scoring, stack)
+    if session.base is None:
+        return _NoRows()
+    base = session.base
+    file = yield from made_file(base.target, session.cancel)
+    require_trained(file)
+    setup = replace(scoring.setup, type_k=base.type_k, type_v=base.type_v)
+    scored = ScoredBase(subject_of(base.target, file, setup), base.type_k, base.type_v)
+    if _fits_beside(scoring, file, available_bytes):
+        engine = session.rig.launch(setup, session.cancel)
+        stack.callback(engine.close)
+        ending = follow(engine.open(Source(file.paths[0]), setup))[1]
+        if not isinstance(ending, OutOfMemory):
+            require_completed(ending)
+            _require_same_tokens(engine, scoring, scored)
+            session.recorder.observe(scored)
+            return _Lockstep(engine, scoring.rows_bytes, stack)
+        engine.close()
+    scored = replace(scored, through_file=True)
+    session.recorder.observe(scored)
+    path = yield from _kept_logits(scoring, setup, file, scored, stack)
+    return _FileRows(_checked_file(path, scoring), writes=False)
+
+
+def require_trained(file: ModelFile) -> None:
+    """Raise Unsupported for a twin, and for a model that cannot read a text."""
+    if file.is_twin:
+        raise Unsupported(
+            f"{file.name} is a twin: weights without training have no quality", "name a published file instead"
+        )
+    if file.metadata.get("tokenizer.ggml.model", "none") == "none":
+        raise Unsupported(
+            f"{file.name} has no tokenizer, so it cannot read a text",
+            "name a published file of the model, which has one",
+        )
+
+
+def _kept_logits(
+    scoring: Scoring, setup: LlamaSetup, file: ModelFile, scored: ScoredBase, stack: contextlib.ExitStack
+) -> Generator[Progress, None, Path]:
+    """Return the file of the base's logits in the cache, of an earlier run or written now, locked with the stack.
+
+    `setup` is the base's, which takes the place of the model while it is scored. Raises as `open_rows`.
+    """
+    session, n_chunks = scoring.session, scoring.n_chunks
+    path = _cache_path(scoring, setup, file)
+    if _lock(path, stack):
+        return path
+    if scoring.settings.within_s is not None:
+        raise DoesNotFit(
+            "the model and its base do not fit into memory together, so the base has to be scored first",
+            "give --chunks N instead of --within",
+        )
+    with contextlib.suppress(OSError):  # a folder that cannot be made cannot be written either, and that has a message
+        path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_unused(path.parent)
+    new = _NewFileRows(path, scoring, stack)
+    name = f"{scored.subject.model} {scored.subject.quant}"
+    yield Point(
+        f"the model and its base do not fit into memory together: {name} is scored first, into a file of "
+        f"{format_bytes(new.n_bytes)} in ggbench's cache",
+        scored,
+    )
+    require_completed(follow(session.engine.open(Source(file.paths[0]), setup))[1])
+    _require_same_tokens(session.engine, scoring, scored)
+    for first in scoring.firsts():
+        yield Working("score", first, n_chunks, f"base {name}")
+        for request in scoring.requests(first):
+            asked = msgspec.structs.replace(request, rows=new.of(request, first))
+            require_completed((yield from session.ask(asked))[1])
+    with contextlib.suppress(FileExistsError):  # another process has scored the same base meanwhile
+        take_free_name(new.aside, path)
+    if not _lock(path, stack):
+        raise BadFile(f"{path.name} was removed from the cache while it was in use", "run the command again")
+    require_completed((yield from session.open(scoring.setup)))
+    return path
+
+
+def _cache_path(scoring: Scoring, setup: LlamaSetup, file: ModelFile) -> Path:
+    """A name for what decides the logits: the file, how it is loaded, llama.cpp's version, and the tokens."""
+    state, environment = file.paths[0].stat(), scoring.session.environment
+    decisive = (
+        str(file.paths[0].absolute()),
+        state.st_size,
+        state.st_mtime_ns,
+        setup,
+        None if environment is None else environment.llama_cpp,
+        scoring.settings.n_ctx,
+        scoring.settings.n_seqs,
+    )
+    digest = hashlib.sha256(msgspec.json.encode(decisive) + np.asarray(scoring.tokens, "<i4").tobytes())
+    return logits_dir() / f"{digest.hexdigest()[:16]}.logits"
+
+
+def _lock(path: Path, stack: contextlib.ExitStack, *, create: bool = False) -> bool:
+    """Keep every process from removing the file until the stack is closed; return whether it is there.
+
+    With `create`, an empty one is made where there is none; False then means that the folder cannot be written.
+    """
+    while True:
+        try:
+            descriptor = os.open(path, os.O_RDONLY | (os.O_CREAT if create else 0), 0o600)
+        except OSError:
+            return False
+        stack.callback(os.close, descriptor)
+        with contextlib.suppress(OSError):  # some network file systems cannot lock: then nothing removes it either
+            lock_file(descriptor, shared=True)
+        if _is_at(descriptor, path):  # else it was removed before it was locked
+            return True
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Whether the path still names the open file."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _remove_unused(folder: Path) -> None:
+    """Remove the logits of other bases that no process reads or writes: each file has gigabytes."""
+    for path in (*folder.glob("*.logits"), *folder.glob(".*.part")):
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            descriptor = os.open(path, os.O_RDONLY)
+            stack.callback(os.close, descriptor)
+            lock_file(descriptor, waits=False)
+            if _is_at(descriptor, path):
+                path.unlink()
+
+
+class _NoRows:
+    """A model that is scored alone."""
+
+    def of(self, request: Score, first_chunk: int) -> RowsFile | None:
+        return None
+
+    def finish(self) -> None:
+        """Nothing is kept."""
+
+
+class _FileRows:
+    """Rows of a file of logits."""
+
+    def __init__(self, file: LogitsFile, *, writes: bool) -> None:
+        self._file, self._writes = file, writes
+
+    def of(self, request: Score, first_chunk: int) -> RowsFile | None:
+        file = self._file
+        per_chunk, first_position = file.rows_per_chunk, file.n_ctx // 2
+        return RowsFile(
+            str(file.path), "u16", file.first_byte, first_chunk * per_chunk, per_chunk, first_position, self._writes
+        )
+
+    def finish(self) -> None:
+        """The file stays as it is."""
+
+
+class _NewFileRows(_FileRows):
+    """Rows of a file that is being written, aside until every chunk is in it."""
+
+    def __init__(self, path: Path, scoring: Scoring, stack: contextlib.ExitStack) -> None:
+        """Begin the file; it is locked until the stack is closed, and then removed unless it has got its name."""
+        self._path, self.aside = path, path.with_name(f".{path.name}.{os.getpid()}.part")
+        n_ctx, n_vocab = scoring.settings.n_ctx, scoring.tokenized.n_vocab
+        _lock(self.aside, stack, create=True)
+        stack.callback(self.discard)
+        super().__init__(begin_logits_file(self.aside, n_ctx, n_vocab, scoring.n_chunks, scoring.tokens), writes=True)
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of the whole file."""
+        return self._file.n_bytes
+
+    def finish(self) -> None:
+        """Give the whole file its name. Raises UsageError where another file has got it; then both are kept."""
+        try:
+            take_free_name(self.aside, self._path)
+        except FileExistsError:
+            kept = self.aside.rename(self._path.with_name(f"{self._path.name}.{os.getpid()}"))
+            raise UsageError(
+                f"{plain(self._path.name)} was made by another program meanwhile; the logits are in {plain(kept.name)}",
+                f"compare with them by --base-logits {plain(str(kept))}",
+            ) from None
+
+    def discard(self) -> None:
+        """Remove what was written where it was not kept."""
+        self.aside.unlink(missing_ok=True)
+
+
+class _Lockstep:
+    """A second engine, which computes the base's rows right before the model needs them."""
+
+    def __init__(self, engine: Engine, n_bytes: int, stack: contextlib.ExitStack) -> None:
+        self._engine = engine
+        self._path = stack.enter_context(scratch_file("ggbench-rows", n_bytes))
+
+    def of(self, request: Score, first_chunk: int) -> RowsFile | None:
+        n_positions = len(request.targets[0])
+        rows = RowsFile(self._path, "f32", 0, 0, n_positions, request.start, writes=True)
+        require_completed(follow(self._engine.run(msgspec.structs.replace(request, rows=rows)))[1])
+        return msgspec.structs.replace(rows, writes=False)
+
+    def finish(self) -> None:
+        """The engine is closed with the stack."""
+
+
+def _checked_file(path: Path, scoring: Scoring) -> LogitsFile:
+    """The file, if it is of this text, read by this vocabulary. Raises BadFile."""
+    file, tokenized, tokens, n_ctx = read_logits_file(path), scoring.tokenized, scoring.tokens, scoring.settings.n_ctx
+    n_known = min(len(file.tokens), len(tokens))
+    reason = ""
+    if file.n_vocab != tokenized.n_vocab:
+        reason = (
+            f"its vocabulary has {format_count(file.n_vocab)} tokens, the model's {format_count(tokenized.n_vocab)}"
+        )
+    elif file.n_ctx != n_ctx:
+        reason = f"its chunks have {format_count(file.n_ctx)} tokens; --n-ctx {file.n_ctx} does the same"
+    elif list(file.tokens[:n_known]) != tokens[:n_known]:
+        reason = "it is of another text, or of a model with another tokenizer"
+    elif len(file.tokens) < len(tokens):
+        n_chunks = len(file.tokens) // file.n_ctx
+        reason = f"it has {format_count(n_chunks)} chunks; --chunks {n_chunks} scores those"
+    if reason:
+        raise BadFile(f"{path.name} cannot be the base: {reason}", "save one with --save-base-logits")
+    return file
+
+
+def _require_same_tokens(engine: Engine, scoring: Scoring, base: ScoredBase) -> None:
+    """Raise UsageError for a base with another tokenizer."""
+    if only(Tokenized, *follow(engine.run(Tokenize(scoring.text)))) != scoring.tokenized:
+        name = f"{base.subject.model} {base.subject.quant}"
+        raise UsageError(
+            f"{name} reads the text as other tokens, so it is no base for this model",
+            "--base takes a quant of the same model",
+        )
+
+
+def _fits_beside(scoring: Scoring, base: ModelFile, available_bytes: int) -> bool:
+    """Whether main memory holds the base beside the model that is open; of a GPU, loading the base shows it.
+
+    Linux grants more memory than there is, so a load alone would not show it.
+    """
+    session = scoring.session
+    memory = Memory(buffers=() if session.allocated is None else session.allocated.buffers)
+    if memory.weights_on_gpu or session.file is None:
+        return True
+    contexts_bytes = 2 * sum(each.total_bytes - each.weight_bytes for each in memory.buffers)
+    weight_bytes = (session.file.weight_bytes or 0) + (base.weight_bytes or 0)
+    return weight_bytes + contexts_bytes + scoring.rows_bytes <= available_bytes

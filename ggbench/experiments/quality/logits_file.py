@@ -1,0 +1,99 @@
+"""A base's logits as llama-perplexity keeps them, so that either tool goes on with the other's file.
+
+Format, from llama.cpp's tools/perplexity/perplexity.cpp: `_logits_`, then n_ctx, n_vocab and n_chunk as int32, the
+tokens of all chunks as int32, and a row of 16-bit words for each scored position (`ggbench.stats.logits.pack`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ggbench.errors import BadFile, DoesNotFit, UsageError
+from ggbench.stats.logits import n_words
+from ggbench.system_calls import reserve_room
+from ggbench.text import plain
+from ggbench.units import format_bytes
+
+_MAGIC = b"_logits_"
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_HEADER_BYTES = len(_MAGIC) + 3 * 4
+
+
+@dataclass(frozen=True, slots=True)
+class LogitsFile:
+    """What a file's header says."""
+
+    path: Path
+    n_ctx: int
+    n_vocab: int
+    n_chunks: int
+    tokens: tuple[int, ...]
+    """Of all chunks, n_chunks x n_ctx, BOS not yet in place."""
+
+    @property
+    def rows_per_chunk(self) -> int:
+        """Positions scored of each chunk."""
+        return self.n_ctx - 1 - self.n_ctx // 2
+
+    @property
+    def first_byte(self) -> int:
+        """Where its rows begin."""
+        return _HEADER_BYTES + 4 * self.n_ctx * self.n_chunks
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of the whole file."""
+        return self.first_byte + 2 * n_words(self.n_vocab) * self.rows_per_chunk * self.n_chunks
+
+
+def read_logits_file(path: Path) -> LogitsFile:
+    """Read the header and the tokens. Raises BadFile for what is no such file, or not whole, and UsageError."""
+    name = plain(str(path))
+    try:
+        with path.open("rb") as stream:
+            head, size = stream.read(_HEADER_BYTES), os.fstat(stream.fileno()).st_size
+            if len(head) < _HEADER_BYTES or not head.startswith(_MAGIC):
+                raise BadFile(f"{name} is no file of logits", "llama-perplexity --save-all-logits FILE writes one")
+            n_ctx, n_vocab, n_chunks = map(int, np.frombuffer(head, "<i4", 3, len(_MAGIC)))
+            found = LogitsFile(path, n_ctx, n_vocab, n_chunks, ())
+            if n_ctx < 4 or n_vocab < 1 or n_chunks < 1 or found.n_bytes > size:
+                missing = f"it has {format_bytes(size)}, and {format_bytes(found.n_bytes - size)} are missing"
+                is_absurd = min(n_ctx - 3, n_vocab, n_chunks) < 1
+                what = f"n_ctx {n_ctx}, n_vocab {n_vocab}, {n_chunks} chunks" if is_absurd else missing
+                raise BadFile(f"{name} is damaged: {what}", "save it again")
+            tokens = np.frombuffer(stream.read(4 * n_ctx * n_chunks), "<i4")
+    except OSError as error:
+        raise UsageError(f"{name} cannot be read: {error.strerror}", "--base-logits takes a file of logits") from None
+    return LogitsFile(path, n_ctx, n_vocab, n_chunks, tuple(tokens.tolist()))
+
+
+def begin_logits_file(path: Path, n_ctx: int, n_vocab: int, n_chunks: int, tokens: Sequence[int]) -> LogitsFile:
+    """Write the header and the tokens, and reserve the room of the rows.
+
+    Raises DoesNotFit where there is too little, and UsageError where the folder cannot be written. The file has its
+    whole size from the start, so a disk that fills is noticed before anything is scored.
+    """
+    begun = LogitsFile(path, n_ctx, n_vocab, n_chunks, tuple(tokens))
+    try:
+        with path.open("wb") as stream:
+            stream.write(_MAGIC + np.array([n_ctx, n_vocab, n_chunks, *tokens], "<i4").tobytes())
+            stream.flush()
+            reserve_room(stream.fileno(), begun.n_bytes, path.parent)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
+        folder = plain(str(path.parent))
+        if error.errno not in _NO_ROOM:
+            raise UsageError(f"{folder} cannot be written: {error.strerror}", "name a file in another folder") from None
+        raise DoesNotFit(
+            f"{folder} has no room for {format_bytes(begun.n_bytes)} of logits: {error.strerror}",
+            "name a file on a disk with more room, or score fewer --chunks",
+        ) from None
+    return begun

@@ -1,0 +1,90 @@
+"""Quality: perplexity of a text and, beside a base, the KL divergence that a quant or a KV cache type costs."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TYPE_CHECKING, ClassVar
+
+from ggbench.experiments.quality.record import (
+    N_CTX,
+    ChunkScores,
+    QualityResult,
+    QualitySettings,
+    ScoredBase,
+    ScoredText,
+)
+from ggbench.models.command_line import named, reproduce
+from ggbench.runs.experiment import Conclusion, Experiment, Job
+from ggbench.runs.recording import Recording
+from ggbench.stats.decode_timing import Bandwidth
+
+if TYPE_CHECKING:
+    from ggbench.runs.progress import Progress
+    from ggbench.runs.session import Session
+
+
+class QualityExperiment(Experiment):
+    """Tokenize the text once, then score it some chunks at a time."""
+
+    kind: ClassVar[str] = "quality"
+    settings_type = QualitySettings
+    result_type = QualityResult
+    needs_file: ClassVar[str] = "a server does not give the probability of every token of a text"
+    needs_gguf: ClassVar[str] = "llama.cpp scores the texts"
+    observed = (ScoredText, ScoredBase, ChunkScores)
+    measures_speed: ClassVar[bool] = False
+
+    def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
+        """Raises Unsupported for a twin, BadFile and UsageError for a text or a logits file that cannot be used."""
+        from ggbench.experiments.quality.text_scorer import score_text
+
+        return (yield from score_text(session))
+
+    def reduce(self, recording: Recording) -> QualityResult:
+        """The figures of all chunks that were scored."""
+        from ggbench.experiments.quality.scores import chunk_means, divergence, floats, perplexity
+
+        settings, scores = recording.settings(QualitySettings), recording.of(ChunkScores)
+        nll, base_nll, kld, p_diff = (
+            floats(b"".join(getattr(each, name) for each in scores)) for name in ("nll", "base_nll", "kld", "p_diff")
+        )
+        per_chunk = settings.n_scored_per_chunk
+        is_compared = len(kld) == len(nll) > 0
+        return QualityResult(
+            text=settings.text,
+            n_ctx=settings.n_ctx,
+            scored=recording.last(ScoredText),
+            n_chunks=len(nll) // per_chunk,
+            n_scored=len(nll),
+            ppl=perplexity(nll) if len(nll) else None,
+            chunk_nll=chunk_means(nll, per_chunk),
+            base=recording.last(ScoredBase),
+            base_chunk_nll=chunk_means(base_nll, per_chunk),
+            divergence=divergence(nll, base_nll, kld, p_diff, sum(each.n_same_top for each in scores))
+            if is_compared
+            else None,
+        )
+
+    def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
+        """`ggbench quality MODEL QUANT` with every option that is not the default."""
+        from ggbench.models.texts import text_argument
+
+        settings = job.settings
+        assert isinstance(settings, QualitySettings)
+        base = None if job.base is None else job.base.target
+        asked = {
+            "text": text_argument(settings.text),
+            "n-ctx": None if settings.n_ctx == N_CTX else settings.n_ctx,
+            "chunks": settings.n_chunks,
+            "within": settings.within_s and f"{settings.within_s:g}s",
+            "base": "none" if base is None and not settings.base_logits else base and named(base)[-1],
+            "base-logits": settings.base_logits or None,
+            "save-base-logits": settings.save_base_logits or None,
+        }
+        if settings.save_base_logits:
+            del asked["base"]
+        options = {name: value for name, value in asked.items() if value is not None}
+        return reproduce("quality", named(job.target), job.setup, options)
+
+
+EXPERIMENT = QualityExperiment()

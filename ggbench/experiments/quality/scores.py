@@ -1,0 +1,109 @@
+"""Perplexity and divergence with their errors, as llama-perplexity computes them (llama.cpp, tools/perplexity).
+
+Its errors take the positions for independent. Positions of one chunk are not quite, so a comparison of two runs pairs
+the means of whole chunks instead.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ggbench.experiments.quality.record import Z_95, Divergence, Estimate
+
+Floats = NDArray[np.float32] | NDArray[np.float64]
+
+PERCENTILES = (100.0, 99.9, 99.0, 95.0, 90.0, 50.0, 10.0, 5.0, 1.0, 0.1, 0.0)
+"""Those that llama-perplexity prints."""
+
+_MIN_PAIRS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class PairedDifference:
+    """By how much the mean nll of one run is above another's, over the chunks that both scored."""
+
+    mean: float
+    """ln of the ratio of their perplexities."""
+    low: float
+    high: float
+    """Its 95 % interval."""
+    n_chunks: int
+    n_chunks_needed: int | None
+    """Chunks that would tell them apart if the difference stayed as it is; None where they differ in nothing."""
+
+    @property
+    def is_distinguishable(self) -> bool:
+        """Whether the interval excludes zero."""
+        return self.low > 0 or self.high < 0
+
+
+def perplexity(nll: Floats) -> Estimate:
+    """Return exp of the mean nll, and its standard error; one position has no error that is known, and gets 0."""
+    mean = mean_and_error(nll)
+    ppl = math.exp(mean.mean)
+    return Estimate(ppl, ppl * mean.error)
+
+
+def mean_and_error(values: Floats) -> Estimate:
+    """Return the mean and its standard error, sqrt((E[v²] - E[v]²) / (n - 1)); 0 below two values."""
+    values = np.asarray(values, np.float64)
+    mean = float(values.mean())
+    return Estimate(mean, float(values.std()) / math.sqrt(len(values) - 1) if len(values) > 1 else 0.0)
+
+
+def divergence(nll: Floats, base_nll: Floats, kld: Floats, p_diff: Floats, n_same_top: int) -> Divergence:
+    """Reduce what was found at each position; all arrays have one length, above zero."""
+    count = len(kld)
+    squares = mean_and_error(np.square(p_diff, dtype=np.float64))
+    rms = math.sqrt(squares.mean)
+    same = n_same_top / count
+    return Divergence(
+        kld=mean_and_error(kld),
+        kld_percentiles=tuple(zip(PERCENTILES, map(float, np.percentile(kld, PERCENTILES)), strict=True)),
+        same_top=Estimate(same, math.sqrt(same * (1 - same) / (count - 1)) if count > 1 else 0.0),
+        p_diff=mean_and_error(p_diff),
+        rms_p_diff=Estimate(rms, 0.5 / rms * squares.error if rms else 0.0),
+        ln_ppl_ratio=mean_and_error(np.asarray(nll, np.float64) - base_nll),
+        base_ppl=perplexity(base_nll),
+    )
+
+
+def paired_difference(one: Sequence[float], other: Sequence[float]) -> PairedDifference | None:
+    """Compare two runs by the mean nll of each chunk, in the order of the text; None where too few chunks are shared.
+
+    The interval is the normal one of the mean of the chunks' differences.
+    """
+    count = min(len(one), len(other))
+    if count < _MIN_PAIRS:
+        return None
+    differences = np.asarray(one[:count], np.float64) - np.asarray(other[:count], np.float64)
+    found = mean_and_error(differences)
+    needed = None
+    if found.mean:
+        spread = found.error * math.sqrt(count - 1)
+        needed = max(_MIN_PAIRS, math.ceil((Z_95 * spread / found.mean) ** 2) + 1)
+    return PairedDifference(found.mean, *found.ci95, count, needed)
+
+
+def running_means(values: Floats, n_per_chunk: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the mean of all values up to the end of each chunk, and its standard error, as `mean_and_error`."""
+    chunks = np.asarray(values, np.float64).reshape(-1, n_per_chunk)
+    count = n_per_chunk * np.arange(1, len(chunks) + 1)
+    mean = np.cumsum(chunks.sum(axis=1)) / count
+    variance = np.cumsum(np.square(chunks).sum(axis=1)) / count - np.square(mean)
+    return mean, np.sqrt(np.maximum(variance, 0.0) / np.maximum(count - 1, 1))
+
+
+def floats(data: bytes) -> NDArray[np.float32]:
+    """Return the values that `ChunkScores` has as bytes."""
+    return np.frombuffer(data, np.float32)
+
+
+def chunk_means(values: Floats, n_per_chunk: int) -> tuple[float, ...]:
+    """Return the mean of each chunk's values."""
+    return tuple(map(float, values.reshape(-1, n_per_chunk).mean(axis=1, dtype=np.float64)))

@@ -1,0 +1,197 @@
+"""The measurement behind `speed.measure`: calibrate, then one case after the other until time is up.
+
+Each case has a context of its own, so that its memory is what a person would need for it alone, and what it costs does
+not depend on the room of others. The model is loaded once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Generator
+
+from ggbench.engines.endings import Cancelled, Completed, EngineEnded, require_completed
+from ggbench.engines.memory import Memory
+from ggbench.engines.workloads.batched_decode import BatchedDecode
+from ggbench.experiments.speed.case_contexts import CaseContexts, case_contexts
+from ggbench.experiments.speed.case_forecast import CaseForecast
+from ggbench.experiments.speed.measure import ended_cases
+from ggbench.experiments.speed.record import BatchLimit, Case, CaseEnded, CaseMemory, SpeedCase, SpeedSettings
+from ggbench.runs.experiment import Conclusion
+from ggbench.runs.observation import PromptTiming, WorkerPeak
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.progress import Point, Progress, Working
+from ggbench.runs.session import Session
+from ggbench.runs.store.runs import WARMUP
+from ggbench.units import format_duration, format_number
+
+_SHORT_INPUT, _FEW_STEPS = 16, 8
+"""Of what is read and decoded before any case, to forecast the first ones."""
+_FIRST_RUNG, _SURE_FROM = 128, 512
+"""Shortest of the prompts, each twice the one before, that show how prefill and decode grow with the input; and the one
+after which the cases can be known well enough."""
+_RUNG_SHARE = 0.05
+"""Most that one of them may take of the time for all."""
+_SURE_SHARE = 0.5
+"""Where all cases together take less than this share of the time, no more has to be known about them."""
+
+
+def run_cases(session: Session) -> Generator[Progress, None, Conclusion]:
+    """Measure what the settings ask for. Raises as `SpeedExperiment.measure`."""
+    contexts = case_contexts(session)
+    ending = yield from contexts.open()
+    if not isinstance(ending, Completed):
+        return ending
+    return (yield from _Runner(session, contexts).run())
+
+
+class _Runner:
+    """The cases of one quant."""
+
+    def __init__(self, session: Session, contexts: CaseContexts) -> None:
+        self._session, self._contexts = session, contexts
+        self._settings = session.settings(SpeedSettings)
+        limit = session.limit(1)
+        w_tokens_per_ms = limit and limit.w_tokens_per_ms
+        self._forecast = CaseForecast(least_slope_s=1e-3 / w_tokens_per_ms if w_tokens_per_ms else 0.0)
+        self._started = time.monotonic()
+
+    def run(self) -> Generator[Progress, None, Conclusion]:
+        """Measure every case; one that fails leaves the others running, and only cancelling ends them all."""
+        cases = self._settings.cases
+        for n_seqs in self._settings.batches:
+            limit = self._session.limit(n_seqs)
+            if limit is not None:
+                self._session.recorder.observe(BatchLimit(n_seqs, limit))
+        if self._settings.within_s is not None:
+            with contextlib.suppress(EngineEnded):  # the cases will meet the same end, each as its own row
+                yield from self._calibrate()
+        for number, case in enumerate(cases, 1):
+            if self._session.cancel.is_set():
+                return Cancelled()
+            ended = self._refused(case)
+            if ended is None:
+                yield Working("prompt", text=f"case {number} of {len(cases)}: {case.name}", subject=case)
+                ended = yield from self._measure(case)
+            if ended.outcome is Outcome.CANCELLED:
+                return Cancelled()
+            self._session.recorder.observe(ended)
+            yield self._point(ended)
+        return Completed()
+
+    def _refused(self, case: Case) -> CaseEnded | None:
+        """How a case ends that does not fit, or would take longer than the time that is left; None for one to run."""
+        memory, expected_s = self._contexts.planned_memory(case), self._forecast.expected_s(case)
+        if obstacle := self._contexts.obstacle(case):
+            return CaseEnded(case, self._contexts.refusal, obstacle, expected_s, memory=memory)
+        within_s = self._settings.within_s
+        if within_s is None or expected_s is None:
+            return None
+        left_s = max(0.0, within_s - (time.monotonic() - self._started))
+        if expected_s <= left_s:
+            return None
+        left = f"{format_duration(left_s)} of {format_duration(within_s)}"
+        reason = f"would take about {format_duration(expected_s)}, and {left} are left"
+        return CaseEnded(case, Outcome.SKIPPED, reason, expected_s, memory=memory)
+
+    def _calibrate(self) -> Generator[Progress, None, None]:
+        """Read and decode a little with every batch size that the time allows, then longer prompts.
+
+        Raises EngineEnded.
+        """
+        within_s = self._settings.within_s or 0.0
+        cases = [case for case in self._settings.cases if not self._contexts.obstacle(case)]
+        yield Working("prompt", text="short prompts, to forecast the cases")
+        for n_seqs in sorted({1, *(case.n_seqs for case in cases)}):
+            short = Case(n_seqs, _SHORT_INPUT, _FEW_STEPS)
+            if (self._forecast.expected_s(short) or 0.0) <= _RUNG_SHARE * within_s:
+                yield from self._try(short)
+        n_input, longest = _FIRST_RUNG, max((case.n_input for case in cases), default=0)
+        while n_input < longest:
+            total_s = sum(self._forecast.expected_s(case) or 0.0 for case in cases)
+            expected_s = self._forecast.prefill_s(n_input) or 0.0
+            is_known = n_input > _SURE_FROM and total_s < _SURE_SHARE * within_s
+            if is_known or expected_s > _RUNG_SHARE * within_s:
+                return
+            yield from self._try(Case(1, n_input, _FEW_STEPS))
+            n_input *= 2
+
+    def _try(self, case: Case) -> Generator[Progress, None, None]:
+        """A case that only the forecast knows. Raises EngineEnded."""
+        series = f"{WARMUP}forecast/i{case.n_input}/b{case.n_seqs}"
+        yield from self._contexts.open_case(case)
+        yield from self._warm_up(case, f"{series}/first")
+        yield from self._decode(case, series)
+
+    def _measure(self, case: Case) -> Generator[Progress, None, CaseEnded]:
+        """Read the prompts and decode, in a context for this case alone."""
+        expected_s, session = self._forecast.expected_s(case), self._session
+        memory = self._contexts.planned_memory(case)
+        timing: PromptTiming | None = None
+        outcome, reason = Outcome.COMPLETED, ""
+        try:
+            yield from self._contexts.open_case(case)
+            memory = _memory_of(session.recorder.recording.last(Memory)) or memory
+            yield from self._warm_up(case, f"{WARMUP}i{case.n_input}/b{case.n_seqs}")
+            timing = yield from self._decode(case, case.series)
+        except EngineEnded as ended:
+            outcome, reason = ended.ending.outcome, ended.ending.reason
+        recorder = session.recorder
+        recorder.keep_readings()
+        recorder.keep_peak()
+        peak, gpu_use = recorder.recording.last(WorkerPeak), recorder.recording.gpu_use
+        is_limited = session.setup.memory_limit_bytes is not None
+        return CaseEnded(
+            case,
+            outcome,
+            reason,
+            expected_s,
+            None if timing is None else timing.elapsed_ns,
+            None if timing is None else timing.sample_ns,
+            memory,
+            None if peak is None else peak.peak_bytes,
+            None if gpu_use is None or is_limited else gpu_use.worker_bytes,
+        )
+
+    def _warm_up(self, case: Case, series: str) -> Generator[Progress, None, None]:
+        """Compute one whole physical batch, or as much as the case has, since memory costs more at its first use.
+
+        Raises EngineEnded.
+        """
+        n_prompt = min(case.n_input, -(-self._contexts.n_batch // case.n_seqs))
+        require_completed((yield from self._session.run(BatchedDecode(n_prompt, 1, case.n_seqs), series)))
+
+    def _decode(self, case: Case, series: str) -> Generator[Progress, None, PromptTiming | None]:
+        """Raises EngineEnded."""
+        recording, n_total = self._session.recorder.recording, sum(map(self._contexts.n_steps, self._settings.cases))
+        n_before = len(recording.of(PromptTiming))
+        request = BatchedDecode(case.n_input, case.n_gen, case.n_seqs)
+        ending = yield from self._session.run(request, series, n_total)
+        timing = recording.last(PromptTiming) if len(recording.of(PromptTiming)) > n_before else None
+        if timing is not None:
+            self._forecast.add_prompts(case.n_input, case.n_seqs, timing.elapsed_ns / 1e9)
+        steps = recording.token_times(recording.series_of(series))
+        if steps.step_ns:
+            self._forecast.add_steps(case.n_seqs, steps.position, steps.step_ns)
+        require_completed(ending)
+        return timing
+
+    def _point(self, ended: CaseEnded) -> Point:
+        """The figures of a case that ended, as the result will have them."""
+        every = ended_cases(self._session.recorder.recording)
+        found = next(each for each in every if each.case == ended.case)
+        return Point(f"{ended.case.name}: {_figures(found)}", found)
+
+
+def _figures(found: SpeedCase) -> str:
+    if found.tok_s_qwen2_5 is None:
+        return found.ended.outcome.because(found.ended.reason)
+    qwen = f"{format_number(found.tok_s_qwen2_5)} tok/s as Qwen2.5 counts, {format_number(found.tok_s_qwen3)} as Qwen3"
+    return f"{qwen}; decode {format_number(found.decode_tok_s)}, prefill {format_number(found.prefill_tok_s)}"
+
+
+def _memory_of(memory: Memory | None) -> CaseMemory | None:
+    if memory is None or memory.weight_bytes is None or memory.total_bytes is None:
+        return None
+    kv_bytes = memory.kv_bytes or 0
+    return CaseMemory(memory.weight_bytes, kv_bytes, memory.total_bytes - memory.weight_bytes - kv_bytes)

@@ -1,0 +1,139 @@
+"""`ggbench speed`: tokens/s and memory by input length and batch size, as the published tables count."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.options import (
+    TOKENS,
+    Asked,
+    against_option,
+    load_options_of_cases,
+    measuring_options,
+    option,
+    parse_token_list,
+)
+from ggbench.commands.tuned import tuned_option, with_tuned
+from ggbench.errors import ExitCode, UsageError
+from ggbench.experiments.speed.record import INPUTS, N_GEN
+from ggbench.show.glossary import SPEED
+from ggbench.units import parse_batch_sizes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ggbench.commands.measuring import Measured
+    from ggbench.experiments.speed.record import SpeedSettings
+    from ggbench.runs.experiment import Job
+
+
+def _parse_batches(_ctx: click.Context, param: click.Parameter, text: str) -> tuple[int, ...]:
+    """As `parse_batch_sizes`, naming the option."""
+    try:
+        return parse_batch_sizes(text)
+    except UsageError as error:
+        raise UsageError(f"{param.opts[-1]}: {error.message}", error.hint) from None
+
+
+@click.command(
+    cls=DocumentedCommand,
+    terms=SPEED,
+    examples="""
+    ggbench speed synth:qwen1.5-0.5b q4_k_m --inputs 1,512 -n 64 --batch 1,4
+    ggbench speed ~/models/model-q4_k_m.gguf --within 1h --against published
+    ggbench speed https://host Qwen/Qwen2.5-7B-Instruct --inputs 512 -n 256 \\
+      --batch 1,8,32 --api-key-env VLLM_API_KEY
+    """,
+)
+@option(
+    "--inputs",
+    "Input lengths in tokens, e.g. 1,512,6k.",
+    callback=parse_token_list,
+    default=",".join(map(str, INPUTS)),
+    metavar="N,N,...",
+)
+@option(
+    "-n --n-gen", "Number of tokens to generate for each sequence, past any end of generation.", TOKENS, default=N_GEN
+)
+@option(
+    "--batch batches",
+    "Batch sizes: numbers of sequences that are generated at once, e.g. 1,8,32; 256 at most.",
+    callback=_parse_batches,
+    default="1",
+    metavar="N,N,...",
+)
+@option(
+    "--within",
+    "Skip cases that would not end within this time for all, e.g. 1h. Default: 10m, after a question in a terminal.",
+    metavar="TIME",
+)
+@against_option
+@tuned_option
+@measuring_options(
+    many=True,
+    load=load_options_of_cases,
+    timeout="3600, as a long prompt is slow on a CPU",
+    servers=True,
+    checkpoints=True,
+)
+def command(
+    inputs: tuple[int, ...], n_gen: int, batches: tuple[int, ...], within: str | None, against: str | None, asked: Asked
+) -> None:
+    """Measure tokens/s and memory for each input length and batch size, as the published tables count.
+
+    Each case reads a prompt for every sequence, which share none of it, then generates N tokens for all at once, in a
+    context of its own, so that its memory is what it needs alone. Qwen2.5's tables count the generated tokens over the
+    whole time, Qwen3's count the prompt's too; both are shown, and prefill and decode apart, as llama-batched-bench
+    counts them.
+
+    The cheap cases run first. A case that would take too long, judged by those that have run, or that does not fit into
+    memory, is a row with its expected time or its reason; the others go on. Without QUANTS, every quant is measured,
+    and the time is shared out. Of a server, a batch is as many concurrent requests.
+
+    In a step the weights are read once and every sequence's cache is read, so W falls with the batch size. The speed of
+    a dense model does not depend on its tokens, so a twin will do; in a mixture of experts the tokens decide which
+    experts are read, and a twin may read others than the trained model.
+    """
+    from ggbench.commands.measuring import make_jobs, measure
+    from ggbench.experiments.speed.measure import EXPERIMENT, run_within
+    from ggbench.experiments.speed.record import WITHIN_S, SpeedSettings
+    from ggbench.units import parse_duration
+
+    settings = SpeedSettings(inputs, n_gen, batches, WITHIN_S if within is None else parse_duration(within))
+    jobs = with_tuned(make_jobs(EXPERIMENT, settings, asked, every=True), asked)
+    if within is None:
+        _confirm(jobs, settings, asked)
+    measured = measure(jobs, asked, run=run_within)
+    _show(measured, against)
+    measured.leave()
+
+
+def _confirm(jobs: Sequence[Job], settings: SpeedSettings, asked: Asked) -> None:
+    """Ask before a run that may take so long, where a person is at a terminal. A no ends the command with 130."""
+    from ggbench.commands.downloads import can_ask
+    from ggbench.experiments.speed.record import WITHIN_S
+    from ggbench.units import counted
+
+    if asked.hub.yes or not can_ask():
+        return
+    cases = counted(len(jobs) * len(settings.cases), "case")
+    question = f"Measure {cases} within {WITHIN_S / 60:.0f} min in all? --within sets the time"
+    if not click.confirm(question, default=True, err=True):
+        asked.output.notice("nothing was measured")
+        raise click.exceptions.Exit(ExitCode.INTERRUPTED)
+
+
+def _show(measured: Measured, against: str | None) -> None:
+    """The cases of all runs in one document, or as other commands show their runs."""
+    from ggbench.commands.run_output import run_document, show_measured, show_run_ids
+    from ggbench.experiments.speed.document import joined_documents
+
+    if not measured.asked.output.as_json:
+        show_measured(measured, against=against)
+        return
+    documents = [run_document(each.run, against=against) for each in measured.finished]
+    measured.asked.output.document("speed", model=measured.asked.model, **joined_documents(documents))
+    show_run_ids(measured)

@@ -1,0 +1,147 @@
+"""Speed by input length and batch size, as the published tables count it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar
+
+from ggbench.engines.config import LlamaSetup, Setup
+from ggbench.errors import UsageError
+from ggbench.experiments.speed.record import BatchLimit, Case, CaseEnded, SpeedCase, SpeedResult, SpeedSettings
+from ggbench.models.command_line import named, reproduce, stated_bandwidth
+from ggbench.runs.driver import run_job
+from ggbench.runs.experiment import Conclusion, Experiment, Job
+from ggbench.runs.progress import ModelReady
+from ggbench.runs.recording import Recording
+from ggbench.runs.rig import Rig
+from ggbench.runs.run import Settings
+from ggbench.runs.serving import ServerFound
+from ggbench.stats.decode_timing import Bandwidth
+
+if TYPE_CHECKING:
+    from ggbench.experiments.speed.cases import CaseSteps
+    from ggbench.runs.known_speed import RunSpeed
+    from ggbench.runs.progress import Progress
+    from ggbench.runs.run import Run
+    from ggbench.runs.session import Session
+
+_DEFAULTS = SpeedSettings()
+
+
+class SpeedExperiment(Experiment):
+    """Load once, then measure one case after the other, each in a context of its own."""
+
+    kind: ClassVar[str] = "speed"
+    settings_type = SpeedSettings
+    result_type = SpeedResult
+    observed = (BatchLimit, CaseEnded)
+    timeout_s: ClassVar[float | None] = 3600.0
+    """A batch of tokens far into a long prompt reports nothing for minutes on a CPU."""
+
+    def check(self, setup: Setup, settings: Settings) -> None:
+        """Raise UsageError also for a step of more sequences than a batch of the setup holds."""
+        super().check(setup, settings)
+        if setup.n_ctx is not None:
+            raise UsageError("each case makes a context of its own length", "omit --n-ctx")
+        if isinstance(setup, LlamaSetup) and isinstance(settings, SpeedSettings):
+            largest = max(settings.batches)
+            if setup.n_batch < largest:
+                raise UsageError(
+                    f"a step of {largest} sequences does not fit into an n_batch of {setup.n_batch}",
+                    f"give --n-batch {largest} or more",
+                )
+
+    def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
+        """Raises Unsupported for an engine that makes no contexts, and DoesNotFit where no memory is free at all."""
+        from ggbench.experiments.speed.case_runner import run_cases
+
+        return (yield from run_cases(session))
+
+    def reduce(self, recording: Recording) -> SpeedResult:
+        """Every case that ended, and a line for each batch size of which any step was timed."""
+        from ggbench.experiments.speed.cases import batch_lines
+        from ggbench.stats.serving import serving_of
+
+        limits = {each.n_seqs: each.limit for each in recording.of(BatchLimit)}
+        serving = serving_of(recording.last(ServerFound), recording.requests)
+        return SpeedResult(ended_cases(recording), batch_lines(_steps(recording), limits), serving)
+
+    def speed_of(self, run: Run) -> RunSpeed | None:
+        """Return the line through the steps of its cases of one sequence; None where there is none."""
+        from ggbench.runs.known_speed import RunSpeed
+        from ggbench.stats.measured_steps import speed_curve
+
+        curve = speed_curve(run)
+        if curve is None:
+            return None
+        return RunSpeed("measured", f"run {run.run_id}", curve.step_ms, reach=curve.reach)
+
+    def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
+        """`ggbench speed MODEL QUANT` with every option that is not the default."""
+        settings = job.settings
+        assert isinstance(settings, SpeedSettings)
+        options: dict[str, object] = {}
+        if settings.inputs != _DEFAULTS.inputs:
+            options["inputs"] = ",".join(map(str, settings.inputs))
+        if settings.n_gen != _DEFAULTS.n_gen:
+            options["n"] = settings.n_gen
+        if settings.batches != _DEFAULTS.batches:
+            options["batch"] = ",".join(map(str, settings.batches))
+        if settings.within_s is not None and settings.within_s != _DEFAULTS.within_s:
+            options["within"] = f"{settings.within_s:g}s"
+        return reproduce("speed", named(job.target), job.setup, options | stated_bandwidth(bandwidth))
+
+
+EXPERIMENT = SpeedExperiment()
+
+
+def ended_cases(recording: Recording) -> tuple[SpeedCase, ...]:
+    """Return the cases that ended, with their figures."""
+    from ggbench.experiments.speed.cases import case_figures
+
+    return case_figures(recording.of(CaseEnded), _steps(recording), recording.head.subject.n_ctx_train)
+
+
+def _steps(recording: Recording) -> dict[Case, CaseSteps]:
+    """The decode of each case of which any step was timed."""
+    from ggbench.experiments.speed.cases import CaseSteps
+    from ggbench.experiments.speed.served_cases import ServedRequest, shared_steps
+
+    found = {}
+    timings = {each.series: each for each in recording.requests}
+    for case in recording.settings(SpeedSettings).cases:
+        names = recording.series_of(case.series)
+        parts = zip(names, recording.timed(names), strict=True)
+        requests = [ServedRequest(timings[name], steps) for name, steps in parts if name in timings]
+        if requests:
+            times = shared_steps(requests)
+            found[case] = CaseSteps(times.position, times.step_ns, requests)
+        elif names:
+            times = recording.token_times(names)
+            found[case] = CaseSteps(times.position, times.step_ns)
+    return found
+
+
+def run_within(rig: Rig, jobs: Sequence[Job]) -> Generator[Progress]:
+    """Do one job of this kind after the other, and share the time of their settings out among those that are left.
+
+    What a job does before its model is loaded, such as a download, takes none of it.
+    """
+    spent_s = 0.0
+    for index, job in enumerate(jobs):
+        if rig.cancel.is_set():
+            return
+        settings, began = job.settings, 0.0
+        assert isinstance(settings, SpeedSettings)
+        if settings.within_s is not None and len(jobs) > 1:
+            left_s = max(0.0, settings.within_s - spent_s) / (len(jobs) - index)
+            job = replace(job, settings=replace(settings, within_s=round(left_s, 1)))
+        with contextlib.closing(run_job(rig, job, index, len(jobs))) as progress:
+            for record in progress:
+                if isinstance(record, ModelReady):
+                    began = began or time.monotonic()
+                yield record
+        spent_s += time.monotonic() - began if began else 0.0

@@ -1,0 +1,219 @@
+"""Speed by input length and batch size, as the published tables count it: what to measure, and what each case gave."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ggbench.engines.config import whole_steps
+from ggbench.errors import UsageError
+from ggbench.experiments.decode.record import require_positive
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.run import Result, Settings
+from ggbench.runs.serving import Serving
+from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
+
+INPUTS = (1, 6144, 14336, 30720, 63488, 129024)
+"""Input lengths of the tables of Qwen1.5, Qwen2, Qwen2.5 and Qwen3."""
+N_GEN = 2048
+"""Tokens that those tables generate."""
+WITHIN_S = 600.0
+
+MOST_SEQS = 256
+"""LLAMA_MAX_SEQ of llama.cpp's llama-cparams.h."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Case:
+    """Several sequences decoded at once, each after a prompt of its own."""
+
+    n_seqs: int
+    n_input: int
+    """Tokens of each sequence's prompt."""
+    n_gen: int
+    """Tokens generated for each sequence."""
+
+    @property
+    def name(self) -> str:
+        """`input 6,144, batch 8`."""
+        return f"input {self.n_input:,}, batch {self.n_seqs}"
+
+    @property
+    def series(self) -> str:
+        """Of its decode steps: `decode/i6144/b8`."""
+        return f"decode/i{self.n_input}/b{self.n_seqs}"
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens that it puts into the KV cache, of all sequences."""
+        return self.n_seqs * (self.n_input + self.n_gen)
+
+    @property
+    def n_ctx(self) -> int:
+        """Of a context just large enough: each sequence has whole steps of llama.cpp's padding."""
+        return self.n_seqs * whole_steps(self.n_input + self.n_gen)
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedSettings(Settings):
+    """Which cases to measure: every input length with every batch size. Raises UsageError for numbers of no case."""
+
+    inputs: tuple[int, ...] = INPUTS
+    n_gen: int = N_GEN
+    batches: tuple[int, ...] = (1,)
+    """Numbers of sequences."""
+    within_s: float | None = WITHIN_S
+    """For all cases together: one that would take longer than what is left is skipped; None sets no limit."""
+
+    def __post_init__(self) -> None:
+        if not self.inputs or not self.batches:
+            raise UsageError("there is nothing to measure", "give at least one input length and one batch size")
+        counts = [("the number of tokens to generate", self.n_gen)]
+        counts += [("an input length", each) for each in self.inputs]
+        counts += [("a batch size", each) for each in self.batches]
+        for what, value in counts:
+            require_positive(what, value)
+        largest = max(self.batches)
+        if largest > MOST_SEQS:
+            raise UsageError(
+                f"a batch of {largest:,} sequences is more than llama.cpp takes", f"give {MOST_SEQS} at most"
+            )
+
+    @property
+    def cases(self) -> tuple[Case, ...]:
+        """Those that take fewer tokens first, and so less memory and mostly less time; each once."""
+        pairs = {Case(n_seqs, n_input, self.n_gen) for n_input in self.inputs for n_seqs in self.batches}
+        return tuple(sorted(pairs, key=lambda case: (case.n_tokens, case)))
+
+
+@dataclass(frozen=True, slots=True)
+class CaseMemory:
+    """What weights, KV cache and compute buffers of one case take over all devices, with the logits; bytes.
+
+    Of a case that did not run, what llama.cpp's allocator, run dry, says that it would take.
+    """
+
+    weight_bytes: int
+    """Each tensor once."""
+    kv_bytes: int
+    compute_bytes: int
+    """With the output buffer."""
+
+    @property
+    def total_bytes(self) -> int:
+        """All of it."""
+        return self.weight_bytes + self.kv_bytes + self.compute_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CaseEnded:
+    """How one case ended, as it is recorded; the steps of its decode are the samples of its series."""
+
+    case: Case
+    outcome: Outcome = Outcome.COMPLETED
+    """`OUT_OF_MEMORY` also where it was not tried since it would not fit, `SKIPPED` where it would take too long."""
+    reason: str = ""
+    expected_s: float | None = None
+    """Forecast of prefill and decode before it ran, from what had run until then; None where nothing had."""
+    prefill_ns: int | None = None
+    """Of the prompts of all sequences; None where they were not read."""
+    sample_ns: int | None = None
+    """Of sampling the first token."""
+    memory: CaseMemory | None = None
+    """None where it is unknown."""
+    peak_bytes: int | None = None
+    """Most resident memory of the engine's process until its end; None where it did not run."""
+    gpu_bytes: int | None = None
+    """Most memory that the engine's process held on its GPUs meanwhile, NVML's; None without a GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimit:
+    """Bandwidth bound of a decode of several sequences: each step reads the weights once and every cache."""
+
+    n_seqs: int
+    limit: DecodeLimit
+
+
+@dataclass(frozen=True, slots=True)
+class RequestRates:
+    """The requests of a case on a server, each by itself; all by the client's clock."""
+
+    n_requests: int
+    tok_s: float
+    """Median over the requests: tokens after the first, over the time from the first to the last."""
+    tok_s_low: float
+    """Of the slowest request."""
+    tok_s_high: float
+    """Of the fastest."""
+    ttft_ms: float
+    """Median time from sending a request to its first token."""
+    ttft_max_ms: float
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedCase:
+    """One case with its figures; None where it did not run, rates over all its sequences together.
+
+    Whole time is that of prefill and decode, both without sampling, as llama-batched-bench counts. On a server it is
+    the client's, from sending the first request to the last token of all, and the prefill ends when every request has
+    its first token.
+    """
+
+    ended: CaseEnded
+    prefill_ms: float | None = None
+    """To read the prompts of all sequences."""
+    ttft_ms: float | None = None
+    """Time to first token: the prefill and the sampling of one token from its logits, which is the first one."""
+    decode_ms: float | None = None
+    """All steps."""
+    latency: LatencySummary | None = None
+    """Of a step, in which each sequence gets one token; `tok_s` in it is that of one sequence."""
+    token_ms: float | None = None
+    """Mean time between two tokens of one sequence, which is the mean of the steps, as bitsandbytes' tables count."""
+    prefill_tok_s: float | None = None
+    """S_PP of llama-batched-bench."""
+    decode_tok_s: float | None = None
+    """Throughput: tokens generated over the time of the decode alone, S_TG of llama-batched-bench; on a server, while
+    all requests generate. None where they never do so together."""
+    tok_s_qwen2_5: float | None = None
+    """Tokens generated over the whole time, as the tables of Qwen1.5, Qwen2 and Qwen2.5 count."""
+    tok_s_qwen3: float | None = None
+    """Tokens read and generated over the whole time, as the tables of Qwen3 count."""
+    gain: float | None = None
+    """Throughput over that of batch 1 at the same input length; None where that did not run."""
+    requests: RequestRates | None = None
+    """None where an engine on this machine ran it."""
+    exceeds_training: bool = False
+    """Whether its positions go beyond the context that the model was trained for."""
+
+    @property
+    def case(self) -> Case:
+        """What was measured."""
+        return self.ended.case
+
+    @property
+    def seconds(self) -> float | None:
+        """The whole time; None where it did not run to its end."""
+        return None if self.prefill_ms is None or self.decode_ms is None else (self.prefill_ms + self.decode_ms) / 1e3
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLine:
+    """W and B of one batch size, fitted over the steps of all its cases."""
+
+    n_seqs: int
+    fit: LineFit | None
+    limit: DecodeLimit | None
+    """Of that many sequences; None where it is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedResult(Result):
+    """Every case that ended, and latency against position for each batch size."""
+
+    cases: tuple[SpeedCase, ...] = ()
+    """By batch size, then by input length."""
+    lines: tuple[BatchLine, ...] = field(default=())
+    """By batch size; those with any step."""
+    serving: Serving | None = None
+    """As in a decode's result."""

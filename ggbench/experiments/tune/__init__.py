@@ -1,0 +1,1 @@
+"""Search for the settings that beat the defaults."""

@@ -1,0 +1,271 @@
+"""A race of candidates against a baseline: which are clearly worse, which leads, and what the leader gains.
+
+All are measured a little; one is dropped when its interval lies wholly below the leader's; the rest are measured again.
+The intervals of the race hold for all candidates and all looks together. The best of several is better by chance, so
+its gain is estimated afterwards from measurements that had no part in choosing it, a number fixed before the first.
+
+The logarithm of every time is compared with that of the baseline, interpolated between the measurements of it before
+and after, so that a machine that slows down slows all of them.
+
+Source: O. Maron and A. Moore, Hoeffding Races, NIPS 6 (1994), with Student's intervals in place of Hoeffding's, which
+need a bound on the noise. Optuna and irace search without a baseline and give no interval of a gain;
+scripts/compare_optuna shows what the first finds in the same time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ggbench.experiments.forecast.record import Expected
+from ggbench.experiments.tune.record import TuneSegment, TuneTiming
+from ggbench.experiments.tune.student import t_point
+
+Vector = tuple[float, ...]
+"""Logarithms of a speed over the baseline's, one for each depth and phase."""
+
+BASELINE = 0
+LARGEST_DRIFT = 1.1
+"""What the baseline may take longer, or less, than before; as llama.cpp's tools/tuning has it."""
+BETWEEN_BASELINES = 3
+"""Candidates that are measured from one baseline to the next."""
+LEAST_GAIN = 1.001
+"""Less is not worth a setting."""
+_EQUAL = math.log(1.01)
+"""A race is over once nothing can be faster than the leader by more."""
+_AS_FAST = math.log(1.005)
+"""What a simpler setup may be slower."""
+_ERROR = 0.05
+"""Probability with which a race drops any candidate that is better than its leader."""
+_OF_SCORE = 0.8
+"""Variance of a score over that of the difference of two neighbouring baselines. A score is one measurement against the
+mean of two: 1 + 1/2 to 1 + 1 variances of a measurement; the difference has 2."""
+
+
+def is_steady(drift: float) -> bool:
+    """Return whether what was measured between two baselines counts."""
+    return 1 / LARGEST_DRIFT <= drift <= LARGEST_DRIFT
+
+
+def drift_of(timings: Sequence[TuneTiming]) -> float:
+    """Return how many times as long the last measurement took as the first, the mean over depths and phases."""
+    first, last = _logs(timings[0]), _logs(timings[-1])
+    return math.exp(_mean(b - a for a, b in zip(first, last, strict=True)))
+
+
+def scores_of(timings: Sequence[TuneTiming]) -> Iterator[tuple[int, Vector]]:
+    """Yield each candidate between two baselines with the logarithms of its speeds over the baseline's."""
+    first, last = _logs(timings[0]), _logs(timings[-1])
+    for place, timing in enumerate(timings[1:-1], 1):
+        share = place / (len(timings) - 1)
+        reference = (a + (b - a) * share for a, b in zip(first, last, strict=True))
+        yield timing.candidate, tuple(ref - own for ref, own in zip(reference, _logs(timing), strict=True))
+
+
+def in_order(candidates: Sequence[int], round_number: int, loads: Sequence[object]) -> list[int]:
+    """Return the candidates in the order of a round, backwards in every second; those that load alike stay together.
+
+    `loads` are equal for candidates that need no other load.
+    """
+    first = {load: index for index, load in reversed(list(enumerate(loads)))}
+    ordered = [each for _, each in sorted(zip((first[load] for load in loads), candidates, strict=True))]
+    return ordered if round_number % 2 else ordered[::-1]
+
+
+@dataclass(slots=True)
+class Race:
+    """Scores of all candidates, and those that are still in it."""
+
+    alive: list[int] = field(default_factory=list)
+    scores: dict[int, list[Vector]] = field(default_factory=dict)
+    n_looks: int = 0
+    _squares: list[float] = field(default_factory=list)
+    """Of the differences between neighbouring baselines."""
+
+    def enter(self, candidates: Iterable[int]) -> None:
+        """Let candidates in."""
+        for each in candidates:
+            self.alive.append(each)
+            self.scores.setdefault(each, [])
+
+    def leave(self, candidate: int) -> None:
+        """Take one out that cannot be measured."""
+        if candidate in self.alive:
+            self.alive.remove(candidate)
+
+    def add(self, segment: TuneSegment) -> None:
+        """Take in the measurements of a segment that counts."""
+        self._squares.append(math.log(segment.drift) ** 2)
+        for candidate, score in scores_of(segment.timings):
+            self.scores.setdefault(candidate, []).append(score)
+
+    @property
+    def leader(self) -> int:
+        """The fastest that is still in the race; the baseline where none is faster by more than its standard error."""
+        best = max(self._measured(), key=self.mean, default=BASELINE)
+        return best if self.is_promising(best) else BASELINE
+
+    def finalist(self, n_changes: Mapping[int, int]) -> int:
+        """Return the leader, or what changes less and is as fast within half a percent and a standard error.
+
+        The baseline where none is faster. Source: the one-standard-error rule, L. Breiman et al., Classification and
+        Regression Trees (1984), 3.4.3, with a bound, since on a noisy machine a standard error may be a real gain.
+        """
+        leader, variance = self.leader, self.noise[0]
+        if leader == BASELINE:
+            return BASELINE
+        near = [leader]
+        for each in self._measured():
+            difference, error = self._difference(each, leader, variance)
+            if self.is_promising(each) and difference > -min(error, _AS_FAST):
+                near.append(each)
+        return min(near, key=lambda each: (n_changes[each], -self.mean(each)))
+
+    def is_promising(self, candidate: int) -> bool:
+        """Return whether a candidate was faster than the baseline by more than its standard error."""
+        n_scores, (variance, freedom) = len(self.scores.get(candidate, ())), self.noise
+        if not n_scores or not freedom:
+            return False
+        return self.mean(candidate) > max(math.log(LEAST_GAIN), math.sqrt(variance / n_scores))
+
+    def is_open(self, candidate: int) -> bool:
+        """Return whether a candidate may be faster than the baseline by one percent or more."""
+        n_scores, (variance, freedom) = len(self.scores.get(candidate, ())), self.noise
+        if not n_scores or not freedom:
+            return False
+        return self.mean(candidate) + t_point(2 * _ERROR, freedom) * math.sqrt(variance / n_scores) > _EQUAL
+
+    @property
+    def is_sorted(self) -> bool:
+        """Whether it is known of each that is still in the race whether it is faster than the baseline."""
+        variance, freedom = self.noise
+        if not freedom or len(self._measured()) < len(self.alive):
+            return not self.alive
+        t = t_point(2 * _ERROR, freedom)
+        return all(
+            self.mean(each) > t * math.sqrt(variance / len(self.scores[each])) or not self.is_open(each)
+            for each in self.alive
+        )
+
+    @property
+    def noise(self) -> tuple[float, int]:
+        """Variance of one score, over all candidates, and its degrees of freedom."""
+        squares, freedom = _OF_SCORE * sum(self._squares), len(self._squares)
+        for scores in self.scores.values():
+            values = [_mean(score) for score in scores]
+            if len(values) > 1:
+                centre = _mean(values)
+                squares += sum((value - centre) ** 2 for value in values)
+                freedom += len(values) - 1
+        return (squares / freedom if freedom else math.inf), freedom
+
+    def mean(self, candidate: int) -> float:
+        """Return the logarithm of a candidate's speed over the baseline's, over all depths and phases."""
+        return 0.0 if candidate == BASELINE else _mean(_mean(score) for score in self.scores[candidate])
+
+    def look(self) -> list[tuple[int, Expected]]:
+        """Drop the candidates that are clearly slower than the leader; each with its speed over the leader's.
+
+        The interval is one-sided in what it decides. The error is spent as 1 / (j (j + 1)) at look j, whose sum over
+        any number of looks is 1, and shared out among the candidates.
+        """
+        variance, freedom = self.noise
+        if not freedom:
+            return []
+        self.n_looks += 1
+        leader = self.leader
+        t = t_point(2 * self._spent / max(1, len(self.scores)), freedom)
+        dropped = []
+        for each in [each for each in self._measured() if each != leader]:
+            difference, error = self._difference(each, leader, variance)
+            if difference + t * error < 0:
+                dropped.append((each, _ratio(difference, t * error)))
+                self.alive.remove(each)
+        return dropped
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether nothing in the race can be faster than the leader by one percent or more."""
+        variance, freedom = self.noise
+        if not freedom or len(self._measured()) < len(self.alive):
+            return not self.alive
+        leader, t = self.leader, t_point(2 * self._spent, freedom)
+        others = [each for each in self.alive if each != leader]
+        differences = (self._difference(each, leader, variance) for each in others)
+        return all(difference + t * error < _EQUAL for difference, error in differences)
+
+    def ratio(self, candidate: int) -> Expected | None:
+        """Return a candidate's speed over the baseline's with its own 95 % interval; None where it was not measured."""
+        return self._interval(candidate, [_mean(score) for score in self.scores.get(candidate, [])])
+
+    def part(self, candidate: int, index: int) -> Expected | None:
+        """Return the same of one depth and phase."""
+        return self._interval(candidate, [score[index] for score in self.scores.get(candidate, [])])
+
+    def _interval(self, candidate: int, values: Sequence[float]) -> Expected | None:
+        variance, freedom = self.noise
+        if not values or not freedom:
+            return None
+        return _ratio(_mean(values), t_point(_ERROR, freedom) * math.sqrt(variance / len(values)))
+
+    def _difference(self, one: int, other: int, variance: float) -> tuple[float, float]:
+        """The difference of two means with its standard error; scores of one segment share its baselines, so that it is
+        rather too large.
+        """
+        error = 1 / len(self.scores[one]) + (1 / len(self.scores[other]) if other != BASELINE else 0.0)
+        return self.mean(one) - self.mean(other), math.sqrt(variance * error)
+
+    @property
+    def _spent(self) -> float:
+        """The error of this look."""
+        return _ERROR / max(1, self.n_looks * (self.n_looks + 1))
+
+    def _measured(self) -> list[int]:
+        return [each for each in self.alive if self.scores[each]]
+
+
+def proven(blocks: Sequence[Vector]) -> tuple[Expected, tuple[Expected, ...]] | None:
+    """Return a candidate's speed over the baseline's, and that of each depth and phase, with 95 % intervals.
+
+    A block is the mean of two scores from one segment: baseline, candidate, candidate, baseline, in which a steady
+    drift cancels. Student's interval; None for fewer than two blocks.
+    """
+    if len(blocks) < 2:
+        return None
+    whole = _student([_mean(block) for block in blocks])
+    return whole, tuple(_student(values) for values in zip(*blocks, strict=True))
+
+
+def block_of(segment: TuneSegment) -> Vector:
+    """Return the mean of the scores of a segment that has one candidate."""
+    scores = [score for _, score in scores_of(segment.timings)]
+    return tuple(_mean(values) for values in zip(*scores, strict=True))
+
+
+def blocks_for(variance: float, fewest: int, most: int) -> int:
+    """Return how many blocks give a half-width of about one percent, from the variance of a score in the race.
+
+    The mean of two scores of one segment has about three quarters of that variance, as both share its baselines.
+    """
+    wanted = math.ceil(0.75 * variance * (2.2 / _EQUAL) ** 2) if math.isfinite(variance) else most
+    return min(most, max(fewest, wanted))
+
+
+def _student(values: Sequence[float]) -> Expected:
+    centre = _mean(values)
+    variance = sum((value - centre) ** 2 for value in values) / (len(values) - 1)
+    return _ratio(centre, t_point(_ERROR, len(values) - 1) * math.sqrt(variance / len(values)))
+
+
+def _ratio(log: float, half_width: float) -> Expected:
+    return Expected(math.exp(log), math.exp(log - half_width), math.exp(log + half_width))
+
+
+def _logs(timing: TuneTiming) -> Vector:
+    return tuple(math.log(ns) for at in timing.at for ns in at.times_ns)
+
+
+def _mean(values: Iterable[float]) -> float:
+    found = tuple(values)
+    return math.fsum(found) / len(found)

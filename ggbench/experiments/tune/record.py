@@ -1,0 +1,229 @@
+"""A search for the settings that beat the defaults: what was tried, what was timed, and the gain of the best."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Literal
+
+from ggbench.decisions.pick_record import Loss
+from ggbench.engines.config import LlamaSetup
+from ggbench.errors import UsageError
+from ggbench.experiments.forecast.record import Expected
+from ggbench.runs.run import Result, Settings
+
+Objective = Literal["decode", "prefill", "both"]
+Stage = Literal["race", "proof"]
+State = Literal["baseline", "best", "raced", "dropped", "failed", "left out"]
+
+DEPTHS = (0, 8192)
+WITHIN_S = 600.0
+N_PROMPT = 512
+"""Tokens of the batch that stands for a prompt."""
+MOST_GEN = 64
+"""Tokens that one measurement times at most at each depth."""
+
+
+@dataclass(frozen=True, slots=True)
+class TuneSettings(Settings):
+    """Where and for how long to search. Raises UsageError for numbers that make no search."""
+
+    depths: tuple[int, ...] = DEPTHS
+    """Tokens in the KV cache before what is timed."""
+    objective: Objective = "decode"
+    within_s: float = WITHIN_S
+    """Seconds from the first measurement on; a download takes none of them."""
+    kv_types: tuple[str, ...] = ()
+    """Types of both caches that may be tried besides those of the setup; they cost quality."""
+    n_prompt: int = N_PROMPT
+
+    def __post_init__(self) -> None:
+        if not self.depths or min(self.depths) < 0:
+            raise UsageError("a search needs depths of 0 or more", "give --depth 0,8192")
+        if self.within_s <= 0:
+            raise UsageError("no time to search", "give --within 10m")
+        if self.n_prompt < 2:
+            raise UsageError("a prompt of less than 2 tokens is no prompt", "give 2 or more")
+
+    @property
+    def n_ctx_needed(self) -> int:
+        """Tokens in the cache at the end of the deepest measurement."""
+        return max(*self.depths, 1) + MOST_GEN + 2 + (self.n_prompt if self.objective != "decode" else 0)
+
+
+@dataclass(frozen=True, slots=True)
+class TuneCandidate:
+    """A setup that may be tried; number 0 is the baseline."""
+
+    number: int
+    setup: LlamaSetup
+    """With the n_ctx of the measurements."""
+    obstacle: str = ""
+    """Why it is not tried, in one line; empty where it is."""
+    kv_loss: Loss | None = None
+    """What its KV cache costs in quality, where a quality run measured that."""
+
+
+@dataclass(frozen=True, slots=True)
+class DepthTiming:
+    """What one measurement took at one depth."""
+
+    n_depth: int
+    step_ns: float | None = None
+    """Median of the decoded tokens; None where none was timed."""
+    batch_ns: int | None = None
+    """Of the prompt; None where none was timed."""
+
+    @property
+    def times_ns(self) -> tuple[float, ...]:
+        """Those that were timed."""
+        return tuple(each for each in (self.step_ns, self.batch_ns) if each is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class TuneTiming:
+    """One measurement of one candidate."""
+
+    candidate: int
+    at: tuple[DepthTiming, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TuneSegment:
+    """Consecutive measurements from one of the baseline to the next."""
+
+    stage: Stage
+    round: int
+    """From 1, counted through."""
+    timings: tuple[TuneTiming, ...]
+    """The first and the last are of the baseline."""
+    drift: float
+    """How many times as long the last took as the first."""
+    is_kept: bool
+    """False where the drift was too large: the measurements count for nothing and are repeated."""
+    busy: tuple[str, ...] = ()
+    """Other programs that computed meanwhile, of a segment that is not kept: `python3 (pid 17, 93 % of a core)`."""
+
+
+@dataclass(frozen=True, slots=True)
+class TuneDropped:
+    """A candidate whose interval lies wholly below the leader's."""
+
+    candidate: int
+    round: int
+    leader: int
+    ratio: Expected
+    """Its speed over the leader's, with the interval that decided."""
+
+
+@dataclass(frozen=True, slots=True)
+class TuneFailed:
+    """A candidate that could not be measured."""
+
+    candidate: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TuneNoise:
+    """The end of a search on a machine that is too noisy to decide anything."""
+
+    drift: float
+    """The last, as `TuneSegment.drift`."""
+    busy: tuple[str, ...] = ()
+    """As `TuneSegment.busy`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """Speed over that of the baseline at one depth: above 1 is faster."""
+
+    n_depth: int
+    decode: Expected | None = None
+    """With the 95 % interval; None where no token was timed, and of the baseline itself."""
+    prefill: Expected | None = None
+    """As `decode`."""
+    step_ms: float | None = None
+    """Median of a token; None where none was timed."""
+    batch_ms: float | None = None
+    """Median of the prompt; None where none was timed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TunedCandidate:
+    """One line of the table: a candidate, and what became of it."""
+
+    number: int
+    setup: LlamaSetup
+    state: State
+    reason: str = ""
+    """Why it was dropped, failed or left out; empty otherwise."""
+    n_timed: int = 0
+    """Measurements that count."""
+    ratio: Expected | None = None
+    """Speed over the baseline's, the geometric mean over depths and phases, as the race saw it; None where nothing was
+    measured. The interval is that of one candidate alone: the best of several is better by chance."""
+    at: tuple[Gain, ...] = ()
+    """The same at each depth."""
+    kv_loss: Loss | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TuneResult(Result):
+    """The best settings that were found."""
+
+    objective: Objective
+    candidates: tuple[TunedCandidate, ...] = ()
+    """The first is the baseline."""
+    finalist: int | None = None
+    """The candidate that led the race, and whose gain was measured again; None where none was faster."""
+    ratio: Expected | None = None
+    """Speed of the finalist over the baseline's from measurements that had no part in choosing it; None where there are
+    too few."""
+    gain: tuple[Gain, ...] = ()
+    """The same at each depth."""
+    n_measured: int = 0
+    """Measurements, those of the baseline and those that were discarded included."""
+    n_discarded: int = 0
+    noise: float | None = None
+    """Standard deviation of one measurement, as a share of it; None where it is unknown."""
+    unsteady: str = ""
+    """Why the machine was too noisy to decide; empty where it was not."""
+
+    @property
+    def has_gain(self) -> bool:
+        """Whether the finalist beats the baseline: the interval lies wholly above 1."""
+        return self.ratio is not None and self.ratio.low > 1
+
+    @property
+    def best(self) -> TunedCandidate | None:
+        """The settings to use; None where none beats the defaults."""
+        return self.candidate(self.finalist) if self.has_gain else None
+
+    def candidate(self, number: int | None) -> TunedCandidate | None:
+        """The candidate of that number; None where there is none."""
+        return next((each for each in self.candidates if each.number == number), None)
+
+    def changes(self, candidate: TunedCandidate) -> dict[str, object]:
+        """What a candidate changes of the baseline, by llama.cpp's names."""
+        return changes(self.candidates[0].setup, candidate.setup)
+
+
+def changes(baseline: LlamaSetup, setup: LlamaSetup) -> dict[str, object]:
+    """The fields of a setup that differ from those of the baseline, with their values."""
+    return {
+        each.name: getattr(setup, each.name)
+        for each in fields(LlamaSetup)
+        if getattr(setup, each.name) != getattr(baseline, each.name)
+    }
+
+
+def changes_text(changed: Mapping[str, object]) -> str:
+    """`flash_attn off, threads 1`; `defaults` of no change."""
+    return ", ".join(f"{name} {_value_text(value)}" for name, value in changed.items()) or "defaults"
+
+
+def _value_text(value: object) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

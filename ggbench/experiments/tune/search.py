@@ -1,0 +1,350 @@
+"""The search behind `tune.measure`: candidates, a race, combinations of what was better, and a proof."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
+from time import monotonic
+
+from ggbench.decisions.measured_losses import MeasuredLosses, measured_losses
+from ggbench.decisions.pick_record import Loss
+from ggbench.engines.config import LlamaSetup
+from ggbench.engines.contract import Source
+from ggbench.engines.endings import Cancelled, Completed, Ending, EngineEnded
+from ggbench.engines.llama.engine import LlamaEngine, load_of
+from ggbench.errors import DoesNotFit, Unsupported, UsageError
+from ggbench.experiments.tune.choices import Choice, Known, choices, combined, singles
+from ggbench.experiments.tune.race import (
+    BASELINE,
+    BETWEEN_BASELINES,
+    Race,
+    blocks_for,
+    drift_of,
+    in_order,
+    is_steady,
+)
+from ggbench.experiments.tune.record import (
+    Stage,
+    TuneCandidate,
+    TuneDropped,
+    TuneFailed,
+    TuneNoise,
+    TuneSegment,
+    TuneSettings,
+    TuneTiming,
+    changes,
+    changes_text,
+)
+from ggbench.experiments.tune.setup_sizes import SetupSizes
+from ggbench.experiments.tune.timer import TuneTimer
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.machine.busy_programs import BusyPrograms
+from ggbench.machine.cpu import describe_cpu, logical_cpus
+from ggbench.runs.experiment import Concluded, Conclusion
+from ggbench.runs.observation import WorkerStarted
+from ggbench.runs.progress import Point, Progress, Working
+from ggbench.runs.session import Session
+from ggbench.units import counted, format_count, format_number, format_percent, format_rough_seconds
+
+FEWEST_BLOCKS, MOST_BLOCKS = 5, 16
+"""Of the proof; each measures the finalist twice."""
+_FEWEST_ROUNDS, _MOST_ROUNDS = 2, 50
+"""Of the race before it is over for want of time, and in all."""
+_TRIES = 5
+"""Of a segment before the machine is too noisy to decide."""
+_ALONE_SHARE, _RACE_SHARE = 0.4, 0.6
+"""Of the time, until which single changes may be raced, and combinations of them; the rest is for the proof."""
+_FEWEST_IN_HASTE = 2
+"""Blocks of the proof where the time is over: fewer give no interval."""
+_LEAST = _FEWEST_ROUNDS * 4 + FEWEST_BLOCKS * 4
+"""Measurements of a search with two candidates."""
+
+
+class _TooNoisy(Exception):
+    """The baseline changes more than a search can stand."""
+
+
+def search(session: Session) -> Generator[Progress, None, Conclusion]:
+    """Find the best settings within the time. Raises as `TuneExperiment.measure`."""
+    settings, setup = session.settings(TuneSettings), session.setup
+    if not isinstance(setup, LlamaSetup):
+        raise Unsupported("a search for settings measures with llama.cpp", "name a GGUF file instead")
+    file = yield from session.prepare_file()
+    given = setup.holding(settings.n_ctx_needed)
+    sizes = SetupSizes(lambda: _launch(session, given), file, given)
+    yield Working("probe", text="sizing")
+    (size,) = sizes.of([given])
+    placements: Sequence[Choice] = sizes.placements() if size.obstacle else ()
+    if size.obstacle and not placements:
+        raise DoesNotFit(size.obstacle, "give a smaller --depth or another quant; ggbench plan shows what fits")
+    baseline = TuneCandidate(BASELINE, replace(given, **placements[0]) if placements else given)
+    session.recorder.observe(baseline)
+    ending = yield from session.open(baseline.setup)
+    if not isinstance(ending, Completed):
+        return ending
+    known = Known(
+        logical_cpus(),
+        describe_cpu().n_cores,
+        session.allocated.flash_attn if session.allocated else size.flash_attn,
+        placements[1:],
+        sizes.n_devices,
+    )
+    try:
+        return (yield from _Search(session, file, sizes, baseline, known).run())
+    except EngineEnded as ended:
+        return ended.ending
+
+
+def _launch(session: Session, setup: LlamaSetup) -> LlamaEngine:
+    engine = session.rig.launch(setup, session.cancel)
+    assert isinstance(engine, LlamaEngine)
+    return engine
+
+
+class _Search:
+    """One search. A candidate that fails is out of it; a baseline that fails ends it."""
+
+    def __init__(
+        self, session: Session, file: ModelFile, sizes: SetupSizes, baseline: TuneCandidate, known: Known
+    ) -> None:
+        self._session, self._sizes, self._known = session, sizes, known
+        self._settings = session.settings(TuneSettings)
+        self._header = file.header_sha256
+        self._uses_servers = bool(baseline.setup.rpc_servers)
+        self._losses = measured_losses(session.rig.store) if self._settings.kv_types else MeasuredLosses()
+        self._timer = TuneTimer(
+            session.engine,
+            Source(file.paths[0]),
+            self._settings,
+            lambda pid: session.recorder.observe(WorkerStarted(pid)),
+        )
+        self._candidates = {BASELINE: baseline}
+        self._race = Race()
+        self._failed: set[int] = set()
+        self._round = 0
+        self._began = monotonic()
+        self._is_fresh = False
+        """Whether each measurement has a worker of its own."""
+        self._seconds: dict[int, float] = {}
+        """That the last measurement of each candidate took."""
+
+    def run(self) -> Generator[Progress, None, Conclusion]:
+        """Raises EngineEnded where the baseline fails or the run was cancelled, UsageError where time is too short."""
+        yield from self._calibrate()
+        baseline = self._candidates[BASELINE].setup
+        dimensions = choices(baseline, self._settings, self._known)
+        alone = singles(baseline, dimensions)
+        yield from self._enter(alone)
+        try:
+            yield from self._run_race(_ALONE_SHARE, lambda: self._race.is_sorted)
+            together = self._combinations(dimensions, alone)
+            if together:
+                yield from self._enter(together)
+                yield from self._run_race(_RACE_SHARE, lambda: self._race.is_decided)
+            yield from self._prove()
+        except _TooNoisy:
+            return Concluded(reason="the machine is too noisy to decide")
+        return Completed()
+
+    def _calibrate(self) -> Generator[Progress, None, None]:
+        """Warm the baseline up, choose how many tokens to time, and check that the time is enough."""
+        yield Working("probe", text="calibrating")
+        baseline = self._candidates[BASELINE]
+        for _ in range(2):
+            warm = _completed(self._timer.time(baseline))
+        self._timer = self._timer.calibrated(warm)
+        self._began = monotonic()
+        _completed(self._timed(BASELINE))
+        least_s, within_s = _LEAST * self._seconds[BASELINE], self._settings.within_s
+        if least_s > within_s:
+            depths = " and ".join(map(format_count, self._settings.depths))
+            raise UsageError(
+                f"{within_s:g} s are too short to compare two settings at depth {depths}",
+                f"give --within {math.ceil(1.2 * least_s)}s or more",
+            )
+        cost = f"a measurement takes {format_number(self._seconds[BASELINE])} s"
+        yield Point(f"{cost}; at most {format_rough_seconds(within_s)} in all", baseline)
+
+    def _enter(self, setups: Sequence[LlamaSetup]) -> Generator[Progress, None, None]:
+        """Size new candidates, and let those that fit into the race as far as the time allows."""
+        round_s = _FEWEST_ROUNDS * self._seconds[BASELINE] * (1 + 1 / BETWEEN_BASELINES)
+        left_s = self._left_s() - (1 - _RACE_SHARE) * self._settings.within_s
+        room = max(1, int(left_s / round_s)) if round_s else len(setups)
+        if self._uses_servers:
+            self._session.engine.close()  # a server answers one client, which is to be the dry worker
+        for setup, size in zip(setups, self._sizes.of(setups), strict=True):
+            obstacle, number = size.obstacle, len(self._candidates)
+            if not obstacle and not room:
+                obstacle = "no time was left to try it"
+            candidate = TuneCandidate(number, setup, obstacle, self._loss(setup))
+            self._candidates[number] = candidate
+            self._session.recorder.observe(candidate)
+            yield Point("", candidate)
+            if not obstacle:
+                room -= 1
+                self._race.enter([number])
+
+    def _loss(self, setup: LlamaSetup) -> Loss | None:
+        own, cache = self._candidates[BASELINE].setup, (setup.type_k, setup.type_v)
+        return None if cache == (own.type_k, own.type_v) else self._losses.of_cache(self._header, cache)
+
+    def _run_race(self, share: float, is_done: Callable[[], bool]) -> Generator[Progress, None, None]:
+        """Measure all that are in the race, round by round, until that is so or this share of the time is over.
+
+        Raises as `run`, and _TooNoisy.
+        """
+        for number in range(_MOST_ROUNDS):
+            is_over = self._left_s() < (1 - share) * self._settings.within_s
+            if number >= _FEWEST_ROUNDS and (is_over or self._race.is_decided or is_done()):
+                return
+            self._round += 1
+            yield from self._run_round()
+            leader = self._race.leader
+            for candidate, ratio in self._race.look():
+                dropped = TuneDropped(candidate, self._round, leader, ratio)
+                self._session.recorder.observe(dropped)
+                yield Point(f"{self._name(candidate)}: dropped after round {self._round}", dropped)
+
+    def _run_round(self) -> Generator[Progress, None, None]:
+        loads = [self._load(each) for each in self._race.alive]
+        order = in_order(self._race.alive, self._round, loads)
+        first: TuneTiming | None = None
+        for start in range(0, len(order), BETWEEN_BASELINES):
+            members = [each for each in order[start : start + BETWEEN_BASELINES] if each in self._race.alive]
+            yield self._working(f"round {self._round}: {counted(len(self._race.alive), 'candidate')}{self._lead()}")
+            segment = yield from self._segment("race", members, first)
+            self._race.add(segment)
+            first = segment.timings[-1]
+
+    def _segment(
+        self, stage: Stage, members: Sequence[int], first: TuneTiming | None = None
+    ) -> Generator[Progress, None, TuneSegment]:
+        """Measure the baseline, these candidates and the baseline again, until it has not changed meanwhile.
+
+        `first` is a measurement of the baseline from just before. Raises as `_run_race`.
+        """
+        recorder = self._session.recorder
+        for _ in range(_TRIES):
+            busy = BusyPrograms()
+            timings = [first or _completed(self._timed(BASELINE))]
+            for member in members:
+                if member not in self._race.alive:
+                    continue
+                timing = self._timed(member)
+                if isinstance(timing, TuneTiming):
+                    timings.append(timing)
+                elif isinstance(timing, Cancelled):
+                    raise EngineEnded(timing)
+                else:
+                    self._race.leave(member)
+                    self._failed.add(member)
+                    failed = TuneFailed(member, timing.reason)
+                    recorder.observe(failed)
+                    yield Point(f"{self._name(member)}: {timing.reason}", failed)
+            timings.append(_completed(self._timed(BASELINE)))
+            drift = drift_of(timings)
+            is_kept = is_steady(drift)
+            segment = TuneSegment(stage, self._round, tuple(timings), drift, is_kept, () if is_kept else busy.since())
+            recorder.observe(segment)
+            recorder.keep_readings()
+            if is_kept:
+                yield Point("", segment)
+                return segment
+            yield Point(f"the baseline took {format_percent(drift)} of its previous time: measured again", segment)
+            first, members = None, [each for each in members if each in self._race.alive]
+        recorder.observe(TuneNoise(segment.drift, segment.busy))
+        raise _TooNoisy
+
+    def _prove(self) -> Generator[Progress, None, None]:
+        """Measure the leader's gain in a number of blocks that is fixed before; the next one's where it fails.
+
+        Raises as `_run_race`.
+        """
+        baseline = self._candidates[BASELINE].setup
+        n_changes = {each.number: len(changes(baseline, each.setup)) for each in self._candidates.values()}
+        while True:
+            if self._failed:  # others were dropped because what failed later was faster
+                self._race.enter(self._race.scores.keys() - self._failed - set(self._race.alive))
+            finalist = self._race.finalist(n_changes)
+            if finalist == BASELINE:
+                return
+            n_blocks = self._blocks(finalist)
+            for number in range(1, n_blocks + 1):
+                if number > _FEWEST_IN_HASTE and self._left_s() < 0:
+                    return
+                self._round += 1
+                yield self._working(f"proof {number} of {n_blocks}: {self._name(finalist)}")
+                yield from self._segment("proof", [finalist, finalist])
+                if finalist not in self._race.alive:
+                    break
+            else:
+                return
+
+    def _blocks(self, finalist: int) -> int:
+        """How many blocks to measure, each measurement in a worker of its own where that leaves time for enough.
+
+        What a process has by chance, such as where its memory lies, changes a speed by some percent, and a person who
+        starts llama.cpp twice gets two of them.
+        """
+        n_blocks = blocks_for(self._race.noise[0], FEWEST_BLOCKS, MOST_BLOCKS)
+        warm_s = 2 * (self._seconds[BASELINE] + self._seconds[finalist])
+        self._is_fresh = True
+        _completed(self._timed(BASELINE))
+        room = int(self._left_s() / (4 * self._seconds[BASELINE])) if self._seconds[BASELINE] else n_blocks
+        if room < FEWEST_BLOCKS:
+            self._is_fresh = False
+            room = int(self._left_s() / warm_s) if warm_s else n_blocks
+        return max(_FEWEST_IN_HASTE, min(n_blocks, room))
+
+    def _combinations(self, dimensions: Sequence[Sequence[Choice]], alone: Sequence[LlamaSetup]) -> list[LlamaSetup]:
+        """What to try together: the best value of each setting that was faster, and of those that may be."""
+        race, baseline = self._race, self._candidates[BASELINE].setup
+        numbers = {each.setup: each.number for each in self._candidates.values()}
+        good: list[int] = []
+        may_be: list[int] = []
+        for dimension in dimensions:
+            tried = [numbers[setup] for setup in singles(baseline, [dimension])]
+            values = [number for number in tried if race.scores.get(number) and number not in self._failed]
+            best = max(values, key=race.mean, default=BASELINE)
+            if race.is_promising(best):
+                good.append(best)
+            elif race.is_open(best):
+                may_be.append(best)
+        faster, open_ = (
+            [self._candidates[number].setup for number in sorted(found, key=race.mean, reverse=True)]
+            for found in (good, may_be)
+        )
+        return combined(baseline, faster, open_, alone)
+
+    def _timed(self, number: int) -> TuneTiming | Ending:
+        began = monotonic()
+        found = self._timer.time(self._candidates[number], is_fresh=self._is_fresh)
+        self._seconds[number] = monotonic() - began
+        return found
+
+    def _load(self, number: int) -> object:
+        """Equal for candidates between which the model stays loaded."""
+        return load_of(self._candidates[number].setup)
+
+    def _left_s(self) -> float:
+        return self._settings.within_s - (monotonic() - self._began)
+
+    def _working(self, text: str) -> Working:
+        within_s = self._settings.within_s
+        left_s = max(0.0, self._left_s())
+        return Working("probe", within_s - left_s, within_s, text, left_s=left_s)
+
+    def _lead(self) -> str:
+        leader = self._race.leader
+        return "" if leader == BASELINE else f", {self._name(leader)} leads"
+
+    def _name(self, number: int) -> str:
+        return changes_text(changes(self._candidates[BASELINE].setup, self._candidates[number].setup))
+
+
+def _completed(timing: TuneTiming | Ending) -> TuneTiming:
+    """Raises EngineEnded."""
+    if isinstance(timing, TuneTiming):
+        return timing
+    raise EngineEnded(timing)

@@ -1,0 +1,107 @@
+"""Runs with their samples in one ZIP file, to take them to another machine: a list, and a JSON document for each run.
+
+Members are read from the file and never unpacked, so their names lead nowhere; each is read up to a limit, whatever
+size the archive claims.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import zipfile
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import ggbench
+from ggbench.errors import BadFile
+from ggbench.formats.imported_run import ImportedRun
+from ggbench.formats.run_document import document_of, parse_finite, read_document
+from ggbench.formats.source_file import MOST_BYTES, SourceFile
+from ggbench.runs.store.database import Store
+from ggbench.runs.store.runs import StoredRun
+from ggbench.text import plain
+from ggbench.units import format_bytes, format_count
+
+SCHEMA = "ggbench.bundle/1"
+LIST = "ggbench.json"
+MOST_RUNS = 10_000
+MAGIC = b"PK\x03\x04"
+
+_HINT = "give a bundle that `ggbench export --bundle` wrote"
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+"""Of every member, so that the same runs are the same file."""
+
+
+def bundle_of(store: Store, runs: Sequence[StoredRun], *, with_paths: bool = False) -> bytes:
+    """Return the ZIP file of these runs. Raises StoreError and UnknownName."""
+    buffer = io.BytesIO()
+    names = [f"runs/{number}.json" for number in range(1, len(runs) + 1)]
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        listed = {"schema": SCHEMA, "ggbench": ggbench.__version__, "runs": names}
+        _write(archive, LIST, listed)
+        for name, stored in zip(names, runs, strict=True):
+            _write(archive, name, document_of(store, stored, with_paths=with_paths))
+    return buffer.getvalue()
+
+
+def read_bundle(path: Path) -> Iterator[ImportedRun]:
+    """Yield the runs of a bundle, one after the other. Raises BadFile, naming the member, for anything else."""
+    name = plain(path.name)
+    try:
+        with path.open("rb") as raw, zipfile.ZipFile(raw) as archive:
+            sha256 = hashlib.file_digest(raw, "sha256").hexdigest() if not raw.seek(0) else ""
+            file = SourceFile(name, b"", sha256, path)
+            listed = _read(archive, LIST, name)
+            if not isinstance(listed, dict) or listed.get("schema") != SCHEMA:
+                raise BadFile(f"{name} is not a bundle of this version ({SCHEMA})", _HINT)
+            members = listed.get("runs")
+            if not isinstance(members, list) or not all(isinstance(each, str) for each in members):
+                raise BadFile(f"{name}: {LIST} lists no runs", _HINT)
+            if len(members) > MOST_RUNS:
+                raise BadFile(f"{name} lists {format_count(len(members))} runs", f"at most {format_count(MOST_RUNS)}")
+            for member in members:
+                where = f"{name}, {plain(member)}"
+                yield read_document(_read(archive, member, where), file, where)
+    except (zipfile.BadZipFile, zlib.error, EOFError, zipfile.LargeZipFile, NotImplementedError) as error:
+        raise BadFile(f"{name} is a broken ZIP file: {plain(str(error))}", "copy it again") from None
+    except OSError as error:
+        raise BadFile(f"cannot read {name}: {error.strerror}", "look at its permissions") from error
+
+
+def is_bundle(path: Path) -> bool:
+    """Whether a file begins as a ZIP file does. Raises BadFile where it cannot be read."""
+    try:
+        if not path.is_file():
+            return False
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError as error:
+        raise BadFile(f"cannot read {plain(str(path))}: {error.strerror}", "look at its permissions") from error
+
+
+def _write(archive: zipfile.ZipFile, name: str, document: object) -> None:
+    member = zipfile.ZipInfo(name, _EPOCH)
+    member.compress_type = zipfile.ZIP_DEFLATED
+    archive.writestr(member, json.dumps(document, separators=(",", ":"), ensure_ascii=True))
+
+
+def _read(archive: zipfile.ZipFile, member: str, where: str) -> Any:  # noqa: ANN401 - JSON
+    """The JSON of a member, which is read no further than the limit."""
+    try:
+        info = archive.getinfo(member)
+    except KeyError:
+        raise BadFile(f"{where}: the bundle has no {plain(member)}", _HINT) from None
+    if info.flag_bits & 1 or info.compress_type not in _METHODS:
+        raise BadFile(f"{where}: it is encrypted, or compressed in a way that ggbench does not write", _HINT)
+    with archive.open(info) as file:
+        content = file.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        raise BadFile(f"{where} holds more than {format_bytes(MOST_BYTES)}", _HINT)
+    try:
+        return parse_finite(content)
+    except (ValueError, RecursionError):
+        raise BadFile(f"{where} is not JSON", _HINT) from None

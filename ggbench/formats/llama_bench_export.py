@@ -1,0 +1,179 @@
+"""Stored runs as rows of llama-bench: each prompt read from an empty cache is pp, each stretch of a decode tg.
+
+What a test is: `tg N @ d D` of llama-bench times N steps after D tokens in the cache, one token at a time; the steps
+at positions D+1 to D+N of a decode are the same thing. So a decode gives one row for all its steps, after its prompt,
+and one for each window within it; repetitions are samples. Batches of several sequences are no test of llama-bench.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import PurePath
+
+from ggbench.engines.config import LlamaSetup
+from ggbench.formats.bench_row import TOOL, BenchRow, measured_row
+from ggbench.machine.records import Environment
+from ggbench.runs.imported import Cell, ImportedRow
+from ggbench.runs.observation import DecodeWindow, ModelDescribed, PromptTiming
+from ggbench.runs.recording import Recording, Series
+from ggbench.runs.run import Run
+from ggbench.runs.store.runs import WARMUP
+
+WINDOW = 128
+"""Tokens of a window, llama-bench's own n_gen."""
+DEPTHS = tuple(1 << power for power in range(8, 21))
+"""Where windows begin, as far as a decode goes: 256, 512 and so on."""
+
+_ALONE = re.compile(r"(?:^|/)b1(?:/|$)")
+_LOAD_MODES = {(True, False): "mmap", (True, True): "mmap+mlock", (False, False): "none", (False, True): "mlock"}
+_SPLIT = re.compile(r"^\s*(\w+)\s*:")
+
+
+@dataclass(frozen=True, slots=True)
+class ExportOptions:
+    """What rows to make."""
+
+    depths: tuple[int, ...] = DEPTHS
+    n_gen: int = WINDOW
+    """Tokens of a window."""
+    build: str = ""
+    """Instead of llama.cpp's commit, to distinguish two sets of rows; empty for the commit."""
+    with_paths: bool = False
+    """Whether files have their whole paths, which say who measured them; else their names alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExportedRun:
+    """The rows of one run, and what they lack."""
+
+    run_id: int | None
+    rows: tuple[BenchRow, ...]
+    """Empty where llama-bench has no test for what was measured."""
+    unknown: tuple[str, ...] = ()
+    """Fields that hold llama-bench's default since the run does not know them."""
+
+
+def export_run(run: Run, recording: Recording, options: ExportOptions) -> ExportedRun:
+    """Return the rows of a run; those of an imported run as they came."""
+    kept = [each for each in recording.of(ImportedRow) if each.tool == TOOL]
+    if kept:
+        rows = [BenchRow.from_record(each) for each in kept]
+    else:
+        fields = _fields(run, recording, options)
+        times = [*_prompts(recording), *_decodes(recording, options)]
+        rows = [
+            measured_row({**fields, "n_prompt": n_prompt, "n_gen": n_gen, "n_depth": n_depth}, samples_ns)
+            for (n_prompt, n_gen, n_depth), samples_ns in times
+        ]
+    if options.build:
+        rows = [row.named(build_commit=options.build) for row in rows]
+    unknown = tuple(dict.fromkeys(name for row in rows for name in row.unknown))
+    return ExportedRun(run.run_id, tuple(rows), unknown)
+
+
+_Times = tuple[tuple[int, int, int], Sequence[int]]
+"""n_prompt, n_gen and n_depth of a test, with the time of each repetition in ns."""
+
+
+def _prompts(recording: Recording) -> list[_Times]:
+    found: dict[tuple[int, int, int], list[int]] = {}
+    for each in recording.of(PromptTiming):
+        if each.n_seqs == 1:
+            found.setdefault((each.n_prompt, 0, each.n_depth), []).append(each.elapsed_ns)
+    return sorted(found.items())
+
+
+def _decodes(recording: Recording, options: ExportOptions) -> list[_Times]:
+    """Of single sequences: every decode whole, and the windows within it."""
+    found: dict[tuple[int, int, int], list[int]] = {}
+    for name, series in recording.series.items():
+        if _ALONE.search(name) and not name.startswith(WARMUP) and series.step_ns:
+            for (n_gen, n_depth), elapsed_ns in _stretches(series, options).items():
+                found.setdefault((0, n_gen, n_depth), []).append(elapsed_ns)
+    for window in recording.of(DecodeWindow):
+        if window.n_seqs == 1:
+            found.setdefault((0, window.n_gen, window.n_depth), []).append(round(window.elapsed_ns))
+    return list(found.items())
+
+
+def _stretches(series: Series, options: ExportOptions) -> dict[tuple[int, int], int]:
+    """Time of all steps, and of each window that lies within them, by length and depth."""
+    n_depth, n_steps = series.position[0] - 1, len(series.step_ns)
+    stretches = {(n_steps, n_depth): sum(series.step_ns)}
+    for depth in options.depths:
+        start = depth - n_depth
+        if start >= 0 and start + options.n_gen <= n_steps:
+            stretches[options.n_gen, depth] = sum(series.step_ns[start : start + options.n_gen])
+    return stretches
+
+
+def _fields(run: Run, recording: Recording, options: ExportOptions) -> dict[str, Cell]:
+    """What the run knows of llama-bench's fields, besides the test and its figures."""
+    subject, described = run.subject, recording.last(ModelDescribed)
+    file_name = subject.file if options.with_paths else PurePath(subject.file).name
+    fields: dict[str, Cell | None] = {
+        "model_filename": file_name or None,
+        "model_type": described.text if described else None,
+        "model_size": subject.weight_bytes,
+        "model_n_params": subject.n_params,
+        "test_time": _test_time(run.head.started_at),
+        **_environment_fields(run.head.environment),
+        **_setup_fields(run.head.setup if isinstance(run.head.setup, LlamaSetup) else None),
+    }
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def _environment_fields(environment: Environment | None) -> dict[str, Cell | None]:
+    if environment is None:
+        return {}
+    compiled = [found[1] for part in environment.system_info.split("|") if (found := _SPLIT.match(part))]
+    others = [name for name in dict.fromkeys(compiled) if name != "CPU"]
+    return {
+        "build_commit": environment.llama_cpp_commit or None,
+        "cpu_info": environment.cpu or None,
+        "gpu_info": ", ".join(gpu.name for gpu in environment.gpus) if others else "" if compiled else None,
+        "backends": (",".join(others) or "CPU") if compiled else None,
+    }
+
+
+def _setup_fields(setup: LlamaSetup | None) -> dict[str, Cell | None]:
+    """As llama-bench writes its own; what ggbench does not set is at llama-bench's default, which is llama.cpp's."""
+    if setup is None:
+        return {}
+    overrides = ";".join(f"{pattern}={device}" for pattern, device in setup.tensor_overrides) if setup.cpu_moe else ""
+    overrides = overrides or ";".join(setup.override_tensor)
+    fixed = {name: BenchRow({}).whole[name] for name in _NOT_SET}
+    return fixed | {
+        "n_batch": setup.n_batch,
+        "n_ubatch": setup.n_ubatch,
+        "n_threads": setup.threads,
+        "type_k": setup.type_k,
+        "type_v": setup.type_v,
+        "n_gpu_layers": setup.n_gpu_layers,
+        "n_cpu_moe": setup.n_cpu_moe,
+        "split_mode": "none" if setup.main_gpu is not None else setup.split_mode,
+        "main_gpu": setup.main_gpu or 0,
+        "no_kv_offload": not setup.kv_offload,
+        "flash_attn": {"auto": -1, "off": 0, "on": 1}[setup.flash_attn],
+        "tensor_split": "/".join(f"{share:.2f}" for share in setup.tensor_split) or "0.00",
+        "tensor_buft_overrides": overrides or "none",
+        "load_mode": _LOAD_MODES[setup.mmap, setup.mlock],
+    }
+
+
+_NOT_SET = (
+    "cpu_mask", "cpu_strict", "poll", "devices", "lazy_mode", "embeddings", "no_op_offload", "no_host", "repack",
+    "fit_target", "fit_min_ctx",
+)  # fmt: skip
+"""llama-bench's options that ggbench leaves at llama.cpp's defaults."""
+
+
+def _test_time(started_at: str) -> str | None:
+    """`2026-11-22T10:18:52Z`; None for an unknown time."""
+    try:
+        return datetime.fromisoformat(started_at).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except ValueError:
+        return None

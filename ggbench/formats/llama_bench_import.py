@@ -1,0 +1,263 @@
+"""Rows of llama-bench as runs: tg at any depths is a decode, pp a prefill, and pp+tg together a speed case.
+
+Rows that differ in nothing but the test are one measurement. Each run keeps its rows as they came.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import PurePath, PureWindowsPath
+
+from ggbench.engines.config import FlashAttn, LlamaSetup, SplitMode
+from ggbench.engines.memory import Memory
+from ggbench.errors import BadFile
+from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
+from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
+from ggbench.experiments.speed.record import Case, CaseEnded, SpeedCase, SpeedResult, SpeedSettings
+from ggbench.formats.bench_row import TOOL, BenchRow
+from ggbench.formats.imported_run import (
+    SOURCE,
+    ImportedRun,
+    Named,
+    content_sha256,
+    environment_of,
+    observed,
+    utc_text,
+)
+from ggbench.formats.source_file import SourceFile
+from ggbench.gguf_file.quants import name_without_quant, quant_from_file_name, quant_from_words
+from ggbench.machine.records import Environment, Gpu
+from ggbench.runs.imported import Imported
+from ggbench.runs.observation import DecodeWindow, PromptTiming
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.run import Result, Run, RunHead, Settings
+from ggbench.runs.subject import Subject
+from ggbench.text import in_words
+from ggbench.units import format_count
+
+_FLASH_ATTN: dict[int, FlashAttn] = {-1: "auto", 0: "off", 1: "on"}
+_SPLIT_MODES: dict[str, SplitMode] = {"none": "none", "layer": "layer", "row": "row", "tensor": "tensor"}
+_FILE_TYPE = re.compile(r"\S+ \S+ (?P<words>(?:all )?[A-Za-z0-9_]+(?: - (?:Small|Medium|Large))?)")
+
+
+@dataclass(frozen=True, slots=True)
+class _Measured:
+    """What rows of one kind of test make."""
+
+    kind: str
+    settings: Settings
+    result: Result
+    records: Sequence[object]
+    lacks: tuple[str, ...]
+
+
+_Rows = Sequence[BenchRow]
+_Measure = Callable[[_Rows], _Measured]
+
+
+def runs_of(rows: Iterable[tuple[str, Mapping[str, object]]], file: SourceFile, named: Named) -> list[ImportedRun]:
+    """Return the runs that the rows of a file make; a row that is there twice counts once.
+
+    Raises BadFile, naming line and field, for a row that is no such thing, and where there is none.
+    """
+    groups: dict[tuple[_Measure, tuple[object, ...]], list[BenchRow]] = {}
+    for where, raw in rows:
+        row = BenchRow.of(raw, where)
+        measure, same = _measure(row, where)
+        group = groups.setdefault((measure, (row.setting, same)), [])
+        if row not in group:
+            group.append(row)
+    if not groups:
+        raise BadFile(f"{file.name} has no row of {TOOL}", "give a file with results")
+    return [_run(group, measure, file, named) for (measure, _), group in groups.items()]
+
+
+def _measure(row: BenchRow, where: str) -> tuple[_Measure, int]:
+    """What such a test is here, and what else has to be the same for rows to be one run."""
+    if not row.n_prompt:
+        return _decode, row.n_gen
+    if not row.n_gen:
+        return _prefill, 0
+    if row.n_depth:
+        raise BadFile(
+            f"{where}: {row.test} reads a prompt and generates after other tokens, which ggbench has no run for",
+            "leave this row out",
+        )
+    return _speed, row.n_gen
+
+
+def _decode(rows: _Rows) -> _Measured:
+    """Windows of the same length; W and B where they lie at several depths."""
+    from ggbench.stats.window_fit import FEWEST, fit_windows, window_speed
+
+    windows = [
+        DecodeWindow(row.n_depth, row.n_gen, float(elapsed_ns), repeat=repeat)
+        for row in sorted(rows, key=lambda row: row.n_depth)
+        for elapsed_ns, repeat in _timings(row)
+    ]
+    depths = sorted({window.n_depth for window in windows})
+    n_gen, repeat = rows[0].n_gen, max(len(row.samples_ns) for row in rows) or 1
+    result = DecodeResult(
+        n_prompt=depths[0],
+        n_gen=sum(window.n_gen * (window.repeat or 1) for window in windows),
+        fit=fit_windows(windows),
+        latency=window_speed(windows),
+    )
+    lacks = ["single tokens were not timed, so percentiles, spikes and steadiness are unknown"]
+    where = f"{format_count(len(windows))} timings of {format_count(n_gen)} tokens, {_places(depths)}"
+    if result.fit is not None:
+        lacks.append(
+            f"W and B are a straight line through {where}; llama.cpp reads its cache in steps of 256 cells, which such "
+            "windows do not average out"
+        )
+    elif len(depths) < 2:
+        lacks.append(f"{where} show no W and B, which take several depths")
+    else:
+        lacks.append(f"{where} are too few for W and B with an interval, which take {FEWEST}")
+    settings = DecodeSettings(n_gen=n_gen, n_prompt=depths[0], repeat=repeat, n_warmup=0, depths=tuple(depths))
+    return _Measured("decode", settings, result, windows, tuple(lacks))
+
+
+def _prefill(rows: _Rows) -> _Measured:
+    from ggbench.stats.speed import prompt_speed
+
+    speeds, timings = [], []
+    for row in sorted(rows, key=lambda row: (row.n_depth, row.n_prompt)):
+        elapsed = [round(elapsed_ns) for elapsed_ns, _ in _timings(row)]
+        speeds.append(replace(prompt_speed(row.n_prompt, elapsed), n_depth=row.n_depth))
+        timings += [PromptTiming(row.n_prompt, each, n_depth=row.n_depth) for each in elapsed]
+    lengths = tuple(dict.fromkeys(row.n_prompt for row in rows))
+    repeat = max(speed.repeat for speed in speeds)
+    return _Measured("prefill", PrefillSettings(lengths, repeat), PrefillResult(tuple(speeds)), timings, ())
+
+
+def _speed(rows: _Rows) -> _Measured:
+    """A prompt and its answer timed together: only the rates over the whole time are known."""
+    cases = []
+    for row in sorted(rows, key=lambda row: row.n_prompt):
+        case, whole_s = Case(1, row.n_prompt, row.n_gen), row.elapsed_ns / 1e9
+        read_too = (row.n_prompt + row.n_gen) / whole_s
+        cases.append(SpeedCase(CaseEnded(case), tok_s_qwen2_5=row.n_gen / whole_s, tok_s_qwen3=read_too))
+    settings = SpeedSettings(tuple(row.n_prompt for row in rows), rows[0].n_gen, within_s=None)
+    lacks = ("prompt and generation were timed together, so only the rates over both are known",)
+    return _Measured("speed", settings, SpeedResult(tuple(cases)), [each.ended for each in cases], lacks)
+
+
+def _timings(row: BenchRow) -> list[tuple[float, int | None]]:
+    """Each repetition, else their mean of an unknown number."""
+    return [(float(each), 1) for each in row.samples_ns] or [(row.elapsed_ns, None)]
+
+
+def _places(depths: Sequence[int]) -> str:
+    return f"at depth{'s' if len(depths) > 1 else ''} {in_words([format_count(depth) for depth in depths])}"
+
+
+def _run(rows: _Rows, measure: _Measure, file: SourceFile, named: Named) -> ImportedRun:
+    first, measured = rows[0], measure(rows)
+    subject = _subject(first, named)
+    times = sorted(filter(None, (utc_text(row.text("test_time")) for row in rows)))
+    lacks = ["the memory that it took, and the header of its file, are unknown"]
+    if not all(row.samples_ns for row in rows):
+        lacks.append("each time is the mean of several repetitions, which this format leaves out")
+    if not all(row.number("avg_ns") or row.samples_ns for row in rows):
+        lacks.append("times are computed from rounded tokens per second")
+    records = [row.record for row in rows]
+    imported = Imported(
+        tool=TOOL,
+        file=file.name,
+        file_sha256=file.sha256,
+        content_sha256=content_sha256(
+            TOOL, subject.model, subject.quant, measured.kind, sorted((each.fields for each in records), key=repr)
+        ),
+        lacks=(*measured.lacks, *lacks),
+    )
+    run = Run(
+        head=RunHead(
+            kind=measured.kind,
+            subject=subject,
+            setup=_setup(first),
+            settings=measured.settings,
+            environment=_environment(first, imported),
+            started_at=times[0] if times else "",
+        ),
+        outcome=Outcome.COMPLETED,
+        memory=_memory(first),
+        result=measured.result,
+        finished_at=times[-1] if times else None,
+    )
+    return ImportedRun(run, observed([*measured.records, *records]))
+
+
+def _subject(row: BenchRow, named: Named) -> Subject:
+    file_name = PureWindowsPath(row.text("model_filename")).name or PurePath(row.text("model_filename")).name
+    model_type = row.text("model_type")
+    quant = quant_from_file_name(file_name) or _quant_of(model_type) or named.quant or "unknown"
+    n_params, n_bytes = row.integer("model_n_params") or None, row.integer("model_size") or None
+    return Subject(
+        model=name_without_quant(file_name).strip() or _name_of(model_type) or named.model or "unknown",
+        quant=quant,
+        source=SOURCE,
+        n_params=n_params,
+        bpw=n_bytes * 8 / n_params if n_bytes and n_params else None,
+        weight_bytes=n_bytes,
+        architecture=model_type.split(" ")[0] or None,
+    )
+
+
+def _name_of(model_type: str) -> str:
+    """`llama 7B` of `llama 7B Q4_K - Medium`."""
+    return model_type[: found.start("words")].rstrip() if (found := _FILE_TYPE.match(model_type)) else model_type
+
+
+def _quant_of(model_type: str) -> str:
+    """`q4_k_m` of `llama 7B Q4_K - Medium`, llama.cpp's words for a file type; empty where it has none."""
+    found = _FILE_TYPE.match(model_type)
+    return quant_from_words(found["words"]) if found else ""
+
+
+def _setup(row: BenchRow) -> LlamaSetup:
+    """How llama-bench loaded the model, as far as ggbench has a field for it; the rest stays in the row."""
+    known = LlamaSetup()
+    overrides = row.text("tensor_buft_overrides")
+    load_mode = row.text("load_mode")
+    mapped = row.fields.get("use_mmap") is not False if load_mode in ("", "auto") else "mmap" in load_mode
+    split = [float(part) for part in row.text("tensor_split").split("/") if re.fullmatch(r"\d+(\.\d+)?", part)]
+    split_mode = _SPLIT_MODES.get(row.text("split_mode"), known.split_mode)
+    return LlamaSetup(
+        n_batch=row.integer("n_batch") or known.n_batch,
+        n_ubatch=row.integer("n_ubatch") or known.n_ubatch,
+        type_k=row.text("type_k") or known.type_k,
+        type_v=row.text("type_v") or known.type_v,
+        flash_attn=_FLASH_ATTN.get(row.integer("flash_attn") if "flash_attn" in row.fields else -1, "auto"),
+        n_gpu_layers=row.integer("n_gpu_layers") if "n_gpu_layers" in row.fields else known.n_gpu_layers,
+        main_gpu=row.integer("main_gpu") if split_mode == "none" else None,
+        tensor_split=tuple(split) if any(split) else (),
+        split_mode=split_mode,
+        n_cpu_moe=max(0, row.integer("n_cpu_moe")),
+        override_tensor=()
+        if overrides in ("", "none")
+        else tuple(each for each in overrides.split(";") if "=" in each),
+        threads=row.integer("n_threads") or None,
+        mmap=mapped,
+        mlock="mlock" in load_mode,
+        kv_offload=not row.flag("no_kv_offload"),
+    )
+
+
+def _memory(row: BenchRow) -> Memory:
+    flash_attn = {0: False, 1: True}.get(row.integer("flash_attn")) if "flash_attn" in row.fields else None
+    return Memory(
+        n_batch=row.integer("n_batch") or None, n_ubatch=row.integer("n_ubatch") or None, flash_attn=flash_attn
+    )
+
+
+def _environment(row: BenchRow, imported: Imported) -> Environment:
+    commit, number = row.text("build_commit"), row.integer("build_number")
+    build = f"build {number} ({commit})" if number and commit else commit
+    gpus = [name.strip() for name in row.text("gpu_info").split(",") if name.strip()]
+    return replace(
+        environment_of(imported, cpu=row.text("cpu_info"), commit=commit, llama_cpp=build),
+        gpus=tuple(Gpu(index, name, *(None,) * 7) for index, name in enumerate(gpus)),
+    )

@@ -1,0 +1,253 @@
+"""A whole run as JSON and back: all that the store has of it, under the names of the records.
+
+The document is made from what the store holds, so that a run of a later ggbench passes through unharmed; it is read as
+strictly as a stored run, and every text in it is untrusted.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import msgspec
+
+import ggbench
+from ggbench.engines.contract import engine_module
+from ggbench.engines.memory import Memory
+from ggbench.errors import BadFile, StoreError, UsageError
+from ggbench.experiments.registry import experiment_of
+from ggbench.formats.imported_run import ImportedRun, Named, content_sha256, environment_of
+from ggbench.formats.own_documents import read_own
+from ggbench.formats.source_file import SourceFile
+from ggbench.gguf_file.quants import name_without_quant
+from ggbench.machine.records import Environment, GpuUse
+from ggbench.runs.imported import Imported
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.run import Run, RunHead
+from ggbench.runs.store.codec import storable_text
+from ggbench.runs.store.database import Store
+from ggbench.runs.store.runs import RUNNING, SampleChunk, StoredRun
+from ggbench.runs.subject import Subject
+from ggbench.show.anonymous_runs import anonymous
+from ggbench.text import plain
+
+SCHEMA = "ggbench.run/1"
+SEVERAL = "ggbench.runs/1"
+
+_Document = dict[str, Any]
+_Record = TypeVar("_Record")
+
+_STARTS = re.compile(r'\s*\{\s*"schema":\s*"ggbench\.')
+_LARGEST_NS = (1 << 63) - 1
+_LONGEST_NAME = 200
+
+
+def document_of(store: Store, stored: StoredRun, *, with_paths: bool = False) -> _Document:
+    """Return a run with samples and observations; without the paths and serial numbers that say who measured it.
+
+    Raises UsageError for one that is still running.
+    """
+    if stored.state == RUNNING:
+        raise UsageError(f"run {stored.run_id} is still running", "export it once it has ended")
+    document = {
+        "schema": SCHEMA,
+        **{name: getattr(stored, name) for name in ("kind", "engine", "command", "started_at", "finished_at")},
+        "outcome": stored.state,
+        "reason": stored.reason,
+        "subject": msgspec.to_builtins(stored.subject),
+        "setup": json.loads(stored.setup_json),
+        "settings": json.loads(stored.settings_json),
+        "environment": msgspec.to_builtins(stored.environment),
+        "memory": msgspec.to_builtins(stored.memory),
+        "gpu_use": msgspec.to_builtins(stored.gpu_use),
+        "result": None if stored.result_json is None else json.loads(stored.result_json),
+        "samples": [msgspec.to_builtins(chunk) for chunk in store.load_chunks(stored.run_id)],
+        "observations": [
+            {"at_ns": each.at_ns, "kind": each.kind, "body": json.loads(each.body_json)}
+            for each in store.load_observations(stored.run_id)
+        ],
+    }
+    return document if with_paths else _without_folders(document)
+
+
+def document_sha256(document: Mapping[str, Any]) -> str:
+    """Return the hash of what a run holds, whether its paths were left out, and wherever it was imported."""
+    bare = _without_folders(_printable(dict(document)))
+    environment = bare.get("environment")
+    if isinstance(environment, dict):
+        environment = environment | {"imported": None}
+        is_blank = not any(environment.get(name) for name in ("ggbench", "cpu", "os", "llama_cpp"))
+        bare["environment"] = None if is_blank else environment
+    return content_sha256(bare)
+
+
+def _without_folders(document: _Document) -> _Document:
+    """A model that was named by its folder is called by its file, as the folder's own name says nothing elsewhere."""
+    bare: _Document = anonymous(document)
+    subject = bare["subject"]
+    if subject["model"] != document["subject"]["model"]:
+        subject["model"] = name_without_quant(subject.get("file") or "") or subject["model"]
+    return bare
+
+
+def as_json(store: Store, runs: Sequence[StoredRun], *, with_paths: bool = False) -> str:
+    """Return runs as one document, which a bundle holds too."""
+    documents = [document_of(store, stored, with_paths=with_paths) for stored in runs]
+    whole = {"schema": SEVERAL, "ggbench": ggbench.__version__, "runs": documents}
+    return json.dumps(whole, ensure_ascii=True, separators=(",", ":")) + "\n"
+
+
+def parse_finite(content: str | bytes) -> Any:  # noqa: ANN401 - JSON
+    """Parse JSON. Raises ValueError also for NaN and infinity, which neither the store nor a chart can hold."""
+
+    def finite(text: str) -> float:
+        number = float(text)
+        if not math.isfinite(number):
+            raise ValueError(text)
+        return number
+
+    return json.loads(content, parse_float=finite, parse_constant=finite)
+
+
+def is_document(text: str) -> bool:
+    """Whether it is JSON of ggbench."""
+    return _STARTS.match(text) is not None
+
+
+def read_documents(file: SourceFile, _named: Named) -> list[ImportedRun]:
+    """Return the runs of a file. Raises BadFile."""
+    try:
+        whole = parse_finite(file.text)
+    except (ValueError, RecursionError):
+        raise BadFile(f"{file.name} is not a complete JSON document", _HINT) from None
+    if whole.get("schema") != SEVERAL:
+        return read_own(_printable(whole), file)
+    runs = whole.get("runs")
+    if not isinstance(runs, list):
+        raise BadFile(f"{file.name} lists no runs", _HINT)
+    return [read_document(each, file, f"{file.name}, run {number}") for number, each in enumerate(runs, start=1)]
+
+
+def read_document(document: object, file: SourceFile, where: str) -> ImportedRun:
+    """Return the run of a document. Raises BadFile, naming `where` and the field, for anything else."""
+    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+        found = document.get("schema") if isinstance(document, dict) else None
+        hint = "upgrade ggbench to read it" if str(found).startswith("ggbench.run/") else _HINT
+        raise BadFile(f"{where}: this is not a run of this version ({SCHEMA})", hint)
+    fields: _Document = _printable(document)
+    kind, engine = _text(fields, "kind", where), _text(fields, "engine", where)
+    try:
+        experiment, setup_type = experiment_of(kind), engine_module(engine).SETUP
+    except StoreError as error:
+        raise BadFile(f"{where}: {error.message}", error.hint) from None
+    environment = _record(fields, "environment", Environment, where, optional=True)
+    outcome = _text(fields, "outcome", where)
+    if outcome not in set(Outcome):
+        raise BadFile(f"{where}: outcome is {outcome!r}", "export it once the run has ended")
+    head = RunHead(
+        kind=kind,
+        subject=_require(fields, "subject", Subject, where),
+        setup=_require(fields, "setup", setup_type, where),
+        settings=_require(fields, "settings", experiment.settings_type, where),
+        environment=_marked(environment, fields, file),
+        command=_text(fields, "command", where),
+        started_at=_text(fields, "started_at", where),
+    )
+    finished_at = fields.get("finished_at")
+    run = Run(
+        head=head,
+        outcome=Outcome(outcome),
+        reason=_text(fields, "reason", where),
+        memory=_record(fields, "memory", Memory, where, optional=True) or Memory(),
+        gpu_use=_record(fields, "gpu_use", GpuUse, where, optional=True),
+        result=_record(fields, "result", experiment.result_type, where, optional=True),
+        finished_at=finished_at if isinstance(finished_at, str) else None,
+    )
+    return ImportedRun(run, _observations(fields, where), _chunks(fields, where))
+
+
+_HINT = "give a file that `ggbench export` wrote"
+
+
+def _marked(environment: Environment | None, document: _Document, file: SourceFile) -> Environment:
+    """The environment with the mark; a run that was imported where it was exported keeps its first one."""
+    if environment is not None and environment.imported is not None:
+        return environment
+    version = environment.ggbench if environment else ""
+    imported = Imported(
+        tool=f"ggbench {version}".strip(),
+        file=file.name,
+        file_sha256=file.sha256,
+        content_sha256=document_sha256(document),
+    )
+    return environment_of(imported) if environment is None else replace(environment, imported=imported)
+
+
+def _chunks(document: _Document, where: str) -> list[SampleChunk]:
+    chunks = _record(document, "samples", list[SampleChunk], where, optional=True) or []
+    seen = set()
+    for chunk in chunks:
+        name = f"{where}: the samples of {chunk.series!r} at {chunk.first_position}"
+        if not 0 < len(chunk.series) <= _LONGEST_NAME or not 0 < chunk.first_position <= _LARGEST_NS:
+            raise BadFile(f"{name} have an invalid series or position", _HINT)
+        if (chunk.series, chunk.first_position) in seen:
+            raise BadFile(f"{name} are there twice", _HINT)
+        if chunk.sample_ns and len(chunk.sample_ns) != len(chunk.step_ns):
+            raise BadFile(f"{name}: {len(chunk.step_ns)} steps but {len(chunk.sample_ns)} sampler timings", _HINT)
+        if any(not 0 <= each <= _LARGEST_NS for each in (*chunk.step_ns, *chunk.sample_ns, chunk.at_ns)):
+            raise BadFile(f"{name} have an invalid time", _HINT)
+        seen.add((chunk.series, chunk.first_position))
+    return chunks
+
+
+class _Observation(msgspec.Struct):
+    at_ns: int
+    kind: str
+    body: Any
+
+
+def _observations(document: _Document, where: str) -> list[tuple[int, str, object]]:
+    found = _record(document, "observations", list[_Observation], where, optional=True) or []
+    if any(not 0 <= each.at_ns <= _LARGEST_NS or len(each.kind) > _LONGEST_NAME for each in found):
+        raise BadFile(f"{where}: an observation has an invalid time or kind", _HINT)
+    return [(each.at_ns, each.kind, each.body) for each in found]
+
+
+def _require(document: _Document, name: str, record_type: type[_Record], where: str) -> _Record:
+    found = _record(document, name, record_type, where)
+    assert found is not None
+    return found
+
+
+def _record(
+    document: _Document, name: str, record_type: type[_Record], where: str, *, optional: bool = False
+) -> _Record | None:
+    value = document.get(name)
+    if value is None and optional:
+        return None
+    try:
+        return msgspec.convert(value, record_type)
+    except (msgspec.ValidationError, ValueError, ArithmeticError, UsageError) as error:
+        raise BadFile(f"{where}: {name}: {plain(str(error))}", _HINT) from None
+
+
+def _text(document: _Document, name: str, where: str) -> str:
+    value = document.get(name)
+    if not isinstance(value, str):
+        raise BadFile(f"{where}: there is no {name}", _HINT)
+    return value
+
+
+def _printable(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """JSON with every text, names included, on one line without control characters."""
+    if isinstance(value, str):
+        return plain(storable_text(value))
+    if isinstance(value, list | tuple):
+        return [_printable(each) for each in value]
+    if isinstance(value, dict):
+        return {plain(storable_text(name)): _printable(each) for name, each in value.items()}
+    return value

@@ -1,0 +1,146 @@
+"""The machine: its GPUs, what it was doing at one moment, what that meant for a run, and the software on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ggbench.runs.imported import Imported
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU at the moment of asking; None where the driver does not say."""
+
+    index: int
+    name: str
+    uuid: str | None
+    pci_bus_id: str | None
+    total_bytes: int | None
+    """None on chips that share the system's memory."""
+    free_bytes: int | None
+    bus_width_bits: int | None
+    memory_clock_mhz: int | None
+    """The highest memory clock as NVML counts it: half the data rate of a pin."""
+    driver: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuProcess:
+    """A program that holds memory of a GPU."""
+
+    pid: int
+    """As the driver counts them, which in a container need not be the container's own number."""
+    name: str | None
+    """Path or name of its program, as the driver reports it: untrusted text."""
+    used_bytes: int | None
+    """None where the driver does not say, as on Windows."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuReading:
+    """One GPU at one moment; None where the chip or its driver does not report it."""
+
+    index: int
+    """NVML's, in the order of the PCI bus."""
+    name: str
+    uuid: str | None = None
+    pci_bus_id: str | None = None
+    sm_clock_mhz: int | None = None
+    memory_clock_mhz: int | None = None
+    temperature_c: float | None = None
+    power_w: float | None = None
+    used_bytes: int | None = None
+    """Includes what the driver reserves, which nvidia-smi lists apart: used and free add up to the total."""
+    total_bytes: int | None = None
+    energy_mj: int | None = None
+    """Millijoules since the driver was loaded; the difference of two readings is what was used between them."""
+    throttle: tuple[str, ...] | None = None
+    """Why clocks are below what they could be, by nvidia-smi's names such as `sw_power_cap`; empty when nothing holds
+    them down, an idle GPU included."""
+    processes: tuple[GpuProcess, ...] | None = None
+    """By rising pid."""
+
+
+@dataclass(frozen=True, slots=True)
+class MachineReading:
+    """The machine at one moment."""
+
+    at_ns: int
+    """Since the epoch."""
+    cpu_share: float | None
+    """Share of all processors' time that was used since the reading before, 0 to 1; None in the first."""
+    used_bytes: int | None
+    """Of main memory within the container's limit, file cache left out."""
+    total_bytes: int | None
+    gpus: tuple[GpuReading, ...] = ()
+    suspended_ns: int | None = None
+    """For how long the machine was suspended so far; only differences mean anything. None, as below, of a reading by
+    an older ggbench."""
+    n_cpus: int | None = None
+    """Logical CPUs that this process may use."""
+    quota_cpus: float | None = None
+    """The container's limit; None also without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Throttling:
+    """A reason for low clocks, and how often it was seen."""
+
+    reason: str
+    """As in `GpuReading.throttle`."""
+    n_readings: int
+
+
+@dataclass(frozen=True, slots=True)
+class GpuUse:
+    """Readings of the GPUs that a run used, summarized over the time in which it was timed; None is unknown.
+
+    Of several GPUs: the hottest, the slowest, and the sum of power and energy.
+    """
+
+    indices: tuple[int, ...]
+    """NVML's, of the GPUs that hold buffers."""
+    n_readings: int
+    """Taken while something was timed; a short run may have none."""
+    temperature_max_c: float | None = None
+    sm_clock_min_mhz: int | None = None
+    sm_clock_median_mhz: float | None = None
+    power_mean_w: float | None = None
+    energy_per_token_mj: float | None = None
+    """Millijoules for each decoded token, from the GPUs' energy counters."""
+    throttle: tuple[Throttling, ...] | None = None
+    """Most frequent first."""
+    worker_bytes: int | None = None
+    """Most memory that this run's own worker held, of all these GPUs together; None also under a memory limit, whose
+    ballast it holds as well, and where NVML counts processes differently from here, as for a container."""
+    other_processes: tuple[GpuProcess, ...] | None = None
+    """Programs other than this run's that held memory of these GPUs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Where and with what a run was measured."""
+
+    ggbench: str
+    python: str
+    llama_cpp_python: str
+    llama_cpp: str
+    """llama.cpp's own version line."""
+    system_info: str
+    """`llama_print_system_info()`: the instruction sets and backends compiled in."""
+    os: str
+    cpu: str
+    n_cores: int | None
+    """Physical cores this process may use; None in an imported run whose file does not say, as below."""
+    ram_bytes: int | None
+    gpus: tuple[Gpu, ...] = ()
+    llama_cpp_commit: str = ""
+    """Short hash that llama.cpp was built from; empty where the build or an earlier ggbench does not say."""
+    imported: Imported | None = None
+    """None of a run that was measured here."""
+    server: str = ""
+    """Program and version of the server that was asked, wherever it runs; empty where an engine here ran the model."""
+    transformers: str = ""
+    """Its version and torch's, `5.23.0, torch 2.13.0+cpu`; empty where another engine ran the model."""
+    changes: tuple[str, ...] = ()
+    """What changed in the machine while the run went on, such as a suspend or fewer CPUs, each in one line."""

@@ -1,0 +1,221 @@
+"""Resolve MODEL and QUANT of a checkpoint: a folder, a Hub repo, or a catalog model with random weights.
+
+Of a repo config.json is read; its safetensors are only downloaded when the checkpoint is to be run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+from ggbench import paths
+from ggbench.engines.config import Setup, TransformersSetup
+from ggbench.engines.transformers.checkpoint import Checkpoint, checkpoint_of, read_checkpoint
+from ggbench.engines.transformers.config import CONFIG, DAMAGED_HINT, LARGEST_JSON_BYTES, parse_config, read_json
+from ggbench.engines.transformers.storage import METHODS, Method
+from ggbench.engines.transformers.twin_config import twin_config, write_config
+from ggbench.errors import BadFile, NetworkError
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.hub import disk_cache
+from ggbench.hub.access import HubAccess
+from ggbench.hub.download import download, needed_bytes
+from ggbench.hub.download_progress import FileProgress, summed
+from ggbench.hub.hf_cache import cached_paths, recorded_commit, repo_folder, snapshots
+from ggbench.hub.listing import list_checkpoint
+from ggbench.hub.ranges import RangeSource
+from ggbench.hub.repo_records import RepoFile, RepoListing
+from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
+from ggbench.models.reference import (
+    CheckpointRef,
+    FolderCheckpointRef,
+    HubCheckpointRef,
+    SynthCheckpointRef,
+    wanted_quants,
+)
+from ggbench.models.repo_variants import OnProgress
+from ggbench.text import plain
+from ggbench.units import format_bytes
+
+Origin = Literal["file", "hub", "twin"]
+
+
+@dataclass(frozen=True)
+class FoundCheckpoint:
+    """A checkpoint, and how to obtain its folder."""
+
+    checkpoint: Checkpoint
+    origin: Origin
+    """`twin`: of a catalog model, or of a folder with a config alone, with random weights."""
+    obtain: Callable[[OnProgress | None], Path]
+    """Writes or downloads what is missing, and returns the folder."""
+    file_bytes: int | None = None
+    """Of its safetensors on the Hub; None where that was not asked."""
+    download_bytes: int = 0
+    """To transfer before it can be run."""
+    listing: RepoListing | None = None
+    """Of the repo; None where the Hub was not asked."""
+    moved_bytes: int = 0
+    """Received over the network to read its config."""
+
+    def header(self, method: Method) -> ModelFile:
+        """Return the model as loaded by this method. Raises as `Checkpoint.model_file` does."""
+        file = self.checkpoint.model_file(method)
+        if self.file_bytes is None or self.checkpoint.shards or method.name != self.checkpoint.method.name:
+            return file
+        return replace(file, file_bytes=self.file_bytes)
+
+
+@dataclass(frozen=True)
+class CheckpointToRun:
+    """A checkpoint with the method that it is to be loaded by."""
+
+    found: FoundCheckpoint
+    method: Method
+
+    @property
+    def download_bytes(self) -> int:
+        """Return the bytes to download first."""
+        return self.found.download_bytes
+
+    def header(self) -> ModelFile:
+        """Return the model as it would be loaded. Raises as `Checkpoint.model_file` does."""
+        return self.found.header(self.method)
+
+    def setup(self, given: Setup) -> TransformersSetup:
+        """Return how it is to be loaded: by its method, else as given, or with the defaults for another engine's setup.
+
+        Raises Unsupported for code of its own that is not trusted.
+        """
+        setup = given if isinstance(given, TransformersSetup) else TransformersSetup()
+        config = self.found.checkpoint.config
+        config.check_code(trusted=setup.trust_remote_code)
+        return replace(setup, method=self.method.name, dtype=self.method.dtype or config.dtype or "bf16")
+
+    def materialize(self, on_progress: OnProgress | None = None) -> ModelFile:
+        """Return the model with its folder as the only path, written or downloaded first. Raises BadFile."""
+        checkpoint = self.found.checkpoint
+        checkpoint.require(self.method)
+        folder = self.found.obtain(on_progress)
+        read = read_checkpoint(folder)
+        if not read.shards and (self.found.origin != "twin" or any(folder.glob("*.bin"))):
+            raise BadFile(
+                f"{checkpoint.name} has no weights in safetensors",
+                "take a checkpoint that has, or write one with Transformers' save_pretrained",
+            )
+        if read.missing_bytes:
+            raise BadFile(f"{checkpoint.name} is incomplete", "download the checkpoint again")
+        return read.model_file(self.method)
+
+
+def find_checkpoint(
+    ref: CheckpointRef, catalog: Catalog | None = None, hub: HubAccess | None = None
+) -> FoundCheckpoint:
+    """Return the checkpoint that MODEL means; of a repo config.json is read, from this disk where it is there.
+
+    Raises UnknownName for a catalog id, Unsupported for one of which no checkpoint is made, BadFile for a folder
+    without one, and as `hub.listing.list_checkpoint` does.
+    """
+    match ref:
+        case SynthCheckpointRef(model_id):
+            return _of_catalog((catalog or load_catalog()).model(model_id))
+        case FolderCheckpointRef(path):
+            checkpoint = read_checkpoint(path)
+            return FoundCheckpoint(checkpoint, "file" if checkpoint.shards else "twin", lambda _: path)
+        case HubCheckpointRef():
+            return _of_hub(ref, hub or HubAccess.from_environment())
+
+
+def wanted_methods(found: FoundCheckpoint, ref: CheckpointRef, quants: Sequence[str]) -> tuple[Method, ...]:
+    """Return the methods that QUANTs name, the one in MODEL first. Raises UnknownName."""
+    return tuple(found.checkpoint.method_named(name) for name in wanted_quants(ref, quants))
+
+
+def planned_methods(found: FoundCheckpoint) -> tuple[Method, ...]:
+    """Return what a plan shows without QUANTs: every method of a catalog model, else what the checkpoint can be."""
+    return tuple(METHODS.values()) if found.checkpoint.is_twin else found.checkpoint.methods()
+
+
+def _of_catalog(model: CatalogModel) -> FoundCheckpoint:
+    config = twin_config(model.hyper, model.id, tied=model.tied_in_config)
+    folder = paths.twins_dir() / "checkpoints" / model.id
+    return FoundCheckpoint(checkpoint_of(config), "twin", lambda _: write_config(config, folder))
+
+
+def _of_hub(ref: HubCheckpointRef, access: HubAccess) -> FoundCheckpoint:
+    local = _in_cache(ref, access)
+    if local is not None and local.shards:
+        folder = local.folder
+        assert folder is not None
+        return FoundCheckpoint(local, "hub", lambda _: folder)
+    try:
+        listing = list_checkpoint(access, ref.repo, ref.revision)
+    except NetworkError:
+        if local is None:
+            raise
+        return FoundCheckpoint(local, "hub", partial(_refuse_offline, access, ref))
+    variant = listing.variants[0]
+    data, moved = _config_bytes(access, listing, next(file for file in variant.files if file.path == CONFIG))
+    config = parse_config(data, plain(listing.repo))
+    weights = sum(file.n_bytes for file in variant.files if file.path.endswith(".safetensors"))
+
+    def obtain(on_progress: OnProgress | None) -> Path:
+        def on_files(files: tuple[FileProgress, ...]) -> None:
+            if on_progress is not None:
+                on_progress(*summed(files)[:2])
+
+        return download(access, listing, variant, on_progress=on_files)[0].parent
+
+    return FoundCheckpoint(
+        checkpoint=Checkpoint(config, data),
+        origin="hub",
+        obtain=obtain,
+        file_bytes=weights or None,
+        download_bytes=needed_bytes(access, listing, variant),
+        listing=listing,
+        moved_bytes=moved,
+    )
+
+
+def _in_cache(ref: HubCheckpointRef, access: HubAccess) -> Checkpoint | None:
+    """Return the checkpoint from Hugging Face's cache; None where it is not there, or not whole."""
+    folder = repo_folder(access, ref.repo)
+    commit = recorded_commit(folder, ref.revision)
+    for snapshot in snapshots(folder, commit):
+        if snapshot.name in (commit, ref.revision) and (snapshot / CONFIG).is_file():
+            try:
+                found = read_checkpoint(snapshot)
+            except BadFile:
+                return None
+            return replace(found, config=replace(found.config, name=plain(ref.repo)))
+    return None
+
+
+def _refuse_offline(access: HubAccess, ref: HubCheckpointRef, on_progress: OnProgress | None) -> Path:
+    access.require_network(f"downloading {plain(ref.repo)}")
+    raise BadFile(f"the safetensors of {plain(ref.repo)} are not on this disk", "download the checkpoint again")
+
+
+def _config_bytes(access: HubAccess, listing: RepoListing, file: RepoFile) -> tuple[bytes, int]:
+    """Return config.json of a repo, cached under its hash, and the bytes received for it."""
+    if file.n_bytes > LARGEST_JSON_BYTES:
+        raise BadFile(
+            f"config.json of {plain(listing.repo)} is larger than {format_bytes(LARGEST_JSON_BYTES)}", DAMAGED_HINT
+        )
+    variant = replace(listing.variants[0], files=(file,))
+    here = cached_paths(access, listing, variant)
+    if here is not None:
+        return read_json(here[0], plain(listing.repo)), 0
+    path = access.headers_dir / f"{file.etag}.config"
+    data = disk_cache.get(path)
+    if data is not None:
+        return data, 0
+    source = RangeSource(access, listing.repo, listing.commit, file)
+    parts = []
+    while part := source.read(file.n_bytes):
+        parts.append(part)
+    data = b"".join(parts)
+    disk_cache.put(path, data)
+    return data, source.moved_bytes

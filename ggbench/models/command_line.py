@@ -1,0 +1,62 @@
+"""The command line that reproduces a run."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+from ggbench.engines.config import Setup
+from ggbench.stats.decode_timing import Bandwidth
+from ggbench.units import exact_size
+
+if TYPE_CHECKING:
+    from ggbench.models.selector import Target
+
+_SWITCHED_OFF = {"mmap": "--no-mmap", "kv_offload": "--no-kv-offload"}
+"""Options of fields that are on by default."""
+_NAMES = {"rpc_servers": "--rpc"}
+"""Options that are not called as their fields."""
+
+
+def reproduce(command: str, words: tuple[str, ...], setup: Setup, options: Mapping[str, object]) -> str:
+    """One line for a shell: the command, the words for what it measures, and every option that is not the default."""
+    line = ["ggbench", command, *words]
+    for name, value in options.items():
+        line += [f"-{name}" if len(name) == 1 else f"--{name}", *([] if value is True else [str(value)])]
+    return shlex.join([*line, *setup_options(setup)])
+
+
+def setup_options(setup: Setup) -> list[str]:
+    """The options of every field of a setup that is not the default, and that MODEL and QUANT do not say."""
+    words = []
+    for field in fields(setup):  # type: ignore[arg-type]  # every setup is a dataclass
+        value = getattr(setup, field.name)
+        if value == field.default or field.name in setup.in_words:
+            continue
+        name = _NAMES.get(field.name, f"--{field.name.removesuffix('_bytes').replace('_', '-')}")
+        if isinstance(value, bool):
+            words.append(name if value else _SWITCHED_OFF[field.name])
+        else:
+            words += [name, _word(field.name, value)]
+    return words
+
+
+def named(target: Target) -> tuple[str, ...]:
+    """The words of a command line for a target, which mean it from any folder."""
+    if target.checkpoint is not None and target.provenance != "hub" and target.path is not None:
+        return f"tf:{target.path.absolute()}", target.quant
+    is_local = target.path is not None and target.provenance != "hub"
+    return (str(target.path.absolute()),) if is_local and target.path else target.named
+
+
+def stated_bandwidth(bandwidth: Bandwidth | None) -> dict[str, str]:
+    """The option for a person's own figure; nothing without one."""
+    return {} if bandwidth is None else {"bandwidth": f"{bandwidth.bytes_per_s / 1e9:.10g}GB/s"}
+
+
+def _word(name: str, value: object) -> str:
+    if isinstance(value, tuple):
+        return ",".join(part if isinstance(part, str) else f"{part:g}" for part in value)
+    return exact_size(value) if name.endswith("_bytes") and isinstance(value, int) else str(value)

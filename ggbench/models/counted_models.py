@@ -1,0 +1,114 @@
+"""Resolve MODEL and QUANTs to a shape and its weights, without running; a catalog model needs no file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ggbench.gguf_file.blueprint import build_metadata, build_model
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.quantizer import choose_types
+from ggbench.gguf_file.quants import ftype_by_name
+from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
+from ggbench.models.reference import (
+    CatalogRef,
+    CheckpointRef,
+    HubRef,
+    ModelRef,
+    SynthRef,
+    model_label,
+    parse_file_model,
+    parse_model,
+    wanted_quants,
+)
+from ggbench.sizing.theory.weights import (
+    Weights,
+    count_parameters,
+    file_weights,
+    scheme_bits,
+    tensor_weights,
+    uniform_weights,
+)
+
+SCHEMES = ("w16", "w8", "w6", "w4")
+"""Default schemes for a catalog model."""
+
+
+@dataclass(frozen=True, slots=True)
+class CountedModel:
+    """A model's shape with its weights in the requested schemes and quants, in order."""
+
+    model: str
+    """MODEL as typed, without `:QUANT`; printable."""
+    file: ModelFile
+    """The model's shape; tensor types are those of one of its quants, or f16."""
+    weights: tuple[Weights, ...]
+
+
+def count_model(model: str, schemes: Sequence[str] = (), catalog: Catalog | None = None) -> CountedModel:
+    """Resolve MODEL and count its weights in schemes (`w16`, `w4.5`) and quants (`q4_k_m`).
+
+    Without `schemes`: w16, w8, w6 and w4 for a catalog model, the actual tensor types for a path, each method for a
+    checkpoint. Raises as `catalog.selector.resolve` does, UsageError for a scheme without a width, Unsupported for an
+    unknown tensor type.
+    """
+    checkpoint = parse_model(model)
+    if isinstance(checkpoint, CheckpointRef):
+        return _from_checkpoint(model, checkpoint, wanted_quants(checkpoint, schemes), catalog)
+    ref = parse_file_model(model)
+    asked = wanted_quants(ref, schemes)
+    catalog = catalog or load_catalog()
+    match ref:
+        case CatalogRef(model_id) | SynthRef(model_id):
+            return _from_catalog(catalog.model(model_id), asked or SCHEMES)
+        case HubRef(repo) if known := catalog.of_repo(repo):
+            return _from_catalog(known, asked or SCHEMES)
+        case _:
+            return _from_files(model, ref, asked)
+
+
+def _from_catalog(model: CatalogModel, asked: Sequence[str]) -> CountedModel:
+    unquantized = build_model(model.hyper, model.id)
+    parameters = count_parameters(unquantized)
+    bits = {name: scheme_bits(name) for name in asked}
+    ftypes = {name: ftype_by_name(name) for name, width in bits.items() if width is None}
+    tensors = choose_types(build_metadata(model.hyper), unquantized.tensors, ftypes) if ftypes else {}
+    weights = tuple(
+        tensor_weights(tensors[name], parameters, name) if width is None else uniform_weights(parameters, width)
+        for name, width in bits.items()
+    )
+    return CountedModel(model.id, unquantized, weights)
+
+
+def _from_checkpoint(model: str, ref: CheckpointRef, asked: Sequence[str], catalog: Catalog | None) -> CountedModel:
+    from ggbench.models.checkpoints import find_checkpoint, planned_methods
+
+    found = find_checkpoint(ref, catalog)
+    bits = {name: scheme_bits(name) for name in asked or [method.name for method in planned_methods(found)]}
+    first = found.header(found.checkpoint.method)
+    parameters = count_parameters(first)
+
+    def stored(name: str) -> Weights:
+        file = found.header(found.checkpoint.method_named(name))
+        weights = file_weights(file, name)
+        return replace(weights, embedding_bytes=(file.weight_bytes or 0) - weights.resident_bytes)
+
+    weights = tuple(
+        stored(name) if width is None else uniform_weights(parameters, width) for name, width in bits.items()
+    )
+    return CountedModel(model_label(model, ref), first, weights)
+
+
+def _from_files(model: str, ref: ModelRef, asked: Sequence[str]) -> CountedModel:
+    from ggbench.models.selector import resolve  # imports repo and source modules that a catalog model does not need
+
+    bits = {name: scheme_bits(name) for name in asked}
+    label, quant = model_label(model, ref), ref.quant
+    base = model if quant is None or bits[quant.lower()] is None else model[: -len(quant) - 1]
+    quants = [name for name, width in bits.items() if width is None]
+    targets = resolve(base, quants)
+    files = {target.quant: target.header() for target in (targets if quants or not asked else targets[:1])}
+    first = next(iter(files.values()))
+    own = [file_weights(file, name) for name, file in files.items()] if quants or not asked else []
+    uniform = [uniform_weights(count_parameters(first), width) for width in bits.values() if width is not None]
+    return CountedModel(label, first, (*own, *uniform))

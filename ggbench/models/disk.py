@@ -1,0 +1,218 @@
+"""List the GGUF models of every program on this machine; a broken or inaccessible file is a row with its reason."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ggbench import paths
+from ggbench.errors import BadFile
+from ggbench.gguf_file.quants import quant_from_file_name
+from ggbench.hub.hf_cache import find_snapshots
+from ggbench.models.header_index import UNKNOWN_FACTS, HeaderFacts, HeaderIndex
+from ggbench.models.local_files import MAX_FOLDERS, LocalVariant, local_variants, variants_in
+from ggbench.models.model_stores import ModelStore, find_model_stores
+from ggbench.models.ollama import ollama_models
+from ggbench.text import plain
+from ggbench.units import format_count
+
+_SYNTH = "synth:"
+
+
+@dataclass(frozen=True, slots=True)
+class LocalModel:
+    """One quant of a local model, or a store that cannot be read."""
+
+    store: str
+    """Program that owns the file, e.g. `Hugging Face`; `folder` for a folder given by the user."""
+    name: str
+    """Name in its store: `org/name`, `llama3.2:1b`, else the file name without `.gguf`; printable."""
+    model: str
+    """MODEL argument: `org/name` or `synth:<id>` (with the quant), else the file's path with `~` for home. Input for
+    `catalog.selector`, so not sanitized; empty where there is no file.
+    """
+    quant: str | None
+    """Lower case; None where neither the names nor the leading metadata contain it."""
+    paths: tuple[Path, ...]
+    """The file, or the existing shards; empty where there is no file."""
+    file_bytes: int | None
+    """Total size; None without a file."""
+    architecture: str | None = None
+    """Printable; None where the header lacks it or cannot be read."""
+    n_ctx_train: int | None = None
+    is_twin: bool = False
+    n_missing: int = 0
+    """Number of missing shards."""
+    reason: str = ""
+    """Why the model cannot be measured, one printable line; empty where it can."""
+    place: Path | None = None
+    """What the user added by hand, through which it was found; None for a model of a program's own store."""
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """MODEL, and QUANT where MODEL alone is ambiguous; not quoted for a shell. Empty where there is no file."""
+        if not self.paths:
+            return ()
+        return (self.model,) if self.is_named_by_path or self.quant is None else (self.model, self.quant)
+
+    @property
+    def is_named_by_path(self) -> bool:
+        """Whether MODEL is a path."""
+        return bool(self.paths) and self.model == path_argument(self.paths[0])
+
+
+def find_local_models(dirs: Sequence[Path] = (), stores: Sequence[ModelStore] | None = None) -> tuple[LocalModel, ...]:
+    """Return the models of every store and of `dirs`, by store and name, largest quant first.
+
+    A file reachable under several names is listed once, where it is found first. Never raises for file system errors.
+    `stores` defaults to `find_model_stores()`.
+    """
+    stores = find_model_stores() if stores is None else stores
+    finder = _Finder()
+    found = [finder.models(store) for store in (*stores, *(ModelStore("folder", path, "folder") for path in dirs))]
+    finder.index.save()
+    return tuple(model for models in found for model in models)
+
+
+def twins_by_model(models: Iterable[LocalModel]) -> dict[str, tuple[str, ...]]:
+    """Return the quants of the twins that `synth:<id>` finds, by id, in alphabetical order."""
+    found: dict[str, list[str]] = {}
+    for model in models:
+        if model.model.startswith(_SYNTH) and model.quant is not None:
+            found.setdefault(model.model.removeprefix(_SYNTH), []).append(model.quant)
+    return {model_id: tuple(sorted(quants)) for model_id, quants in found.items()}
+
+
+def models_in_place(place: Path) -> tuple[LocalModel, ...]:
+    """Return the models in and below a folder, or the one that a file belongs to. Raises BadFile."""
+    try:
+        if place.is_dir():
+            os.scandir(place).close()
+            return find_local_models([place], ())
+    except OSError as error:
+        raise BadFile(f"{plain(str(place))} cannot be read: {error.strerror}", "check the path") from None
+    finder = _Finder()
+    found = tuple(finder.with_headers("folder", ((each, each.stem, None) for each in local_variants(place))))
+    finder.index.save()
+    return found
+
+
+_Candidate = tuple[LocalVariant, str, str | None]
+"""A variant found in a store, its name there, and the repo to use as MODEL instead of its path."""
+
+
+class _Finder:
+    """One scan of the disk: the header index and the files seen so far."""
+
+    def __init__(self) -> None:
+        self.index = HeaderIndex(paths.header_index_file())
+        self._seen: set[tuple[tuple[int, int], ...]] = set()
+
+    def models(self, store: ModelStore) -> list[LocalModel]:
+        """Return the models of one store, in order; what cannot be read becomes an entry with a reason."""
+        found: list[LocalModel] = []
+        try:
+            match store.layout:
+                case "ollama":
+                    found.extend(self._of_ollama(store))
+                case "hub":
+                    found.extend(self.with_headers(store.name, _hub_cache_candidates(store)))
+                case "folder":
+                    variants, is_truncated = variants_in(store.root)
+                    found.extend(self.with_headers(store.name, ((each, each.stem, None) for each in variants)))
+                    if is_truncated:
+                        reason = f"it has more than {format_count(MAX_FOLDERS)} folders; give one of them"
+                        found.append(_unreadable_store(store, reason))
+        except OSError as error:
+            found.append(_unreadable_store(store, f"it cannot be read: {error.strerror}"))
+        return sorted(found, key=lambda model: (model.name.lower(), -(model.file_bytes or 0), model.paths))
+
+    def with_headers(self, store_name: str, candidates: Iterable[_Candidate]) -> Iterator[LocalModel]:
+        """Yield the candidates with header facts, skipping files seen before or deleted meanwhile."""
+        for variant, name, repo in candidates:
+            try:
+                statuses = [path.stat() for path in variant.paths]
+            except OSError:
+                continue
+            identity = tuple((status.st_dev, status.st_ino) for status in statuses)
+            if identity not in self._seen:
+                self._seen.add(identity)
+                yield self._model(store_name, variant, name, repo, statuses[0])
+
+    def _model(
+        self, store_name: str, variant: LocalVariant, name: str, repo: str | None, status: os.stat_result
+    ) -> LocalModel:
+        first = variant.paths[0]
+        facts, reason = UNKNOWN_FACTS, ""
+        try:
+            facts = self.index.facts(first, status)
+        except BadFile as error:
+            reason = plain(error.message)
+        quant = variant.quant or facts.quant or quant_from_file_name(first.parent.name)
+        return LocalModel(
+            store=store_name,
+            name=plain(name),
+            model=repo or _synth_argument(first, facts, quant) or path_argument(first),
+            quant=quant,
+            paths=variant.paths,
+            file_bytes=variant.file_bytes,
+            architecture=facts.architecture,
+            n_ctx_train=facts.n_ctx_train,
+            is_twin=facts.is_twin,
+            n_missing=variant.n_missing,
+            reason=variant.shortage or reason,
+        )
+
+    def _of_ollama(self, store: ModelStore) -> Iterator[LocalModel]:
+        for entry in ollama_models(store.root):
+            reason = entry.reason
+            if entry.blob is not None:
+                try:
+                    (variant,) = local_variants(entry.blob)
+                except BadFile as error:
+                    reason = error.message
+                else:
+                    variant = replace(variant, quant=entry.quant)
+                    yield from self.with_headers(store.name, [(variant, entry.name, None)])
+                    continue
+            yield LocalModel(store.name, plain(entry.name), "", entry.quant, (), None, reason=reason)
+
+
+def _hub_cache_candidates(store: ModelStore) -> Iterator[_Candidate]:
+    """Yield the variants of every cached repo; one whose quant is unique and first in its repo is named by the repo."""
+    seen_quants: set[tuple[str, str | None]] = set()
+    for repo, folder in find_snapshots(store.root):
+        try:
+            variants = variants_in(folder)[0]
+        except OSError:
+            continue
+        times = Counter(variant.quant for variant in variants)
+        for variant in variants:
+            is_one = (
+                variant.quant is not None and times[variant.quant] == 1 and (repo, variant.quant) not in seen_quants
+            )
+            by_repo = store.finds_repos and is_one and not variant.missing and repo.count("/") == 1
+            yield variant, repo, repo if by_repo else None
+        seen_quants.update((repo, quant) for quant in times)
+
+
+def _unreadable_store(store: ModelStore, reason: str) -> LocalModel:
+    return LocalModel(store.name, plain(path_argument(store.root)), "", None, (), None, reason=plain(reason))
+
+
+def _synth_argument(path: Path, facts: HeaderFacts, quant: str | None) -> str | None:
+    """Return `synth:<id>` for a twin that it would find again; None for any other file."""
+    origin, _, model_id = (facts.twin_source or "").partition(":")
+    is_cached = path.parent == paths.twins_dir() and path.stem == f"{model_id}-{quant}"
+    return f"{_SYNTH}{model_id}" if facts.is_twin and origin == "catalog" and is_cached else None
+
+
+def path_argument(path: Path) -> str:
+    """Return the path with `~` for home; a leading `./` protects names that begin with a hyphen or a tilde."""
+    if not path.is_absolute():
+        return f"./{path}"
+    text, home = str(path), os.path.expanduser("~")  # noqa: PTH111 - pathlib's raises where there is none
+    return f"~{text[len(home) :]}" if home != "/" and text.startswith(f"{home}/") else text

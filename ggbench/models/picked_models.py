@@ -1,0 +1,89 @@
+"""The models that a pick chooses from: the quants of one, all on this disk, or the sizes of a family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from ggbench.decisions.run_commands_record import FileToRun
+from ggbench.errors import BadFile, GgbenchError, UnknownName
+from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.quants import name_without_quant
+from ggbench.hub.access import HubAccess
+from ggbench.models.added_places import added_models
+from ggbench.models.catalog import Catalog, load_catalog
+from ggbench.models.disk import LocalModel, find_local_models
+from ggbench.models.planned_variants import PlannedModel, PlannedVariant, planned_model
+
+
+@dataclass(frozen=True, slots=True)
+class PickedModel:
+    """The quants of one model, whose losses compare."""
+
+    key: str
+    variants: tuple[PlannedVariant, ...]
+
+
+def of_model(
+    model: str,
+    quants: Sequence[str] = (),
+    hub: HubAccess | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> tuple[PlannedModel, tuple[PickedModel, ...]]:
+    """Return what MODEL and QUANTs mean, as a plan has it; a folder may hold several models. Raises as `planned_model`.
+
+    Where the quants of a folder are of several models, `quants` are looked for in each.
+    """
+    planned = planned_model(model, quants, hub=hub, on_progress=on_progress)
+    return planned, of_planned(planned)
+
+
+def of_planned(planned: PlannedModel) -> tuple[PickedModel, ...]:
+    """Return the models whose quants a plan has read."""
+    return _grouped((_model_name(variant), variant) for variant in planned.variants)
+
+
+def on_disk(quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
+    """Return every model on this disk that can be run, without twins. Raises BadFile where there is none."""
+    found = [*added_models(), *find_local_models()]
+    usable = {each.paths: each for each in found if each.paths and not each.reason and not each.is_twin}
+    wanted = {quant.lower() for quant in quants}
+    models = [each for each in usable.values() if not wanted or each.quant in wanted]
+    if not models:
+        quant = f" of {', '.join(sorted(wanted))}" if wanted else ""
+        raise BadFile(f"no model{quant} is on this disk", "name one: ggbench pick MODEL, e.g. org/name or qwen3-8b")
+    return _grouped((f"{each.store} {name_without_quant(each.name)}", _of_local(each)) for each in models)
+
+
+def of_family(name: str, quants: Sequence[str] = (), catalog: Catalog | None = None) -> tuple[PickedModel, ...]:
+    """Return the sizes of a family of the catalog, `qwen3`, without files. Raises UnknownName."""
+    catalog = catalog or load_catalog()
+    wanted = name.strip().lower()
+    ids = [model.id for model in catalog if model.id == wanted or model.id.startswith(f"{wanted}-")]
+    if not ids:
+        raise UnknownName("family", name, sorted({model.id.partition("-")[0] for model in catalog}))
+    return tuple(PickedModel(model_id, planned_model(model_id, quants, catalog).variants) for model_id in ids)
+
+
+def _of_local(model: LocalModel) -> PlannedVariant:
+    quant = model.quant or "unknown"
+    try:
+        file = read_model_file(model.paths[0], allow_missing_data=True)
+    except GgbenchError as error:
+        return PlannedVariant(model.model, quant, "file", None, error.message)
+    to_run = FileToRun(file.name, quant, model.paths, is_here=True)
+    return PlannedVariant(model.model, quant, "file", file, to_run=to_run)
+
+
+def _model_name(variant: PlannedVariant) -> str:
+    """The name of the model that a file is of; MODEL where there is no file."""
+    if variant.file is None or not variant.file.paths or variant.provenance == "hub":
+        return variant.model
+    return name_without_quant(variant.file.paths[0].name)
+
+
+def _grouped(named: Iterable[tuple[str, PlannedVariant]]) -> tuple[PickedModel, ...]:
+    groups: dict[str, list[PlannedVariant]] = {}
+    for key, variant in named:
+        groups.setdefault(key, []).append(variant)
+    return tuple(PickedModel(key, tuple(variants)) for key, variants in groups.items())

@@ -1,0 +1,215 @@
+"""Resolve QUANTs in a Hub repo; Hugging Face's cache comes first, so that a downloaded file needs no network."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from ggbench.errors import UnknownName, UsageError
+from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.quants import names_quant
+from ggbench.hub.access import HubAccess
+from ggbench.hub.download import download, needed_bytes
+from ggbench.hub.download_progress import FileProgress, summed
+from ggbench.hub.headers import read_variant_header
+from ggbench.hub.hf_cache import cached_paths, recorded_commit, repo_folder, snapshots
+from ggbench.hub.listing import cached_listing, list_repo
+from ggbench.hub.repo_records import RepoListing, RepoVariant
+from ggbench.models.local_files import variants_in
+from ggbench.models.reference import MAIN
+from ggbench.text import plain
+from ggbench.units import format_bytes
+
+_Variant = TypeVar("_Variant", bound=RepoVariant)
+NO_QUANT = "unknown"
+"""Label for a quant found in neither the file name nor the header."""
+OnProgress = Callable[[int, int], None]
+"""Receives the bytes present and the total; may raise to cancel."""
+
+
+@dataclass(frozen=True, slots=True)
+class RepoRequest:
+    """A request for variants of a repo."""
+
+    repo: str
+    revision: str = MAIN
+    quants: tuple[str, ...] = ()
+    """Lower case; empty means every variant."""
+    file_pattern: str | None = None
+    """File name with `{quant}` as a placeholder; other variants are excluded."""
+    known_quants: tuple[str, ...] = ()
+    """Default for empty `quants`; empty means every variant."""
+
+    def takes(self, variant: RepoVariant) -> bool:
+        """Return whether the file name matches the pattern."""
+        if self.file_pattern is None:
+            return True
+        pattern = re.escape(self.file_pattern.removesuffix(".gguf")).replace(r"\{quant\}", r"(.+)")
+        match = re.fullmatch(pattern, variant.stem, re.IGNORECASE)
+        return match is not None and names_quant(match[1], variant.quant, ())
+
+
+@dataclass(frozen=True, slots=True)
+class FoundVariant:
+    """One requested variant of a repo."""
+
+    access: HubAccess
+    listing: RepoListing
+    """Listing of the repo; of the cached files where only the cache was consulted."""
+    variant: RepoVariant
+    paths: tuple[Path, ...] | None = None
+    """All its files on this disk, complete; None where any is missing."""
+
+    @property
+    def repo(self) -> str:
+        """`org/name`."""
+        return self.listing.repo
+
+    @property
+    def commit(self) -> str:
+        """Commit of the files."""
+        return self.listing.commit
+
+    @property
+    def origin(self) -> str:
+        """`org/name@0123456789ab`, recorded in twins made from it."""
+        return f"{self.repo}@{self.commit[:12]}"
+
+    @property
+    def quant(self) -> str:
+        """Lower case; `unknown` where no name contains it."""
+        return self.variant.quant or NO_QUANT
+
+    @property
+    def selector(self) -> str:
+        """QUANT argument that selects only this variant of the repo."""
+        return selector_in(self.listing.variants, self.variant)
+
+    def sizes(self) -> dict[str, int]:
+        """Return the size of each complete variant of the repo, by quant."""
+        return {other.quant: other.file_bytes for other in self.listing.variants if other.quant and not other.missing}
+
+    def require_all_shards(self) -> None:
+        """Raise BadFile, naming the first missing shard, where the variant is incomplete."""
+        self.variant.require_all_shards(self.repo)
+
+    @property
+    def download_bytes(self) -> int:
+        """Size of the files minus parts of an earlier try, headers excluded; 0 where a shard is missing."""
+        return 0 if self.variant.missing else needed_bytes(self.access, self.listing, self.variant)
+
+    def header(self) -> ModelFile:
+        """Return the header, from this disk or by range from the Hub, cached. Raises NetworkError, BadFile."""
+        self.require_all_shards()
+        here = self.paths or cached_paths(self.access, self.listing, self.variant)
+        return read_model_file(here[0]) if here else read_variant_header(self.access, self.listing, self.variant)
+
+    def materialize(self, on_progress: OnProgress | None = None) -> Path:
+        """Return the first file, downloaded into Hugging Face's cache where missing. Raises as `download` does."""
+
+        def on_files(files: tuple[FileProgress, ...]) -> None:
+            if on_progress is not None:
+                on_progress(*summed(files)[:2])
+
+        return download(self.access, self.listing, self.variant, on_progress=on_files)[0]
+
+
+def find_variants(
+    access: HubAccess, request: RepoRequest, *, refresh: bool = False, local_only: bool = False
+) -> tuple[FoundVariant, ...]:
+    """Return the requested variants in the order of the quants, without duplicates; largest first without quants.
+
+    Where the cache holds every named quant, no request is made; `refresh` makes one anyway unless offline. Offline, a
+    request without quants returns the cached listing or, with `local_only` or without a cached listing, the local
+    variants. Raises UnknownName for a quant that the repo lacks, UsageError for one that several files match, and as
+    `hub.listing.list_repo` does.
+    """
+    if access.offline or not refresh:
+        here = _from_cache(access, request, local_only=local_only)
+        if here:
+            return here
+    listing = list_repo(access, request.repo, request.revision)
+    return tuple(
+        FoundVariant(access, listing, variant, cached_paths(access, listing, variant))
+        for variant in choose(listing, request)
+    )
+
+
+def _from_cache(access: HubAccess, request: RepoRequest, *, local_only: bool) -> tuple[FoundVariant, ...]:
+    """Return the variants from Hugging Face's cache, each at the newest commit that has it, `main` first.
+
+    Empty where the cache does not satisfy the request and the repo must be listed.
+    """
+    if not request.quants and not access.offline:
+        return ()
+    kept = cached_listing(access, request.repo, request.revision)
+    if not request.quants and kept is not None and not local_only:
+        return ()
+    folder = repo_folder(access, request.repo)
+    commits = {request.revision, kept and kept.commit, recorded_commit(folder, request.revision)}
+    found: dict[str, FoundVariant] = {}
+    for snapshot in snapshots(folder, recorded_commit(folder, MAIN)):
+        if request.revision != MAIN and snapshot.name not in commits:
+            continue
+        with contextlib.suppress(OSError):
+            cached = tuple(each for each in variants_in(snapshot)[0] if not each.missing)
+            listing = RepoListing(request.repo, request.revision, snapshot.name, cached, (), 0, "")
+            if kept is not None and kept.commit == snapshot.name:
+                listing = kept
+            for each in filter(request.takes, cached):
+                found.setdefault(each.name, FoundVariant(access, listing, each, each.paths))
+    largest_first = sorted(found.values(), key=lambda each: -each.variant.file_bytes)
+    if not request.quants:
+        return tuple(largest_first)
+    try:
+        chosen = choose_by_quant(request.quants, [each.variant for each in largest_first], "")
+    except UsageError:
+        return ()
+    return tuple(found[variant.name] for variant in chosen)
+
+
+def choose(listing: RepoListing, request: RepoRequest) -> tuple[RepoVariant, ...]:
+    """Return the requested variants of a listing. Raises UnknownName and UsageError as `find_variants` does."""
+    variants = [variant for variant in listing.variants if request.takes(variant)]
+    if not variants:
+        raise UsageError(
+            f"no file in {plain(listing.repo)} matches {request.file_pattern}",
+            f"it has {list_variants(listing.variants)}; select one with {plain(listing.repo)} and a file name",
+        )
+    if not request.quants:
+        known = [variant for variant in variants if variant.quant in request.known_quants]
+        return tuple(known or variants)
+    return choose_by_quant(request.quants, variants, plain(listing.repo))
+
+
+def choose_by_quant(quants: Sequence[str], variants: Sequence[_Variant], place: str) -> tuple[_Variant, ...]:
+    """Return what each quant selects, once, in order. Raises UnknownName for no match, UsageError for several."""
+    chosen: dict[_Variant, None] = {}
+    for quant in quants:
+        named = [variant for variant in variants if variant.name.lower() == quant.lower()]
+        matches = named or [variant for variant in variants if variant.answers_to(quant)]
+        if not matches:
+            raise UnknownName("quant", quant, (), f"{place} contains {list_variants(variants)}")
+        if len(matches) > 1:
+            raise UsageError(
+                f"{len(matches)} files in {place} match {quant!r}; give a file name instead",
+                f"candidates: {list_variants(matches)}",
+            )
+        chosen[matches[0]] = None
+    return tuple(chosen)
+
+
+def selector_in(variants: Sequence[RepoVariant], variant: RepoVariant) -> str:
+    """Return the QUANT argument that selects only this one of the variants: its quant, else its name."""
+    quant = variant.quant or NO_QUANT
+    return quant if [other.name for other in variants if other.answers_to(quant)] == [variant.name] else variant.name
+
+
+def list_variants(variants: Sequence[RepoVariant]) -> str:
+    """Format what selects each variant, with its size."""
+    return ", ".join(f"{selector_in(variants, each)} ({format_bytes(each.file_bytes)})" for each in variants)

@@ -1,0 +1,264 @@
+"""Resolve MODEL and QUANT to targets: the files, twins and downloads to measure.
+
+Making a twin and downloading a file are slow: a `Target` only describes how to obtain its file, and `materialize` does
+it when its turn comes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ggbench.engines.config import Setup
+from ggbench.errors import BadFile, GgbenchError, NetworkError, Unsupported, UsageError
+from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.quants import ftype_by_name, quant_label
+from ggbench.hub.access import HubAccess
+from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
+from ggbench.models.checkpoints import CheckpointToRun, find_checkpoint, wanted_methods
+from ggbench.models.file_sources import ARTICLE_QUANTS, FileSource, PublishedTwin, SynthTwin
+from ggbench.models.local_files import LocalVariant, local_variants
+from ggbench.models.reference import (
+    MAIN,
+    CatalogRef,
+    CheckpointRef,
+    EndpointRef,
+    HubRef,
+    PathRef,
+    SynthRef,
+    TwinRef,
+    model_label,
+    parse_model,
+    wanted_quants,
+)
+from ggbench.models.repo_variants import (
+    NO_QUANT,
+    FoundVariant,
+    RepoRequest,
+    choose_by_quant,
+    find_variants,
+    selector_in,
+)
+from ggbench.models.served_models import ServedModel, ServerOptions, served_models
+from ggbench.runs.subject import Subject
+from ggbench.units import format_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One quant of a model to measure."""
+
+    model: str
+    """MODEL as typed, without `:QUANT`; printable."""
+    quant: str
+    """Lower case, from the file name, else from its header, else `unknown`."""
+    provenance: Literal["file", "twin", "hub", "endpoint"]
+    """Kind of weights; a file whose header marks it as a twin is a twin, and a server's model may be anything."""
+    path: Path | None
+    """The file, or its first shard; None where `source` has to make or download it."""
+    file_bytes: int | None = None
+    """Total size of all shards; None for a twin."""
+    source: FileSource | None = None
+    """How to obtain the file; None where it is on this disk."""
+    selector: str = ""
+    """QUANT argument that selects only this target in its repo or folder, where `quant` is ambiguous."""
+    served: ServedModel | None = None
+    """Of a server; None where there is a file, or will be."""
+    checkpoint: CheckpointToRun | None = None
+    """Of Transformers; `path` is its folder then. None where it is a GGUF or a server."""
+
+    @property
+    def named(self) -> tuple[str, str]:
+        """MODEL and QUANT arguments that select this target again."""
+        if self.served is not None:
+            return self.served.setup.base_url, self.served.setup.model
+        return self.model, self.selector or self.quant
+
+    def setup(self, given: Setup) -> Setup:
+        """How it is to be loaded: as given, by its method, or how its server is asked.
+
+        Raises Unsupported for a checkpoint with code of its own that is not trusted.
+        """
+        if self.checkpoint is not None:
+            return self.checkpoint.setup(given)
+        return given if self.served is None else self.served.setup
+
+    @property
+    def subject(self) -> Subject:
+        """What a run of it measures, as far as is known without its header."""
+        if self.served is not None:
+            return self.served.subject
+        path = "" if self.path is None else str(self.path)
+        return Subject(model=self.model, quant=self.quant, source=self.provenance, file=path)
+
+    @property
+    def download_bytes(self) -> int:
+        """Bytes to download before it can be measured."""
+        source = self.checkpoint or self.source
+        return 0 if source is None else source.download_bytes
+
+    def header(self) -> ModelFile:
+        """Return the header, also of a file that is incomplete or not here yet. Raises GgbenchError."""
+        if self.served is not None:
+            raise Unsupported("a server does not show the header of its model")
+        if self.checkpoint is not None:
+            return self.checkpoint.header()
+        if self.source is not None:
+            return self.source.header()
+        assert self.path is not None
+        return read_model_file(self.path, allow_missing_data=True)
+
+
+def resolve(
+    model: str,
+    quants: Sequence[str] = (),
+    *,
+    hub: HubAccess | None = None,
+    catalog: Catalog | None = None,
+    server: ServerOptions | None = None,
+) -> tuple[Target, ...]:
+    """Return the targets that MODEL and QUANTs select, in order, without duplicates; makes and downloads no file.
+
+    Without quants: every variant of a folder or a repo, largest first, and the article's eight for a twin of a catalog
+    model; a checkpoint as it is stored; offline, every local variant of a repo; every model of a server, which is asked
+    as `server` says. `hub` and `catalog` default to the user's own. Raises
+    UnknownName for a model or a quant that does not exist, UsageError for an ambiguous one or a catalog model without a
+    repo, BadFile for a path without GGUF and a missing shard, and as `hub.listing.list_repo` does.
+    """
+    ref = parse_model(model)
+    if isinstance(ref, EndpointRef):
+        found_models = served_models(ref, quants, server or ServerOptions())
+        return tuple(Target(each.name, each.quant, "endpoint", None, served=each) for each in found_models)
+    if isinstance(ref, CheckpointRef):
+        return _checkpoint_targets(model_label(model, ref), ref, quants, catalog, hub)
+    wanted, label = wanted_quants(ref, quants), model_label(model, ref)
+    match ref:
+        case PathRef(path):
+            return _local_targets(label, path, wanted)
+        case SynthRef(model_id):
+            found = (catalog or load_catalog()).model(model_id)
+            for quant in wanted:
+                ftype_by_name(quant)
+            names = wanted or ARTICLE_QUANTS
+            return tuple(Target(label, quant, "twin", None, source=SynthTwin(found, quant)) for quant in names)
+        case _:
+            access = hub or HubAccess.from_environment()
+            is_twin = isinstance(ref, TwinRef)
+            variants = find_published(ref, wanted, access, catalog or load_catalog(), local_only=not is_twin)
+            if wanted or len(variants) == 1:
+                for variant in variants:
+                    variant.require_all_shards()
+            return tuple(_hub_target(label, variant, is_twin=is_twin) for variant in variants)
+
+
+def find_published(
+    ref: HubRef | TwinRef | CatalogRef,
+    wanted: tuple[str, ...],
+    access: HubAccess,
+    catalog: Catalog,
+    *,
+    refresh: bool = False,
+    local_only: bool = False,
+) -> tuple[FoundVariant, ...]:
+    """Return the published files of a repo or a catalog model, as `find_variants` does; UsageError without a repo."""
+    known: CatalogModel | None
+    if isinstance(ref, CatalogRef):
+        known = catalog.model(ref.id)
+        if known.repo is None:
+            raise UsageError(
+                f"{known.id} is not on this disk",
+                f"measure its twin with synth:{known.id}, or give the path of a .gguf",
+            )
+        request = RepoRequest(known.repo, MAIN, wanted, known.file_pattern, known.quants)
+    else:
+        known = catalog.of_repo(ref.repo)
+        request = RepoRequest(ref.repo, ref.revision, wanted)
+    try:
+        return find_variants(access, request, refresh=refresh, local_only=local_only)
+    except NetworkError as error:
+        if known is None:
+            raise
+        hint = f"{error.hint}; its twin needs no network: synth:{known.id}"
+        raise NetworkError(error.message, hint.removeprefix("; ")) from error
+
+
+def resolve_one(
+    model: str, quant: str | None = None, *, hub: HubAccess | None = None, server: ServerOptions | None = None
+) -> Target:
+    """Return the single target that MODEL and QUANT select; UsageError lists several with their sizes."""
+    targets = resolve(model, () if quant is None else (quant,), hub=hub, server=server)
+    if len(targets) == 1:
+        return targets[0]
+    if targets[0].served is not None:
+        offered = ", ".join(each.served.setup.model for each in targets if each.served is not None)
+        raise UsageError(f"the server offers {len(targets)} models; name one after its URL", f"it offers: {offered}")
+    sizes = targets[0].source.sizes() if targets[0].source is not None else {}
+    candidates = ", ".join(
+        f"{each.selector or each.quant} ({format_bytes(each.file_bytes or sizes.get(each.quant))})" for each in targets
+    )
+    raise UsageError(f"{targets[0].model} has {len(targets)} quants; select one", f"candidates: {candidates}")
+
+
+def materialize(target: Target, on_progress: Callable[[int, int], None] | None = None) -> ModelFile:
+    """Return the header after making or downloading the file; `on_progress` receives bytes present and in total."""
+    if target.checkpoint is not None:
+        return target.checkpoint.materialize(on_progress)
+    path = target.path if target.source is None else target.source.materialize(on_progress)
+    assert path is not None
+    return read_model_file(path)
+
+
+def _checkpoint_targets(
+    label: str, ref: CheckpointRef, quants: Sequence[str], catalog: Catalog | None, hub: HubAccess | None
+) -> tuple[Target, ...]:
+    """Return a target for each method, without any the one that the checkpoint is stored by."""
+    found = find_checkpoint(ref, catalog, hub)
+    methods = wanted_methods(found, ref, quants)
+    for method in methods:
+        found.checkpoint.require(method)
+    return tuple(
+        Target(
+            label,
+            method.name,
+            found.origin,
+            found.checkpoint.folder,
+            found.file_bytes,
+            checkpoint=CheckpointToRun(found, method),
+        )
+        for method in methods or (found.checkpoint.method,)
+    )
+
+
+def _hub_target(label: str, found: FoundVariant, *, is_twin: bool) -> Target:
+    if is_twin:
+        return Target(label, found.quant, "twin", None, source=PublishedTwin(found), selector=found.selector)
+    path, size = found.paths[0] if found.paths else None, found.variant.file_bytes
+    return Target(label, found.quant, "hub", path, size, None if path else found, found.selector)
+
+
+def _local_targets(label: str, path: Path, wanted: Sequence[str]) -> tuple[Target, ...]:
+    variants = []
+    for variant in local_variants(path):
+        file = _header(variant) if variant.quant is None else None
+        variants.append(variant if file is None else dataclasses.replace(variant, quant=quant_label(file)))
+    if not variants:
+        raise BadFile(f"no GGUF model in {label}", "give a .gguf file, or a folder with some")
+    targets = []
+    for variant in choose_by_quant(wanted, variants, label) if wanted else variants:
+        file, selector = _header(variant), selector_in(variants, variant)
+        provenance: Literal["file", "twin"] = "twin" if file is not None and file.is_twin else "file"
+        quant, size = variant.quant or NO_QUANT, variant.file_bytes
+        targets.append(Target(label, quant, provenance, variant.paths[0], size, selector=selector))
+    return tuple(targets)
+
+
+def _header(variant: LocalVariant) -> ModelFile | None:
+    """Return the variant's header; None for a broken file, which stays a target so that its row shows the reason."""
+    try:
+        return read_model_file(variant.paths[0], allow_missing_data=True)
+    except GgbenchError:
+        return None

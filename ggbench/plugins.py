@@ -1,0 +1,26 @@
+"""Engines, experiments and presenters are folders found by their names; this is the one place that looks for them."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from typing import Any
+
+from ggbench.errors import StoreError
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+
+
+def load_plugin(package: str, name: str, module: str, what: str) -> Any:  # noqa: ANN401 - the caller knows its type
+    """Return the module `module` of the folder `name` of `package`.
+
+    Raises StoreError, calling it `what`, if this ggbench has none: the name may come from a file of another version.
+    """
+    if _NAME.fullmatch(name):
+        path = f"{package}.{name}.{module}"
+        try:
+            return importlib.import_module(path)
+        except ModuleNotFoundError as error:
+            if error.name not in (path, f"{package}.{name}"):
+                raise
+    raise StoreError(f"this ggbench has no {what} {name!r}", "upgrade ggbench to read the run")

@@ -1,1 +1,0 @@
-"""One presenter for each kind of run, found by its name."""

@@ -1,0 +1,109 @@
+"""The one driver of every experiment: prepares, begins, records, reads the machine, cancels and finishes."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from concurrent.futures import CancelledError
+from dataclasses import replace
+
+from ggbench.engines.endings import Ending
+from ggbench.engines.memory import DeviceBuffers, Memory
+from ggbench.errors import DoesNotFit, GgbenchError
+from ggbench.machine.readings import name_processes
+from ggbench.machine.records import GpuUse
+from ggbench.runs.experiment import Concluded, Conclusion, Experiment, Job
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.progress import Finished, Progress, Started
+from ggbench.runs.recorder import ReadingLog, Recorder
+from ggbench.runs.recording import Recording
+from ggbench.runs.rig import Rig
+from ggbench.runs.run import Run, RunHead
+from ggbench.runs.session import Session, subject_of
+
+
+def run_jobs(rig: Rig, jobs: Sequence[Job]) -> Generator[Progress]:
+    """Do one job after another; one that cannot be done is a run with its reason, and the rest goes on.
+
+    Once `rig.cancel` is set the running job ends with the run of what it has, and no other starts.
+    """
+    for index, job in enumerate(jobs):
+        if rig.cancel.is_set():
+            return
+        yield from run_job(rig, job, index, len(jobs))
+
+
+def run_job(rig: Rig, job: Job, index: int = 0, n_jobs: int = 1) -> Generator[Progress]:
+    """Do one job, the `index`-th of `n_jobs`; ends in `Finished`, unless it was cancelled before it began."""
+    target, experiment = job.target, job.experiment
+    given, job = job, replace(job, setup=job.setup.with_threads(rig.threads))
+    yield Started(experiment.kind, target.model, target.quant, index, n_jobs)
+    head = RunHead(
+        kind=experiment.kind,
+        subject=subject_of(target, None, job.setup),
+        setup=job.setup,
+        settings=job.settings,
+        command=experiment.command(job if experiment.measures_speed else given, rig.given_bandwidth),
+    )
+    error: GgbenchError | None = None
+    with ReadingLog(rig.read_machine, rig.reading_interval_s) as readings:
+        recorder = Recorder(head, rig.store, readings)
+        session = Session(rig, job, recorder)
+        conclusion: Conclusion
+        try:
+            conclusion = yield from experiment.measure(session)
+            error = conclusion.cause if isinstance(conclusion, Ending) else None
+        except CancelledError:
+            conclusion = Concluded(Outcome.CANCELLED, "stopped before its end")
+            if not recorder.has_begun:
+                return
+        except GgbenchError as caught:
+            error = caught
+            outcome = Outcome.OUT_OF_MEMORY if isinstance(caught, DoesNotFit) else Outcome.FAILED
+            conclusion = Concluded(outcome, caught.message)
+        finally:
+            session.close()
+    recorder.keep_readings()
+    run = run_of(experiment, recorder.recording, conclusion)
+    recorder.finish(run)
+    run = replace(run, run_id=recorder.run_id)
+    yield Finished(run, error, recorder.store_error)
+
+
+def run_of(experiment: Experiment, recording: Recording, conclusion: Conclusion) -> Run:
+    """The run that a recording makes: as it ends, and read from the store after a kill."""
+    head = _changed_head(recording)
+    result = experiment.reduce(recording)
+    memory = experiment.memory(recording, result)
+    gpu_use = recording.gpu_use
+    if gpu_use is not None and head.setup.memory_limit_bytes is not None:
+        gpu_use = replace(gpu_use, worker_bytes=None)  # the worker holds the ballast of the limit too
+    reason = conclusion.reason
+    if conclusion.outcome is Outcome.OUT_OF_MEMORY and gpu_use is not None and gpu_use.other_processes:
+        reason = f"{reason}; GPU memory is held by {name_processes(gpu_use.other_processes)}"
+    if memory.other_bytes is None:
+        memory = replace(memory, other_bytes=_other_bytes(memory, gpu_use))
+    return Run(head=head, outcome=conclusion.outcome, reason=reason, memory=memory, gpu_use=gpu_use, result=result)
+
+
+def _changed_head(recording: Recording) -> RunHead:
+    """The head with what changed in the machine meanwhile."""
+    head = recording.head
+    if head.environment is None or not recording.machine_changes:
+        return head
+    return replace(head, environment=replace(head.environment, changes=recording.machine_changes))
+
+
+def _other_bytes(memory: Memory, gpu_use: GpuUse | None) -> int | None:
+    """Bytes of the worker that no buffer explains: of its resident memory, or with weights on GPUs of its memory there.
+
+    Weights that were read on their way to a GPU stay resident and belong to no buffer.
+    """
+    buffers: tuple[DeviceBuffers, ...] = memory.buffers
+    peak_bytes = memory.peak_bytes
+    if memory.weights_on_gpu:
+        buffers = tuple(each for each in buffers if not each.is_host)
+        peak_bytes = None if gpu_use is None else gpu_use.worker_bytes
+    if peak_bytes is None:
+        return None
+    unexplained = peak_bytes - sum(each.total_bytes for each in buffers)
+    return unexplained if unexplained >= 0 else None

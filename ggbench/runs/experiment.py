@@ -1,0 +1,131 @@
+"""What every experiment is: which workloads it runs, in which order, and how what was recorded becomes a result."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Generator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
+
+from ggbench.engines.config import Setup
+from ggbench.engines.memory import Memory
+from ggbench.errors import UsageError
+from ggbench.models.reference import MEASURE_CHECKPOINTS
+from ggbench.runs.observation import WorkerPeak
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.recording import Recording
+from ggbench.runs.run import Result, Settings
+from ggbench.stats.decode_timing import Bandwidth
+from ggbench.text import in_words
+
+if TYPE_CHECKING:
+    from ggbench.engines.endings import Ending
+    from ggbench.models.selector import Target
+    from ggbench.runs.known_speed import RunSpeed
+    from ggbench.runs.progress import Progress
+    from ggbench.runs.run import Run
+    from ggbench.runs.session import Session
+
+
+@dataclass(frozen=True, slots=True)
+class Concluded:
+    """A conclusion of the experiment's own."""
+
+    outcome: Outcome = Outcome.COMPLETED
+    reason: str = ""
+    """One line for people; empty where there is nothing to explain."""
+
+
+Conclusion: TypeAlias = "Concluded | Ending"
+"""How an experiment ended."""
+
+
+class Experiment(abc.ABC):
+    """One kind of run. An instance has no state: what a run has is in its session and its recording."""
+
+    kind: ClassVar[str]
+    """Name of its module in `ggbench.experiments`, and of the runs in the store."""
+    settings_type: ClassVar[type[Settings]]
+    result_type: ClassVar[type[Result]]
+    observed: ClassVar[tuple[type, ...]] = ()
+    """Types of the records that it observes, besides those that every run has."""
+    measures_speed: ClassVar[bool] = True
+    """Whether it does: then the memory's bandwidth has to be known, and its command line names the threads."""
+    needs_file: ClassVar[str] = ""
+    """Why it cannot measure what a server runs, in one line; empty where it can."""
+    needs_gguf: ClassVar[str] = ""
+    """Why it cannot measure a checkpoint of Transformers, in one line; empty where it can."""
+    timeout_s: ClassVar[float | None] = None
+    """Longest time without a message that is not yet a hang; None takes the engine's default."""
+
+    def check(self, setup: Setup, settings: Settings) -> None:
+        """Raise UsageError for a setup that the settings cannot be measured with; before anything is downloaded."""
+        if not setup.loads_file:
+            self.refuse_servers()
+        elif not setup.loads_gguf:
+            self.refuse_checkpoints()
+        setup.check()
+        if settings.n_ctx_needed is not None:
+            setup.check_holds(settings.n_ctx_needed)
+
+    def refuse_servers(self) -> None:
+        """Raise UsageError where it needs a model file."""
+        if self.needs_file:
+            raise UsageError(
+                f"{self.kind} needs a model file: {self.needs_file}",
+                "name the file that the server runs; decode, prefill, speed and bench measure the server itself",
+            )
+
+    def refuse_checkpoints(self) -> None:
+        """Raise UsageError where it needs a GGUF."""
+        if self.needs_gguf:
+            raise UsageError(
+                f"{self.kind} needs a GGUF: {self.needs_gguf}",
+                f"{in_words(MEASURE_CHECKPOINTS)} measure checkpoints of Transformers",
+            )
+
+    @abc.abstractmethod
+    def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
+        """Carry it out. Raises GgbenchError for what ends the run with that error."""
+
+    @abc.abstractmethod
+    def reduce(self, recording: Recording) -> Result | None:
+        """The result of what was recorded, live and of a run that was killed; None where nothing was measured."""
+
+    @abc.abstractmethod
+    def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
+        """The command line that does the job again, from any folder; `bandwidth` is the person's own figure."""
+
+    def speed_of(self, run: Run) -> RunSpeed | None:
+        """Return what a completed run says of how fast its file is; None, the default, where it says nothing."""
+        return None
+
+    def memory(self, recording: Recording, result: Result | None) -> Memory:
+        """What the model and its context took."""
+        memory, peak = recording.last(Memory) or Memory(), recording.last(WorkerPeak)
+        return replace(memory, peak_bytes=None if peak is None else peak.peak_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """What a target is compared with: another quant of its model, or the same with another KV cache."""
+
+    target: Target
+    type_k: str = "f16"
+    type_v: str = "f16"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One experiment on one target: what a queue holds."""
+
+    experiment: Experiment
+    target: Target
+    setup: Setup
+    settings: Settings
+    base: Base | None = None
+    """None where the experiment compares with nothing."""
+
+    def __post_init__(self) -> None:
+        """Raise UsageError as `Experiment.check` does."""
+        self.experiment.check(self.setup, self.settings)

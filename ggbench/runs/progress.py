@@ -1,0 +1,101 @@
+"""What every experiment reports while it runs: a small set of records that a front end draws without knowing which.
+
+`text` is one line for people; what else a live view of a kind wants to draw is in the records that a `Point` carries.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ggbench.engines.memory import Memory
+from ggbench.errors import GgbenchError, StoreError
+from ggbench.runs.run import Run
+from ggbench.stats.decode_timing import DecodeLimit
+
+Stage = Literal["download", "write", "load", "prompt", "decode", "probe", "score"]
+"""What a job is doing; the first two are counted in bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A job begins; its file may still have to be made."""
+
+    kind: str
+    """Of the experiment."""
+    model: str
+    quant: str
+    index: int
+    """Among the jobs of this command, from 0."""
+    n_jobs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Working:
+    """Something that takes a while goes on."""
+
+    stage: Stage
+    done: float | None = None
+    """Of `total`: bytes of a download or of a twin that is written, else a share; None where it cannot be counted."""
+    total: float | None = None
+    text: str = ""
+    """What exactly, where the stage does not say."""
+    subject: object = None
+    """What a live view may draw of it, such as the question that a probe asks."""
+    left_s: float | None = None
+    """Seconds that it still takes, estimated; None where that is unknown."""
+
+    @property
+    def is_bytes(self) -> bool:
+        """Whether `done` and `total` are bytes."""
+        return self.stage in ("download", "write")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReady:
+    """Model and context are in memory."""
+
+    memory: Memory
+    run_id: int | None
+    """Of the store; None where nothing is stored."""
+    limit: DecodeLimit | None = None
+    """What the memory that the weights lie in allows; None where it is unknown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Some consecutive timed steps."""
+
+    series: str
+    first_position: int
+    step_ns: tuple[int, ...]
+    n_done: int
+    """Timed steps so far, over all series of the run."""
+    n_total: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One thing was measured or answered: a prompt, a probe."""
+
+    text: str
+    """One line for people; empty for what is too small to mention."""
+    observation: object
+    """The record of it."""
+    context: object = None
+    """What a live view may draw with it, such as the bracket that an answer leaves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """One job is done, whatever its outcome."""
+
+    run: Run
+    error: GgbenchError | None = None
+    """Why there is no result; a front end that runs only this job raises it."""
+    store_error: StoreError | None = None
+    """Why the store does not have the run whole; the record does."""
+
+
+Progress = Started | Working | ModelReady | Samples | Point | Finished

@@ -1,0 +1,322 @@
+"""One run as its experiment sees it: a file, an engine, and a place for what is observed."""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Generator, Iterator
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import TypeVar
+
+from ggbench.engines.config import LlamaSetup, Setup
+from ggbench.engines.contract import Engine, Source, Workload
+from ggbench.engines.endings import Completed, Ending
+from ggbench.engines.events import (
+    Allocated,
+    Event,
+    Loaded,
+    Opened,
+    Opening,
+    PromptRead,
+    Proving,
+    ReadingPrompts,
+    Ready,
+    RequestEnded,
+    ServerAnswered,
+    Steps,
+    TokensTogether,
+)
+from ggbench.engines.memory import Memory
+from ggbench.errors import Unsupported
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.machine.gpus import find_cuda_gpu
+from ggbench.machine.records import Environment
+from ggbench.models.selector import Target, materialize
+from ggbench.runs.experiment import Job
+from ggbench.runs.observation import GpusInUse, ModelDescribed, PromptTiming, WorkerStarted
+from ggbench.runs.progress import ModelReady, Point, Progress, Samples, Stage, Working
+from ggbench.runs.recorder import Recorder
+from ggbench.runs.rig import Rig
+from ggbench.runs.run import Settings
+from ggbench.runs.store.runs import WARMUP
+from ggbench.runs.subject import Subject
+from ggbench.sizing.theory.offload import check_overrides, offload
+from ggbench.sizing.theory.roofline import decode_limit
+from ggbench.stats.decode_timing import DecodeLimit
+from ggbench.units import format_ms
+
+_S = TypeVar("_S", bound=Settings)
+
+
+class Session:
+    """What an experiment asks for, and what is recorded of it on the way."""
+
+    def __init__(self, rig: Rig, job: Job, recorder: Recorder) -> None:
+        self.rig = rig
+        self.cancel = rig.cancel
+        """Set once the person wants it to end."""
+        self.target = job.target
+        self.base = job.base
+        self.setup = job.setup
+        """How the target is to be loaded, with the threads that the machine has."""
+        self.recorder = recorder
+        self.file: ModelFile | None = None
+        """None until it was prepared, or its header read."""
+        self.environment: Environment | None = None
+        """None until an engine was ready."""
+        self.allocated: Allocated | None = None
+        """What the last model and context took; None before the engine reported any."""
+        self._engine: Engine | None = None
+        self._is_loaded = False
+
+    def settings(self, kind: type[_S]) -> _S:
+        """What is to be measured, as the settings of its kind."""
+        return self.recorder.recording.settings(kind)
+
+    @property
+    def engine(self) -> Engine:
+        """The engine of the setup, started when it is first asked for."""
+        if self._engine is None:
+            self._engine = self.rig.launch(self.setup, self.cancel)
+        return self._engine
+
+    def prepare(self) -> Generator[Progress, None, None]:
+        """Make or download the target's file where it has to be; nothing where the engine loads none."""
+        if self.setup.loads_file:
+            yield from self.prepare_file()
+
+    def prepare_file(self) -> Generator[Progress, None, ModelFile]:
+        """The target's file, made or downloaded first where it has to be."""
+        self.use_file((yield from made_file(self.target, self.cancel)))
+        self.recorder.skip_readings()
+        assert self.file is not None
+        return self.file
+
+    def use_file(self, file: ModelFile) -> None:
+        """From here on the subject is that of this file or header.
+
+        Raises UsageError where an override of the setup matches none of its tensors.
+        """
+        self.file = file
+        recording = self.recorder.recording
+        recording.head = replace(recording.head, subject=subject_of(self.target, file, self.setup))
+        if isinstance(self.setup, LlamaSetup):
+            check_overrides(file, self.setup)
+
+    def open(self, setup: Setup | None = None, path: Path | None = None) -> Generator[Progress, None, Ending]:
+        """Load the file and make a context, and record what they took; None takes the setup of the run, and its file.
+
+        The run's own gets just enough n_ctx for the settings where it gives none.
+        """
+        needed = self.recorder.recording.head.settings.n_ctx_needed
+        if setup is None:
+            setup = self.setup if needed is None else self.setup.holding(needed)
+        path = path or (self.file.paths[0] if self.file and self.file.paths else None)
+        ending = yield from self._follow(self.engine.open(Source(path), setup), series="", n_total=0)
+        if not isinstance(ending, Completed) and self.allocated is not None:
+            found = self.allocated
+            self.recorder.observe(
+                Memory(buffers=found.buffers, tensor_bytes=found.tensor_bytes, flash_attn=found.flash_attn)
+            )
+            self._observe_gpus(self.allocated)
+            if self._is_loaded:
+                self._observe_limit(self.allocated)
+        return ending
+
+    def run(
+        self, workload: Workload, series: str = "", n_total: int = 0, events: list[Event] | None = None
+    ) -> Generator[Progress, None, Ending]:
+        """Carry out a workload; its steps go to that series, of a run that times `n_total` steps in all.
+
+        Events that no run records by itself are added to `events`.
+
+        Raises Unsupported where the engine cannot.
+        """
+        if reason := self.engine.unsupported(type(workload)):
+            raise Unsupported(reason)
+        ending = yield from self._follow(self.engine.run(workload), series, n_total, events)
+        self.recorder.flush()
+        return ending
+
+    def ask(self, workload: Workload) -> Generator[Progress, None, tuple[list[Event], Ending]]:
+        """Carry out a workload whose events are the experiment's own to record. Raises as `run`."""
+        events: list[Event] = []
+        ending = yield from self.run(workload, events=events)
+        return events, ending
+
+    def begin(self, environment: Environment | None) -> None:
+        """Open the run in the store; it has begun as soon as an engine is ready, or has failed to be."""
+        self.environment = self.environment or environment
+        if not self.recorder.has_begun:
+            head = replace(self.recorder.recording.head, environment=self.environment)
+            self.recorder.begin(head)
+
+    def close(self) -> None:
+        """End the engine, once the peak of its memory is known."""
+        self.recorder.flush()
+        self.recorder.keep_peak()
+        if self._engine is not None:
+            self._engine.close()
+
+    def _follow(
+        self, events: Iterator[Event | Ending], series: str, n_total: int, others: list[Event] | None = None
+    ) -> Generator[Progress, None, Ending]:
+        ending: Ending | None = None
+        for event in events:
+            match event:
+                case Ready():
+                    if event.pid is not None:
+                        self.recorder.observe(WorkerStarted(event.pid))
+                    self.begin(self.rig.describe_environment(event.versions))
+                case Opening(share):
+                    yield Working("load", share, 1.0)
+                case Allocated():
+                    self.allocated = event
+                case Loaded():
+                    self._is_loaded = True
+                    if event.description:
+                        self.recorder.observe(ModelDescribed(event.description))
+                case Opened():
+                    yield self._ready(event)
+                case ReadingPrompts(share):
+                    yield Working("prompt", share, 1.0)
+                case PromptRead():
+                    timing = PromptTiming(
+                        event.n_prompt, event.elapsed_ns, event.n_seqs, event.sample_ns, n_asked=event.n_asked
+                    )
+                    self.recorder.observe(timing)
+                    self.recorder.keep_readings()
+                    yield Point(f"prompt of {event.n_prompt}: {format_ms(event.elapsed_ns / 1e6)} ms", timing)
+                case Steps():
+                    name = _series_of(series, event.seq)
+                    self.recorder.add_steps(name, event)
+                    if n_total and not series.startswith(WARMUP):
+                        n_done = self.recorder.recording.n_steps
+                        step_ns = tuple(event.step_ns)
+                        yield Samples(name, event.first_position, step_ns, n_done, n_total, event.text)
+                case ServerAnswered(found):
+                    self.recorder.observe(found)
+                case TokensTogether(chunks, seq):
+                    self.recorder.observe(replace(chunks, series=_series_of(series, seq)))
+                case RequestEnded(request, seq):
+                    self.recorder.observe(replace(request, series=_series_of(series, seq)))
+                case Proving(_, share, left_s):
+                    yield Working("probe", share, 1.0, left_s=left_s)
+                case Ending():
+                    ending = event
+                case _ if others is not None:
+                    others.append(event)
+                case _:
+                    pass
+        assert ending is not None
+        self.begin(None)
+        return ending
+
+    def _ready(self, opened: Opened) -> ModelReady:
+        allocated = self.allocated or Allocated(())
+        memory = opened.memory(allocated)
+        self.recorder.observe(memory)
+        self._observe_gpus(allocated)
+        return ModelReady(memory, self.recorder.run_id, self._observe_limit(allocated))
+
+    def _observe_gpus(self, allocated: Allocated) -> None:
+        """Nothing where one of them is not among NVML's."""
+        gpus = self.environment.gpus if self.environment else ()
+        found = [find_cuda_gpu(gpus, device, device_id) for device, device_id in allocated.gpu_devices]
+        if found and all(found):
+            self.recorder.observe(GpusInUse(tuple(gpu.index for gpu in found if gpu is not None)))
+
+    def _observe_limit(self, allocated: Allocated) -> DecodeLimit | None:
+        limit = self._limit(allocated)
+        if limit is not None:
+            self.recorder.observe(limit)
+        return limit
+
+    def limit(self, n_seqs: int) -> DecodeLimit | None:
+        """What the bandwidth of the memory that was last allocated allows a decode of that many sequences.
+
+        None where it is unknown, as of weights and cache in memories of two speeds.
+        """
+        return None if self.allocated is None else self._limit(self.allocated, n_seqs)
+
+    def _limit(self, allocated: Allocated, n_seqs: int = 1) -> DecodeLimit | None:
+        """None where weights and cache lie in memories of two speeds, unless the person gave a figure for both."""
+        file, setup = self.file, self.setup
+        if file is None or setup.cache_types is None:
+            return None
+        on_gpu = Memory(buffers=allocated.buffers).weights_on_gpu
+        if isinstance(setup, LlamaSetup) and on_gpu and self.rig.given_bandwidth is None:
+            overridden = offload(file, setup.n_gpu_layers, setup.tensor_overrides).overridden_host_bytes
+            if overridden or not setup.kv_offload:
+                return None
+        bandwidth = self.rig.bandwidth_of(allocated, self.environment)
+        if bandwidth is None:
+            return None
+        try:
+            return decode_limit(file, bandwidth, *setup.cache_types, n_seqs)
+        except Unsupported:
+            return None
+
+
+def _series_of(series: str, seq: int | None) -> str:
+    """The series of one sequence, of those of all of them: `decode/i64/b4/s0`."""
+    return series if seq is None or not series else f"{series}/s{seq}"
+
+
+def subject_of(target: Target, file: ModelFile | None, setup: Setup) -> Subject:
+    """The subject as its header describes it; what is known without one where there is no file."""
+    if file is None:
+        return target.subject
+    return replace(
+        target.subject,
+        file=str(file.paths[0].absolute()) if file.paths else "",
+        file_bytes=file.file_bytes,
+        header_sha256=file.header_sha256,
+        shape_key=file.shape_key,
+        n_params=file.n_params,
+        bpw=file.bpw,
+        weight_bytes=file.weight_bytes,
+        kv_bytes_per_token=kv_bytes_per_token(file, setup),
+        n_ctx_train=file.n_ctx_train,
+        architecture=file.architecture or None,
+        n_layer=file.n_layer or None,
+        n_embd=file.n_embd or None,
+    )
+
+
+def kv_bytes_per_token(file: ModelFile, setup: Setup) -> int | None:
+    """Of both caches as they are typed; None where the KV is not counted from the header."""
+    if setup.cache_types is None:
+        return None
+    try:
+        return file.kv_bytes_per_token(*setup.cache_types)
+    except Unsupported:
+        return None
+
+
+def made_file(target: Target, cancel: threading.Event) -> Generator[Working, None, ModelFile]:
+    """The target's file; made in a thread, so that its progress can be reported.
+
+    Raises CancelledError once `cancel` is set, and what `materialize` raises.
+    """
+    updates: queue.SimpleQueue[Working] = queue.SimpleQueue()
+    stage: Stage = "download" if target.download_bytes > 0 else "write"
+    abandoned = threading.Event()
+
+    def on_progress(done_bytes: int, total_bytes: int) -> None:
+        if cancel.is_set() or abandoned.is_set():
+            raise CancelledError
+        updates.put(Working(stage, done_bytes, total_bytes))
+
+    with ThreadPoolExecutor(max_workers=1) as pool:
+        file = pool.submit(materialize, target, on_progress)
+        try:
+            while not file.done() or not updates.empty():
+                with contextlib.suppress(queue.Empty):
+                    yield updates.get(timeout=0.05)
+        finally:
+            abandoned.set()
+    return file.result()

@@ -1,0 +1,260 @@
+"""A connection to the results file that ends well when the file is damaged, the disk full or another ggbench busy.
+
+Results cost hours of a machine's time, so no path through here deletes or overwrites a file that holds some.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from urllib.parse import quote
+
+from ggbench.errors import StoreError
+from ggbench.files import make_folders, sync_folder
+from ggbench.runs.store.schema import VERSION, create_tables, identify
+from ggbench.system_calls import FOLDER, lock_file, lock_record
+
+_BUSY_TIMEOUT_S = 10.0
+_MAGIC = b"SQLite format 3\0"
+_SIBLINGS = ("-wal", "-shm", "-journal")
+
+
+def open_connection(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
+    """Open or make the results file; returns also the notices for the person.
+
+    A damaged file is moved aside and a fresh one made; one that cannot be written is opened to be read. Raises
+    StoreError, with the file left as it was, where it has another version or is another program's, where the folder or
+    the disk cannot be written, and where the file system cannot lock files.
+    """
+    try:
+        make_folders(path.parent)
+        with _opening_alone(path.parent), as_store_errors(path):
+            if not _starts_as_sqlite(path):
+                return _start_afresh(path)
+            try:
+                return _connect(path), ()
+            except UnicodeDecodeError:
+                return _start_afresh(path)
+            except sqlite3.DatabaseError as error:
+                match _primary_code(error):
+                    case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+                        return _start_afresh(path)
+                    case sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_READONLY if path.is_file() and path.stat().st_size:
+                        return _connect_to_read(path)
+                raise
+    except OSError as error:
+        raise StoreError(f"cannot open the results file {path}: {error.strerror}", _writable_hint(path)) from error
+
+
+@contextlib.contextmanager
+def writing(connection: sqlite3.Connection, path: Path, *, synced: bool = False) -> Iterator[None]:
+    """One transaction that takes the write lock at its start; undone when the block raises. Raises StoreError.
+
+    Once a `synced` one is over, a power cut takes neither it nor those before it.
+    """
+    with as_store_errors(path):
+        # FULL flushes the write-ahead log at a commit, NORMAL before a checkpoint alone: a kill loses nothing either
+        # way, and an append of samples has no disk to wait for.
+        connection.execute(f"PRAGMA synchronous = {'FULL' if synced else 'NORMAL'}")
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            connection.execute("COMMIT")
+        except BaseException:
+            if connection.in_transaction:  # SQLite has already rolled back after some errors, such as a full disk
+                connection.execute("ROLLBACK")
+            raise
+
+
+@contextlib.contextmanager
+def as_store_errors(path: Path) -> Iterator[None]:
+    """Turn what SQLite raises into a StoreError that says what to do; misuse by a caller stays what it is."""
+    try:
+        yield
+    except sqlite3.ProgrammingError:
+        raise
+    except UnicodeDecodeError as error:  # of SQLite's own message, which quotes a damaged schema
+        raise _store_error(path, _damaged(error)) from error
+    except sqlite3.Error as error:
+        raise _store_error(path, error) from error
+
+
+def _damaged(error: UnicodeDecodeError) -> sqlite3.DatabaseError:
+    found = sqlite3.DatabaseError(str(error))
+    found.sqlite_errorcode = sqlite3.SQLITE_CORRUPT
+    return found
+
+
+def _store_error(path: Path, error: sqlite3.Error) -> StoreError:
+    match _primary_code(error):
+        case sqlite3.SQLITE_FULL:
+            what, hint = f"the disk is full; {path} cannot grow", "free some space; what was stored before is kept"
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_CANTOPEN | sqlite3.SQLITE_PERM:
+            what, hint = f"cannot write the results file {path}: {error}", _writable_hint(path)
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_IOERR if not _can_lock(path.parent):  # SQLite reports either
+            what = f"the file system of {path} cannot lock files, as some network file systems cannot"
+            hint = "point XDG_DATA_HOME at a folder on a local disk"
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+            what = f"another program kept {path} locked for {_BUSY_TIMEOUT_S:.0f} s"
+            hint = "try again once it has ended"
+        case sqlite3.SQLITE_IOERR:
+            what = f"reading or writing {path} failed: {error}"
+            hint = "check the disk, its quota and its free space"
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            what = f"the results file {path} is damaged: {error}"
+            hint = f"`sqlite3 {path} .recover` may save what it holds; move it away to start a new one"
+        case sqlite3.SQLITE_CONSTRAINT:
+            what = f"the results file {path} refused a change: {error}"
+            hint = "this is a fault in ggbench; what was stored before is kept"
+        case _:
+            what, hint = f"the results file {path} cannot be used: {error}", "move it away to start a new one"
+    return StoreError(what, hint)
+
+
+def _primary_code(error: sqlite3.Error) -> int:
+    code = getattr(error, "sqlite_errorcode", None)  # absent where the sqlite3 module itself raised
+    return code & 0xFF if isinstance(code, int) else sqlite3.SQLITE_ERROR
+
+
+def _writable_hint(path: Path) -> str:
+    return f"make {path.parent} a folder that can be written, or point XDG_DATA_HOME at one"
+
+
+@contextlib.contextmanager
+def _opening_alone(folder: Path) -> Iterator[None]:
+    """Keep two ggbench from both finding a damaged file and the second moving away the fresh one of the first."""
+    descriptor = os.open(folder, os.O_RDONLY | FOLDER)
+    try:
+        with contextlib.suppress(OSError):  # some network file systems cannot lock a folder: then the race stays
+            lock_file(descriptor)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+_KNOWN_FILES: set[tuple[int, int]] = set()
+"""Device and inode of every file that this process has had open in SQLite."""
+
+
+def _starts_as_sqlite(path: Path) -> bool:
+    """Whether SQLite may open the file: a missing and an empty one are fresh databases to it.
+
+    A file that this process has open in SQLite is not opened here again: closing any descriptor of a file drops every
+    POSIX lock that the process has on it, and another process would then delete the write-ahead log in use. Source:
+    SQLite's "How To Corrupt An SQLite Database File", section 2.2.
+    """
+    try:
+        status = path.stat()
+        if (status.st_dev, status.st_ino) in _KNOWN_FILES:
+            return True
+        with path.open("rb") as file:
+            start = file.read(len(_MAGIC))
+    except FileNotFoundError:
+        return True
+    return start in (b"", _MAGIC)
+
+
+def _can_lock(folder: Path) -> bool:
+    """Return whether a file in this folder can be locked as SQLite locks its own; True where that cannot be tried."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            try:
+                lock_record(file.fileno())
+            except OSError:
+                return False
+    except OSError:
+        pass
+    return True
+
+
+def _connect_to_read(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
+    """Open a file in a place that cannot be written, as in a read-only home.
+
+    SQLite reads a file with a write-ahead log only beside files that it may make; `immutable` needs none, and is right
+    where there is no log. Source: https://sqlite.org/wal.html#read_only_databases.
+    """
+    has_log = Path(f"{path}-wal").exists()
+    mode = "mode=ro" if has_log else "immutable=1"
+    connection = sqlite3.connect(f"file:{quote(str(path))}?{mode}", uri=True, isolation_level=None)
+    try:
+        connection.row_factory = sqlite3.Row
+        connection.text_factory = _text_of
+        if _is_empty(connection, path):
+            raise StoreError(f"{path} has no tables and cannot be written", _writable_hint(path))
+    except BaseException:
+        connection.close()
+        raise
+    return connection, (f"{path} cannot be written: stored runs can be read, and new ones are not kept",)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT_S, isolation_level=None)
+    try:
+        connection.row_factory = sqlite3.Row
+        connection.text_factory = _text_of
+        if _is_empty(connection, path):
+            with writing(connection, path):
+                create_tables(connection)
+            connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        _read_tables(connection)
+        status = path.stat()
+        _KNOWN_FILES.add((status.st_dev, status.st_ino))
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _read_tables(connection: sqlite3.Connection) -> None:
+    for table in ("runs", "samples", "observations"):
+        connection.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchone()
+
+
+def _text_of(raw: bytes) -> str:
+    """Text of a column, also where damage has left bytes that are none."""
+    return raw.decode("utf-8", "replace")
+
+
+def _is_empty(connection: sqlite3.Connection, path: Path) -> bool:
+    """Return whether the file has no tables yet. Raises StoreError where they are not those of this ggbench."""
+    version, is_foreign = identify(connection)
+    if is_foreign:
+        raise StoreError(f"{path} is a database of another program", "move it away; ggbench will make its own")
+    if version > VERSION:
+        raise StoreError(
+            f"{path} was written by a newer ggbench (store version {version}, this one knows {VERSION})",
+            "upgrade ggbench; the file was left as it is",
+        )
+    if version not in (0, VERSION):
+        raise StoreError(
+            f"{path} was written by a ggbench before its first release (store version {version}, not {VERSION})",
+            "move it away; ggbench will make a new one",
+        )
+    return version == 0
+
+
+def _start_afresh(path: Path) -> tuple[sqlite3.Connection, tuple[str, ...]]:
+    kept = _move_aside(path)
+    notice = f"the results file was damaged; it is kept as {kept}, and a new one was started"
+    return _connect(path), (notice,)
+
+
+def _move_aside(path: Path) -> Path:
+    """Rename the file and its siblings to a name that is free; the database last, so that a kill halfway repeats it."""
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    target, attempt = path.with_name(f"{path.stem}.broken-{stamp}{path.suffix}"), 1
+    while any(Path(f"{target}{sibling}").exists() for sibling in ("", *_SIBLINGS)):
+        attempt += 1
+        target = path.with_name(f"{path.stem}.broken-{stamp}-{attempt}{path.suffix}")
+    for sibling in (*_SIBLINGS, ""):
+        source = Path(f"{path}{sibling}")
+        if source.exists():
+            source.rename(f"{target}{sibling}")
+            sync_folder(path.parent)
+    return target

@@ -1,0 +1,319 @@
+"""The results file: every run with its raw samples and observations, in SQLite.
+
+Samples and observations are committed as they are appended, so a process that is killed leaves what it had. Its run
+still says `running`; whoever opens or lists the store next sees that the owner is gone and marks it `interrupted`. A
+store belongs to the thread that opened it, and any number of stores may have one file open.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from ggbench import paths
+from ggbench.errors import StoreError, UnknownName
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.run import Run, RunHead
+from ggbench.runs.store import owners
+from ggbench.runs.store.codec import encode, storable_text
+from ggbench.runs.store.connection import as_store_errors, open_connection, writing
+from ggbench.runs.store.runs import RUNNING, WARMUP, SampleChunk, Samples, StoredObservation, StoredRun, stored_run_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_LARGEST_ID = (1 << 63) - 1
+
+
+class Store:
+    """One open results file. Every method raises StoreError where the file cannot be read or written."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, notices: tuple[str, ...]) -> None:
+        self.path = path
+        self.notices = notices
+        """For the person, about the file: such as that a damaged one was moved aside."""
+        self._connection = connection
+        self._unfinished: set[int] = set()
+
+    @classmethod
+    def open(cls, path: Path | None = None) -> Store:
+        """Open `path`, or the person's own results file, creating it if missing. Raises as `open_connection` does."""
+        path = path or paths.results_file()
+        connection, notices = open_connection(path)
+        store = cls(connection, path, notices)
+        try:
+            store._mark_interrupted()
+        except BaseException:
+            connection.close()
+            raise
+        return store
+
+    def close(self) -> None:
+        """Close the file; a run that this store began and that did not finish is marked `interrupted`."""
+        try:
+            with contextlib.suppress(StoreError):  # the next to open the file marks them
+                self._interrupt(self._unfinished)
+        finally:
+            self._unfinished.clear()
+            self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def begin(self, head: RunHead) -> int:
+        """Record that a run of this process starts, and return its id; ids are never used twice."""
+        owner_pid, owner_started_at = owners.this_process()
+        columns = _head_columns(head) | {
+            "started_at": _utc_now(),
+            "owner_pid": owner_pid,
+            "owner_started_at": owner_started_at,
+            "state": RUNNING,
+        }
+        with writing(self._connection, self.path):
+            run_id = self._insert("runs", columns)
+        self._unfinished.add(run_id)
+        return run_id
+
+    def append_samples(
+        self,
+        run_id: int,
+        series: str,
+        first_position: int,
+        step_ns: Sequence[int] | NDArray[np.int64],
+        sample_ns: Sequence[int] | NDArray[np.int64] | None = None,
+        *,
+        at_ns: int = 0,
+    ) -> None:
+        """Store the steps at `first_position` and the positions after it, whole or not at all.
+
+        `sample_ns` is None or empty where the sampler was not timed; `at_ns` is the moment, since the epoch. Raises
+        ValueError where the two differ in length, UnknownName where the run was deleted, and StoreError where the
+        series has a chunk that begins at this position.
+        """
+        chunk = SampleChunk(
+            series, first_position, at_ns, tuple(step_ns), () if sample_ns is None else tuple(sample_ns)
+        )
+        with writing(self._connection, self.path):
+            self._require(run_id)
+            self._append_chunk(run_id, chunk)
+
+    def append_observations(self, run_id: int, observations: Sequence[tuple[int, str, object]]) -> None:
+        """Store what was observed of a run: nanoseconds since the epoch, kind and record. Raises UnknownName."""
+        with writing(self._connection, self.path):
+            self._require(run_id)
+            self._append_observations(run_id, observations)
+
+    def finish(self, run_id: int, run: Run) -> None:
+        """End a run with what came of it. Raises UnknownName.
+
+        The state becomes the run's outcome, also where another process had taken it for interrupted, as one in another
+        container may that does not see this one.
+        """
+        with writing(self._connection, self.path, synced=True):
+            self._require(run_id)
+            columns = _head_columns(run.head) | _end_columns(run) | {"finished_at": _utc_now(), "id": run_id}
+            assignments = ", ".join(f"{name} = :{name}" for name in columns if name != "id")
+            self._connection.execute(f"UPDATE runs SET {assignments} WHERE id = :id", columns)
+        self._unfinished.discard(run_id)
+
+    def add(
+        self, run: Run, samples: Iterable[SampleChunk] = (), observations: Sequence[tuple[int, str, object]] = ()
+    ) -> int:
+        """Store a run that was made elsewhere and is over, whole or not at all; returns its id here."""
+        end_if_unknown = None if run.outcome is Outcome.INTERRUPTED else _utc_now()
+        columns = _head_columns(run.head) | _end_columns(run)
+        columns |= {
+            "started_at": run.head.started_at or _utc_now(),
+            "finished_at": run.finished_at or end_if_unknown,
+            "owner_pid": 0,
+            "owner_started_at": 0.0,
+        }
+        with writing(self._connection, self.path, synced=True):
+            run_id = self._insert("runs", columns)
+            for chunk in samples:
+                self._append_chunk(run_id, chunk)
+            self._append_observations(run_id, observations)
+        return run_id
+
+    def list_runs(
+        self,
+        *,
+        model: str | None = None,
+        quant: str | None = None,
+        kind: str | None = None,
+        state: str | None = None,
+        limit: int | None = None,
+    ) -> tuple[StoredRun, ...]:
+        """Runs that match every filter given, newest first, without their samples."""
+        self._mark_interrupted()
+        given = {"model": model, "quant": quant, "kind": kind, "state": state}
+        filters = {name: storable_text(value) for name, value in given.items() if value is not None}
+        where = " AND ".join(f"{name} = :{name}" for name in filters) or "1"
+        records = self._select(
+            f"SELECT * FROM runs WHERE {where} ORDER BY id DESC LIMIT :limit",
+            {**filters, "limit": -1 if limit is None else limit},
+        )
+        return tuple(stored_run_of(record) for record in records)
+
+    def load_run(self, run_id: int) -> StoredRun:
+        """One run. Raises UnknownName."""
+        self._mark_interrupted()
+        return stored_run_of(self._require(run_id))
+
+    def load_samples(self, run_id: int, *, warmup: bool = False) -> Samples:
+        """Raw samples of a run, of no length where it has none; warm-up only where asked for. Raises UnknownName."""
+        import numpy as np
+
+        chunks = [chunk for chunk in self.load_chunks(run_id) if warmup or not chunk.series.startswith(WARMUP)]
+        lengths = [len(chunk.step_ns) for chunk in chunks]
+        starts = np.array([chunk.first_position for chunk in chunks], np.int64) - np.cumsum([0, *lengths])[:-1]
+        untimed = any(not chunk.sample_ns for chunk in chunks)
+        return Samples(
+            series=np.repeat(np.array([chunk.series for chunk in chunks], np.str_), lengths),
+            position=np.repeat(starts, lengths) + np.arange(sum(lengths)),
+            step_ns=np.fromiter((step for chunk in chunks for step in chunk.step_ns), np.int64),
+            sample_ns=None
+            if untimed
+            else np.fromiter((step for chunk in chunks for step in chunk.sample_ns), np.int64),
+        )
+
+    def load_chunks(self, run_id: int) -> tuple[SampleChunk, ...]:
+        """The samples of a run as they were stored, series in the order in which they began. Raises UnknownName."""
+        self._require(run_id)
+        records = self._select(
+            "SELECT series, first_position, at_ns, step_ns, coalesce(sample_ns, x'') FROM samples WHERE run_id = ?"
+            " ORDER BY min(rowid) OVER (PARTITION BY series), first_position",
+            (run_id,),
+        )
+        return tuple(
+            SampleChunk(series, first_position, at_ns, _int64s(step_ns), _int64s(sample_ns))
+            for series, first_position, at_ns, step_ns, sample_ns in records
+        )
+
+    def load_observations(self, run_id: int) -> tuple[StoredObservation, ...]:
+        """What was observed of a run, in the order in which it came. Raises UnknownName."""
+        self._require(run_id)
+        records = self._select(
+            "SELECT number, at_ns, kind, body FROM observations WHERE run_id = ? ORDER BY number", (run_id,)
+        )
+        return tuple(StoredObservation(*record) for record in records)
+
+    def delete_run(self, run_id: int) -> None:
+        """Delete a run with what it has. Raises UnknownName, and StoreError while its process still runs it."""
+        with writing(self._connection, self.path):
+            record = self._require(run_id)
+            if record["state"] == RUNNING and _is_owned(record):
+                raise StoreError(f"run {run_id} is still running in process {record['owner_pid']}", "stop it first")
+            self._connection.execute("DELETE FROM runs WHERE id = ?", (run_id,))
+
+    def _append_chunk(self, run_id: int, chunk: SampleChunk) -> None:
+        n_steps = len(chunk.step_ns)
+        if chunk.sample_ns and len(chunk.sample_ns) != n_steps:
+            raise ValueError(f"{n_steps} steps but {len(chunk.sample_ns)} sampler timings")
+        if not n_steps:
+            return
+        columns = {
+            "run_id": run_id,
+            "series": chunk.series,
+            "first_position": chunk.first_position,
+            "at_ns": chunk.at_ns,
+            "step_ns": _int64_bytes(chunk.step_ns),
+            "sample_ns": _int64_bytes(chunk.sample_ns) if chunk.sample_ns else None,
+        }
+        self._insert("samples", columns)
+        if not chunk.series.startswith(WARMUP):
+            self._connection.execute("UPDATE runs SET n_samples = n_samples + ? WHERE id = ?", (n_steps, run_id))
+
+    def _append_observations(self, run_id: int, observations: Sequence[tuple[int, str, object]]) -> None:
+        first = self._connection.execute(
+            "SELECT coalesce(max(number), -1) + 1 FROM observations WHERE run_id = ?", (run_id,)
+        ).fetchone()[0]
+        rows = [
+            (run_id, number, at_ns, kind, encode(body))
+            for number, (at_ns, kind, body) in enumerate(observations, start=first)
+        ]
+        self._connection.executemany("INSERT INTO observations VALUES (?, ?, ?, ?, ?)", rows)
+
+    def _insert(self, table: str, columns: Mapping[str, object]) -> int:
+        names, values = ", ".join(columns), ", ".join(f":{name}" for name in columns)
+        row_id = self._connection.execute(f"INSERT INTO {table} ({names}) VALUES ({values})", columns).lastrowid
+        assert row_id is not None
+        return row_id
+
+    def _mark_interrupted(self) -> None:
+        running = self._select("SELECT id, owner_pid, owner_started_at FROM runs WHERE state = ?", (RUNNING,))
+        with contextlib.suppress(StoreError):  # a full disk must not keep a person from reading the results
+            self._interrupt(record["id"] for record in running if not _is_owned(record))
+
+    def _interrupt(self, run_ids: Iterable[int]) -> None:
+        changes = [(Outcome.INTERRUPTED.value, run_id, RUNNING) for run_id in run_ids]
+        if changes:
+            with writing(self._connection, self.path):
+                self._connection.executemany("UPDATE runs SET state = ? WHERE id = ? AND state = ?", changes)
+
+    def _require(self, run_id: int) -> sqlite3.Row:
+        holds_id = abs(run_id) <= _LARGEST_ID
+        records = self._select("SELECT * FROM runs WHERE id = ?", (run_id,)) if holds_id else []
+        if not records:
+            raise UnknownName("run", str(run_id), (), "`ggbench results` lists the runs there are")
+        return records[0]
+
+    def _select(self, sql: str, parameters: Sequence[object] | dict[str, object]) -> list[sqlite3.Row]:
+        with as_store_errors(self.path):
+            return self._connection.execute(sql, parameters).fetchall()
+
+
+def _is_owned(record: sqlite3.Row) -> bool:
+    return owners.is_alive(record["owner_pid"], record["owner_started_at"])
+
+
+def _utc_now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _head_columns(head: RunHead) -> dict[str, object]:
+    return {
+        "kind": head.kind,
+        "engine": head.setup.engine,
+        "model": storable_text(head.subject.model),
+        "quant": storable_text(head.subject.quant),
+        "source": head.subject.source,
+        "subject": encode(head.subject),
+        "setup": encode(head.setup),
+        "settings": encode(head.settings),
+        "environment": None if head.environment is None else encode(head.environment),
+        "command": storable_text(head.command),
+    }
+
+
+def _end_columns(run: Run) -> dict[str, object]:
+    return {
+        "state": run.outcome.value,
+        "reason": storable_text(run.reason),
+        "memory": encode(run.memory),
+        "gpu_use": None if run.gpu_use is None else encode(run.gpu_use),
+        "result": None if run.result is None else encode(run.result),
+    }
+
+
+def _int64_bytes(values: Sequence[int] | NDArray[np.int64]) -> bytes:
+    import numpy as np
+
+    return np.asarray(values, dtype="<i8").tobytes()
+
+
+def _int64s(blob: object) -> tuple[int, ...]:
+    """Return the numbers of a blob, none where damage has left something else."""
+    if not isinstance(blob, bytes):
+        return ()
+    blob = blob[: len(blob) // 8 * 8]
+    return struct.unpack(f"<{len(blob) // 8}q", blob)

@@ -1,0 +1,57 @@
+"""Whether the results file is sound, found without changing it: not moved aside, not created."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+
+from ggbench import paths
+from ggbench.decisions.doctor_record import StoreHealth
+from ggbench.runs.store.runs import RUNNING
+from ggbench.runs.store.schema import VERSION, identify
+
+_BUSY_TIMEOUT_S = 2.0
+_MOST_FAULTS = 3
+_LOG = "-wal"
+"""What the name of the write-ahead log ends in, which may hold the newest runs."""
+
+
+def inspect_store(path: Path | None = None) -> StoreHealth:
+    """Describe the results file at `path`, or the person's own."""
+    path = path or paths.results_file()
+    n_set_aside = len(list(path.parent.glob(f"{path.stem}.broken-*{path.suffix}")))
+    health = StoreHealth(str(path), None, None, VERSION, None, n_set_aside=n_set_aside)
+    try:
+        n_bytes = path.stat().st_size
+    except FileNotFoundError:
+        return health
+    except OSError as error:
+        return replace(health, problem=error.strerror or "it cannot be read")
+    log = Path(f"{path}{_LOG}")
+    health = replace(health, file_bytes=n_bytes + (log.stat().st_size if log.exists() else 0))
+    try:
+        return _inspected(path, health)
+    except sqlite3.Error as error:
+        return replace(health, problem=str(error))
+
+
+def _inspected(path: Path, health: StoreHealth) -> StoreHealth:
+    with contextlib.closing(open_to_read(path)) as connection:
+        version, is_foreign = identify(connection)
+        health = replace(health, version=version, is_foreign=is_foreign)
+        faults = [row[0] for row in connection.execute(f"PRAGMA integrity_check({_MOST_FAULTS})")]
+        if faults != ["ok"]:
+            return replace(health, problem="; ".join(faults))
+        if version != VERSION or is_foreign:
+            return health
+        n_runs = connection.execute("SELECT count(*) FROM runs").fetchone()[0]
+        running = connection.execute("SELECT count(*) FROM runs WHERE state = ?", (RUNNING,)).fetchone()[0]
+        return replace(health, n_runs=n_runs, n_running=running)
+
+
+def open_to_read(path: Path) -> sqlite3.Connection:
+    """Open the file so that SQLite writes nothing: not even the files beside it, where there are none yet."""
+    mode = "mode=ro" if Path(f"{path}{_LOG}").exists() else "mode=ro&immutable=1"
+    return sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=_BUSY_TIMEOUT_S)

@@ -1,0 +1,144 @@
+"""What the store gives: a run with the records that every kind shares, and those of its kind as JSON still to be read.
+
+The types of a setup, of settings and of a result belong to an engine and an experiment, which the store does not know;
+`ggbench.runs.stored` reads them.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
+
+from ggbench.engines.memory import Memory
+from ggbench.machine.records import Environment, GpuUse
+from ggbench.runs.store.codec import decode
+from ggbench.runs.subject import Subject
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_Record = TypeVar("_Record")
+
+RUNNING = "running"
+"""The state of a run that has not ended; every other state is a value of `records.outcome.Outcome`."""
+
+WARMUP = "warmup/"
+"""Series whose names begin so are kept, and count for nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRun:
+    """A run without its samples and observations."""
+
+    run_id: int
+    kind: str
+    engine: str
+    state: str
+    """`running`, or a value of `records.outcome.Outcome`."""
+    reason: str
+    subject: Subject
+    command: str
+    started_at: str
+    """UTC, ISO 8601."""
+    finished_at: str | None
+    """UTC, ISO 8601; None while running, and for an interrupted run, whose end is unknown."""
+    n_samples: int
+    """Timed steps stored, over all series, warm-up left out."""
+    environment: Environment | None
+    memory: Memory | None
+    """None for a run of this ggbench that has no end."""
+    gpu_use: GpuUse | None
+    setup_json: str
+    settings_json: str
+    result_json: str | None
+    """As `memory`, and None for a run that measured nothing."""
+
+    @property
+    def is_imported(self) -> bool:
+        """As `records.run.Run.is_imported`."""
+        return self.environment is not None and self.environment.imported is not None
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether the run itself said how it ended."""
+        return self.finished_at is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Samples:
+    """Raw samples of one run, in the order of their series; four arrays of one length."""
+
+    series: NDArray[np.str_]
+    """Name of each sample's series, such as `decode/p25/b1/r0`."""
+    position: NDArray[np.int64]
+    """Tokens in the KV cache including the one being decoded."""
+    step_ns: NDArray[np.int64]
+    sample_ns: NDArray[np.int64] | None
+    """Time of the sampler; None where it was not timed for every step."""
+
+    @property
+    def repeat(self) -> NDArray[np.int64]:
+        """Number of each sample's series, in the order in which they began."""
+        import numpy as np
+
+        numbers = {name: number for number, name in enumerate(dict.fromkeys(self.series.tolist()))}
+        return np.array([numbers[name] for name in self.series.tolist()], dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class SampleChunk:
+    """Consecutive steps of one series as they were stored."""
+
+    series: str
+    first_position: int
+    at_ns: int
+    """When they were stored, since the epoch: just after the last of them. 0 where an older ggbench did not say."""
+    step_ns: tuple[int, ...]
+    sample_ns: tuple[int, ...]
+    """Empty where the sampler was not timed."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObservation:
+    """One observation, its body still to be read."""
+
+    number: int
+    """In the order in which the run made them."""
+    at_ns: int
+    """Since the epoch; 0 where an older ggbench did not say."""
+    kind: str
+    """`ggbench.runs.recording.kind_of` of the record."""
+    body_json: str
+
+
+_TEXT_COLUMNS = ("kind", "engine", "state", "reason", "command", "started_at")
+
+
+def stored_run_of(record: sqlite3.Row) -> StoredRun:
+    """The run in a record of the table `runs`; a column that damage has emptied is empty text, or unknown."""
+    subject, _ = decode(record["subject"], Subject)
+    model, quant, source = (_text(record[name]) for name in ("model", "quant", "source"))
+    n_samples, finished_at, result = record["n_samples"], record["finished_at"], record["result"]
+    return StoredRun(
+        **{name: _text(record[name]) for name in _TEXT_COLUMNS},
+        n_samples=n_samples if isinstance(n_samples, int) else 0,
+        finished_at=_text(finished_at) or None,
+        run_id=record["id"],
+        subject=subject or Subject(model=model, quant=quant, source=source),
+        environment=_read(record["environment"], Environment),
+        memory=_read(record["memory"], Memory),
+        gpu_use=_read(record["gpu_use"], GpuUse),
+        setup_json=_text(record["setup"]),
+        settings_json=_text(record["settings"]),
+        result_json=_text(result) or None,
+    )
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _read(text: str | None, record_type: type[_Record]) -> _Record | None:
+    return None if text is None else decode(text, record_type)[0]

@@ -1,0 +1,123 @@
+"""Stored runs as records: as they ended, or reduced from what was recorded until then."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeVar
+
+from ggbench.engines.contract import engine_module
+from ggbench.engines.memory import Memory
+from ggbench.errors import StoreError
+from ggbench.experiments.registry import experiment_of
+from ggbench.machine.records import MachineReading
+from ggbench.runs.experiment import Concluded
+from ggbench.runs.imported import ImportedRow
+from ggbench.runs.observation import (
+    DecodeWindow,
+    GpusInUse,
+    ModelDescribed,
+    PromptTiming,
+    WorkerPeak,
+    WorkerStarted,
+)
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.recording import Observation, Recording, Series, kind_of
+from ggbench.runs.run import Result, Run, RunHead
+from ggbench.runs.serving import RequestTiming, ServerFound, TokenChunks
+from ggbench.runs.store.codec import decode
+from ggbench.runs.store.database import Store
+from ggbench.runs.store.runs import RUNNING, StoredRun
+from ggbench.stats.decode_timing import DecodeLimit
+
+_T = TypeVar("_T")
+
+_OBSERVED: tuple[type, ...] = (
+    DecodeLimit, DecodeWindow, GpusInUse, ImportedRow, MachineReading, Memory, ModelDescribed, PromptTiming,
+    RequestTiming, ServerFound, TokenChunks, WorkerPeak, WorkerStarted,
+)  # fmt: skip
+"""What every experiment may observe; an experiment's own types are in its `observed`."""
+
+
+def head_of(stored: StoredRun) -> RunHead:
+    """How a run began. Raises StoreError where its setup or settings cannot be read by this ggbench."""
+    experiment = experiment_of(stored.kind)
+    setup = _require(stored, "setup", stored.setup_json, engine_module(stored.engine).SETUP)
+    settings = _require(stored, "settings", stored.settings_json, experiment.settings_type)
+    return RunHead(
+        kind=stored.kind,
+        subject=stored.subject,
+        setup=setup,
+        settings=settings,
+        environment=stored.environment,
+        command=stored.command,
+        started_at=stored.started_at,
+    )
+
+
+def listed_run(stored: StoredRun) -> Run:
+    """The run as a list shows it, without what its samples would add. Raises StoreError as `head_of`.
+
+    A result that this ggbench cannot read is left out, and the reason says so.
+    """
+    result, unreadable = _result(stored)
+    is_over = stored.state in set(Outcome)
+    reason = stored.reason
+    if not reason and not (stored.is_finished and is_over):
+        reason = "still running" if stored.state == RUNNING else "ggbench ended before the run did"
+    return Run(
+        head=head_of(stored),
+        outcome=Outcome(stored.state) if is_over else Outcome.INTERRUPTED,
+        reason="; ".join(filter(None, (reason, unreadable))),
+        memory=stored.memory or Memory(),
+        gpu_use=stored.gpu_use,
+        result=result,
+        finished_at=stored.finished_at,
+        run_id=stored.run_id,
+    )
+
+
+def read_run(store: Store, stored: StoredRun) -> Run:
+    """The run whole: what was stored at its end, and the rest from its samples and observations. Raises StoreError."""
+    run = listed_run(stored)
+    if run.result is not None:
+        return run
+    from ggbench.runs.driver import run_of
+
+    reduced = run_of(experiment_of(stored.kind), read_recording(store, stored), Concluded(run.outcome))
+    memory = stored.memory or reduced.memory
+    gpu_use = run.gpu_use or reduced.gpu_use
+    return replace(run, head=reduced.head, memory=memory, gpu_use=gpu_use, result=reduced.result)
+
+
+def read_recording(store: Store, stored: StoredRun) -> Recording:
+    """What was recorded of a run, as it was while the run went on. Raises StoreError and UnknownName."""
+    recording = Recording(head_of(stored))
+    for chunk in store.load_chunks(stored.run_id):
+        recording.series.setdefault(chunk.series, Series()).extend(chunk.first_position, chunk.step_ns, chunk.sample_ns)
+        if chunk.at_ns:
+            elapsed_ns = sum(chunk.step_ns) + sum(chunk.sample_ns)
+            recording.chunk_spans.append((chunk.series, (chunk.at_ns - elapsed_ns, chunk.at_ns)))
+    observed = (*_OBSERVED, *experiment_of(stored.kind).observed)
+    types: dict[str, type[object]] = {kind_of(each): each for each in observed}
+    for each in store.load_observations(stored.run_id):
+        observed_type = types.get(each.kind)
+        if observed_type is not None:
+            body, problem = decode(each.body_json, observed_type)
+            if not problem:
+                recording.observations.append(Observation(each.at_ns, body))
+    return recording
+
+
+def _result(stored: StoredRun) -> tuple[Result | None, str]:
+    """The stored result, and why there is none although one was stored."""
+    if stored.result_json is None:
+        return None, ""
+    result, reason = decode(stored.result_json, experiment_of(stored.kind).result_type)
+    return result, f"its result was {reason}" if reason else ""
+
+
+def _require(stored: StoredRun, what: str, text: str, record_type: type[_T]) -> _T:
+    record, reason = decode(text, record_type)
+    if record is None:
+        raise StoreError(f"the {what} of run {stored.run_id} was {reason}", "upgrade ggbench to read it")
+    return record

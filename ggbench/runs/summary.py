@@ -1,0 +1,193 @@
+"""The join of several runs of one quant, which tables, comparisons and picks are made from. Never stored."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ggbench.engines.config import LlamaSetup, Setup, TransformersSetup
+from ggbench.engines.memory import Memory
+from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
+from ggbench.experiments.maxctx.record import ContextResult
+from ggbench.experiments.prefill.record import PrefillResult
+from ggbench.experiments.quality.record import QualityResult
+from ggbench.experiments.speed.record import SpeedCase, SpeedResult
+from ggbench.machine.records import Environment, GpuUse
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.run import Result, Run
+from ggbench.runs.serving import Serving
+from ggbench.runs.subject import Subject
+from ggbench.sizing.plan_record import PlannedForecast
+from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
+
+_R = TypeVar("_R", bound=Result)
+
+
+@dataclass(frozen=True, slots=True)
+class QuantSummary:
+    """One quant: the run that leads, and what other kinds of runs add."""
+
+    runs: tuple[Run, ...]
+    """At least one; the first gives subject, setup, memory, outcome and environment."""
+    expected: PlannedForecast | None = None
+    """Of a quant that was to be decoded and was not, the speed that it would have; None also where it is not known."""
+
+    @classmethod
+    def of(cls, runs: Iterable[Run]) -> QuantSummary:
+        """Join runs of one quant; the first leads. Raises ValueError for none."""
+        joined = tuple(runs)
+        if not joined:
+            raise ValueError("a summary needs a run")
+        return cls(joined)
+
+    @property
+    def run(self) -> Run:
+        """The run that leads."""
+        return self.runs[0]
+
+    def result(self, kind: type[_R]) -> _R | None:
+        """The first result of that type; None where no run has one."""
+        return next((run.result for run in self.runs if isinstance(run.result, kind)), None)
+
+    @property
+    def subject(self) -> Subject:
+        """What was measured."""
+        return self.run.subject
+
+    @property
+    def setup(self) -> Setup:
+        """How it was loaded."""
+        return self.run.head.setup
+
+    @property
+    def llama(self) -> LlamaSetup | None:
+        """How llama.cpp loaded it; None of another engine."""
+        return self.setup if isinstance(self.setup, LlamaSetup) else None
+
+    @property
+    def checkpoint(self) -> TransformersSetup | None:
+        """How Transformers loaded it; None of another engine."""
+        return self.setup if isinstance(self.setup, TransformersSetup) else None
+
+    @property
+    def memory(self) -> Memory:
+        """What it took."""
+        return self.run.memory
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the leading run ended."""
+        return self.run.outcome
+
+    @property
+    def environment(self) -> Environment | None:
+        """Where and with what it was measured."""
+        return self.run.head.environment
+
+    @property
+    def gpu_use(self) -> GpuUse | None:
+        """What its GPUs did while it was timed."""
+        return self.run.gpu_use
+
+    @property
+    def decode(self) -> DecodeResult | None:
+        """Of a decode."""
+        return self.result(DecodeResult)
+
+    @property
+    def unsteady(self) -> str:
+        """Why what was timed should not be trusted; empty where the machine was steady."""
+        if self.decode:
+            return self.decode.unsteady
+        return "; ".join(self.environment.changes) if self.environment else ""
+
+    @property
+    def n_gen(self) -> int | None:
+        """Tokens decoded in one repetition, the longest where the run was cut short; None without a decode."""
+        settings = self.run.head.settings
+        if self.decode is None:
+            return None
+        return min(self.decode.n_gen, settings.n_gen) if isinstance(settings, DecodeSettings) else self.decode.n_gen
+
+    @property
+    def repeat(self) -> int | None:
+        """Repetitions of the decode that were asked for; None without a decode."""
+        settings = self.run.head.settings
+        return settings.repeat if self.decode and isinstance(settings, DecodeSettings) else None
+
+    @property
+    def serving(self) -> Serving | None:
+        """How a server answered; None where an engine on this machine ran the model."""
+        found = self.decode or self.result(PrefillResult)
+        return found.serving if found else None
+
+    @property
+    def context(self) -> ContextResult | None:
+        """Of a search for the largest context."""
+        return self.result(ContextResult)
+
+    @property
+    def quality(self) -> QualityResult | None:
+        """Of a text that was scored."""
+        return self.result(QualityResult)
+
+    @property
+    def cases(self) -> tuple[SpeedCase, ...]:
+        """By input length and batch size, those that ended."""
+        found = self.result(SpeedResult)
+        return found.cases if found else ()
+
+    @property
+    def prefills(self) -> tuple[PrefillSpeed, ...]:
+        """Of prompts of several lengths, by rising length."""
+        found = self.result(PrefillResult)
+        return found.prefills if found else ()
+
+    @property
+    def fit(self) -> LineFit | None:
+        """W and B."""
+        return self.decode.fit if self.decode else None
+
+    @property
+    def latency(self) -> LatencySummary | None:
+        """Percentiles and speed."""
+        return self.decode.latency if self.decode else None
+
+    @property
+    def limit(self) -> DecodeLimit | None:
+        """What the memory's bandwidth allows."""
+        found = self.decode or self.result(PrefillResult)
+        return found.limit if found else None
+
+    @property
+    def b_w16_ms(self) -> float | None:
+        """B as if every weight had 16 bits."""
+        return self.decode.b_w16_ms(self.subject.bpw) if self.decode else None
+
+    @property
+    def max_n_ctx(self) -> int | None:
+        """The largest context that works, of a search that ended as planned; None where none was found."""
+        search = self._search
+        return self.context.max_n_ctx if self.context and search and search.is_complete else None
+
+    @property
+    def max_n_ctx_verified(self) -> bool | None:
+        """Whether tokens were decoded at its far end; None without a `max_n_ctx`."""
+        return None if self.max_n_ctx is None or self.context is None else self.context.verified_by_decode
+
+    @property
+    def max_n_ctx_reason(self) -> str:
+        """Why the search found none, or what its answer lacks, in one line; empty without a search."""
+        run, context = self._search, self.context
+        if run is None or context is None:
+            return ""
+        if not run.is_complete or context.max_n_ctx is None:
+            return run.reason or run.outcome.text
+        if not run.reason and context.first_fail_n_ctx is None:
+            return f"none above {context.max_n_ctx:,} was tried"
+        return run.reason
+
+    @property
+    def _search(self) -> Run | None:
+        return next((run for run in self.runs if isinstance(run.result, ContextResult)), None)

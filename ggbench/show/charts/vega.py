@@ -1,0 +1,373 @@
+"""Charts as Vega-Lite specifications, the one definition that HTML, SVG and PNG are made from.
+
+Specifications are plain dictionaries: Altair would write the same JSON, and brings narwhals, jsonschema and Jinja2.
+Names of models are data, never a part of an expression that Vega evaluates.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ggbench.show.charts.charts import BarChart, Chart, PointChart, StackChart, series_of
+from ggbench.show.charts.curve_data import TICKS, curve_data
+from ggbench.show.charts.look import FONT, Look
+from ggbench.show.plot.curves import Figure
+from ggbench.show.plot.palette import letter
+from ggbench.text import plain
+
+Spec = dict[str, Any]
+
+BINS_NAME = "bins"
+"""The data set of a figure's curves, from which a page shows the values under the pointer."""
+_SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+"""Names the language; nothing loads it."""
+_HEIGHT, _WIDTH = 320, 760
+_BAR, _BAR_GAP, _NAME_LINE = 16, 12, 15
+"""Of each run's row: pixels of its bar, of the room between two rows, and of each line of its name above the bar."""
+_NAME_CHARACTERS = 48
+"""Of a line of a run's name: what 320 pixels hold, the least that a page has on a phone."""
+_FAINT, _ERRORS = 0.22, 0.15
+_DASHES, _DOTS = [9, 5], [1, 5]
+LIMITS = "the dashed line is the limit of the memory's bandwidth"
+_TEXT_WIDTH = 120
+_LABEL_WIDTH = 220
+"""Pixels of a run's name beside a point; longer ones are cut with an ellipsis, and whole in the legend."""
+_TICKS_ACROSS = {"expr": f"clamp(floor(width / 90), 2, {TICKS[0]})"}
+"""As many as there is room for."""
+_SHAPES = ["circle", "cross", "square", "triangle-up", "diamond", "triangle-down"]
+_SHOWN = {"filter": "indexof(hidden, datum.s) < 0"}
+"""Leaves out the runs that a reader switched off."""
+_LABEL = "labels[datum.value]"
+"""A run's name in place of its index."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """What a chart is drawn with."""
+
+    look: Look
+    names: Sequence[str]
+    """Of all runs of the report; printable."""
+    is_interactive: bool
+    """Whether a page around it has legend, title and tooltips, so that the chart itself needs none."""
+    source: str = ""
+    """Under the title of a picture: which runs, measured where and with what."""
+
+
+def chart_spec(chart: Chart, drawing: Drawing) -> Spec:
+    """Return the Vega-Lite specification of a chart that is not empty."""
+    if isinstance(chart, Figure):
+        spec = _curves(chart, drawing)
+    elif isinstance(chart, BarChart):
+        spec = _bars(chart, drawing)
+    elif isinstance(chart, StackChart):
+        spec = _stack(chart, drawing)
+    else:
+        spec = _points(chart, drawing)
+    has_rows = isinstance(chart, (BarChart, StackChart))
+    labels = (_wrapped_labels if has_rows else labels_of)(chart, drawing.names)
+    look = drawing.look
+    spec |= {
+        "$schema": _SCHEMA,
+        "background": look.page or "transparent",
+        "width": "container" if drawing.is_interactive else _WIDTH,
+        "autosize": {"type": "fit-x" if drawing.is_interactive else "pad", "contains": "padding"},
+        "params": [
+            {"name": "hidden", "value": []},
+            {"name": "labels", "value": {str(run): text for run, text in labels.items()}},
+        ],
+        "config": _config(look),
+    }
+    if not drawing.is_interactive:
+        subtitle = {"subtitle": [drawing.source], "subtitlePadding": 6} if drawing.source else {}
+        spec["title"] = {"text": title_of(chart), "anchor": "start", "offset": 12, **subtitle}
+        spec["padding"] = 14
+    return spec
+
+
+def title_of(chart: Chart) -> str:
+    """Return the title of a chart: `latency of one token [ms]`."""
+    if isinstance(chart, Figure):
+        return chart.y_title[:1].upper() + chart.y_title[1:]
+    return f"{chart.title} [{chart.unit}]" if isinstance(chart, (BarChart, StackChart)) else chart.title
+
+
+def labels_of(chart: Chart, names: Sequence[str]) -> dict[int, str]:
+    """Return what each series of a chart is called, by its index: letter, name and, of a curve, its note."""
+    labels = {}
+    for index in series_of(chart):
+        curve = chart.curves[index] if isinstance(chart, Figure) else None
+        name = names[index] if curve is None or curve.run is None else plain(curve.name)
+        labels[index] = "   ".join(filter(None, (f"{letter(index)}  {name}", curve.note if curve else "")))
+    return labels
+
+
+def _curves(figure: Figure, drawing: Drawing) -> Spec:
+    """The band behind the line, then limit, fit, marks of steps beyond the top, and a letter at each end."""
+    data = curve_data(figure)
+    has_steps = all(curve.error is None for curve in figure.curves if len(curve.x))
+    x = _quantity("x", figure.x_title, (data.x.low, data.x.high), TICKS[0], whole=True)
+    y = _quantity("y", figure.y_title, (data.y.low, data.y.high), TICKS[1])
+    color = _run_color(figure, drawing)
+    labels = {"field": "label", "type": "nominal"}
+    band: Spec = {
+        "data": {"name": BINS_NAME},
+        "transform": [_SHOWN],
+        "mark": {"type": "area", "clip": True, "opacity": _FAINT if has_steps else _ERRORS, "line": False},
+        "encoding": {"x": x, "y": y | {"field": "lo"}, "y2": {"field": "hi"}, "color": color},
+    }
+    line: Spec = {
+        "data": {"name": BINS_NAME},
+        "transform": [_SHOWN],
+        "mark": {"type": "line", "clip": True, "strokeWidth": 1.8, "strokeJoin": "round"},
+        "encoding": {"x": x, "y": y, "color": color},
+    }
+    if drawing.is_interactive:
+        wheel = "wheel![event.ctrlKey || event.metaKey]"
+        line["params"] = [{"name": "zoom", "select": {"type": "interval", "zoom": wheel}, "bind": "scales"}]
+    layers = [band]
+    for kind, dash, width in (("limit", _DOTS, 2.0), ("fit", _DASHES, 1.4)):
+        rows = [row for row in data.lines if row["k"] == kind]
+        if rows:
+            mark = {"type": "line", "clip": True, "strokeDash": dash, "strokeWidth": width, "strokeCap": "round"}
+            layers.append({"data": {"values": rows}, "transform": [_SHOWN], "mark": mark,
+                           "encoding": {"x": x, "y": y, "color": color}})  # fmt: skip
+    layers.append(line)
+    if data.slow:
+        mark = {"type": "point", "shape": "triangle-up", "filled": True, "size": 45, "opacity": 1}
+        at_the_top = {"value": 4}
+        layers.append({"data": {"values": data.slow}, "transform": [_SHOWN], "mark": mark,
+                       "encoding": {"x": x, "y": at_the_top, "color": color}})  # fmt: skip
+    ends = [row | {"label": letter(row["s"])} for row in data.ends]
+    mark = {"type": "text", "align": "left", "dx": 5, "fontWeight": "bold", "fontSize": 13, "clip": False}
+    layers.append({"data": {"values": ends}, "transform": [_SHOWN], "mark": mark,
+                   "encoding": {"x": x, "y": y, "text": labels, "color": color}})  # fmt: skip
+    return {"height": _HEIGHT, "datasets": {BINS_NAME: data.bins}, "layer": layers}
+
+
+def _bars(chart: BarChart, drawing: Drawing) -> Spec:
+    """Horizontal bars with their intervals; the limit is a dashed line across each."""
+    rows = [
+        {"s": bar.run, "v": bar.value, "lo": bar.low, "hi": bar.high, "limit": bar.limit, "t": bar.text}
+        for bar in chart.bars
+    ]
+    has_limits = any(bar.limit is not None for bar in chart.bars)
+    better = "less is better" if chart.is_less_better else "more is better"
+    limits = f", {LIMITS}" if has_limits and not drawing.is_interactive else ""
+    x = {
+        "field": "v",
+        "type": "quantitative",
+        "title": f"{chart.unit}, {better}{limits}",
+        "axis": {"tickCount": _TICKS_ACROSS},
+    }
+    rows_, ink = _run_rows(chart, drawing), drawing.look.ink
+    y, middle = rows_.y, rows_.middle
+    layers: list[Spec] = [
+        {"mark": {"type": "bar", "height": _BAR, "yOffset": middle, "opacity": 0.85},
+         "encoding": {"x": x, "y": y, "color": _run_color(chart, drawing, has_legend=False), "tooltip": _tooltip("t")}},
+    ]  # fmt: skip
+    if any(bar.low is not None and bar.high is not None for bar in chart.bars):
+        layers.append({"transform": [{"filter": "isValid(datum.lo) && isValid(datum.hi)"}],
+                       "mark": {"type": "rule", "color": ink, "strokeWidth": 2, "yOffset": middle, "y2Offset": middle},
+                       "encoding": {"x": x | {"field": "lo"}, "x2": {"field": "hi"}, "y": y}})  # fmt: skip
+    if has_limits:
+        across = {"y": y | {"bandPosition": rows_.bar_top}, "y2": {"field": "s", "bandPosition": rows_.bar_end}}
+        layers.append({"transform": [{"filter": "isValid(datum.limit)"}],
+                       "mark": {"type": "rule", "color": ink, "strokeWidth": 2, "strokeDash": [4, 2]},
+                       "encoding": {"x": x | {"field": "limit"}, **across}})  # fmt: skip
+    layers.append({"mark": {"type": "text", "align": "left", "baseline": "middle", "dx": 8, "yOffset": middle,
+                            "color": ink},
+                   "transform": [{"calculate": "max(datum.v, datum.hi || 0, datum.limit || 0)", "as": "end"}],
+                   "encoding": {"x": x | {"field": "end"}, "y": y, "text": {"field": "t"}}})  # fmt: skip
+    ends = [value for bar in chart.bars for value in (bar.value, bar.high, bar.limit) if value is not None]
+    x["scale"] = _with_room(max(ends))
+    return {"data": {"values": rows}, "transform": [_SHOWN], "height": {"step": rows_.height},
+            "layer": [*layers, rows_.names]}  # fmt: skip
+
+
+def _stack(chart: StackChart, drawing: Drawing) -> Spec:
+    order = list(dict.fromkeys(part.name for part in chart.parts))
+    rows = [
+        {"s": part.run, "p": part.name, "v": part.value, "t": f"{part.name} {part.text}", "o": order.index(part.name)}
+        for part in chart.parts
+    ]
+    colors = [drawing.look.color(index) for index in range(len(order))]
+    color = {"field": "p", "type": "nominal", "scale": {"domain": order, "range": colors}, "title": None,
+             "legend": {"orient": "top", "symbolType": "square"}}  # fmt: skip
+    x: Spec = {"field": "v", "type": "quantitative", "title": chart.unit, "stack": "zero",
+               "axis": {"tickCount": _TICKS_ACROSS}}  # fmt: skip
+    rows_ = _run_rows(chart, drawing)
+    y, middle = rows_.y, rows_.middle
+    totals = [{"s": total.run, "v": total.value, "t": total.text} for total in chart.totals]
+    x["scale"] = _with_room(max(total.value for total in chart.totals))
+    bars = {
+        "data": {"values": rows},
+        "transform": [_SHOWN],
+        "mark": {"type": "bar", "height": _BAR, "yOffset": middle, "opacity": 0.9},
+        "encoding": {"x": x, "y": y, "color": color, "order": {"field": "o", "type": "quantitative"},
+                     "tooltip": _tooltip("t")},
+    }  # fmt: skip
+    ends = {
+        "data": {"values": totals},
+        "transform": [_SHOWN],
+        "mark": {"type": "text", "align": "left", "baseline": "middle", "dx": 6, "yOffset": middle,
+                 "color": drawing.look.ink},
+        "encoding": {"x": x | {"stack": None}, "y": y, "text": {"field": "t"}},
+    }  # fmt: skip
+    names = rows_.names | {"data": {"values": totals}, "transform": [_SHOWN, *rows_.names["transform"]]}
+    return {"height": {"step": rows_.height}, "layer": [bars, ends, names]}
+
+
+def _with_room(most: float) -> Spec:
+    """A scale from zero that ends `_TEXT_WIDTH` pixels beyond the longest bar, where its text is."""
+    end = {"expr": f"{most!r} * width / max(width - {_TEXT_WIDTH}, 60)"}
+    return {"domainMin": 0, "domainMax": end, "nice": False}
+
+
+def _points(chart: PointChart, drawing: Drawing) -> Spec:
+    """Points with their intervals; groups differ by shape."""
+    rows = []
+    for point in chart.points:
+        x_low, x_high = point.x_ends or (None, None)
+        y_low, y_high = point.y_ends or (None, None)
+        ends = {"x1": x_low, "x2": x_high, "y1": y_low, "y2": y_high}
+        row = {"s": point.run, "x": point.x, "y": point.y, "g": point.group, "n": drawing.names[point.run]}
+        rows.append(row | ends | {"t": f"{letter(point.run)} {drawing.names[point.run]}: {point.text}"})
+    x_scale: Spec = {"zero": False, "padding": 24} if chart.has_labels else {"zero": False, "padding": 10}
+    x: Spec = {"field": "x", "type": "quantitative", "title": chart.x_title, "scale": x_scale}
+    x["axis"] = {"tickCount": _TICKS_ACROSS} | ({"format": ",d", "tickMinStep": 1} if chart.counts else {})
+    y_scale: Spec = {"zero": False, "padding": 16}
+    if min(point.y for point in chart.points) == 0:
+        y_scale["domainMin"] = 0
+    y = {"field": "y", "type": "quantitative", "title": chart.y_title, "scale": y_scale}
+    color = _run_color(chart, drawing)
+    mark: Spec = {"type": "point", "filled": True, "size": 90, "opacity": 1}
+    encoding: Spec = {"x": x, "y": y, "color": color, "tooltip": _tooltip("t")}
+    groups = sorted({point.group for point in chart.points})
+    if groups != [""]:
+        legend = {"orient": "top", "symbolFillColor": drawing.look.muted, "symbolStrokeColor": drawing.look.muted}
+        scale = {"domain": groups, "range": [_SHAPES[index % len(_SHAPES)] for index in range(len(groups))]}
+        encoding["shape"] = {"field": "g", "type": "nominal", "title": None, "scale": scale, "legend": legend}
+    layers: list[Spec] = []
+    if chart.counts:
+        layers.append({"mark": {"type": "line", "strokeWidth": 1, "opacity": 0.6},
+                       "encoding": {"x": x, "y": y, "color": color}})  # fmt: skip
+    for low, high, along, across in (("x1", "x2", x, y), ("y1", "y2", y, x)):
+        if any(row[low] is not None for row in rows):
+            name, other = ("x", "y") if low == "x1" else ("y", "x")
+            layers.append({"transform": [{"filter": f"isValid(datum.{low})"}],
+                           "mark": {"type": "rule", "strokeWidth": 1.5, "opacity": 0.7},
+                           "encoding": {name: along | {"field": low}, f"{name}2": {"field": high}, other: across,
+                                        "color": color}})  # fmt: skip
+    layers.append({"mark": mark, "encoding": encoding})
+    if chart.has_labels:
+        middle = (min(point.x for point in chart.points) + max(point.x for point in chart.points)) / 2
+        for test, align, dx in (("<=", "left", 9), (">", "right", -9)):  # so that no name leaves the chart
+            layers.append({"transform": [{"filter": f"datum.x {test} {middle!r}"}],
+                           "mark": {"type": "text", "align": align, "dx": dx, "dy": -9, "limit": _LABEL_WIDTH},
+                           "encoding": {"x": x, "y": y, "text": {"field": "n"}, "color": color}})  # fmt: skip
+    return {"data": {"values": rows}, "transform": [_SHOWN], "height": _HEIGHT, "layer": layers}
+
+
+def _quantity(field: str, title: str, domain: tuple[float, float], ticks: int, *, whole: bool = False) -> Spec:
+    """An axis from one end to the other, with a title that has its unit."""
+    axis: Spec = {"tickCount": _TICKS_ACROSS if field == "x" else ticks, "grid": field == "y"}
+    if whole:
+        axis |= {"format": ",d", "tickMinStep": 1, "labelOverlap": True}
+    scale = {"domain": list(domain), "nice": False, "zero": False}
+    return {"field": field, "type": "quantitative", "title": title, "scale": scale, "axis": axis}
+
+
+def _run_color(chart: Chart, drawing: Drawing, *, has_legend: bool = True) -> Spec:
+    """A colour for each run, and in a picture a legend with its letter, its name and its note."""
+    return _by_run(chart, drawing) | {
+        "legend": None
+        if drawing.is_interactive or not has_legend
+        else {
+            "orient": "bottom",
+            "columns": 1,
+            "labelLimit": 0,
+            "symbolType": "stroke",
+            "symbolOpacity": 1,
+            "symbolStrokeWidth": 3,
+            "labelExpr": _LABEL,
+        }
+    }
+
+
+def _by_run(chart: Chart, drawing: Drawing) -> Spec:
+    series = series_of(chart)
+    scale = {"domain": list(series), "range": [drawing.look.color(index) for index in series]}
+    return {"field": "s", "type": "nominal", "scale": scale, "title": None}
+
+
+@dataclass(frozen=True, slots=True)
+class _RunRows:
+    """A row for each run: its name in one or more lines, and below it what is drawn of it."""
+
+    y: Spec
+    """The channel of the rows."""
+    names: Spec
+    """The layer of the names; its data has the index of a run in `s`."""
+    height: int
+    """Pixels of each row."""
+
+    @property
+    def middle(self) -> float:
+        """Pixels from the middle of a row down to the middle of its bar."""
+        return (self.height - _BAR_GAP - _BAR) / 2
+
+    @property
+    def bar_top(self) -> float:
+        """Where a line across the bar begins, as a part of the row."""
+        return 0.5 + (self.middle - _BAR / 2 - 2) / self.height
+
+    @property
+    def bar_end(self) -> float:
+        """Where it ends."""
+        return 0.5 + (self.middle + _BAR / 2 + 2) / self.height
+
+
+def _run_rows(chart: Chart, drawing: Drawing) -> _RunRows:
+    """Names stand above the bars, whole: beside them a phone would have room for a dozen characters."""
+    scale = {"paddingInner": 0, "paddingOuter": 0}
+    y = {"field": "s", "type": "nominal", "sort": list(series_of(chart)), "title": None, "axis": None, "scale": scale}
+    n_lines = next(iter(_wrapped_labels(chart, drawing.names).values())).count("\n") + 1
+    rows = _RunRows(y, {}, n_lines * _NAME_LINE + _BAR + _BAR_GAP)
+    first_line = rows.middle - _BAR / 2 - 4 - (n_lines - 1) * _NAME_LINE
+    mark = {"type": "text", "align": "left", "baseline": "bottom", "lineBreak": "\n", "lineHeight": _NAME_LINE,
+            "yOffset": first_line, "color": drawing.look.ink}  # fmt: skip
+    names = {"transform": [{"calculate": "labels[datum.s]", "as": "n"}], "mark": mark,
+             "encoding": {"x": {"value": 0}, "y": y, "text": {"field": "n", "type": "nominal"}}}  # fmt: skip
+    return replace(rows, names=names)
+
+
+def _wrapped_labels(chart: Chart, names: Sequence[str]) -> dict[int, str]:
+    """What each run of a chart is called, in as many lines as the longest takes, each of which fits on a phone."""
+    wrapped = {run: textwrap.wrap(text, _NAME_CHARACTERS) for run, text in labels_of(chart, names).items()}
+    most = max(map(len, wrapped.values()))
+    return {run: "\n".join([""] * (most - len(lines)) + lines) for run, lines in wrapped.items()}
+
+
+def _tooltip(field: str) -> Spec:
+    return {"field": field, "type": "nominal"}
+
+
+def _config(look: Look) -> Spec:
+    axis = {
+        "labelColor": look.ink, "titleColor": look.ink, "gridColor": look.grid, "domainColor": look.muted,
+        "tickColor": look.muted, "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal",
+        "titlePadding": 8,
+    }  # fmt: skip
+    return {
+        "font": FONT,
+        "axis": axis,
+        "legend": {"labelColor": look.ink, "titleColor": look.ink, "labelFontSize": 12},
+        "title": {"color": look.ink, "subtitleColor": look.muted, "fontSize": 15, "subtitleFontSize": 11},
+        "view": {"stroke": None},
+        "text": {"fontSize": 12},
+        "customFormatTypes": False,
+    }

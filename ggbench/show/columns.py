@@ -1,0 +1,370 @@
+"""What is known of a quant, column by column: key, header, unit, meaning, value and text, once for every output.
+
+A value is for programs and never rounded; a text is for people and formatted by `ggbench.units`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, TypeAlias
+
+from ggbench.experiments.forecast.document import planned_speed_text
+from ggbench.experiments.quality.record import Estimate
+from ggbench.machine.records import Environment
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.summary import QuantSummary
+from ggbench.show import ESSENTIAL, UNKNOWN
+from ggbench.show.glossary import UNSTEADY
+from ggbench.show.names import file_name, model_name, model_names
+from ggbench.stats.decode_timing import LatencySummary, LineFit, PrefillSpeed
+from ggbench.text import plain
+from ggbench.units import (
+    format_bandwidth,
+    format_bytes,
+    format_count,
+    format_interval,
+    format_ms,
+    format_number,
+    format_params,
+    format_percent,
+)
+
+Value: TypeAlias = "str | int | float | bool | None"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of any table of rows."""
+
+    key: str
+    """Name in CSV files and in options."""
+    header: str
+    unit: str
+    """Of the text, for a second line of header; empty where the text carries its own."""
+    doc: str
+    value: Callable[[QuantSummary], Value]
+    """What CSV has; None is unknown."""
+    text: Callable[[QuantSummary], str]
+    """What people read."""
+    right_aligned: bool = True
+    priority: int = 5
+    """A narrow table leaves out the highest first; `ESSENTIAL` stays."""
+
+
+def note(summary: QuantSummary) -> str:
+    """What a person has to know before trusting the row: why it did not complete, else what it lacks."""
+    if summary.outcome is not Outcome.COMPLETED:
+        return plain(summary.run.reason) or summary.outcome.text
+    lacks = {"unsteady": summary.unsteady, "max n_ctx": summary.max_n_ctx_reason}
+    origin = imported_text(summary.environment)
+    return "; ".join(
+        filter(None, [origin, *_too_few(summary), *(f"{what}: {plain(text)}" for what, text in lacks.items() if text)])
+    )
+
+
+def imported_text(environment: Environment | None) -> str:
+    """`imported: llama-bench, results.json`; empty for a run that was measured here. Printable."""
+    imported = environment and environment.imported
+    return plain(f"imported: {imported.tool}, {imported.file}") if imported else ""
+
+
+def _too_few(summary: QuantSummary) -> list[str]:
+    """That there is no W, where nothing but more tokens would make one."""
+    decode, fit = summary.decode, summary.fit
+    if decode is None or fit is None or fit.w_ci95 is not None or fit.is_flat:
+        return []
+    from ggbench.stats.linefit import fewest_samples
+
+    enough = format_count(fewest_samples(decode.n_prompt + 1))
+    return [f"{format_count(fit.n_samples)} tokens are too few for W, which takes at least {enough}"]
+
+
+def w_text(fit: LineFit | None) -> str:
+    """`205 ±4`; `> 1234` where the slope cannot be distinguished from zero; an em dash without a fit or a bound."""
+    if fit is None:
+        return UNKNOWN
+    if fit.w_ci95 is None:
+        return format_number(fit.w_tokens_per_ms)
+    low, high = fit.w_ci95
+    if fit.w_tokens_per_ms is None or high is None:
+        return f"> {format_number(low)}"
+    return format_interval(fit.w_tokens_per_ms, low, high)
+
+
+def b_text(fit: LineFit | None) -> str:
+    """`10.92 ±0.08`; `< 13.6` where only a bound is known; an em dash without one."""
+    if fit is None or fit.b_ci95 is None:
+        return UNKNOWN
+    low, high = fit.b_ci95
+    return f"< {format_number(high)}" if fit.b_ms is None else format_interval(fit.b_ms, low, high, digits=4)
+
+
+def tok_s_text(latency: LatencySummary | PrefillSpeed | None) -> str:
+    """`108 ±2`, in tokens per second; `> 12` where the interval has no upper end; an em dash where none was timed."""
+    if latency is None:
+        return UNKNOWN
+    if latency.tok_s_ci95 is None:
+        return format_number(latency.tok_s)
+    low, high = latency.tok_s_ci95
+    return f"> {format_number(low)}" if high is None else format_interval(latency.tok_s, low, high)
+
+
+def estimate_text(estimate: Estimate | None) -> str:
+    """`12.36 ±0.52`, with the standard error; an em dash for unknown."""
+    if estimate is None:
+        return UNKNOWN
+    mean, error = estimate.mean, estimate.error
+    return format_interval(mean, mean - error, mean + error, digits=4)
+
+
+def speed_text(summary: QuantSummary) -> str:
+    """`108 ±2`, marked where the run was unsteady: `! 71 ±13`."""
+    return f"{UNSTEADY} {tok_s_text(summary.latency)}" if summary.unsteady else tok_s_text(summary.latency)
+
+
+def max_n_ctx_text(summary: QuantSummary) -> str:
+    """`8,192`; `8,192?` where no decode proved it; an em dash where none is known."""
+    unproven = summary.max_n_ctx is not None and not summary.max_n_ctx_verified
+    return f"{format_count(summary.max_n_ctx)}{'?' if unproven else ''}"
+
+
+def reader(path: str) -> Callable[[QuantSummary], Any]:
+    """Return what reads a path of attributes such as `decode.n_gen`: None where one on the way is None."""
+    names = path.split(".")
+    return lambda summary: reduce(lambda found, name: None if found is None else getattr(found, name), names, summary)
+
+
+def _column(
+    key: str,
+    header: str,
+    unit: str,
+    doc: str,
+    source: str | Callable[[QuantSummary], Any],
+    form: Callable[[Any], str],
+    priority: int = 5,
+) -> Column:
+    """A column whose text is its value, formatted; `source` gives the value, or is a path to it."""
+    value = reader(source) if isinstance(source, str) else source
+    right_aligned = form not in (plain, _yes_no, on_off)
+    return Column(key, header, unit, doc, value, lambda s: form(value(s)), right_aligned, priority)
+
+
+def _yes_no(is_so: bool | None) -> str:
+    return {None: UNKNOWN, True: "yes", False: "no"}[is_so]
+
+
+def on_off(is_on: bool | None) -> str:
+    """Format a switch; an em dash where its state is unknown."""
+    return {None: UNKNOWN, True: "on", False: "off"}[is_on]
+
+
+def projector_text(mmproj_bytes: int) -> str:
+    """Return what a projector takes beside the model; empty without one."""
+    return f"{format_bytes(mmproj_bytes)} (--mmproj, without its compute buffer)" if mmproj_bytes else ""
+
+
+def swa_text(swa_cells: int | None, n_ctx: int | None) -> str:
+    """Say what the caches of sliding-window layers hold, and what holds the other; empty for a model without any."""
+    if swa_cells is None or n_ctx is None:
+        return ""
+    if swa_cells < n_ctx:
+        return (
+            f"sliding-window caches of {format_count(swa_cells)} cells (of all {format_count(n_ctx)} with --swa-full)"
+        )
+    return f"sliding-window caches of all {format_count(n_ctx)} cells"
+
+
+def _ends(key: str, name: str, unit: str, path: str, form: Callable[[Any], str]) -> tuple[Column, Column]:
+    """The columns of an interval's lower and upper end, for CSV."""
+    ends, doc = reader(path), f"end of the 95 % interval of {name}"
+    return (
+        _column(f"{key}_low", f"{name} from", unit, f"Lower {doc}.", lambda s: (ends(s) or (None, None))[0], form),
+        _column(
+            f"{key}_high", f"{name} to", unit, f"Upper {doc}; unknown is unbounded.",
+            lambda s: (ends(s) or (None, None))[1], form,
+        ),
+    )  # fmt: skip
+
+
+def _estimated(key: str, name: str, header: str, unit: str, what: str, path: str) -> tuple[Column, Column]:
+    """The columns of an estimate and of its standard error, for CSV."""
+    estimate = reader(path)
+    doc = f"{what[0].upper()}{what[1:]}, with its standard error."
+    mean = Column(key, header, unit, doc, reader(f"{path}.mean"), lambda s: estimate_text(estimate(s)), priority=4)
+    error = f"{header} error", unit, f"Standard error of the {what}.", f"{path}.error", format_number
+    return mean, _column(f"{name}_error", *error)
+
+
+def _throttle(summary: QuantSummary) -> str | None:
+    if summary.gpu_use is None or summary.gpu_use.throttle is None:
+        return None
+    return plain(", ".join(each.reason for each in summary.gpu_use.throttle)) or "none"
+
+
+_ALL = (
+    _column(
+        "run_id", "run", "", "Number of the run in the store.",
+        "run.run_id", lambda run_id: UNKNOWN if run_id is None else str(run_id), 2,
+    ),
+    Column(
+        "model", "model", "", "The model as it was named; of a path the file's name without its quant.",
+        lambda s: s.subject.model, lambda s: model_name(s.subject), right_aligned=False, priority=ESSENTIAL,
+    ),
+    _column("quant", "quant", "", "How the weights are quantized.", "subject.quant", plain, ESSENTIAL),
+    _column(
+        "source", "source", "", "Where the weights come from: a file, the Hub, or an untrained twin.",
+        "subject.source", plain, ESSENTIAL,
+    ),
+    Column(
+        "file", "path", "", "The GGUF file that was loaded: in tables its name, for programs its path.",
+        lambda s: s.subject.file, lambda s: file_name(s.subject), right_aligned=False,
+    ),
+    _column("file_bytes", "file", "", "Size of the file, over all shards.", "subject.file_bytes", format_bytes, 4),
+    _column("n_params", "params", "", "Parameters of all tensors.", "subject.n_params", format_params, 8),
+    _column("bpw", "BPW", "bits", "Bits per weight: tensor bytes x 8 / parameters.", "subject.bpw", format_number, 1),
+    _column("weight_bytes", "weights", "", "Bytes of all tensors.", "subject.weight_bytes", format_bytes, 6),
+    _column("kv_bytes", "KV", "", "Memory of the KV cache at this n_ctx.", "memory.kv_bytes", format_bytes, 5),
+    _column(
+        "kv_bytes_per_token", "KV/token", "", "Memory of the KV cache for one position.",
+        "subject.kv_bytes_per_token", format_bytes, 7,
+    ),
+    _column("compute_bytes", "compute", "", "Memory of the compute buffers.", "memory.compute_bytes", format_bytes, 5),
+    _column(
+        "other_bytes", "other", "", "Peak memory that no buffer explains; on a CPU mostly unknown.",
+        "memory.other_bytes", format_bytes, 8,
+    ),
+    _column("n_ctx", "n_ctx", "tokens", "Length of the context.", "memory.n_ctx", format_count, 7),
+    Column(
+        "max_n_ctx", "max n_ctx", "tokens", "The largest context that works; `?` where no decode proved it.",
+        lambda s: s.max_n_ctx, max_n_ctx_text, priority=1,
+    ),
+    _column(
+        "max_n_ctx_verified", "proven", "", "Whether tokens were decoded at the far end of the largest context.",
+        "max_n_ctx_verified", _yes_no,
+    ),
+    _column("n_prompt", "n_prompt", "tokens", "Tokens of prompt before a decode.", "decode.n_prompt", format_count, 9),
+    _column("n_gen", "n_gen", "tokens", "Tokens decoded and timed in one repetition.", "n_gen", format_count, 6),
+    _column("repeat", "repeat", "", "Repetitions of the decode.", "repeat", format_count, 6),
+    _column(
+        "prefill_ms", "prefill", "ms", "Time to read the prompt before the decode.", "decode.prefill_ms", format_ms, 3,
+    ),
+    Column(
+        "w_tokens_per_ms", "W", "tokens/ms",
+        "Tokens until one takes 1 ms longer, with its 95 % interval: the cost of reading the KV cache.",
+        reader("fit.w_tokens_per_ms"), lambda s: w_text(s.fit), priority=ESSENTIAL,
+    ),
+    *_ends("w_ci95", "W", "tokens/ms", "fit.w_ci95", format_number),
+    _column(
+        "w_ratio", "W%", "", "W over the W that the memory's bandwidth allows.", "decode.w_ratio", format_percent, 2,
+    ),
+    Column(
+        "b_ms", "B", "ms", "Latency of the first token, with its 95 % interval: the cost of reading the weights.",
+        reader("fit.b_ms"), lambda s: b_text(s.fit), priority=ESSENTIAL,
+    ),
+    *_ends("b_ci95", "B", "ms", "fit.b_ci95", format_ms),
+    _column(
+        "b_ratio", "B%", "", "The B that the memory's bandwidth allows over B: the share of the bandwidth's speed.",
+        "decode.b_ratio", format_percent, 2,
+    ),
+    _column("b_w16_ms", "B as w16", "ms", "B x 16 / BPW: B as if every weight had 16 bits.", "b_w16_ms", format_ms, 3),
+    _column("r2", "R²", "", "Share of the latency's variance that the line explains.", "fit.r2", format_number),
+    _column(
+        "robust_w_tokens_per_ms", "robust W", "tokens/ms", "W from a Theil-Sen slope, as a cross-check.",
+        "fit.robust_w_tokens_per_ms", format_number,
+    ),
+    Column(
+        "tok_s", "speed", "tok/s", "Tokens decoded in a second, with the 95 % interval; `!` marks an unsteady run.",
+        reader("latency.tok_s"), speed_text, priority=1,
+    ),
+    *_ends("tok_s_ci95", "speed", "tok/s", "latency.tok_s_ci95", format_number),
+    Column(
+        "expected_tok_s", "expected", "tok/s",
+        "Of a quant that was not decoded, the speed that it would have, as forecasts and other runs say.",
+        reader("expected.tok_s"), lambda summary: planned_speed_text(summary.expected), priority=1,
+    ),
+    _column("p50_ms", "p50", "ms", "Median latency of a token.", "latency.p50_ms", format_ms, 5),
+    _column("p95_ms", "p95", "ms", "Latency that 95 % of the tokens keep.", "latency.p95_ms", format_ms, 6),
+    _column("p99_ms", "p99", "ms", "Latency that 99 % of the tokens keep.", "latency.p99_ms", format_ms, 5),
+    _column(
+        "sample_p50_ms", "sampling", "ms", "Median time of the sampler for one token.",
+        "latency.sample_p50_ms", format_ms, 8,
+    ),
+    _column(
+        "limit_w_tokens_per_ms", "limit of W", "tokens/ms", "W that the memory's bandwidth allows.",
+        "limit.w_tokens_per_ms", format_number,
+    ),
+    _column("limit_b_ms", "limit of B", "ms", "B that the memory's bandwidth allows.", "limit.b_ms", format_ms),
+    _column(
+        "bandwidth_bytes_per_s", "bandwidth", "", "Memory bandwidth that the limits are computed from.",
+        "limit.bandwidth_bytes_per_s", format_bandwidth,
+    ),
+    *_estimated("ppl", "ppl", "PPL", "", "perplexity of the scored text", "quality.ppl"),
+    *_estimated("kld_mean", "kld", "KLD", "nats", "mean KL divergence from the base", "quality.divergence.kld"),
+    _column(
+        "same_top", "same top", "", "Share of the tokens whose most probable one is the base's.",
+        "quality.divergence.same_top.mean", format_percent, 6,
+    ),
+    _column(
+        "gpu_temperature_max_c", "max temp", "°C", "Highest temperature of the GPU while it was timed.",
+        "gpu_use.temperature_max_c", format_number,
+    ),
+    _column(
+        "gpu_sm_clock_min_mhz", "min clock", "MHz", "Lowest SM clock of the GPU while it was timed.",
+        "gpu_use.sm_clock_min_mhz", format_number,
+    ),
+    _column(
+        "gpu_sm_clock_median_mhz", "SM clock", "MHz", "Median SM clock of the GPU while it was timed.",
+        "gpu_use.sm_clock_median_mhz", format_number,
+    ),
+    _column(
+        "gpu_power_mean_w", "power", "W", "Mean power of the GPU while it was timed.",
+        "gpu_use.power_mean_w", format_number,
+    ),
+    _column(
+        "gpu_energy_per_token_mj", "energy", "mJ/token", "Of each decoded token, from the GPU's energy counter.",
+        "gpu_use.energy_per_token_mj", format_number,
+    ),
+    Column(
+        "gpu_throttle", "throttle reason", "", "Why the GPU's clocks were held down; `nothing` where they were not.",
+        _throttle, lambda s: _throttle(s) or UNKNOWN, right_aligned=False,
+    ),
+    _column("flash_attn", "flash", "", "Whether flash attention was on.", "memory.flash_attn", on_off),
+    Column(
+        "outcome", "outcome", "", "How the run ended.",
+        lambda s: s.outcome.value, lambda s: s.outcome.text, right_aligned=False, priority=4,
+    ),
+    _column("note", "note", "", "Why it did not complete, or should not be trusted.", note, plain, ESSENTIAL),
+    _column("command", "command", "", "The line that measures it again.", "run.head.command", plain, 9),
+)  # fmt: skip
+
+COLUMNS: dict[str, Column] = {column.key: column for column in _ALL}
+"""Every column by its key, in the order of a CSV file."""
+
+BENCH = (
+    "model", "quant", "source", "file_bytes", "bpw", "weight_bytes", "kv_bytes", "compute_bytes", "other_bytes",
+    "n_ctx", "n_gen", "prefill_ms", "w_tokens_per_ms", "w_ratio", "b_ms", "b_ratio", "b_w16_ms", "tok_s", "p99_ms",
+    "note",
+)  # fmt: skip
+"""What `ggbench bench` answers."""
+
+ANSWERS = ("w_tokens_per_ms", "b_ms", "tok_s")
+"""What a list of runs of any kind has."""
+
+
+def column_texts(key: str, summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
+    """What people read in one column of these rows; models by names that distinguish them."""
+    if key == "model":
+        return model_names([summary.subject for summary in summaries])
+    return tuple(map(COLUMNS[key].text, summaries))
+
+
+def bench_columns(summaries: Iterable[QuantSummary]) -> tuple[str, ...]:
+    """`BENCH`, with the largest context after its length where it was searched for, and any expected speed."""
+    rows, keys = list(summaries), list(BENCH)
+    if any(row.expected for row in rows):
+        keys.insert(keys.index("tok_s") + 1, "expected_tok_s")
+    if any(row.max_n_ctx is not None or row.max_n_ctx_reason for row in rows):
+        keys.insert(keys.index("n_ctx") + 1, "max_n_ctx")
+    return tuple(keys)

@@ -1,0 +1,192 @@
+"""What every presenter is: one kind of run as columns, a JSON document, details, one line, and a live view."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from ggbench.machine.records import MachineReading
+from ggbench.plugins import load_plugin
+from ggbench.runs.run import Run
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.documents import summary_document
+from ggbench.show.plot.curves import Figure, PlottedRun, latency_figure
+from ggbench.text import plain
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from ggbench.show.charts.charts import Chart
+    from ggbench.show.metric import Metric
+
+LiveView = Literal["figures", "bracket"]
+"""What a front end draws while a run goes on: the presenter's figures, or what is known of the largest context."""
+
+
+class Presenter(abc.ABC):
+    """One kind of run; the module `show` of the kind's folder in `ggbench.experiments`."""
+
+    kind: ClassVar[str]
+    title: ClassVar[str] = ""
+    """What it is called beside the name of a quant that waits or runs; empty for a plain measurement."""
+    schema: ClassVar[str] = "show"
+    """Name of the JSON document of a stored run, after `results.`."""
+    live_view: ClassVar[LiveView] = "figures"
+    has_line: ClassVar[bool] = True
+    """Whether all its timed steps are one decode, of which a live view shows speed, W and B."""
+    plotted: ClassVar[tuple[type, ...]] = ()
+    """Types of the observations that its figures draw, besides timed steps."""
+    has_samples: ClassVar[bool] = True
+    """Whether its runs have timed steps to plot, to export and to compare with published ones, and a text."""
+
+    @property
+    def has_figures(self) -> bool:
+        """Whether its runs may have anything to draw."""
+        return self.has_samples or bool(self.plotted)
+
+    @abc.abstractmethod
+    def headline(self, run: Run) -> str:
+        """The answer of a run that completed, in one line."""
+
+    @abc.abstractmethod
+    def document(self, run: Run) -> dict[str, object]:
+        """The run as JSON has it: every key always there, null for unknown."""
+
+    @abc.abstractmethod
+    def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
+        """All that is known of the run; `readings` were taken of the machine meanwhile, `folded` wraps the command."""
+
+    @abc.abstractmethod
+    def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
+        """Several runs side by side; `width` is the terminal's, in characters."""
+
+    def against_document(self, run: Run) -> dict[str, object] | None:
+        """The nearest published figures for JSON, as `against`; None where the run has nothing to compare."""
+        return None
+
+    def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
+        """Return the nearest published figures under those of the runs; nothing without an `against_document`."""
+        return ""
+
+    def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
+        """What there is to draw of these runs, of which some may be of other kinds: a curve for each, in their order.
+
+        That of a run with nothing to draw is empty.
+        """
+        return ()
+
+    def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
+        """What a report draws of these runs beside `figures`; some may be of other kinds. Any may be empty."""
+        from ggbench.show.charts.measured import memory_stack
+
+        return (memory_stack(summaries),)
+
+    def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
+        """What these runs are compared by; some may be of other kinds, of which a metric then knows nothing."""
+        from ggbench.decisions.compared_metrics import MEMORY
+
+        return (MEMORY,)
+
+    def live_lines(self, run: PlottedRun) -> tuple[str, ...]:
+        """What a run that goes on has found so far, in lines of at most 28 characters. Printable."""
+        return ()
+
+    def short_answer(self, run: Run) -> str:
+        """The answer in a word or two, for a column of a list; empty where other columns have it. Printable."""
+        return ""
+
+    def so_far(self, run: Run) -> str:
+        """What a run that was cut short had found by then, in one line; empty where nothing. Printable."""
+        return ""
+
+    def has_details(self, run: Run) -> bool:
+        """Whether there is more to show than how the run ended."""
+        return True
+
+    def ending(self, run: Run) -> str:
+        """How a run ended in one line: its answer, or why there is none. Printable."""
+        if run.is_complete:
+            return plain(self.headline(run))
+        return run.outcome.because(plain(run.reason))
+
+
+class QuantPresenter(Presenter):
+    """Runs that a table of quants shows: a decode or prompts of several lengths."""
+
+    @abc.abstractmethod
+    def so_far(self, run: Run) -> str:
+        """What was measured, in one line; empty where nothing was timed."""
+
+    def has_details(self, run: Run) -> bool:
+        """Whether anything was timed."""
+        return run.is_complete or bool(self.so_far(run))
+
+    def headline(self, run: Run) -> str:
+        """What was measured, or `done`."""
+        return self.so_far(run) or "done"
+
+    def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
+        """Latency against position."""
+        return (latency_figure(runs),)
+
+    def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
+        """Speed, W and B beside their limits, prompts, and memory."""
+        from ggbench.show.charts.measured import b_bars, memory_stack, prompt_speed, speed_bars, w_bars
+
+        decodes = speed_bars(summaries), w_bars(summaries), b_bars(summaries)
+        return (*decodes, prompt_speed(summaries, names), memory_stack(summaries))
+
+    def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
+        """Speed, W, B, memory, percentiles, and prompts of one length."""
+        from ggbench.decisions.compared_metrics import decode_metrics
+
+        return decode_metrics(summaries)
+
+    def document(self, run: Run) -> dict[str, object]:
+        """The fields of a measured quant."""
+        return summary_document(QuantSummary.of([run]))
+
+    def against_document(self, run: Run) -> dict[str, object] | None:
+        """The nearest speeds."""
+        from ggbench.show.against import against_document
+
+        summary = QuantSummary.of([run])
+        return against_document(summary) if summary.decode is not None or summary.prefills else None
+
+    def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
+        """The nearest speeds under each run's own."""
+        from ggbench.show.terminal.against import against_tables
+
+        return against_tables([QuantSummary.of([run]) for run in runs])
+
+    def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
+        """File, memory, speed, limit, machine and command."""
+        from ggbench.show.terminal.row_details import row_details
+
+        return row_details(QuantSummary.of([run]), folded=folded, readings=readings)
+
+
+def figures_of(kinds: Iterable[str], runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
+    """The figures of runs of these kinds that have anything to draw, each once. Raises StoreError as `presenter_of`."""
+    found = [figure for kind in dict.fromkeys(kinds) for figure in presenter_of(kind).figures(runs)]
+    return tuple({figure.key: figure for figure in found if not figure.is_empty}.values())
+
+
+def charts_of(kinds: Iterable[str], summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
+    """The charts of runs of these kinds that have anything to draw, each once. Raises StoreError as `presenter_of`."""
+    found = [chart for kind in dict.fromkeys(kinds) for chart in presenter_of(kind).charts(summaries, names)]
+    return tuple({chart.key: chart for chart in found if not chart.is_empty}.values())
+
+
+def metrics_of(kinds: Iterable[str], summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
+    """The metrics that runs of these kinds are compared by, each once. Raises StoreError as `presenter_of`."""
+    from ggbench.show.metric import joined
+
+    return joined(metric for kind in dict.fromkeys(kinds) for metric in presenter_of(kind).metrics(summaries))
+
+
+def presenter_of(kind: str) -> Presenter:
+    """The presenter of runs of this kind. Raises StoreError for one that this ggbench does not have."""
+    found: Presenter = load_plugin("ggbench.experiments", kind, "show", "presenter").PRESENTER
+    return found

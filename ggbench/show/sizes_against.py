@@ -1,0 +1,92 @@
+"""Planned quants beside the published sizes of the same model: of files, and of the memory that they took."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ggbench.models.published.rows import Figure, PublishedRow, load_published
+from ggbench.models.published.selection import LLAMA_CPP
+from ggbench.show.against import published_model
+from ggbench.show.published_document import published_document
+from ggbench.sizing.plan_record import PlanRow
+from ggbench.units import GIB
+
+_QUANTS: Mapping[str, frozenset[tuple[str, str]]] = {
+    "bf16": frozenset({("hf-transformers", "bf16")}),
+    "int8": frozenset({("bitsandbytes-int8", "int8")}),
+    "nf4": frozenset({("bitsandbytes-int4", "int4")}),
+    "gptq-int4": frozenset({("autogptq-exllamav2", "gptq-int4"), ("hf-transformers", "gptq-int4")}),
+    "gptq-int8": frozenset({("hf-transformers", "gptq-int8")}),
+    "awq-int4": frozenset({("autoawq-gemm-fused", "awq"), ("hf-transformers", "awq")}),
+}
+"""System and quant of the published rows for each method of a checkpoint; 4 bits of bitsandbytes take nf4's bytes,
+whether their code is nf4 or fp4."""
+_FIRST_TOKENS = 1
+"""Longest prompt of a published row whose memory is taken for that of the weights."""
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedSize:
+    """A published row, with how it differs from what was planned."""
+
+    row: PublishedRow
+    file_share: float | None
+    """Published file over the planned one, less 1; None where either is unknown."""
+    beside_weights_bytes: int | None
+    """Published memory, its GB taken as 2^30, less the planned weights: cache, buffers, and how it was counted."""
+
+
+def published_sizes(row: PlanRow) -> tuple[PublishedSize, ...]:
+    """Return the published rows of the same model, system and quant that state a size without a long prompt."""
+    model = published_model(row.subject)
+    wanted = {(LLAMA_CPP, row.quant)} if row.engine == "llama" else _QUANTS.get(row.quant, frozenset())
+    found: dict[object, PublishedSize] = {}
+    for published in load_published():
+        if published.model != model or (published.system, published.quant) not in wanted:
+            continue
+        if (published.n_prompt or 0) > _FIRST_TOKENS:
+            continue
+        sizes = (published.file_size_gb, published.model_size_gib, published.memory_gb)
+        repeated = any(size.row.file_size_gb == published.file_size_gb for size in found.values())
+        if any(sizes) and not (repeated and not any(sizes[1:])):  # an article repeats a column to compare with
+            size = PublishedSize(published, _file_share(published, row), _beside_weights(published, row))
+            found[sizes] = size
+    return tuple(found.values())
+
+
+def with_published_sizes(document: Mapping[str, object], rows: Sequence[PlanRow]) -> dict[str, object]:
+    """Return a plan's document with `against` in each of its rows."""
+    listed = document["rows"]
+    assert isinstance(listed, list)
+    found = [
+        {
+            **each,
+            "against": [
+                {
+                    "file_share": size.file_share,
+                    "beside_weights_bytes": size.beside_weights_bytes,
+                    **published_document(size.row),
+                }
+                for size in published_sizes(row)
+            ],
+        }
+        for each, row in zip(listed, rows, strict=True)
+    ]
+    return {**document, "rows": found}
+
+
+def _file_share(published: PublishedRow, row: PlanRow) -> float | None:
+    stated, own = _value(published.file_size_gb), row.file_bytes
+    if stated is None and (tensors := _value(published.model_size_gib)) is not None:
+        stated, own = tensors * GIB / 1e9, row.weight_bytes
+    return None if stated is None or not own else stated * 1e9 / own - 1
+
+
+def _beside_weights(published: PublishedRow, row: PlanRow) -> int | None:
+    stated = _value(published.memory_gb)
+    return None if stated is None or row.weight_bytes is None else round(stated * GIB) - row.weight_bytes
+
+
+def _value(figure: Figure | None) -> float | None:
+    return None if figure is None else figure.value

@@ -1,0 +1,177 @@
+"""Theoretical limits for the terminal: facts on machine and model, then one row for each scheme."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ggbench.show import FITS_NOT, UNKNOWN
+from ggbench.show.limits_document import knees_text
+from ggbench.show.terminal.tables import Cells, Facts, facts_table, fitted_table, left, names, right, spaced
+from ggbench.sizing.theory.hardware import Hardware, KvReads
+from ggbench.sizing.theory.kv_cache import KvCache
+from ggbench.sizing.theory.limits import DecodePoint, SchemeLimits
+from ggbench.sizing.theory.prefill import Bound, PrefillCurve
+from ggbench.sizing.theory.weights import Parameters
+from ggbench.text import plain
+from ggbench.units import (
+    format_bandwidth,
+    format_bytes,
+    format_compute,
+    format_count,
+    format_ms,
+    format_number,
+    format_params,
+)
+
+_PREFILL_LENGTHS = (512, 4096, 32768)
+_BOUND_NAMES = {Bound.WEIGHTS: "weights", Bound.COMPUTE: "compute", Bound.KV: "KV"}
+
+
+def limits_report(
+    model: str, parameters: Parameters, kv: KvCache, hardware: Hardware, rows: Sequence[SchemeLimits], *, width: int
+) -> RenderableType:
+    """Render facts, the decode table and, if the compute rate is known, the prefill table; `width` in characters."""
+    parts: list[RenderableType] = [
+        facts_table(f"{model} on {hardware.name}", _facts(parameters, kv, hardware)),
+        Group(_decode_table(rows, width), Text(_decode_notes(rows), style="dim")),
+    ]
+    if curves := [row.exact for row in rows if row.exact]:  # all or none: one machine has one compute rate
+        kv_reads = hardware.convention.kv_reads
+        table = _prefill_table(rows, curves, kv_reads, width)
+        parts.append(Group(table, Text(_prefill_notes(_longest(curves), kv_reads), style="dim")))
+    return spaced(parts)
+
+
+def _facts(parameters: Parameters, kv: KvCache, hardware: Hardware) -> Facts:
+    binary = hardware.convention.is_binary
+    bandwidth = format_bandwidth(hardware.bandwidth_bytes_per_s, binary=binary)
+    compute = format_compute(hardware.compute_flop_per_s, binary=binary)
+    known = [
+        ("memory", format_bytes(hardware.memory_bytes), hardware.memory_source),
+        ("bandwidth", bandwidth, hardware.bandwidth_source),
+        ("compute", compute, hardware.compute_source),
+    ]
+    return [
+        ("convention", f"{hardware.convention.value}: {hardware.convention.meaning}"),
+        *((name, "not known" if text == UNKNOWN else f"{text} ({source})") for name, text, source in known),
+        ("parameters", _parameters(parameters, binary)),
+        ("KV cache", _cache(kv)),
+    ]
+
+
+def _parameters(parameters: Parameters, binary: bool) -> str:
+    def text(count: int) -> str:
+        return format_params(count, binary=binary)
+
+    layers = parameters.layers + parameters.experts
+    active = f"{text(parameters.active)} active"
+    if parameters.n_expert:
+        active += f" with {parameters.n_expert_used} of {parameters.n_expert} experts"
+    embedding = f"embedding {text(parameters.embedding)}" if parameters.embedding else "embedding tied to lm_head"
+    return f"{text(parameters.total)}: layers {text(layers)}, lm_head {text(parameters.lm_head)}, {embedding}; {active}"
+
+
+def _cache(kv: KvCache) -> str:
+    types = kv.type_k if kv.type_k == kv.type_v else f"K {kv.type_k}, V {kv.type_v}"
+    parts = [f"{format_bytes(kv.bytes_per_token)} per token in {types}"]
+    if kv.window:
+        parts.append(
+            f"of which {format_bytes(kv.windowed.n_bytes)} only for the last {format_count(kv.window)} positions"
+        )
+    if kv.state_bytes:
+        parts.append(f"recurrent states of {format_bytes(kv.state_bytes)} at every length")
+    if kv.remark:
+        parts.append(plain(kv.remark))
+    return "; ".join(parts)
+
+
+def _table(title: str, cells: list[Cells], rows: Sequence[SchemeLimits], width: int) -> Table:
+    if any(row.batch_size > 1 for row in rows):
+        cells.insert(0, right("batch", (format_count(row.batch_size) for row in rows)))
+    schemes = names("scheme", (row.scheme for row in rows))
+    return fitted_table([schemes, *cells], title=title, width=width)
+
+
+def _decode_table(rows: Sequence[SchemeLimits], width: int) -> Table:
+    cells = [
+        right("BPW", (format_number(row.weights.bpw) for row in rows), priority=5),
+        right("weights", (format_bytes(row.weights.resident_bytes) for row in rows), priority=3),
+        right("fits", map(_length, rows), "tokens"),
+    ]
+    if rows[0].decode:
+        cells.append(right("W", (format_number(row.w_tokens_per_ms, 4) for row in rows), "tokens/ms"))
+        cells.append(right("B", (format_ms(row.b_ms) for row in rows), "ms"))
+    for index, point in enumerate(rows[0].decode):
+        cells.append(right(f"at {point.n // 1024}k", (_speed(row.decode[index]) for row in rows), "tok/s", 4))
+    return _table("Memory and decode", cells, rows, width)
+
+
+def _decode_notes(rows: Sequence[SchemeLimits]) -> str:
+    without = "" if any(row.weights.embedding_bytes for row in rows) else "without the embedding table; "
+    lines = [f"weights: {without}compute buffers are not counted, so slightly less fits"]
+    if rows[0].decode:
+        lines.append("latency(n) = (n - 1) / W + B: the lower bound at this memory bandwidth")
+    if any(row.batch_size > 1 for row in rows):
+        lines.append("batch: W and B are of one step of all sequences, tok/s is their total, tokens are per sequence")
+    if any(point.fits is False for row in rows for point in row.decode):
+        lines.append(f"{FITS_NOT} after a speed: a context of that length does not fit")
+    return "\n".join(lines)
+
+
+def _speed(point: DecodePoint) -> str:
+    return f"{format_number(point.tok_s)}{FITS_NOT if point.fits is False else ''}"
+
+
+def _length(row: SchemeLimits) -> str:
+    return UNKNOWN if row.fits is None else format_count(row.max_n_ctx) if row.max_n_ctx else "oom"
+
+
+def _prefill_table(
+    rows: Sequence[SchemeLimits], curves: Sequence[PrefillCurve], kv_reads: KvReads, width: int
+) -> Table:
+    cells = [
+        right("rough", (knees_text(row.rough) for row in rows), "knee"),
+        right("exact", (knees_text(row.exact) for row in rows), "knee"),
+    ]
+    for length in (length for length in _PREFILL_LENGTHS if length <= _longest(curves)):
+        cells.append(left(f"at {format_count(length)}", _times(curves, length), "ms, bound by", 4))
+        if kv_reads is KvReads.EACH_TOKEN:
+            floors = (format_number(float(curve.floor_ms[np.searchsorted(curve.n, length)]), 4) for curve in curves)
+            cells.append(right(f"floor {format_count(length)}", floors, "ms", 5))
+    return _table("Prefill", cells, rows, width)
+
+
+def _longest(curves: Sequence[PrefillCurve]) -> int:
+    return min(int(curve.n[-1]) for curve in curves)
+
+
+def _times(curves: Sequence[PrefillCurve], length: int) -> list[str]:
+    """Format `97.27 compute` for each row, the times aligned to the right."""
+    texts = []
+    for curve in curves:
+        at = int(np.searchsorted(curve.n, length))
+        bound = Bound(int(curve.bounds()[at]))
+        texts.append((format_number(float(curve.latency_ms[at]), 4), _BOUND_NAMES[bound]))
+    digits = max(len(time) for time, _ in texts)
+    return [f"{time:>{digits}} {bound}" for time, bound in texts]
+
+
+def _prefill_notes(longest: int, kv_reads: KvReads) -> str:
+    lines = [
+        "knee: prompt length [tokens] at which the bound changes between reads and compute, searched up to "
+        f"{format_count(longest)}",
+        "rough: lm_head is computed for every token of the prompt; exact, as in the times: only for the last",
+    ]
+    if kv_reads is KvReads.ONCE:
+        lines.append("the KV cache is read once for the prompt, as flash attention does; see --convention")
+    else:
+        lines += [
+            "each token of the prompt reads all KV before it",
+            "floor: the KV cache is read once for the prompt, as flash attention does",
+        ]
+    return "\n".join(lines)

@@ -1,0 +1,268 @@
+"""A plan for people: what is planned for and how as facts, then a line for each quant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from ggbench.engines.config import LlamaSetup
+from ggbench.experiments.forecast.document import planned_speed_text
+from ggbench.runs.outcome import Outcome
+from ggbench.show import FITS, FITS_NOT, UNKNOWN
+from ggbench.show.columns import projector_text, swa_text
+from ggbench.show.names import models_title, row_labels
+from ggbench.show.terminal.changes import changes_report
+from ggbench.show.terminal.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right, row_names
+from ggbench.sizing.plan_record import Budget, PlannedDevice, PlannedForecast, PlannedSpeed, PlanRow
+from ggbench.text import plain
+from ggbench.units import format_bandwidth, format_bytes, format_count, format_length, format_ms, format_number
+
+_MOST_SOURCES = 4
+"""Of expected speeds, named under the table."""
+
+
+def plan_report(
+    budget: Budget,
+    config: LlamaSetup | None,
+    sources: Mapping[str, str],
+    rows: Sequence[PlanRow],
+    *,
+    width: int,
+) -> RenderableType:
+    """The facts and the table, no wider than `width` characters, and what would help where a row does not fit.
+
+    `config` is how llama.cpp would load them; None of a checkpoint, which another engine runs.
+    """
+    subjects, shared = [row.subject for row in rows], _shared_notes(rows)
+    title = f"{models_title(subjects)} on {budget.device}"
+    parts: list[RenderableType] = [
+        Padding(facts_table(title, _facts(budget, config, sources, rows, shared)), (0, 0, 1, 0)),
+        fitted_table(
+            _cells(rows, budget, shared),
+            labels=row_labels(subjects),
+            dim=[row.fits is not True for row in rows],
+            width=width,
+        ),
+    ]
+    parts += _devices(rows, width)
+    helps = _what_helps(rows, width)
+    if legend := _legend(rows, budget):
+        parts.append(Text(legend, style="dim"))
+    if helps is not None:
+        parts.append(Padding(helps, (1, 0, 0, 0)))
+    return Group(*parts)
+
+
+def _devices(rows: Sequence[PlanRow], width: int) -> list[RenderableType]:
+    """What each of several devices would hold of every row; nothing where the budget is one memory."""
+    return [
+        Padding(devices_table(row.devices, f"{row.quant} by device", width=width), (1, 0, 0, 0))
+        for row in rows
+        if row.devices
+    ]
+
+
+def devices_table(devices: Sequence[PlannedDevice], title: str, *, width: int | None = None) -> RenderableType:
+    """One line for each device; `width` is the terminal's."""
+
+    def sizes(field: str) -> list[str]:
+        return [format_bytes(getattr(device, field)) for device in devices]
+
+    return fitted_table(
+        [
+            names("device", (device.device for device in devices)),
+            right("layers", (str(device.n_layers) for device in devices), stays=True),
+            right("weights", sizes("weight_bytes"), stays=True),
+            right("KV", sizes("kv_bytes"), stays=True),
+            right("compute", sizes("compute_bytes"), stays=True),
+            right("budget", sizes("usable_bytes"), priority=1, stays=True),
+            left("fits", (_left_text(device.left_bytes) for device in devices), stays=True),
+        ],
+        dim=[device.left_bytes < 0 for device in devices],
+        title=title,
+        width=width,
+    )
+
+
+def _left_text(left_bytes: int) -> str:
+    return (
+        f"{FITS} {format_bytes(left_bytes)} left"
+        if left_bytes >= 0
+        else f"{FITS_NOT} {format_bytes(-left_bytes)} missing"
+    )
+
+
+def fit_text(row: PlanRow) -> str:
+    """`✓ 19.2 GiB left`, `✗ 1.5 GiB missing`; an em dash when unknown."""
+    if row.left_bytes is None or row.fits is None:
+        return UNKNOWN
+    return _left_text(row.left_bytes)
+
+
+def _what_helps(rows: Sequence[PlanRow], width: int) -> RenderableType | None:
+    """What would help the row that misses least; None where every row fits, or is of unknown size."""
+    missing = max(
+        (row for row in rows if row.fits is False and row.changes), key=lambda row: row.left_bytes or 0, default=None
+    )
+    if missing is None or missing.n_ctx is None:
+        return None
+    name = missing.quant if len(rows) > 1 else "it"
+    return changes_report(
+        f"what would make {plain(name)} fit at n_ctx {format_count(missing.n_ctx)}", missing.changes, width=width
+    )
+
+
+def longest_text(row: PlanRow) -> str:
+    """`50,176`, with a star beyond the training context; `≥ 1,048,576` where the search ended; an em dash for none."""
+    if row.planned_n_ctx is None:
+        return UNKNOWN
+    star = "*" if row.exceeds_training else ""
+    return f"{'≥ ' if row.reached_ceiling else ''}{format_count(row.planned_n_ctx)}{star}"
+
+
+def _facts(
+    budget: Budget,
+    config: LlamaSetup | None,
+    sources: Mapping[str, str],
+    rows: Sequence[PlanRow],
+    shared: Sequence[str],
+) -> Facts:
+    bandwidth = budget.bandwidth
+    return [
+        ("memory", f"{format_bytes(budget.memory_bytes)} ({budget.memory_source})"),
+        ("reserve", f"{format_bytes(budget.reserve_bytes)} ({budget.reserve_source}; --reserve)"),
+        ("projector", projector_text(budget.mmproj_bytes)),
+        ("budget", format_bytes(budget.usable_bytes)),
+        ("bandwidth", f"{format_bandwidth(bandwidth.bytes_per_s)} ({bandwidth.source})" if bandwidth else "not known"),
+        ("planned at", _setting(config, rows)),
+        *((name.replace("_", " "), text) for name, text in sources.items()),
+        *(("note", note) for note in shared),
+    ]
+
+
+def _setting(config: LlamaSetup | None, rows: Sequence[PlanRow]) -> str:
+    lengths = sorted({row.n_ctx for row in rows if row.n_ctx is not None})
+    flash = {row.flash_attn for row in rows if row.flash_attn is not None}
+    parts = [f"n_ctx {' and '.join(map(format_count, lengths))}"] if lengths else []
+    if config is None:
+        return ", ".join([*parts, f"KV cache {' and '.join(dict.fromkeys(row.type_k for row in rows))}"])
+    cache = config.type_k if config.type_k == config.type_v else f"K {config.type_k}, V {config.type_v}"
+    n_ubatch = min(config.n_ubatch, config.n_batch, *lengths[-1:])  # llama.cpp clamps it to n_batch, and that to n_ctx
+    parts += [f"KV cache {cache}", *_windows(rows), f"n_ubatch {format_count(n_ubatch)}"]
+    if flash:
+        parts.append(f"flash attention {'on' if flash == {True} else 'off' if flash == {False} else 'on or off'}")
+    return ", ".join(parts)
+
+
+def _windows(rows: Sequence[PlanRow]) -> list[str]:
+    """What the caches of sliding-window layers hold, for each way that there is."""
+    return list(dict.fromkeys(text for row in rows if (text := swa_text(row.swa_cells, row.n_ctx))))
+
+
+def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Sequence[str]) -> list[Cells]:
+    there = _there(rows)
+    cells = [
+        *row_names([row.subject for row in rows]),
+        right("BPW", (format_number(row.bpw) for row in rows), "bits", stays=True),
+        right("file", (format_bytes(row.file_bytes) for row in rows), "", 1, stays=True),
+        right("memory", (format_bytes(row.needed_bytes) for row in rows), there, stays=True),
+        left("fits", map(fit_text, rows), there, stays=True),
+        right("max n_ctx", map(longest_text, rows), "tokens", stays=True),
+    ]
+    if any(row.at_n_ctx for row in rows):
+        cells.append(right("tok/s", _speeds([row.at_n_ctx for row in rows]), there, stays=True))
+    if any(row.expected for row in rows):
+        cells.append(
+            right("expected", [planned_speed_text(row.expected) for row in rows], f"tok/s {there}", stays=True)
+        )
+    limits = [row.limit for row in rows]
+    if any(limits):
+        cells += [
+            right(
+                "W", (format_number(limit.w_tokens_per_ms if limit else None, 4) for limit in limits), "tokens/ms", 3
+            ),
+            right("B", (format_ms(limit.b_ms if limit else None) for limit in limits), "ms", 2),
+        ]
+    is_split = _is_split(rows, budget)
+    held = (format_bytes(row.device_weight_bytes) for row in rows)
+    cells.append(right("on GPU" if is_split else "weights", held, "", 4))
+    if is_split:
+        cells.append(right("on CPU", (format_bytes(row.host_weight_bytes) for row in rows), priority=6))
+    cells += [
+        right("KV", (format_bytes(row.device_kv_bytes) for row in rows), there, 5),
+        *_kv_elsewhere(rows),
+        right("compute", (format_bytes(row.compute_bytes) for row in rows), there, 7),
+    ]
+    asked = {row.n_ctx for row in rows if row.n_ctx is not None}
+    for index, speed in enumerate(next((row.decode for row in rows if row.decode), ())):
+        if asked != {speed.n}:
+            texts = _speeds([row.decode[index] if row.decode else None for row in rows])
+            cells.append(right("tok/s", texts, f"at {format_length(speed.n)}", 8))
+    return [*cells, notes(_note(row, shared) for row in rows)]
+
+
+def _is_split(rows: Sequence[PlanRow], budget: Budget) -> bool:
+    """Whether some of the weights lie beside the planned GPU: llama.cpp's input embedding does."""
+    return budget.on_gpu and (not rows or any(row.engine == "llama" for row in rows))
+
+
+def _bases(expected: Sequence[PlannedForecast]) -> list[str]:
+    """Where the expected speeds are from, a line for each kind of basis."""
+    sources: dict[str, dict[str, None]] = {}
+    for each in expected:
+        sources.setdefault(each.speed_basis, {})[each.basis] = None
+    lines = []
+    for basis, found in sources.items():
+        named, n_more = list(found)[:_MOST_SOURCES], len(found) - _MOST_SOURCES
+        lines.append(f"expected, {basis}: {', '.join(named)}{f' and {n_more} more' if n_more > 0 else ''}")
+    return lines
+
+
+def _kv_elsewhere(rows: Sequence[PlanRow]) -> list[Cells]:
+    """The part of the cache that is in main memory, where the plan is for a GPU and any is."""
+    sizes = [None if row.kv_bytes is None else row.kv_bytes - (row.device_kv_bytes or 0) for row in rows]
+    return [right("KV on CPU", map(format_bytes, sizes), priority=4)] if any(sizes) else []
+
+
+def _there(rows: Sequence[PlanRow]) -> str:
+    """`at 16k`, where the figures of n_ctx are of; `at n_ctx` where it differs between the rows."""
+    lengths = {row.n_ctx for row in rows if row.n_ctx is not None}
+    return f"at {format_length(*lengths)}" if len(lengths) == 1 else "at n_ctx"
+
+
+def _speeds(speeds: Sequence[PlannedSpeed | None]) -> list[str]:
+    """With a mark behind those of a context that does not fit, and a blank behind the others."""
+    marked = any(speed is not None and speed.fits is False for speed in speeds)
+    marks = (FITS_NOT if speed and speed.fits is False else " " * marked for speed in speeds)
+    return [f"{format_number(speed.tok_s if speed else None)}{mark}" for speed, mark in zip(speeds, marks, strict=True)]
+
+
+def _shared_notes(rows: Sequence[PlanRow]) -> list[str]:
+    """Notes that every row has, to be shown once."""
+    if len(rows) < 2:
+        return []
+    return [plain(note) for note in rows[0].notes if all(note in row.notes for row in rows)]
+
+
+def _note(row: PlanRow, shared: Sequence[str]) -> str:
+    if row.outcome is not Outcome.COMPLETED:
+        return plain(row.reason)
+    return "; ".join(text for note in row.notes if (text := plain(note)) not in shared)
+
+
+def _legend(rows: Sequence[PlanRow], budget: Budget) -> str:
+    lines = []
+    if _is_split(rows, budget):
+        lines.append("on GPU, on CPU: where the weights lie; the input embedding stays with the CPU")
+    if any(row.exceeds_training for row in rows):
+        trained = sorted({row.n_ctx_train for row in rows if row.n_ctx_train})
+        lines.append(f"*: beyond the training context of {' and '.join(map(format_count, trained))}")
+    if any(row.decode for row in rows):
+        lines.append("tok/s, W, B: the best that the bandwidth allows; latency(n) = (n - 1) / W + B")
+    lines += _bases([row.expected for row in rows if row.expected])
+    if any(speed.fits is False for row in rows for speed in (*row.decode, *([row.at_n_ctx] if row.at_n_ctx else []))):
+        lines.append(f"{FITS_NOT} after a speed: a context of that length does not fit")
+    return "\n".join(lines)

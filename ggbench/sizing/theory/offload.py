@@ -1,0 +1,118 @@
+"""Which tensors llama.cpp puts on the GPU for a given `n_gpu_layers`, and which layers on each of several devices.
+
+Source: `load_tensors` and the tensor classes in llama.cpp. The output counts as one more layer after the repeating
+ones; the last `n_gpu_layers` of them are offloaded, and the input embedding never is.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ggbench.engines.config import LlamaSetup
+from ggbench.errors import UsageError
+from ggbench.gguf_file.model_file import ModelFile, TensorInfo
+from ggbench.sizing.plan_record import DeviceMemory
+from ggbench.sizing.theory.weights import is_tied
+
+_LAYER = re.compile(r"blk\.(\d+)\.")
+_INPUT = ("token_embd", "position_embd", "token_types")
+_PER_LAYER_TABLE = "per_layer_token_embd.weight"
+_ROWS_READ_ON_CUDA = frozenset({"f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q5_1", "q8_0"})
+"""Types for which ggml's CUDA backend implements GET_ROWS; a table of another type stays on the CPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class Offload:
+    """Split of a model's layers between device and host."""
+
+    n_gpu_layers: int
+    """As llama.cpp counts, the output included."""
+    first_gpu_layer: int
+    """Index of the first repeating layer on the device; equal to the number of layers if none is."""
+    device_weight_bytes: int
+    host_weight_bytes: int
+    overridden_host_bytes: int = 0
+    """Of tensors that an override keeps on the host."""
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether some layer that could be offloaded stays on the host."""
+        return self.first_gpu_layer > 0 or self.overridden_host_bytes > 0
+
+
+def offload(file: ModelFile, n_gpu_layers: int, overrides: Sequence[tuple[str, str]] = ()) -> Offload:
+    """Return the bytes of the weights on the device and on the host; a negative number of layers means all.
+
+    A tied embedding table is counted on both, since llama.cpp loads it twice. Tensors of unknown type count as 0 bytes.
+    `overrides` are regular expressions with the buffer type that the tensors go to; the first that matches decides.
+    """
+    overridden_host_bytes = 0
+    n_slots = file.n_layer + 1
+    n_offloaded = n_slots if n_gpu_layers < 0 else min(n_gpu_layers, n_slots)
+    first = n_slots - n_offloaded
+    output_on_device = n_offloaded > 0
+    on_device = {False: 0, True: 0}
+    for tensor in file.tensors:
+        n_bytes = tensor.n_bytes or 0
+        device = next((device for pattern, device in overrides if re.search(pattern, tensor.name)), None)
+        offloaded = is_on_device(tensor, first, output_on_device=output_on_device)
+        if device is not None and offloaded and device.startswith("CPU"):
+            overridden_host_bytes += n_bytes
+        on_device[offloaded if device is None else not device.startswith("CPU")] += n_bytes
+    if output_on_device and is_tied(file.tensors):
+        on_device[True] += sum(tensor.n_bytes or 0 for tensor in file.tensors if tensor.name == "token_embd.weight")
+    return Offload(
+        n_gpu_layers=n_offloaded,
+        first_gpu_layer=min(first, file.n_layer),
+        device_weight_bytes=on_device[True],
+        host_weight_bytes=on_device[False],
+        overridden_host_bytes=overridden_host_bytes,
+    )
+
+
+def device_layers(n_layer: int, setup: LlamaSetup, devices: Sequence[DeviceMemory]) -> tuple[int | None, ...]:
+    """Return the device of each layer by its index, the output's as the last; None is main memory.
+
+    Shares are those of `tensor_split`, else the free memory of each device, in 32-bit floats; layer i of those that are
+    offloaded lies on the first device whose summed share exceeds i / their number.
+    """
+    given = [*setup.tensor_split, *[0.0] * (len(devices) - len(setup.tensor_split))]
+    shares = given if any(given) else [float(device.free_bytes) for device in devices]
+    n_slots = n_layer + 1
+    n_offloaded = n_slots if setup.n_gpu_layers < 0 else min(setup.n_gpu_layers, n_slots)
+    sums = np.cumsum(np.asarray(shares, np.float32), dtype=np.float32)
+    bounds = [float(each) for each in sums / sums[-1]]
+    places = [bisect_right(bounds, float(np.float32(index) / np.float32(n_offloaded))) for index in range(n_offloaded)]
+    return (*[None] * (n_slots - n_offloaded), *(min(place, len(bounds) - 1) for place in places))
+
+
+def check_overrides(file: ModelFile, setup: LlamaSetup) -> None:
+    """Raise UsageError for a tensor override that matches no tensor of the file: llama.cpp would ignore it silently."""
+    names = [tensor.name for tensor in file.tensors]
+    for override in setup.override_tensor:
+        pattern = override.rpartition("=")[0]
+        if not any(re.search(pattern, name) for name in names):
+            raise UsageError(
+                f"no tensor of {file.name} matches --override-tensor {override!r}",
+                "ggbench inspect FILE --tensors lists their names",
+            )
+    of_experts = setup.tensor_overrides[len(setup.override_tensor) :]
+    if of_experts and not any(re.search(pattern, name) for pattern, _ in of_experts for name in names):
+        option = "--cpu-moe" if setup.cpu_moe else "--n-cpu-moe"
+        raise UsageError(f"{file.name} has no expert tensors for {option} to keep in main memory", f"omit {option}")
+
+
+def is_on_device(tensor: TensorInfo, first_gpu_layer: int, *, output_on_device: bool) -> bool:
+    """Return whether llama.cpp offloads a tensor where the layers from `first_gpu_layer` on are, and the output."""
+    if match := _LAYER.match(tensor.name):
+        return int(match[1]) >= first_gpu_layer
+    if tensor.name.startswith(_INPUT):
+        return False
+    if tensor.name == _PER_LAYER_TABLE and tensor.type_name not in _ROWS_READ_ON_CUDA:
+        return False
+    return output_on_device
