@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-import pytest
-from ggbench.sizing.plan_record import (PlannedForecast)
-from ggbench.tui.app import (GgbenchApp)
-from ggbench.tui.planner import (PlannedQuant)
-from ggbench.tui.services import (Services)
-from ggbench.tui.widgets.models_pane import (ModelList)
-from ggbench.tui.widgets.quants_pane import (QuantsTable)
-from tests.fakes.driving import (press, settle)
-from tests.fakes.library import (BUDGET, FakePlanner, local, plan_row)
-from tests.fakes.library_screen import (choose, names, table, with_disk)
-from tests.fakes.snapshots import (check_snapshot, words_of)
-from tests.tui.conftest import (Drive)
-from textual.pilot import (Pilot)
-from textual.widgets import (Input)
 
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from ggbench.sizing.plan_record import PlannedForecast
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.planner import PlannedQuant
+from ggbench.tui.services import Services
+from ggbench.tui.widgets.models_pane import ModelList
+from ggbench.tui.widgets.quants_pane import QuantsTable
+from tests.fakes.driving import press, settle
+from tests.fakes.library import BUDGET, FakePlanner, local, plan_row
+from tests.fakes.library_screen import choose, names, table, with_disk
+from tests.fakes.snapshots import check_snapshot, words_of
+from tests.tui.conftest import Drive
 
 App = GgbenchApp
 Page = Pilot[None]

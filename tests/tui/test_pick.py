@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-import pytest
-from collections.abc import (Sequence)
-from dataclasses import (replace)
-from ggbench.decisions.pick_record import (Candidate, Needs, WORKLOADS)
-from ggbench.decisions.run_commands_record import (FileToRun)
-from ggbench.errors import (BadFile)
-from ggbench.experiments.decode.record import (DecodeSettings)
-from ggbench.tui.app import (GgbenchApp)
-from ggbench.tui.run_requests import (MeasureRequest)
-from ggbench.tui.screens.library import (LibraryScreen)
-from pathlib import (Path)
-from tests.fakes.candidates import (candidate)
-from tests.fakes.driving import (press, settle)
-from tests.fakes.library import (FakePlanner)
-from tests.fakes.snapshots import (check_snapshot, words_of)
-from tests.tui.conftest import (Drive)
-from textual import (events)
-from textual.pilot import (Pilot)
-from typing import (Any)
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
+import pytest
+from textual import events
+from textual.pilot import Pilot
+
+from ggbench.decisions.pick_record import WORKLOADS, Candidate, Needs
+from ggbench.decisions.run_commands_record import FileToRun
+from ggbench.errors import BadFile
+from ggbench.experiments.decode.record import DecodeSettings
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.run_requests import MeasureRequest
+from ggbench.tui.screens.library import LibraryScreen
+from tests.fakes.candidates import candidate
+from tests.fakes.driving import press, settle
+from tests.fakes.library import FakePlanner
+from tests.fakes.snapshots import check_snapshot, words_of
+from tests.tui.conftest import Drive
 
 App = GgbenchApp
 Page = Pilot[None]

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import pytest
 import re
 import sqlite3
-from dataclasses import (replace)
-from ggbench.runs.store.database import (Store)
-from ggbench.runs.stored import (listed_run)
-from ggbench.tui.app import (GgbenchApp)
-from ggbench.tui.screens.measured_runs import (RunDetails)
-from ggbench.tui.screens.results import (ResultsScreen)
-from ggbench.tui.stored_runs import (COLUMNS_OF_RUNS)
-from ggbench.tui.widgets.runs_table import (RunsTable)
-from pathlib import (Path)
-from tests.fakes.driving import (press, settle)
-from tests.fakes.measured import (put_run, start)
-from tests.fakes.results_screen import (chosen, shown, table)
-from tests.fakes.snapshots import (check_snapshot, words_of)
-from tests.tui.conftest import (Look)
-from textual.pilot import (Pilot)
-from textual.widgets import (Input)
+from dataclasses import replace
+from pathlib import Path
 
+import pytest
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import listed_run
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.screens.measured_runs import RunDetails
+from ggbench.tui.screens.results import ResultsScreen
+from ggbench.tui.stored_runs import COLUMNS_OF_RUNS
+from ggbench.tui.widgets.runs_table import RunsTable
+from tests.fakes.driving import press, settle
+from tests.fakes.measured import put_run, start
+from tests.fakes.results_screen import chosen, shown, table
+from tests.fakes.snapshots import check_snapshot, words_of
+from tests.tui.conftest import Look
 
 Page = Pilot[None]
 

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import pytest
 import sqlite3
-from ggbench.runs.outcome import (Outcome)
-from ggbench.runs.store.database import (Store)
-from ggbench.runs.stored import (listed_run)
-from ggbench.tui.app import (GgbenchApp)
-from ggbench.tui.screens.dialogs import (ConfirmScreen)
-from ggbench.tui.screens.measured_runs import (CompareScreen, DetailsPane, RunDetails)
-from ggbench.tui.screens.results import (ResultsScreen)
-from ggbench.tui.widgets.curves_plot import (CurvesPlot)
-from pathlib import (Path)
-from tests.fakes.driving import (press, settle)
-from tests.fakes.measured import (put_run, start)
-from tests.fakes.results_screen import (chosen, message, shown)
-from tests.fakes.snapshots import (words_of)
-from tests.tui.conftest import (Look)
-from textual.events import (Key)
-from textual.pilot import (Pilot)
-from textual.widgets import (Static)
+from pathlib import Path
 
+import pytest
+from textual.events import Key
+from textual.pilot import Pilot
+from textual.widgets import Static
+
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import listed_run
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.screens.dialogs import ConfirmScreen
+from ggbench.tui.screens.measured_runs import CompareScreen, DetailsPane, RunDetails
+from ggbench.tui.screens.results import ResultsScreen
+from ggbench.tui.widgets.curves_plot import CurvesPlot
+from tests.fakes.driving import press, settle
+from tests.fakes.measured import put_run, start
+from tests.fakes.results_screen import chosen, message, shown
+from tests.fakes.snapshots import words_of
+from tests.tui.conftest import Look
 
 Page = Pilot[None]
 

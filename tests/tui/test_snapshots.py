@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import pytest
-from ggbench.models.selector import (Target)
-from ggbench.runs.store.database import (Store)
-from ggbench.tui.app import (GgbenchApp)
-from ggbench.tui.pull_queue import (PullItem, PullState)
-from ggbench.tui.screens.dialogs import (ConfirmScreen)
-from ggbench.tui.services import (Services)
-from pathlib import (Path)
-from tests.fakes.driving import (press, settle)
-from tests.fakes.jobs import (FakeServices)
-from tests.fakes.library import (local)
-from tests.fakes.measured import (put_run, start)
-from tests.fakes.snapshots import (check_snapshot)
-from tests.tui.conftest import (Drive)
-from textual.pilot import (Pilot)
+from pathlib import Path
 
+import pytest
+from textual.pilot import Pilot
+
+from ggbench.models.selector import Target
+from ggbench.runs.store.database import Store
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.pull_queue import PullItem, PullState
+from ggbench.tui.screens.dialogs import ConfirmScreen
+from ggbench.tui.services import Services
+from tests.fakes.driving import press, settle
+from tests.fakes.jobs import FakeServices
+from tests.fakes.library import local
+from tests.fakes.measured import put_run, start
+from tests.fakes.snapshots import check_snapshot
+from tests.tui.conftest import Drive
 
 Page = Pilot[None]
 GIB = 1 << 30
