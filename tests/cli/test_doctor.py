@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.decisions.doctor_record import LlamaBuild
+from ggbench.engines.llama.build import LlamaBuild
 from ggbench.paths import caches_dir, results_file
 from tests.cli.conftest import Run
 from tests.fakes.nvml import install, replay

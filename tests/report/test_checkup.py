@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from ggbench.decisions.doctor_record import Checkup
+from ggbench.decisions.doctor import Checkup
 from ggbench.decisions.doctor_show import checkup_document, checkup_text
 from ggbench.decisions.findings import findings
 from ggbench.machine.records import GpuProcess
