@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ggbench.decisions.doctor import Calibration, Checkup
+from ggbench.decisions.doctor.checkup import Calibration, Checkup
 from ggbench.engines.llama.build import LlamaBuild, LlamaDevice
 from ggbench.hub.login import HubLogin
 from ggbench.machine.condition import CpuState, GpuDriver, GpuState, MemoryState

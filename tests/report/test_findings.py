@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.decisions.doctor import Checkup
-from ggbench.decisions.findings import Finding, findings
+from ggbench.decisions.doctor.checkup import Checkup
+from ggbench.decisions.doctor.findings import Finding, findings
 from ggbench.engines.llama.build import LlamaBuild
 from ggbench.machine.condition import GpuDriver
 from ggbench.machine.records import GpuProcess

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ggbench.decisions.doctor import Checkup
-from ggbench.decisions.findings import Finding
+from ggbench.decisions.doctor.checkup import Checkup
+from ggbench.decisions.doctor.findings import Finding
 from ggbench.engines.llama.build import LlamaBuild
 from ggbench.engines.llama.rpc_serving import Serving
 from ggbench.machine.condition import GpuDriver, GpuState

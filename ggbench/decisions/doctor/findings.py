@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ggbench.decisions.doctor import Checkup
+from ggbench.decisions.doctor.checkup import Checkup
 from ggbench.engines.llama.build import LlamaBuild
 from ggbench.machine.condition import CpuState, GpuDriver, GpuState, MemoryState
 from ggbench.machine.disks import Place

@@ -46,7 +46,7 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class Checkup:
-    """All of it."""
+    """All that `ggbench doctor` looks at."""
 
     ggbench: str
     python: str
@@ -61,7 +61,7 @@ class Checkup:
     calibration: Calibration
 
 
-def examine() -> Checkup:
+def check_machine() -> Checkup:
     """Look at everything; what cannot be found out is None or says why."""
     store = inspect_store()
     return Checkup(

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import PurePath
 
-from ggbench.decisions.doctor import Checkup
-from ggbench.decisions.findings import AMX, AMX_INSTRUCTION, Finding, missing_instructions
+from ggbench.decisions.doctor.checkup import Checkup
+from ggbench.decisions.doctor.findings import AMX, AMX_INSTRUCTION, Finding, missing_instructions
 from ggbench.engines.llama.build import LlamaBuild
 from ggbench.machine.condition import CpuState, GpuState, MemoryState
 from ggbench.machine.disks import Place
