@@ -33,7 +33,7 @@ def describe_login(environ: Mapping[str, str] = os.environ) -> HubLogin:
         file = token_file(environ)
         mode = _mode(file)
         if mode is not None:
-            token_from, is_exposed = str(file), os.name == "posix" and bool(mode & (stat.S_IRGRP | stat.S_IROTH))
+            token_from, is_exposed = str(file), bool(mode & (stat.S_IRGRP | stat.S_IROTH))
     return HubLogin(token_from, is_exposed, is_offline, endpoint, problem)
 
 

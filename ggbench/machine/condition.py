@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import sys
+import resource
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -102,14 +102,8 @@ def _instructions(proc: Path) -> frozenset[str]:
 
 def _process_limits() -> tuple[int | None, int | None]:
     """Return the limits of address space and of locked memory in bytes; None is none."""
-    address_space: int | None = None
-    locked: int | None = None
-    if sys.platform != "win32":
-        import resource
-
-        kinds = (resource.RLIMIT_AS, resource.RLIMIT_MEMLOCK)
-        soft = [resource.getrlimit(kind)[0] for kind in kinds]
-        address_space, locked = (None if limit == resource.RLIM_INFINITY else limit for limit in soft)
+    soft = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_MEMLOCK)]
+    address_space, locked = (None if limit == resource.RLIM_INFINITY else limit for limit in soft)
     return address_space, locked
 
 
