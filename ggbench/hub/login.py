@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import (Mapping)
+from dataclasses import (dataclass)
+from ggbench.errors import (UsageError)
+from ggbench.hub.access import (HUB, HubAccess)
+from pathlib import (Path)
 
-from ggbench.errors import UsageError
-from ggbench.hub.access import HUB, HubAccess
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ def describe_login(environ: Mapping[str, str] = os.environ) -> HubLogin:
         file = token_file(environ)
         mode = _mode(file)
         if mode is not None:
-            token_from, is_exposed = str(file), os.name == "posix" and bool(mode & (stat.S_IRGRP | stat.S_IROTH))
+            token_from, is_exposed = str(file), bool(mode & (stat.S_IRGRP | stat.S_IROTH))
     return HubLogin(token_from, is_exposed, is_offline, endpoint, problem)
 
 

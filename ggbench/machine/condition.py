@@ -5,19 +5,19 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+import resource
+from collections.abc import (Mapping)
+from dataclasses import (dataclass)
+from ggbench.machine.cgroup import (cpu_quota, memory_limits)
+from ggbench.machine.cpu import (describe_cpu)
+from ggbench.machine.gpus import (Nvml, describe_gpu, nvml_problem, open_nvml, visible_gpus)
+from ggbench.machine.kernel_files import (PROC, SYSFS, read_number, read_text)
+from ggbench.machine.memory import (describe_ram)
+from ggbench.machine.readings import (read_gpus)
+from ggbench.machine.records import (Gpu, GpuProcess)
+from pathlib import (Path)
+from typing import (Any)
 
-from ggbench.machine.cgroup import cpu_quota, memory_limits
-from ggbench.machine.cpu import describe_cpu
-from ggbench.machine.gpus import Nvml, describe_gpu, nvml_problem, open_nvml, visible_gpus
-from ggbench.machine.kernel_files import PROC, SYSFS, read_number, read_text
-from ggbench.machine.memory import describe_ram
-from ggbench.machine.readings import read_gpus
-from ggbench.machine.records import Gpu, GpuProcess
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,14 +172,8 @@ def _instructions(proc: Path) -> frozenset[str]:
 
 def _process_limits() -> tuple[int | None, int | None]:
     """Return the limits of address space and of locked memory in bytes; None is none."""
-    address_space: int | None = None
-    locked: int | None = None
-    if sys.platform != "win32":
-        import resource
-
-        kinds = (resource.RLIMIT_AS, resource.RLIMIT_MEMLOCK)
-        soft = [resource.getrlimit(kind)[0] for kind in kinds]
-        address_space, locked = (None if limit == resource.RLIM_INFINITY else limit for limit in soft)
+    soft = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_MEMLOCK)]
+    address_space, locked = (None if limit == resource.RLIM_INFINITY else limit for limit in soft)
     return address_space, locked
 
 

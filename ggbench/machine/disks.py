@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import (dataclass)
+from pathlib import (Path)
+
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +73,13 @@ def _used_bytes(folder: Path) -> int | None:
                     elif entry.is_file(follow_symlinks=False):
                         status = entry.stat(follow_symlinks=False)
                         key = status.st_dev, status.st_ino
-                        total += 0 if key in seen else _disk_bytes(status)
+                        total += 0 if key in seen else status.st_blocks * 512  # a sparse file takes less
                         seen.add(key)
         except FileNotFoundError:
             continue
         except OSError:
             return None
     return total
-
-
-def _disk_bytes(status: os.stat_result) -> int:
-    """Return what a file takes on its disk: a sparse one takes less than its length."""
-    n_blocks: int | None = getattr(status, "st_blocks", None)  # of 512 bytes; not on Windows
-    return status.st_size if n_blocks is None else n_blocks * 512
 
 
 def _file_system(folder: Path) -> str | None:
