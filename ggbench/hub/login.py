@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import (Mapping)
-from dataclasses import (dataclass)
-from ggbench.errors import (UsageError)
-from ggbench.hub.access import (HUB, HubAccess)
-from pathlib import (Path)
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
+from ggbench.errors import UsageError
+from ggbench.hub.access import HUB, HubAccess
 
 
 @dataclass(frozen=True, slots=True)

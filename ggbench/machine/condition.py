@@ -6,18 +6,18 @@ import contextlib
 import os
 import re
 import resource
-from collections.abc import (Mapping)
-from dataclasses import (dataclass)
-from ggbench.machine.cgroup import (cpu_quota, memory_limits)
-from ggbench.machine.cpu import (describe_cpu)
-from ggbench.machine.gpus import (Nvml, describe_gpu, nvml_problem, open_nvml, visible_gpus)
-from ggbench.machine.kernel_files import (PROC, SYSFS, read_number, read_text)
-from ggbench.machine.memory import (describe_ram)
-from ggbench.machine.readings import (read_gpus)
-from ggbench.machine.records import (Gpu, GpuProcess)
-from pathlib import (Path)
-from typing import (Any)
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+from ggbench.machine.cgroup import cpu_quota, memory_limits
+from ggbench.machine.cpu import describe_cpu
+from ggbench.machine.gpus import Nvml, describe_gpu, nvml_problem, open_nvml, visible_gpus
+from ggbench.machine.kernel_files import PROC, SYSFS, read_number, read_text
+from ggbench.machine.memory import describe_ram
+from ggbench.machine.readings import read_gpus
+from ggbench.machine.records import Gpu, GpuProcess
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from dataclasses import (dataclass)
-from pathlib import (Path)
-
+from dataclasses import dataclass
+from pathlib import Path
 
 
 @dataclass(frozen=True, slots=True)
