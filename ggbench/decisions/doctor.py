@@ -14,8 +14,7 @@ from ggbench import paths
 from ggbench.decisions.doctor_record import Calibration, Checkup, Place, StoreHealth
 from ggbench.engines.llama.build import describe_llama_build
 from ggbench.errors import GgbenchError
-from ggbench.hub.access import hub_cache_folder
-from ggbench.hub.login import describe_login
+from ggbench.hub.access import describe_login, hub_cache_folder
 from ggbench.machine.bandwidth import is_from_busy_machine, known_bandwidth
 from ggbench.machine.condition import describe_cpu_state, describe_gpu_driver, describe_memory_state
 from ggbench.machine.cpu import default_threads

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ggbench.decisions.doctor_record import HubLogin
-from ggbench.hub.login import describe_login
+from ggbench.hub.access import describe_login
 
 SECRET = "hf_" + "x" * 34
 
