@@ -10,34 +10,35 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
-import msgspec
-import numpy as np
 import os
 import sys
 import tempfile
-from collections.abc import (Generator, Iterator)
-from dataclasses import (replace)
-from ggbench.engines.contract import (Engine, Source)
-from ggbench.engines.endings import (OutOfMemory, require_completed)
-from ggbench.engines.events import (Tokenized)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.engines.memory import (Memory)
-from ggbench.engines.workloads.score import (RowsFile, Score)
-from ggbench.engines.workloads.tokenize import (Tokenize)
-from ggbench.errors import (BadFile, DoesNotFit, Unsupported, UsageError)
-from ggbench.experiments.quality.logits_file import (LogitsFile, begin_logits_file, read_logits_file)
-from ggbench.experiments.quality.record import (ScoredBase)
-from ggbench.experiments.quality.score_requests import (Scoring, follow, only)
-from ggbench.files import (take_free_name)
-from ggbench.gguf_file.model_file import (ModelFile)
-from ggbench.paths import (logits_dir)
-from ggbench.runs.progress import (Point, Progress, Working)
-from ggbench.runs.session import (made_file, subject_of)
-from ggbench.text import (plain)
-from ggbench.units import (format_bytes, format_count)
-from pathlib import (Path)
-from typing import (Protocol)
+from collections.abc import Generator, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Protocol
 
+import msgspec
+import numpy as np
+
+from ggbench.engines.contract import Engine, Source
+from ggbench.engines.endings import OutOfMemory, require_completed
+from ggbench.engines.events import Tokenized
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.memory import Memory
+from ggbench.engines.workloads.score import RowsFile, Score
+from ggbench.engines.workloads.tokenize import Tokenize
+from ggbench.errors import BadFile, DoesNotFit, Unsupported, UsageError
+from ggbench.experiments.quality.logits_file import LogitsFile, begin_logits_file, read_logits_file
+from ggbench.experiments.quality.record import ScoredBase
+from ggbench.experiments.quality.score_requests import Scoring, follow, only
+from ggbench.files import take_free_name
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.paths import logits_dir
+from ggbench.runs.progress import Point, Progress, Working
+from ggbench.runs.session import made_file, subject_of
+from ggbench.text import plain
+from ggbench.units import format_bytes, format_count
 
 
 class Rows(Protocol):
