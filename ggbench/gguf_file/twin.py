@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import fcntl
 import hashlib
 import os
 import re
@@ -31,7 +32,6 @@ from ggbench.gguf_file.parser import ArrayLength
 from ggbench.gguf_file.quantizer import choose_types
 from ggbench.gguf_file.quants import ftype_by_name
 from ggbench.gguf_file.twin_writer import Progress, remove_abandoned_parts, write_twin
-from ggbench.system_calls import NO_LINK, lock_file
 
 _FORMAT = 1
 """Version of the fill; a new one invalidates cached twins."""
@@ -257,7 +257,7 @@ def twin_folder(parent: Path) -> Iterator[Path]:
             descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
             stack.callback(os.close, descriptor)
             with contextlib.suppress(OSError):  # some network file systems cannot lock: then nothing removes it either
-                lock_file(descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
             if (folder / _LOCK).exists():  # else it was removed before it was locked
                 break
         yield folder
@@ -269,9 +269,9 @@ def remove_left_twins(parent: Path) -> None:
         if folder.is_symlink():
             continue
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
-            descriptor = os.open(folder / _LOCK, os.O_RDWR | NO_LINK)
+            descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
             stack.callback(os.close, descriptor)
-            lock_file(descriptor, waits=False)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for path in folder.iterdir():
                 if path.name != _LOCK:
                     path.unlink()

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ggbench import paths
-from ggbench.decisions.doctor_record import HubLogin
 from ggbench.errors import GgbenchError, NetworkError, UsageError
 from ggbench.text import plain, shorten
 from ggbench.units import format_duration
@@ -71,6 +70,22 @@ class HubAccess:
                 f"{what} needs the network, but offline mode is on",
                 "run it once without --offline and HF_HUB_OFFLINE, then it works offline; synth: needs no network",
             )
+
+
+@dataclass(frozen=True, slots=True)
+class HubLogin:
+    """How ggbench reaches the Hugging Face Hub; the token itself is never read."""
+
+    token_from: str | None
+    """`HF_TOKEN`, or the path of the token's file; None where nobody is logged in."""
+    is_exposed: bool
+    """Whether other users of this machine can read the token's file."""
+    is_offline: bool
+    """By an environment variable."""
+    endpoint: str | None
+    """None for the Hub's own."""
+    problem: str = ""
+    """What is wrong with the settings."""
 
 
 def hub_cache_folder(environment: Mapping[str, str]) -> Path:
@@ -200,7 +215,7 @@ def describe_login(environ: Mapping[str, str] = os.environ) -> HubLogin:
         file = token_file(environ)
         mode = _mode(file)
         if mode is not None:
-            token_from, is_exposed = str(file), os.name == "posix" and bool(mode & (stat.S_IRGRP | stat.S_IROTH))
+            token_from, is_exposed = str(file), bool(mode & (stat.S_IRGRP | stat.S_IROTH))
     return HubLogin(token_from, is_exposed, is_offline, endpoint, problem)
 
 

@@ -23,7 +23,6 @@ from ggbench.files import make_folders
 from ggbench.hub.access import HubAccess, hub_errors, retry_after_s
 from ggbench.hub.api import RETRY_STATUSES, NotReadable, Stop, bytes_to_skip, file_url, open_response, range_headers
 from ggbench.hub.repo_records import RepoFile
-from ggbench.system_calls import NO_LINK, read_at, write_at
 from ggbench.text import plain
 from ggbench.units import format_bytes, format_duration
 
@@ -55,7 +54,7 @@ class PartFile:
         self.file = file
         with disk_errors(path.parent):
             make_folders(path.parent)
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK, 0o666)
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
             self.n_bytes = os.fstat(self._descriptor).st_size
             """Bytes received so far."""
         self.moved_bytes = 0
@@ -74,7 +73,7 @@ class PartFile:
         with disk_errors(self.path.parent):
             while view:
                 # Write at an offset, not at the end, so that a second writer is harmless where locks are ignored.
-                n_written = write_at(self._descriptor, view, self.n_bytes)
+                n_written = os.pwrite(self._descriptor, view, self.n_bytes)
                 self.n_bytes += n_written
                 view = view[n_written:]
         if is_copy:
@@ -222,7 +221,7 @@ class _BackgroundHash:
         try:
             while (until := self._wait_for_bytes(done)) > done:
                 while done < until and not self._is_stopped:
-                    n_read = read_at(self._descriptor, buffer[: until - done], done)
+                    n_read = os.preadv(self._descriptor, [buffer[: until - done]], done)
                     if not n_read:
                         raise OSError(errno.EIO, "it is shorter than the data written")
                     self._digest.update(buffer[:n_read])
