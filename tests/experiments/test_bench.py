@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from ggbench.decisions.bench import run_bench
 from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import Completed, Crashed, Ending, OutOfMemory
 from ggbench.engines.events import ContextProven
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.prove_context import ProveContext
 from ggbench.models.selector import Target
 from ggbench.runs.outcome import Outcome
@@ -25,7 +25,7 @@ from tests.fakes.engine import Answer, fake_rig, obey
 from tests.fakes.jobs import decodes
 
 EDGE = 8192
-SETUP = LlamaSetup(memory_limit_bytes=100 * MIB)
+SETUP = LlamaConfig(memory_limit_bytes=100 * MIB)
 
 
 def edged(edge: int = EDGE) -> Answer:
@@ -52,7 +52,7 @@ def edged(edge: int = EDGE) -> Answer:
     return answer
 
 
-def bench(rig: Rig, targets: list[Target], setup: LlamaSetup = SETUP, n_gen: int = 300) -> list[Progress]:
+def bench(rig: Rig, targets: list[Target], setup: LlamaConfig = SETUP, n_gen: int = 300) -> list[Progress]:
     return list(run_bench(rig, decodes(targets, n_gen, setup), maxctx=True))
 
 
@@ -86,7 +86,7 @@ def test_each_quant_gets_its_largest_context(target: Target, store: Store) -> No
 
 def test_the_search_is_of_the_same_setup(target: Target) -> None:
     rig, workers = fake_rig(answers=dict.fromkeys(range(3), edged()))
-    setup = LlamaSetup(
+    setup = LlamaConfig(
         n_ctx=512, type_k="q8_0", type_v="q4_0", n_ubatch=128, flash_attn="on", memory_limit_bytes=99 * MIB
     )
     (summary,) = summaries(bench(rig, [target], setup, n_gen=20))

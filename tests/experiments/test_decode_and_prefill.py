@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import Ending, OutOfMemory
 from ggbench.engines.events import Opened
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.decode import Decode
 from ggbench.engines.workloads.prefill import Prefill
 from ggbench.errors import UsageError
@@ -62,7 +62,7 @@ def test_a_decode_reads_its_prompt_and_warms_up_before_anything_is_timed(target:
 
 def test_the_threads_of_a_setup_are_settled_before_it_starts(target: Target, store: Store) -> None:
     rig, workers = fake_rig(store)
-    own, given = runs_of(rig, decode_job(target, 10), decode_job(target, 10, LlamaSetup(threads=3, threads_batch=5)))
+    own, given = runs_of(rig, decode_job(target, 10), decode_job(target, 10, LlamaConfig(threads=3, threads_batch=5)))
     assert [run.head.setup.threads for run in (own, given)] == [2, 3]  # type: ignore[attr-defined]
     assert "--threads 2" in own.head.command
     assert "--threads 3 --threads-batch 5" in given.head.command
@@ -83,10 +83,10 @@ def test_batches_are_what_llama_cpp_made_of_them(target: Target) -> None:
         yield OutOfMemory("context", "failed to allocate")
 
     rig, _ = fake_rig(answers={0: clamp, 1: refuse})
-    job = decode_job(target, 20, LlamaSetup(n_ubatch=64))
+    job = decode_job(target, 20, LlamaConfig(n_ubatch=64))
     made, refused = runs_of(rig, job, job)
     assert (made.memory.n_batch, made.memory.n_ubatch) == (256, 64)
-    assert made.head.setup == LlamaSetup(n_ubatch=64, threads=2)
+    assert made.head.setup == LlamaConfig(n_ubatch=64, threads=2)
     assert (refused.memory.n_batch, refused.memory.n_ubatch) == (None, None)
 
 
@@ -118,8 +118,8 @@ def test_prompt_lengths_are_timed_from_medians(target: Target) -> None:
         pytest.param(lambda target: decode_job(target, 0), id="no token"),
         pytest.param(lambda target: decode_job(target, 1, repeat=0), id="no repetition"),
         pytest.param(lambda target: prefill_job(target, 0), id="no prompt"),
-        pytest.param(lambda target: decode_job(target, 10, LlamaSetup(n_ctx=34)), id="one token short"),
-        pytest.param(lambda target: prefill_job(target, 512, setup=LlamaSetup(n_ctx=511)), id="a prompt too long"),
+        pytest.param(lambda target: decode_job(target, 10, LlamaConfig(n_ctx=34)), id="one token short"),
+        pytest.param(lambda target: prefill_job(target, 512, setup=LlamaConfig(n_ctx=511)), id="a prompt too long"),
         pytest.param(lambda target: decode_job(target, 1 << 31), id="beyond any context"),
     ],
 )

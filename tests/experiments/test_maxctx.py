@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from dataclasses import replace
-from pathlib import Path
-
 import pytest
+import threading
+from collections.abc import (Iterator)
+from dataclasses import (replace)
+from ggbench.engines import (protocol)
+from ggbench.engines.contract import (EngineConfig)
+from ggbench.engines.endings import (Cancelled, Completed, Crashed, Ending, OutOfMemory, TimedOut)
+from ggbench.engines.llama.config import (LlamaConfig)
+from ggbench.engines.llama.engine import (LlamaEngine, launch)
+from ggbench.engines.process import (WorkerProcess)
+from ggbench.engines.workloads.prove_context import (ProveContext)
+from ggbench.errors import (DoesNotFit, UsageError)
+from ggbench.gguf_file.blueprint import (Hyperparameters)
+from ggbench.gguf_file.header import (read_model_file)
+from ggbench.gguf_file.twin import (cached_twin)
+from ggbench.machine.environment import (environment)
+from ggbench.models.selector import (Target, resolve_one)
+from ggbench.paths import (twins_dir)
+from ggbench.runs.outcome import (Outcome)
+from ggbench.runs.rig import (Rig)
+from ggbench.sizing.budget import (BESIDE_BUFFERS_BYTES)
+from ggbench.units import (MIB)
+from pathlib import (Path)
+from tests.fakes.small_machine import (COMPUTE, LIMIT, SmallMachine, UNSEEN, context_of, found, limited, search)
 
-from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup, Setup
-from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, OutOfMemory, TimedOut
-from ggbench.engines.llama.engine import LlamaEngine, launch
-from ggbench.engines.process import WorkerProcess
-from ggbench.engines.workloads.prove_context import ProveContext
-from ggbench.errors import DoesNotFit, UsageError
-from ggbench.gguf_file.blueprint import Hyperparameters
-from ggbench.gguf_file.header import read_model_file
-from ggbench.gguf_file.twin import cached_twin
-from ggbench.machine.environment import environment
-from ggbench.models.selector import Target, resolve_one
-from ggbench.paths import twins_dir
-from ggbench.runs.outcome import Outcome
-from ggbench.runs.rig import Rig
-from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES
-from ggbench.units import MIB
-from tests.fakes.small_machine import COMPUTE, LIMIT, UNSEEN, SmallMachine, context_of, found, limited, search
 
 
 def test_few_allocations_end_in_neighbours(target: Target, kv_bytes: int) -> None:
@@ -181,7 +181,7 @@ def test_a_proof_below_one_that_failed_may_be_too_slow(target: Target, kv_bytes:
 
 def test_a_cache_in_main_memory_is_not_searched_on_a_gpu(target: Target, kv_bytes: int) -> None:
     """No GPU's memory would end such a search, and main memory has no limit there."""
-    setup = LlamaSetup(memory_limit_bytes=LIMIT, kv_offload=False)
+    setup = LlamaConfig(memory_limit_bytes=LIMIT, kv_offload=False)
     finished = search(SmallMachine(kv_bytes, 4096, device="CUDA0").rig(), target, setup)
     assert isinstance(finished.error, UsageError)
     assert "--no-kv-offload" in finished.error.hint
@@ -199,9 +199,9 @@ def test_it_agrees_with_blind_bisection(tmp_path: Path) -> None:
     """Real contexts under the same limit: bisection that knows nothing ends at the same edge, with more of them."""
     path = cached_twin("broad", BROAD, "q8_0", tmp_path)
     limit_bytes = 161 * MIB
-    setup = LlamaSetup(memory_limit_bytes=limit_bytes, threads=1)
+    setup = LlamaConfig(memory_limit_bytes=limit_bytes, threads=1)
 
-    def start(_setup: Setup, cancel: threading.Event) -> LlamaEngine:
+    def start(_setup: EngineConfig, cancel: threading.Event) -> LlamaEngine:
         return launch(cancel, timeout_s=60)
 
     rig = Rig(launch=start, threads=1, describe_environment=environment)

@@ -3,35 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from pathlib import Path
-
 import numpy as np
 import pytest
+from collections.abc import (Iterator, Sequence)
+from dataclasses import (replace)
+from ggbench.engines import (protocol)
+from ggbench.engines.endings import (Ending, OutOfMemory)
+from ggbench.engines.llama.config import (LlamaConfig)
+from ggbench.engines.workloads.score import (Score)
+from ggbench.experiments.quality import (base_rows, text_scorer)
+from ggbench.experiments.quality.logits_file import (LogitsFile, begin_logits_file)
+from ggbench.experiments.quality.measure import (EXPERIMENT)
+from ggbench.experiments.quality.record import (QualityResult, QualitySettings)
+from ggbench.machine.memory import (Ram)
+from ggbench.models.selector import (Target, resolve_one)
+from ggbench.models.texts import (find_text)
+from ggbench.paths import (logits_dir)
+from ggbench.runs.driver import (run_job)
+from ggbench.runs.experiment import (Base, Job)
+from ggbench.runs.imported import (Imported)
+from ggbench.runs.outcome import (Outcome)
+from ggbench.runs.progress import (Finished, Progress, Working)
+from ggbench.runs.run import (Run)
+from ggbench.runs.store.database import (Store)
+from ggbench.runs.stored import (read_run)
+from pathlib import (Path)
+from tests.fakes.engine import (Answer, FakeWorker, fake_rig)
+from tests.fakes.scores import (scores, without_mark)
 
-from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup
-from ggbench.engines.endings import Ending, OutOfMemory
-from ggbench.engines.workloads.score import Score
-from ggbench.experiments.quality import base_rows, text_scorer
-from ggbench.experiments.quality.logits_file import LogitsFile, begin_logits_file
-from ggbench.experiments.quality.measure import EXPERIMENT
-from ggbench.experiments.quality.record import QualityResult, QualitySettings
-from ggbench.machine.memory import Ram
-from ggbench.models.selector import Target, resolve_one
-from ggbench.models.texts import find_text
-from ggbench.paths import logits_dir
-from ggbench.runs.driver import run_job
-from ggbench.runs.experiment import Base, Job
-from ggbench.runs.imported import Imported
-from ggbench.runs.outcome import Outcome
-from ggbench.runs.progress import Finished, Progress, Working
-from ggbench.runs.run import Run
-from ggbench.runs.store.database import Store
-from ggbench.runs.stored import read_run
-from tests.fakes.engine import Answer, FakeWorker, fake_rig
-from tests.fakes.scores import scores, without_mark
 
 N_CTX = 32
 N_SCORED = 15
@@ -61,7 +60,7 @@ def _run(
     base: Base | None = None,
 ) -> tuple[Run, list[Progress], list[FakeWorker]]:
     rig, workers = fake_rig(store, dict(enumerate(answers)))
-    progress = list(run_job(rig, Job(EXPERIMENT, target, LlamaSetup(), settings, base)))
+    progress = list(run_job(rig, Job(EXPERIMENT, target, LlamaConfig(), settings, base)))
     end = progress[-1]
     assert isinstance(end, Finished)
     return end.run, progress, workers
@@ -229,7 +228,7 @@ def test_a_run_goes_on_where_an_earlier_one_stopped(trained: Target, settings: Q
     with Store.open(tmp_path / "results.sqlite") as store:
         stopped, _, _ = _run(trained, settings, [_dies], store)
         rig, workers = fake_rig(store, {0: scores()})
-        other = list(run_job(rig, Job(EXPERIMENT, trained, LlamaSetup(type_k="q8_0"), settings)))
+        other = list(run_job(rig, Job(EXPERIMENT, trained, LlamaConfig(type_k="q8_0"), settings)))
         assert _requests(workers[0])[0].chunks[0][0] == 0
         assert isinstance(other[-1], Finished)
         run, progress, (worker,) = _run(trained, settings, [scores()], store)

@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import Crashed, Ending, OutOfMemory
 from ggbench.engines.events import Steps
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.batched_decode import BatchedDecode
 from ggbench.errors import UsageError
 from ggbench.experiments.speed.measure import EXPERIMENT, run_within
@@ -45,7 +45,7 @@ def speed_job(
     **setup: object,
 ) -> Job:
     settings = SpeedSettings(inputs, n_gen, batches, within_s)
-    return Job(EXPERIMENT, target, replace(LlamaSetup(), **setup), settings)  # type: ignore[arg-type]
+    return Job(EXPERIMENT, target, replace(LlamaConfig(), **setup), settings)  # type: ignore[arg-type]
 
 
 def found(run: Run) -> SpeedResult:

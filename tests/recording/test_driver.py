@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.config import Setup
+from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Crashed, Ending, OutOfMemory
 from ggbench.engines.events import Steps
 from ggbench.engines.llama.engine import LlamaEngine
@@ -177,7 +177,7 @@ def test_a_worker_that_misbehaves_is_a_run(
     target: Target, store: Store, cue: str, outcome: Outcome, reason: str
 ) -> None:
 
-    def launch(_setup: Setup, cancel: threading.Event) -> LlamaEngine:
+    def launch(_setup: EngineConfig, cancel: threading.Event) -> LlamaEngine:
         command = (sys.executable, str(FAKE_WORKER), cue)
         return LlamaEngine(lambda: WorkerProcess(cancel, timeout_s=0.5, command=command))
 

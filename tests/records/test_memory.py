@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
-
 import pytest
+from dataclasses import (replace)
+from ggbench.engines.contract import (Source)
+from ggbench.engines.events import (Allocated)
+from ggbench.engines.llama.config import (LlamaConfig)
+from ggbench.engines.llama.engine import (LlamaEngine)
+from ggbench.engines.memory import (DeviceBuffers, Memory, Place)
+from ggbench.engines.process import (WorkerProcess)
+from ggbench.gguf_file.header import (read_model_file)
+from ggbench.gguf_file.twin import (cached_twin)
+from ggbench.units import (MIB)
+from pathlib import (Path)
 
-from ggbench.engines.config import LlamaSetup
-from ggbench.engines.contract import Source
-from ggbench.engines.events import Allocated
-from ggbench.engines.llama.engine import LlamaEngine
-from ggbench.engines.memory import DeviceBuffers, Memory, Place
-from ggbench.engines.process import WorkerProcess
-from ggbench.gguf_file.header import read_model_file
-from ggbench.gguf_file.twin import cached_twin
-from ggbench.units import MIB
 
 CPU = DeviceBuffers("CPU", kv_bytes=48 * MIB, compute_bytes=20 * MIB, output_bytes=MIB)
 REPACKED = DeviceBuffers("CPU_REPACK", weight_bytes=140 * MIB)
@@ -59,7 +58,7 @@ def test_the_weights_of_a_real_load_are_its_tensors(quant: str, mmap: bool, tmp_
     hyper = replace(load_catalog().model("qwen1.5-0.5b").hyper, n_vocab=8192)
     twin = cached_twin("small", hyper, quant, tmp_path, n_layer=2)
     engine = LlamaEngine(lambda: WorkerProcess(timeout_s=60))
-    setup = LlamaSetup(n_gpu_layers=0, mmap=mmap, threads=1)
+    setup = LlamaConfig(n_gpu_layers=0, mmap=mmap, threads=1)
     allocated = [event for event in engine.open(Source(twin), setup) if isinstance(event, Allocated)][-1]
     engine.close()
     memory = Memory(buffers=allocated.buffers, tensor_bytes=allocated.tensor_bytes)

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from rich.cells import cell_len
+from ggbench.engines.llama.config import (LlamaConfig)
+from ggbench.experiments.decode.record import (DecodeSettings)
+from ggbench.runs.outcome import (Outcome)
+from ggbench.runs.run import (Run, RunHead)
+from ggbench.runs.subject import (Subject)
+from ggbench.runs.summary import (QuantSummary)
+from ggbench.show.columns import (COLUMNS, b_text, tok_s_text, w_text)
+from ggbench.stats.decode_timing import (LatencySummary, LineFit)
+from ggbench.stats.linefit import (fit_line)
+from ggbench.text import (plain, shorten)
+from hypothesis import (given, settings, strategies as st)
+from rich.cells import (cell_len)
+from tests.fakes.summaries import (with_decode)
 
-from ggbench.engines.config import LlamaSetup
-from ggbench.experiments.decode.record import DecodeSettings
-from ggbench.runs.outcome import Outcome
-from ggbench.runs.run import Run, RunHead
-from ggbench.runs.subject import Subject
-from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import COLUMNS, b_text, tok_s_text, w_text
-from ggbench.stats.decode_timing import LatencySummary, LineFit
-from ggbench.stats.linefit import fit_line
-from ggbench.text import plain, shorten
-from tests.fakes.summaries import with_decode
 
 
 @pytest.mark.parametrize(
@@ -65,7 +64,7 @@ def test_nothing_is_derived_from_a_bound_of_b(completed: QuantSummary) -> None:
 
 def test_unknown_is_a_dash_for_people_and_nothing_for_programs() -> None:
     subject = Subject(model="m", quant="q", source="file", file="f")
-    head = RunHead(kind="decode", subject=subject, setup=LlamaSetup(), settings=DecodeSettings(1), command="c")
+    head = RunHead(kind="decode", subject=subject, setup=LlamaConfig(), settings=DecodeSettings(1), command="c")
     row = QuantSummary.of([Run(head=head, outcome=Outcome.FAILED, reason="refused")])
     known = {"model", "quant", "file", "source", "outcome", "note", "command"}
     for key in set(COLUMNS) - known:

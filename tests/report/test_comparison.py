@@ -10,7 +10,7 @@ from typing import Any
 
 from ggbench.decisions.comparison import ComparedLine, Comparison, compare_quants
 from ggbench.decisions.comparison_sentence import sentence_of
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory, Place
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.prefill.record import PrefillResult
@@ -57,7 +57,7 @@ def row(
         records[index] = replace(record, **own)
     result, memory, subject = records
     head = RunHead(
-        kind="decode", subject=subject, setup=LlamaSetup(), settings=DecodeSettings(400), environment=ENVIRONMENT
+        kind="decode", subject=subject, setup=LlamaConfig(), settings=DecodeSettings(400), environment=ENVIRONMENT
     )
     run = Run(head=replace(head, **head_changes), outcome=Outcome.COMPLETED, memory=memory, result=result)
     return QuantSummary.of([replace(run, **changes)])  # type: ignore[arg-type]
@@ -140,7 +140,7 @@ def test_nothing_differs_between_a_run_and_its_repetition() -> None:
 def test_differences_are_named_with_their_letters() -> None:
     other = replace(ENVIRONMENT, llama_cpp="build 7001", system_info="CUDA : ARCHS = 890 | CPU : AMX = 1", gpus=())
     changed = row(
-        quant="q8_0", bpw=8.5, n_ctx=1024, setup=LlamaSetup(threads=4, flash_attn="off"), environment=other,
+        quant="q8_0", bpw=8.5, n_ctx=1024, setup=LlamaConfig(threads=4, flash_attn="off"), environment=other,
         limit=DecodeLimit(250.0, 8.0, 40e9, "given"),
     )  # fmt: skip
     file, configuration, environment = compare_quants([row(), changed, row()]).differences

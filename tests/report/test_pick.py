@@ -12,8 +12,8 @@ from ggbench.decisions.pick_show import commands_of, reason
 from ggbench.decisions.pick_terminal import pick_report
 from ggbench.decisions.recommendation import recommend
 from ggbench.decisions.run_commands_record import FileToRun
-from ggbench.engines.config import LlamaSetup
-from ggbench.models.published.typical import typical_loss
+from ggbench.decisions.typical_loss import typical_loss
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.sizing.plan_record import Budget
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, MIB
@@ -43,7 +43,7 @@ def _candidates() -> list[Candidate]:
 def test_a_pick_in_a_terminal(golden: Golden, render: Callable[..., str]) -> None:
     pick = recommend(_candidates(), Needs(WORKLOADS["chat"], given_tok_s=15, max_loss=0.05))
     assert pick.recommended is not None
-    commands = commands_of(pick.recommended.candidate, BUDGET, LlamaSetup())
+    commands = commands_of(pick.recommended.candidate, BUDGET, LlamaConfig())
     golden("pick_80.txt", render(pick_report(pick, BUDGET, commands, width=80), 80))
     golden("pick_all_140.txt", render(pick_report(pick, BUDGET, commands, width=140, show_all=True), 140))
 

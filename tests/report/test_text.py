@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
-
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
-from markdown_it import MarkdownIt
+from collections.abc import (Callable)
+from ggbench.engines.llama.config import (LlamaConfig)
+from ggbench.experiments.decode.record import (DecodeSettings)
+from ggbench.runs.outcome import (Outcome)
+from ggbench.runs.run import (Run, RunHead)
+from ggbench.runs.subject import (Subject)
+from ggbench.runs.summary import (QuantSummary)
+from ggbench.show.columns import (BENCH, COLUMNS)
+from ggbench.show.text import (markdown_code, rows_as_csv, rows_as_markdown)
+from hypothesis import (example, given, settings, strategies as st)
+from markdown_it import (MarkdownIt)
+from tests.fakes.summaries import (with_subject)
 
-from ggbench.engines.config import LlamaSetup
-from ggbench.experiments.decode.record import DecodeSettings
-from ggbench.runs.outcome import Outcome
-from ggbench.runs.run import Run, RunHead
-from ggbench.runs.subject import Subject
-from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import BENCH, COLUMNS
-from ggbench.show.text import markdown_code, rows_as_csv, rows_as_markdown
-from tests.fakes.summaries import with_subject
 
 Golden = Callable[[str, str], None]
 
@@ -59,7 +57,7 @@ def test_any_command_stays_in_its_code_span(command: str) -> None:
 @given(name=st.text(st.characters(codec="utf-8"), max_size=40))
 def test_any_name_stays_in_its_cell(name: str) -> None:
     subject = Subject(model=name, quant="q4_0", source="file", file="f")
-    head = RunHead(kind="decode", subject=subject, setup=LlamaSetup(), settings=DecodeSettings(1))
+    head = RunHead(kind="decode", subject=subject, setup=LlamaConfig(), settings=DecodeSettings(1))
     row = QuantSummary.of([Run(head=head, outcome=Outcome.COMPLETED)])
     keys = ("model", "quant", "source")
     html = MarkdownIt("commonmark").enable("table").render(rows_as_markdown([row], keys))

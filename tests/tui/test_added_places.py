@@ -12,8 +12,12 @@ from textual import events
 from textual.pilot import Pilot
 
 from ggbench.errors import BadFile, UnknownName
-from ggbench.models.added_places import add_place, added_models
-from ggbench.models.remembered import remembered_places, remembered_servers
+from ggbench.models.added_places import (
+    add_place,
+    added_models,
+    remembered_places,
+    remembered_servers,
+)
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.entry_point import command
 from ggbench.tui.library_models import Section, list_models

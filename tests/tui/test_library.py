@@ -8,7 +8,7 @@ import dataclasses
 import pytest
 from textual.pilot import Pilot
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError
 from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
 from ggbench.runs.outcome import Outcome
@@ -168,9 +168,9 @@ def test_what_was_measured_takes_the_place_of_what_was_planned(
     app: App, planner: FakePlanner, jobs: FakeServices, drive: Drive
 ) -> None:
     with Store.open(jobs.folder / "results.sqlite") as store:
-        put_run(store, dataclasses.replace(start("synth:small-0.6b", "q8_0"), setup=LlamaSetup(type_k="q4_0")))
+        put_run(store, dataclasses.replace(start("synth:small-0.6b", "q8_0"), setup=LlamaConfig(type_k="q4_0")))
         put_run(store, start("synth:small-0.6b", "q4_k_m"), n_gen=9000)
-        head = dataclasses.replace(start("synth:small-0.6b", "q4_k_m"), kind="maxctx", setup=LlamaSetup())
+        head = dataclasses.replace(start("synth:small-0.6b", "q4_k_m"), kind="maxctx", setup=LlamaConfig())
         head = dataclasses.replace(head, settings=ContextSettings())
         found = ContextResult(max_n_ctx=24_576, verified_by_decode=True)
         store.finish(store.begin(head), Run(head=head, outcome=Outcome.COMPLETED, result=found))

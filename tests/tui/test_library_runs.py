@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
-from pathlib import Path
-
 import pytest
-from textual.pilot import Pilot
+from collections.abc import (Sequence)
+from ggbench.engines.llama.config import (LlamaConfig)
+from ggbench.runs.experiment import (Job)
+from ggbench.tui.app import (GgbenchApp)
+from ggbench.tui.planner import (PlannedQuant)
+from ggbench.tui.services import (Services)
+from pathlib import (Path)
+from tests.fakes.driving import (press)
+from tests.fakes.jobs import (FakeServices)
+from tests.fakes.library import (BUDGET, FakePlanner, local, plan_row)
+from tests.fakes.library_screen import (with_disk)
+from tests.fakes.snapshots import (words_of)
+from tests.fakes.watched import (WatchedQueue)
+from tests.tui.conftest import (Drive)
+from textual.pilot import (Pilot)
 
-from ggbench.engines.config import LlamaSetup
-from ggbench.runs.experiment import Job
-from ggbench.tui.app import GgbenchApp
-from ggbench.tui.planner import PlannedQuant
-from ggbench.tui.services import Services
-from tests.fakes.driving import press
-from tests.fakes.jobs import FakeServices
-from tests.fakes.library import BUDGET, FakePlanner, local, plan_row
-from tests.fakes.library_screen import with_disk
-from tests.fakes.snapshots import words_of
-from tests.fakes.watched import WatchedQueue
-from tests.tui.conftest import Drive
 
 App = GgbenchApp
 Page = Pilot[None]
@@ -56,7 +55,7 @@ def test_a_run_takes_the_context_that_was_planned(
     asked: list[int | None] = []
 
     def add(jobs: Sequence[Job]) -> None:
-        asked.extend(job.setup.n_ctx for job in jobs if isinstance(job.setup, LlamaSetup))
+        asked.extend(job.setup.n_ctx for job in jobs if isinstance(job.setup, LlamaConfig))
 
     async def steps(app: App, pilot: Page) -> None:
         monkeypatch.setattr(app.run_queue, "add", add)

@@ -4,27 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Sequence
-from pathlib import Path
-
 import pytest
-from textual.pilot import Pilot
+from collections.abc import (Sequence)
+from ggbench.engines.llama.config import (LlamaConfig)
+from ggbench.experiments.quality.record import (QualitySettings)
+from ggbench.runs.experiment import (Job)
+from ggbench.tui.app import (GgbenchApp)
+from ggbench.tui.planner import (PlannedQuant)
+from ggbench.tui.screens.quality_dialog import (QualityDialog)
+from ggbench.tui.services import (Services)
+from ggbench.tui.widgets.curves_plot import (CurvesPlot)
+from pathlib import (Path)
+from tests.fakes.driving import (press)
+from tests.fakes.jobs import (FakeServices, scored)
+from tests.fakes.library import (BUDGET, FakePlanner, local, plan_row)
+from tests.fakes.scores import (Scattered)
+from tests.fakes.snapshots import (words_of)
+from tests.fakes.watched import (WatchedQueue)
+from tests.tui.conftest import (Drive)
+from textual.pilot import (Pilot)
 
-from ggbench.engines.config import LlamaSetup
-from ggbench.experiments.quality.record import QualitySettings
-from ggbench.runs.experiment import Job
-from ggbench.tui.app import GgbenchApp
-from ggbench.tui.planner import PlannedQuant
-from ggbench.tui.screens.quality_dialog import QualityDialog
-from ggbench.tui.services import Services
-from ggbench.tui.widgets.curves_plot import CurvesPlot
-from tests.fakes.driving import press
-from tests.fakes.jobs import FakeServices, scored
-from tests.fakes.library import BUDGET, FakePlanner, local, plan_row
-from tests.fakes.scores import Scattered
-from tests.fakes.snapshots import words_of
-from tests.fakes.watched import WatchedQueue
-from tests.tui.conftest import Drive
 
 App = GgbenchApp
 Page = Pilot[None]
@@ -65,7 +64,7 @@ def test_marked_quants_are_scored_beside_the_largest(
         assert isinstance(settings, QualitySettings)
         assert settings.text.path == str(text)
         assert (settings.n_chunks, settings.within_s, settings.n_ctx, settings.n_seqs) == (24, 600, 64, 32)
-        assert isinstance(job.setup, LlamaSetup)
+        assert isinstance(job.setup, LlamaConfig)
         assert job.setup.n_ctx is None
         await press(app, pilot, "1", "k", "Q", "left", "enter")
         assert (asked[1].target.quant, asked[1].base) == ("q8_0", None)
@@ -83,7 +82,7 @@ def test_a_quantized_cache_is_scored_beside_f16(
         asked.extend(jobs)
 
     async def steps(app: App, pilot: Page) -> None:
-        app.setup = LlamaSetup(n_ctx=4096, type_k="q8_0", type_v="q8_0")
+        app.setup = LlamaConfig(n_ctx=4096, type_k="q8_0", type_v="q8_0")
         monkeypatch.setattr(app.run_queue, "add", add)
         await press(app, pilot, "enter", "Q")
         assert any("KV cache" in line and " q8_0 " in line for line in words_of(app).splitlines())

@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Static
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError
 from ggbench.machine.records import GpuReading, MachineReading
 from ggbench.models.selector import Target, resolve
@@ -174,7 +174,7 @@ def test_a_run_goes_on_behind_another_screen(target: Target, tmp_path: Path) -> 
 def test_a_search_shows_its_bracket(target: Target, tmp_path: Path) -> None:
 
     async def steps(host: Host, pilot: Pilot[None]) -> None:
-        host.run_queue.add(searches([target], LlamaSetup(n_ctx=4096)))
+        host.run_queue.add(searches([target], LlamaConfig(n_ctx=4096)))
         await reach(host, pilot, lambda queue: not queue.is_busy)
         assert "n_ctx 2,048, proven by a decode" in lines_of(host)[0]
         drawn = host.screen.query_one(BracketPlot).render().plain

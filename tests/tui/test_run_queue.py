@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import Crashed, Ending, OutOfMemory
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.experiments.maxctx.record import ContextResult
 from ggbench.models.selector import Target, resolve
@@ -122,7 +122,7 @@ def test_a_search_that_is_skipped_knows_nothing_of_what_it_was_asking(target: Ta
             yield from obey(request)
 
     with watched_runs(FakeServices(tmp_path, [die_of_it])) as watched:
-        watched.queue.add(searches([target], LlamaSetup(n_ctx=4096)))
+        watched.queue.add(searches([target], LlamaConfig(n_ctx=4096)))
         assert asked.wait(60)
         live = watched.queue.live
         assert live is not None

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.quality.record import QualitySettings
 from ggbench.hub.access import HubAccess
 from ggbench.models.selector import Target, resolve_one
-from ggbench.models.wikitext import ARCHIVE, REPO
+from ggbench.models.texts import ARCHIVE, REPO
 from ggbench.tui.run_requests import NO_BASE, QualityAsked, QualityRequest
 from tests.fakes.hub import TestHub
 from tests.fakes.scores import without_mark
@@ -23,7 +23,7 @@ def target(tiny_twin: Path, tmp_path: Path) -> Target:
 
 
 def _settings(target: Target, text: str) -> QualitySettings:
-    request = QualityRequest(QualityAsked(base=NO_BASE, text=text), LlamaSetup(), {})
+    request = QualityRequest(QualityAsked(base=NO_BASE, text=text), LlamaConfig(), {})
     (job,) = request.jobs([(target.model, (target,))], HubAccess.from_environment(), None)
     assert isinstance(job.settings, QualitySettings)
     return job.settings

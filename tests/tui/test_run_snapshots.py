@@ -12,8 +12,8 @@ import pytest
 from textual.pilot import Pilot
 
 from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import Ending
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.batched_decode import BatchedDecode
 from ggbench.experiments.maxctx.record import ContextResult
 from ggbench.experiments.registry import experiment_of
@@ -89,7 +89,7 @@ def test_a_search(app: GgbenchApp, jobs: FakeServices, targets: list[Target], dr
     jobs.answers.append(small_context)
 
     async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:
-        app.run_queue.add(searches(targets[:1], LlamaSetup(n_ctx=16_384, memory_limit_bytes=1 << 30)))
+        app.run_queue.add(searches(targets[:1], LlamaConfig(n_ctx=16_384, memory_limit_bytes=1 << 30)))
         while app.run_queue.is_busy:
             await pilot.pause(0.01)
         await show_run(app, pilot)
@@ -132,7 +132,7 @@ def test_a_grid_of_cases(app: GgbenchApp, jobs: FakeServices, targets: list[Targ
     settings = SpeedSettings((1, 512), 8, (1, 4), None)
 
     async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:
-        app.run_queue.add([Job(experiment_of("speed"), target, LlamaSetup(), settings) for target in targets[:2]])
+        app.run_queue.add([Job(experiment_of("speed"), target, LlamaConfig(), settings) for target in targets[:2]])
         await asyncio.to_thread(gate.reached.wait, 60)
         await show_run(app, pilot)
         check_snapshot(app, "run_speed")
