@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
-import pytest
 import shutil
 import subprocess
 import sys
-from collections.abc import (Callable)
-from ggbench.models.added_places import (add_server)
-from ggbench.runs.store.database import (Store)
-from pathlib import (Path)
-from tests.cli.conftest import (Run)
-from tests.fakes.measured import (put_run, start)
+from collections.abc import Callable
+from pathlib import Path
 
+import pytest
+
+from ggbench.models.added_places import add_server
+from ggbench.runs.store.database import Store
+from tests.cli.conftest import Run
+from tests.fakes.measured import put_run, start
 
 SHELLS = ("bash", "zsh", "fish")
 Complete = Callable[..., list[str]]

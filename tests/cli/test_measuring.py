@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import pytest
 import shlex
-from collections.abc import (Iterator)
-from dataclasses import (replace)
-from ggbench.engines import (protocol)
-from ggbench.engines.endings import (Completed, Ending, Failed, OutOfMemory)
-from ggbench.engines.events import (ContextProven, Proving)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.engines.workloads.prove_context import (ProveContext)
-from pathlib import (Path)
-from tests.cli.conftest import (FakeMachine, Run)
-from tests.fakes.engine import (Answer, obey)
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
+import pytest
+
+from ggbench.engines import protocol
+from ggbench.engines.endings import Completed, Ending, Failed, OutOfMemory
+from ggbench.engines.events import ContextProven, Proving
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.workloads.prove_context import ProveContext
+from tests.cli.conftest import FakeMachine, Run
+from tests.fakes.engine import Answer, obey
 
 
 @pytest.mark.parametrize("command", ["decode", "prefill", "maxctx"])

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import hashlib
-import pytest
 import re
 import signal
-from collections.abc import (Callable)
-from ggbench.hub import (download)
-from ggbench.hub.access import (HubAccess)
-from ggbench.hub.download import (FileProgress)
-from ggbench.hub.hf_cache import (repo_folder)
-from ggbench.hub.part_file import (PART_SUFFIX)
-from ggbench.models import (repo_variants)
-from pathlib import (Path)
-from tests.cli.conftest import (FakeMachine, Run)
-from tests.fakes.hub import (Hang, TestHub)
-from types import (SimpleNamespace)
-from typing import (NoReturn)
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NoReturn
 
+import pytest
+
+from ggbench.hub import download
+from ggbench.hub.access import HubAccess
+from ggbench.hub.download import FileProgress
+from ggbench.hub.hf_cache import repo_folder
+from ggbench.hub.part_file import PART_SUFFIX
+from ggbench.models import repo_variants
+from tests.cli.conftest import FakeMachine, Run
+from tests.fakes.hub import Hang, TestHub
 
 
 @pytest.fixture

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import hashlib
-import pytest
 import shlex
-from collections.abc import (Iterator)
-from ggbench.engines import (protocol)
-from ggbench.engines.endings import (Ending, Failed)
-from ggbench.engines.workloads.score import (Score)
-from ggbench.models.texts import (ARCHIVE, REPO)
-from pathlib import (Path)
-from tests.cli.conftest import (FakeMachine, Run)
-from tests.fakes.engine import (FakeWorker)
-from tests.fakes.hub import (TestHub)
-from tests.fakes.scores import (scores, trained_folder)
-from tests.fakes.wikitext import (TEXT, archive)
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
+
+from ggbench.engines import protocol
+from ggbench.engines.endings import Ending, Failed
+from ggbench.engines.workloads.score import Score
+from ggbench.models.texts import ARCHIVE, REPO
+from tests.cli.conftest import FakeMachine, Run
+from tests.fakes.engine import FakeWorker
+from tests.fakes.hub import TestHub
+from tests.fakes.scores import scores, trained_folder
+from tests.fakes.wikitext import TEXT, archive
 
 ROW = {
     "quant", "type_k", "type_v", "n_ctx", "n_chunks", "n_scored", "ppl", "ppl_error", "base", "kld_mean", "kld_error",

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import pytest
-from collections.abc import (Callable)
-from dataclasses import (replace)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.gguf_file.header import (read_model_file)
-from ggbench.machine.records import (Gpu, GpuProcess)
-from ggbench.models.selector import (Target)
-from ggbench.units import (MIB)
-from pathlib import (Path)
-from tests.fakes.small_machine import (CARD, COMPUTE, LIMIT, SmallMachine, UNSEEN, found)
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 
+import pytest
+
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.gguf_file.header import read_model_file
+from ggbench.machine.records import Gpu, GpuProcess
+from ggbench.models.selector import Target
+from ggbench.units import MIB
+from tests.fakes.small_machine import CARD, COMPUTE, LIMIT, UNSEEN, SmallMachine, found
 
 
 @pytest.fixture

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import pytest
-from dataclasses import (replace)
-from ggbench.engines.contract import (Source)
-from ggbench.engines.events import (Allocated)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.engines.llama.engine import (LlamaEngine)
-from ggbench.engines.memory import (DeviceBuffers, Memory, Place)
-from ggbench.engines.process import (WorkerProcess)
-from ggbench.gguf_file.header import (read_model_file)
-from ggbench.gguf_file.twin import (cached_twin)
-from ggbench.units import (MIB)
-from pathlib import (Path)
+from dataclasses import replace
+from pathlib import Path
 
+import pytest
+
+from ggbench.engines.contract import Source
+from ggbench.engines.events import Allocated
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.engine import LlamaEngine
+from ggbench.engines.memory import DeviceBuffers, Memory, Place
+from ggbench.engines.process import WorkerProcess
+from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.twin import cached_twin
+from ggbench.units import MIB
 
 CPU = DeviceBuffers("CPU", kv_bytes=48 * MIB, compute_bytes=20 * MIB, output_bytes=MIB)
 REPACKED = DeviceBuffers("CPU_REPACK", weight_bytes=140 * MIB)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import (Callable)
-from dataclasses import (replace)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.engines.memory import (DeviceBuffers, Memory, Place)
-from ggbench.experiments.maxctx.record import (ContextResult, ContextSettings, Probe, SearchPlan)
-from ggbench.experiments.maxctx.terminal import (certificate_details)
-from ggbench.machine.records import (GpuProcess)
-from ggbench.runs.outcome import (Outcome)
-from ggbench.runs.run import (Run, RunHead)
-from ggbench.runs.subject import (Subject)
-from ggbench.show.documents import (certificate_document, document)
-from typing import (cast)
+from collections.abc import Callable
+from dataclasses import replace
+from typing import cast
 
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.memory import DeviceBuffers, Memory, Place
+from ggbench.experiments.maxctx.record import ContextResult, ContextSettings, Probe, SearchPlan
+from ggbench.experiments.maxctx.terminal import certificate_details
+from ggbench.machine.records import GpuProcess
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.run import Run, RunHead
+from ggbench.runs.subject import Subject
+from ggbench.show.documents import certificate_document, document
 
 
 def search(result: ContextResult, memory: Memory | None = None, **changes: object) -> Run:

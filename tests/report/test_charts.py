@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from dataclasses import (replace)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.experiments.quality.record import (Divergence, Estimate, QualityResult, ScoredBase, ScoredText, TextSource)
-from ggbench.runs.summary import (QuantSummary)
-from ggbench.show.charts.charts import (runs_of)
-from ggbench.show.charts.curve_data import (BINS, curve_data)
-from ggbench.show.charts.look import (PAGE)
-from ggbench.show.charts.measured import (b_bars, memory_stack, quality_over_speed, w_bars)
-from ggbench.show.charts.pictures import (as_vega)
-from ggbench.show.charts.vega import (Drawing, chart_spec)
-from ggbench.show.plot.curves import (Curve, Figure, Floats, Line, latency_figure)
-from ggbench.show.plot.palette import (ON_PAPER, ON_SLATE)
-from tests.fakes.summaries import (with_decode, with_head, with_memory, with_run, with_subject)
 
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.experiments.quality.record import Divergence, Estimate, QualityResult, ScoredBase, ScoredText, TextSource
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.charts.charts import runs_of
+from ggbench.show.charts.curve_data import BINS, curve_data
+from ggbench.show.charts.look import PAGE
+from ggbench.show.charts.measured import b_bars, memory_stack, quality_over_speed, w_bars
+from ggbench.show.charts.pictures import as_vega
+from ggbench.show.charts.vega import Drawing, chart_spec
+from ggbench.show.plot.curves import Curve, Figure, Floats, Line, latency_figure
+from ggbench.show.plot.palette import ON_PAPER, ON_SLATE
+from tests.fakes.summaries import with_decode, with_head, with_memory, with_run, with_subject
 
 POSITIONS = np.arange(26, 10_026)
 STAIRS = 10 + np.ceil(POSITIONS / 256)

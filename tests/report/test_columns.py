@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.experiments.decode.record import (DecodeSettings)
-from ggbench.runs.outcome import (Outcome)
-from ggbench.runs.run import (Run, RunHead)
-from ggbench.runs.subject import (Subject)
-from ggbench.runs.summary import (QuantSummary)
-from ggbench.show.columns import (COLUMNS, b_text, tok_s_text, w_text)
-from ggbench.stats.decode_timing import (LatencySummary, LineFit)
-from ggbench.stats.linefit import (fit_line)
-from ggbench.text import (plain, shorten)
-from hypothesis import (given, settings, strategies as st)
-from rich.cells import (cell_len)
-from tests.fakes.summaries import (with_decode)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.cells import cell_len
 
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.experiments.decode.record import DecodeSettings
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.run import Run, RunHead
+from ggbench.runs.subject import Subject
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.columns import COLUMNS, b_text, tok_s_text, w_text
+from ggbench.stats.decode_timing import LatencySummary, LineFit
+from ggbench.stats.linefit import fit_line
+from ggbench.text import plain, shorten
+from tests.fakes.summaries import with_decode
 
 
 @pytest.mark.parametrize(

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import io
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.experiments.forecast.document import (expected_text)
-from ggbench.experiments.forecast.measure import (EXPERIMENT)
-from ggbench.experiments.forecast.record import (Expected, ForecastResult, ForecastSettings)
-from ggbench.runs.outcome import (Outcome)
-from ggbench.runs.run import (Run, RunHead)
-from ggbench.runs.subject import (Subject)
-from ggbench.show.presenter import (presenter_of)
-from ggbench.stats.decode_timing import (DecodeLimit)
-from rich.console import (Console)
 
+from rich.console import Console
+
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.experiments.forecast.document import expected_text
+from ggbench.experiments.forecast.measure import EXPERIMENT
+from ggbench.experiments.forecast.record import Expected, ForecastResult, ForecastSettings
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.run import Run, RunHead
+from ggbench.runs.subject import Subject
+from ggbench.show.presenter import presenter_of
+from ggbench.stats.decode_timing import DecodeLimit
 
 RUN = Run(
     head=RunHead(

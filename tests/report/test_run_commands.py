@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
 import shlex
 import subprocess
-from dataclasses import (replace)
-from ggbench.decisions.run_commands import (commands_lines, modelfile_lines, run_commands)
-from ggbench.decisions.run_commands_record import (FileToRun, RunCommands)
-from ggbench.engines.llama.config import (LlamaConfig)
-from pathlib import (Path)
-from tests.fakes.modelfile import (parse_modelfile)
+from dataclasses import replace
+from pathlib import Path
 
+import pytest
+
+from ggbench.decisions.run_commands import commands_lines, modelfile_lines, run_commands
+from ggbench.decisions.run_commands_record import FileToRun, RunCommands
+from ggbench.engines.llama.config import LlamaConfig
+from tests.fakes.modelfile import parse_modelfile
 
 HERE = FileToRun("model", "q4_k_m", (Path("/models/model-q4_k_m.gguf"),), is_here=True)
 DEFAULT = LlamaConfig(n_ctx=8192)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import csv
 import io
-import pytest
-from collections.abc import (Callable)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.experiments.decode.record import (DecodeSettings)
-from ggbench.runs.outcome import (Outcome)
-from ggbench.runs.run import (Run, RunHead)
-from ggbench.runs.subject import (Subject)
-from ggbench.runs.summary import (QuantSummary)
-from ggbench.show.columns import (BENCH, COLUMNS)
-from ggbench.show.text import (markdown_code, rows_as_csv, rows_as_markdown)
-from hypothesis import (example, given, settings, strategies as st)
-from markdown_it import (MarkdownIt)
-from tests.fakes.summaries import (with_subject)
+from collections.abc import Callable
 
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from markdown_it import MarkdownIt
+
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.experiments.decode.record import DecodeSettings
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.run import Run, RunHead
+from ggbench.runs.subject import Subject
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.columns import BENCH, COLUMNS
+from ggbench.show.text import markdown_code, rows_as_csv, rows_as_markdown
+from tests.fakes.summaries import with_subject
 
 Golden = Callable[[str, str], None]
 

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-import pytest
-from collections.abc import (Sequence)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.experiments.quality.record import (QualitySettings)
-from ggbench.runs.experiment import (Job)
-from ggbench.tui.app import (GgbenchApp)
-from ggbench.tui.planner import (PlannedQuant)
-from ggbench.tui.screens.quality_dialog import (QualityDialog)
-from ggbench.tui.services import (Services)
-from ggbench.tui.widgets.curves_plot import (CurvesPlot)
-from pathlib import (Path)
-from tests.fakes.driving import (press)
-from tests.fakes.jobs import (FakeServices, scored)
-from tests.fakes.library import (BUDGET, FakePlanner, local, plan_row)
-from tests.fakes.scores import (Scattered)
-from tests.fakes.snapshots import (words_of)
-from tests.fakes.watched import (WatchedQueue)
-from tests.tui.conftest import (Drive)
-from textual.pilot import (Pilot)
+from collections.abc import Sequence
+from pathlib import Path
 
+import pytest
+from textual.pilot import Pilot
+
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.experiments.quality.record import QualitySettings
+from ggbench.runs.experiment import Job
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.planner import PlannedQuant
+from ggbench.tui.screens.quality_dialog import QualityDialog
+from ggbench.tui.services import Services
+from ggbench.tui.widgets.curves_plot import CurvesPlot
+from tests.fakes.driving import press
+from tests.fakes.jobs import FakeServices, scored
+from tests.fakes.library import BUDGET, FakePlanner, local, plan_row
+from tests.fakes.scores import Scattered
+from tests.fakes.snapshots import words_of
+from tests.fakes.watched import WatchedQueue
+from tests.tui.conftest import Drive
 
 App = GgbenchApp
 Page = Pilot[None]
