@@ -3,9 +3,30 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
-from ggbench.decisions.doctor_record import Place
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A folder that ggbench writes to, and its disk."""
+
+    name: str
+    """Such as `results`."""
+    variable: str
+    """Environment variable that moves it elsewhere, such as `XDG_DATA_HOME`."""
+    path: str
+    used_bytes: int | None
+    """Of the files in it; None where that is unknown, 0 where it does not exist yet."""
+    free_bytes: int | None
+    """On its disk, for this user."""
+    disk: int | None
+    """The same number for folders on the same disk."""
+    file_system: str | None
+    """Such as `ext4` or `nfs4`."""
+    is_writable: bool
+    is_disposable: bool
+    """Whether ggbench can make its content again."""
 
 
 def describe_place(
