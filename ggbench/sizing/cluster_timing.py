@@ -21,7 +21,7 @@ from ggbench.experiments.forecast.record import StepCost
 from ggbench.experiments.forecast.twins import step_cost, twin_layers
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import twin_of
-from ggbench.gguf_file.twin_group import TwinGroup, group_twins
+from ggbench.gguf_file.twin_writer import TwinGroup, group_twins
 from ggbench.sizing.cluster_record import DeviceSpeed, Link
 from ggbench.sizing.plan_record import DeviceMemory
 

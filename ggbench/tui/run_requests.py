@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ggbench.models.selector import Target
     from ggbench.runs.experiment import Job
 
+
 LENGTHS = (300, 1_000, 3_000, 10_000)
 """Tokens; the choices that a key cycles through."""
 LARGEST, NO_BASE = "largest", "none"
@@ -104,8 +105,7 @@ class QualityRequest:
         from ggbench.experiments.quality.record import QualitySettings
         from ggbench.models.reference import expand_path
         from ggbench.models.selector import resolve
-        from ggbench.models.texts import find_text
-        from ggbench.models.wikitext import WIKITEXT_2
+        from ggbench.models.texts import WIKITEXT_2, find_text
         from ggbench.runs.experiment import Base
 
         asked, setup = self.asked, replace(self.setup, n_ctx=None)

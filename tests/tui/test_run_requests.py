@@ -14,7 +14,7 @@ from ggbench.experiments.quality.record import QualitySettings
 from ggbench.hub.access import HubAccess
 from ggbench.models.selector import Target, resolve_one
 from ggbench.models.served_models import ServedModel
-from ggbench.models.wikitext import ARCHIVE, REPO
+from ggbench.models.texts import ARCHIVE, REPO
 from ggbench.tui.run_requests import NO_BASE, QualityAsked, QualityRequest, decode_request, search_request
 from tests.fakes.hub import TestHub
 from tests.fakes.scores import without_mark
