@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
-from pathlib import Path
-
 import pytest
+from dataclasses import (replace)
+from ggbench import (paths)
+from ggbench.experiments.prefill.record import (PrefillResult, PrefillSettings)
+from ggbench.experiments.quality.record import (Estimate, QualityResult, QualitySettings, ScoredText, TextSource)
+from ggbench.runs.outcome import (Outcome)
+from ggbench.runs.run import (Run as RunRecord, RunHead)
+from ggbench.runs.store.database import (Store)
+from ggbench.stats.decode_timing import (PrefillSpeed)
+from pathlib import (Path)
+from tests.cli.conftest import (Run)
+from tests.fakes.measured import (put_run, start)
 
-from ggbench import paths
-from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
-from ggbench.experiments.quality.record import Estimate, QualityResult, QualitySettings, ScoredText, TextSource
-from ggbench.runs.outcome import Outcome
-from ggbench.runs.run import Run as RunRecord
-from ggbench.runs.run import RunHead
-from ggbench.runs.store.database import Store
-from ggbench.stats.decode_timing import PrefillSpeed
-from tests.cli.conftest import Run
-from tests.fakes.measured import put_run, start
 
 PEERS = Path(__file__).parents[1] / "data" / "peers"
 TEXT = TextSource("topics", "ab" * 32, 1000)
@@ -216,5 +214,5 @@ def test_files_that_are_no_results_are_refused(ggbench: Run, store_file: Path, t
         ran = ggbench("compare", "1", "--against", path)
         assert (ran.code, ran.out, len(ran.err.splitlines())) == (5, "", 2)
         assert message in ran.err
-    nameless = ggbench("compare", "1", PEERS / "llama-batched-bench.md")
+    nameless = ggbench("compare", "1", PEERS / "llama-perplexity.txt")
     assert (nameless.code, "import it: ggbench import" in nameless.err) == (2, True)
