@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import json
 import math
-import pytest
-from dataclasses import (replace)
-from ggbench import (paths)
-from ggbench.experiments.prefill.record import (PrefillResult, PrefillSettings)
-from ggbench.experiments.quality.record import (Estimate, QualityResult, QualitySettings, ScoredText, TextSource)
-from ggbench.runs.outcome import (Outcome)
-from ggbench.runs.run import (Run as RunRecord, RunHead)
-from ggbench.runs.store.database import (Store)
-from ggbench.stats.decode_timing import (PrefillSpeed)
-from pathlib import (Path)
-from tests.cli.conftest import (Run)
-from tests.fakes.measured import (put_run, start)
+from dataclasses import replace
+from pathlib import Path
 
+import pytest
+
+from ggbench import paths
+from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
+from ggbench.experiments.quality.record import Estimate, QualityResult, QualitySettings, ScoredText, TextSource
+from ggbench.runs.outcome import Outcome
+from ggbench.runs.run import Run as RunRecord
+from ggbench.runs.run import RunHead
+from ggbench.runs.store.database import Store
+from ggbench.stats.decode_timing import PrefillSpeed
+from tests.cli.conftest import Run
+from tests.fakes.measured import put_run, start
 
 PEERS = Path(__file__).parents[1] / "data" / "peers"
 TEXT = TextSource("topics", "ab" * 32, 1000)
