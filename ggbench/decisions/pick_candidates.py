@@ -12,7 +12,6 @@ from ggbench.decisions.pick_record import Candidate, Loss, Needs, TurnSpeed
 from ggbench.decisions.turn import longest_fast_enough, turn_speed
 from ggbench.engines.config import LlamaSetup
 from ggbench.errors import GgbenchError, StoreError
-from ggbench.experiments.forecast.record import Expected
 from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
 from ggbench.experiments.maxctx.record import ContextResult
 from ggbench.machine.programs import programs_that_hold_memory
@@ -29,6 +28,7 @@ from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan_variant, with_cache
 from ggbench.sizing.plan_record import Budget, KvCacheTypes, PlanRow
 from ggbench.sizing.what_helps import with_programs
+from ggbench.stats.intervals import Expected
 
 CACHE_TYPES = ("f16", "q8_0", "q4_0")
 """Of both K and V, tried for each quant."""

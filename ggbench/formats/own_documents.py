@@ -20,7 +20,6 @@ from ggbench.experiments.maxctx.record import ContextResult, ContextSettings, Pr
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
 from ggbench.experiments.quality.record import (
     Divergence,
-    Estimate,
     QualityResult,
     QualitySettings,
     ScoredBase,
@@ -44,6 +43,7 @@ from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Result, Run, RunHead, Settings
 from ggbench.runs.subject import Subject
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
+from ggbench.stats.intervals import Estimate
 from ggbench.text import plain
 
 _Row = Mapping[str, Any]

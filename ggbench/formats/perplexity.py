@@ -12,14 +12,7 @@ import re
 from ggbench.engines.config import LlamaSetup
 from ggbench.engines.memory import Memory
 from ggbench.errors import BadFile
-from ggbench.experiments.quality.record import (
-    Divergence,
-    Estimate,
-    QualityResult,
-    QualitySettings,
-    ScoredBase,
-    TextSource,
-)
+from ggbench.experiments.quality.record import Divergence, QualityResult, QualitySettings, ScoredBase, TextSource
 from ggbench.formats.imported_run import SOURCE, ImportedRun, Named, content_sha256, environment_of
 from ggbench.formats.source_file import SourceFile
 from ggbench.gguf_file.quants import name_without_quant, quant_from_file_name
@@ -27,6 +20,7 @@ from ggbench.runs.imported import Imported
 from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.subject import Subject
+from ggbench.stats.intervals import Estimate
 from ggbench.text import plain
 
 TOOL = "llama-perplexity"

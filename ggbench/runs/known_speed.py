@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ggbench.experiments.forecast.record import Expected
+from ggbench.stats.intervals import Expected
 
 SpeedBasis = Literal["measured", "forecast", "other runs", "bound"]
 """From the surest: runs of this very quant; twins of its layers; the share of the bound that this machine's other runs

@@ -9,9 +9,10 @@ import bisect
 import math
 from collections.abc import Sequence
 
-from ggbench.experiments.forecast.record import POSITIONS, PROMPTS, Expected, ForecastResult
+from ggbench.experiments.forecast.record import POSITIONS, PROMPTS, ForecastResult
 from ggbench.runs.known_speed import KnownSpeed
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
+from ggbench.stats.intervals import Expected
 
 _FAR = 32768
 """Position up to which a measured line is given; a straight line continues from there."""

@@ -15,7 +15,7 @@ from ggbench.decisions.known_speeds import expected_at, known_speeds, with_expec
 from ggbench.engines.config import LlamaSetup
 from ggbench.engines.memory import DeviceBuffers, Memory, Place
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
-from ggbench.experiments.forecast.record import Expected, ForecastResult, ForecastSettings
+from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
 from ggbench.experiments.speed.record import BatchLine, Case, CaseEnded, SpeedCase, SpeedResult, SpeedSettings
 from ggbench.gguf_file.blueprint import build_model
@@ -32,6 +32,7 @@ from ggbench.runs.subject import Subject
 from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.sizing.theory.roofline import decode_limit
 from ggbench.stats.decode_timing import Bandwidth, LatencySummary, LineFit, PrefillSpeed
+from ggbench.stats.intervals import Expected
 from ggbench.stats.known_speed import step_ms_at
 from tests.conftest import TINY
 from tests.fakes.engine import VERSIONS

@@ -17,7 +17,6 @@ from ggbench.errors import BadFile
 from ggbench.experiments.maxctx.record import ContextResult, ContextSettings, Probe, SearchPlan
 from ggbench.experiments.quality.record import (
     Divergence,
-    Estimate,
     QualityResult,
     QualitySettings,
     ScoredBase,
@@ -44,6 +43,7 @@ from ggbench.runs.stored import read_run
 from ggbench.show.documents import document
 from ggbench.show.presenter import presenter_of
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
+from ggbench.stats.intervals import Estimate
 from tests.fakes import measured
 
 FIT = LineFit(3000, 400.0, (390.0, 411.0), 10.0, (9.5, 10.5), 0.99, 398.0)

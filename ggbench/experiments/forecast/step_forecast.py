@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from ggbench.experiments.forecast.record import (
     POSITIONS,
     PROMPTS,
-    Expected,
     ForecastPlacement,
     ForecastTwin,
     StepCost,
     TwinTiming,
 )
+from ggbench.stats.intervals import Expected
 from ggbench.stats.noise import t_95
 
 MODEL_ERROR = 0.08

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 
 from ggbench.engines.config import whole_steps
 from ggbench.errors import UsageError
-from ggbench.experiments.decode.record import require_positive
 from ggbench.runs.outcome import Outcome
-from ggbench.runs.run import Result, Settings
+from ggbench.runs.run import Result, Settings, require_positive
 from ggbench.runs.serving import Serving
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
 
