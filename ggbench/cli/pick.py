@@ -254,7 +254,7 @@ def _show(pick: Pick, request: PickRequest, output: Output, *, show_all: bool, p
 
 
 def _exit_code(pick: Pick) -> ExitCode:
-    from ggbench.runs.outcome import Outcome
+    from ggbench.engines.endings import Outcome
 
     rows = [each.candidate.row for each in pick.checked]
     if all(row.n_params is None for row in rows):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ggbench.engines.config import KV_CELLS, UNQUANTIZED, LlamaSetup, TransformersSetup
+from ggbench.engines.endings import Outcome
 from ggbench.errors import StoreError
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
@@ -16,7 +17,6 @@ from ggbench.experiments.tune.record import TuneSettings
 from ggbench.experiments.tune.tuned import Tuned, find_tuned
 from ggbench.models.selector import Target
 from ggbench.runs.experiment import Job
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.text import plain

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from ggbench.decisions.known_speeds import expected_at, known_here
 from ggbench.engines.config import LlamaSetup, Setup
+from ggbench.engines.endings import Outcome
 from ggbench.errors import GgbenchError
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
@@ -18,7 +19,6 @@ from ggbench.models.selector import Target
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.known_speed import KnownSpeed
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Finished, Progress, Started
 from ggbench.runs.rig import Rig
 from ggbench.runs.summary import QuantSummary

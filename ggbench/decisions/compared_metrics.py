@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ggbench.engines.endings import Outcome
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.experiments.forecast.record import ForecastResult
 from ggbench.experiments.speed.record import BatchLine, Case, SpeedCase, SpeedResult
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import b_text, reader, tok_s_text, w_text
 from ggbench.show.metric import Metric, column_metric, derived, estimated

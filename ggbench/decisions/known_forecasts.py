@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from ggbench.decisions.known_speeds import known_speeds
 from ggbench.engines.config import LlamaSetup
+from ggbench.engines.endings import Outcome
 from ggbench.errors import GgbenchError
 from ggbench.experiments.forecast.measure import EXPERIMENT
 from ggbench.experiments.forecast.record import ForecastSettings
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.selector import Target
 from ggbench.runs.experiment import Job
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.session import subject_of
 from ggbench.runs.store.database import Store

@@ -14,13 +14,13 @@ from dataclasses import replace
 from ggbench.decisions.bandwidth_shares import BandwidthShares, bandwidth_shares
 from ggbench.decisions.comparable_runs import ThisMachine, without_placement
 from ggbench.engines.config import LlamaSetup
+from ggbench.engines.endings import Outcome
 from ggbench.errors import StoreError, Unsupported
 from ggbench.experiments.forecast.record import POSITIONS
 from ggbench.experiments.registry import experiment_of
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.cpu import describe_cpu
 from ggbench.runs.known_speed import KnownSpeed, RunSpeed
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run

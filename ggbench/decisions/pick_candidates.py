@@ -11,6 +11,7 @@ from ggbench.decisions.measured_losses import MeasuredLosses, measured_losses
 from ggbench.decisions.pick_record import Candidate, Loss, Needs, TurnSpeed
 from ggbench.decisions.turn import longest_fast_enough, turn_speed
 from ggbench.engines.config import LlamaSetup
+from ggbench.engines.endings import Outcome
 from ggbench.errors import GgbenchError, StoreError
 from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
 from ggbench.experiments.maxctx.record import ContextResult
@@ -19,7 +20,6 @@ from ggbench.models.picked_models import PickedModel
 from ggbench.models.planned_variants import PlannedVariant
 from ggbench.models.published.typical import UNQUANTIZED, typical_loss
 from ggbench.runs.known_speed import KnownSpeed
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run

@@ -11,8 +11,8 @@ from ggbench.decisions.pick_record import Candidate, Checked, Loss, NeedCheck, P
 from ggbench.decisions.run_commands import run_commands
 from ggbench.decisions.run_commands_record import RunCommands
 from ggbench.engines.config import LlamaSetup
+from ggbench.engines.endings import Outcome
 from ggbench.experiments.forecast.document import expected_text
-from ggbench.runs.outcome import Outcome
 from ggbench.show import UNKNOWN
 from ggbench.show.documents import picked, setup_document
 from ggbench.show.names import kv_name

@@ -12,17 +12,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ggbench.engines.config import LlamaSetup
+from ggbench.engines.endings import Outcome
 from ggbench.engines.memory import Memory
 from ggbench.errors import BadFile, UsageError
 from ggbench.experiments.speed.record import BatchLine, Case, CaseEnded, SpeedResult, SpeedSettings
 from ggbench.formats.imported_run import SOURCE, ImportedRun, Named, content_sha256, environment_of, observed
 from ggbench.formats.llama_bench_json import read_objects
 from ggbench.formats.source_file import SourceFile
-from ggbench.runs.imported import Imported
-from ggbench.runs.observation import DecodeWindow, PromptTiming
-from ggbench.runs.outcome import Outcome
+from ggbench.machine.records import Imported
+from ggbench.models.subject import Subject
+from ggbench.runs.observation import PromptTiming
 from ggbench.runs.run import Run, RunHead
-from ggbench.runs.subject import Subject
+from ggbench.stats.window_fit import DecodeWindow
 from ggbench.text import shorten
 
 TOOL = "llama-batched-bench"

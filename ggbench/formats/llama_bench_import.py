@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePath, PureWindowsPath
 
 from ggbench.engines.config import FlashAttn, LlamaSetup, SplitMode
+from ggbench.engines.endings import Outcome
 from ggbench.engines.memory import Memory
 from ggbench.errors import BadFile
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
@@ -28,12 +29,11 @@ from ggbench.formats.imported_run import (
 )
 from ggbench.formats.source_file import SourceFile
 from ggbench.gguf_file.quants import name_without_quant, quant_from_file_name, quant_from_words
-from ggbench.machine.records import Environment, Gpu
-from ggbench.runs.imported import Imported
-from ggbench.runs.observation import DecodeWindow, PromptTiming
-from ggbench.runs.outcome import Outcome
+from ggbench.machine.records import Environment, Gpu, Imported
+from ggbench.models.subject import Subject
+from ggbench.runs.observation import PromptTiming
 from ggbench.runs.run import Result, Run, RunHead, Settings
-from ggbench.runs.subject import Subject
+from ggbench.stats.window_fit import DecodeWindow
 from ggbench.text import in_words
 from ggbench.units import format_count
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ggbench.engines.config import Setup
+from ggbench.engines.endings import Outcome
 from ggbench.engines.memory import Memory
 from ggbench.errors import UsageError
 from ggbench.machine.records import Environment, GpuUse
-from ggbench.runs.outcome import Outcome
-from ggbench.runs.subject import Subject
+from ggbench.models.subject import Subject
 
 
 class Settings:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ggbench.engines.config import LlamaSetup, Setup, TransformersSetup
+from ggbench.engines.endings import Outcome
 from ggbench.engines.memory import Memory
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.maxctx.record import ContextResult
@@ -14,10 +15,9 @@ from ggbench.experiments.prefill.record import PrefillResult
 from ggbench.experiments.quality.record import QualityResult
 from ggbench.experiments.speed.record import SpeedCase, SpeedResult
 from ggbench.machine.records import Environment, GpuUse
-from ggbench.runs.outcome import Outcome
+from ggbench.models.subject import Subject
 from ggbench.runs.run import Result, Run
 from ggbench.runs.serving import Serving
-from ggbench.runs.subject import Subject
 from ggbench.sizing.plan_record import PlannedForecast
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
 

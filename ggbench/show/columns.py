@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, TypeAlias
 
+from ggbench.engines.endings import Outcome
 from ggbench.experiments.forecast.document import planned_speed_text
 from ggbench.machine.records import Environment
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import ESSENTIAL, UNKNOWN
 from ggbench.show.glossary import UNSTEADY

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ggbench.engines.config import FlashAttn
+from ggbench.engines.endings import Outcome
+from ggbench.models.subject import Subject
 from ggbench.runs.known_speed import SpeedBasis
-from ggbench.runs.outcome import Outcome
-from ggbench.runs.subject import Subject
 from ggbench.sizing.change import Change
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 

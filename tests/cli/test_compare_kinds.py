@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from ggbench import paths
+from ggbench.engines.endings import Outcome
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
 from ggbench.experiments.quality.record import QualityResult, QualitySettings, ScoredText, TextSource
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run as RunRecord
 from ggbench.runs.run import RunHead
 from ggbench.runs.store.database import Store

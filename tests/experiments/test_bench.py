@@ -12,7 +12,7 @@ import pytest
 from ggbench.decisions.bench import run_bench
 from ggbench.engines import protocol
 from ggbench.engines.config import LlamaSetup, Setup
-from ggbench.engines.endings import Completed, Crashed, Ending, OutOfMemory
+from ggbench.engines.endings import Completed, Crashed, Ending, Outcome, OutOfMemory
 from ggbench.engines.events import ContextProven
 from ggbench.engines.llama.engine import LlamaEngine, launch
 from ggbench.engines.workloads.prove_context import ProveContext
@@ -20,7 +20,6 @@ from ggbench.errors import StoreError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.machine.environment import environment
 from ggbench.models.selector import Target
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Finished, Progress, Started
 from ggbench.runs.rig import Rig
 from ggbench.runs.run import Run

@@ -10,7 +10,7 @@ import pytest
 
 from ggbench.engines import protocol
 from ggbench.engines.config import LlamaSetup, TransformersSetup
-from ggbench.engines.endings import Ending, OutOfMemory
+from ggbench.engines.endings import Ending, Outcome, OutOfMemory
 from ggbench.engines.workloads.prove_context import ProveContext
 from ggbench.errors import DoesNotFit, UsageError
 from ggbench.experiments.decode.measure import EXPERIMENT as DECODE
@@ -23,7 +23,6 @@ from ggbench.experiments.speed.record import SpeedResult, SpeedSettings
 from ggbench.models.selector import Target, resolve_one
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Finished
 from ggbench.runs.rig import Rig
 from ggbench.runs.run import Run

@@ -11,7 +11,7 @@ import pytest
 
 from ggbench.engines import protocol
 from ggbench.engines.config import LlamaSetup, Setup
-from ggbench.engines.endings import Ending, OutOfMemory
+from ggbench.engines.endings import Ending, Outcome, OutOfMemory
 from ggbench.engines.events import Opened
 from ggbench.engines.llama.engine import LlamaEngine, launch
 from ggbench.engines.workloads.decode import Decode
@@ -22,7 +22,6 @@ from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.experiments.prefill.record import PrefillSettings
 from ggbench.gguf_file.header import read_model_file
 from ggbench.models.selector import Target, resolve
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
 from ggbench.stats.decode_timing import Bandwidth

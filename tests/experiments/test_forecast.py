@@ -11,7 +11,7 @@ import pytest
 
 from ggbench.engines import protocol
 from ggbench.engines.config import LlamaSetup
-from ggbench.engines.endings import Completed, Ending, OutOfMemory
+from ggbench.engines.endings import Completed, Ending, Outcome, OutOfMemory
 from ggbench.engines.events import PromptRead, Steps
 from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
 from ggbench.errors import DoesNotFit, UsageError
@@ -28,7 +28,6 @@ from ggbench.models.selector import resolve_one
 from ggbench.paths import forecasts_dir
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Finished, Point, Working
 from ggbench.runs.rig import make_rig
 from ggbench.runs.run import Run

@@ -11,7 +11,7 @@ import pytest
 from ggbench.decisions import comparable_runs
 from ggbench.engines import protocol
 from ggbench.engines.config import LlamaSetup
-from ggbench.engines.endings import Completed, Ending
+from ggbench.engines.endings import Completed, Ending, Outcome
 from ggbench.engines.events import PromptRead, Steps
 from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
 from ggbench.experiments.forecast import twin_timer, twins
@@ -26,7 +26,6 @@ from ggbench.machine.environment import environment
 from ggbench.models.selector import resolve_one
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Finished
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store

@@ -13,6 +13,7 @@ import pytest
 from ggbench.decisions import known_speeds as module
 from ggbench.decisions.known_speeds import expected_at, known_speeds, with_expected
 from ggbench.engines.config import LlamaSetup
+from ggbench.engines.endings import Outcome
 from ggbench.engines.memory import DeviceBuffers, Memory, Place
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
@@ -22,13 +23,11 @@ from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.cpu import Cpu
 from ggbench.machine.environment import environment as environment_of
-from ggbench.machine.records import Environment
-from ggbench.runs.imported import Imported
+from ggbench.machine.records import Environment, Imported
+from ggbench.models.subject import Subject
 from ggbench.runs.known_speed import KnownSpeed
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Result, Run, RunHead, Settings
 from ggbench.runs.store.database import Store
-from ggbench.runs.subject import Subject
 from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.sizing.theory.roofline import decode_limit
 from ggbench.stats.decode_timing import Bandwidth, LatencySummary, LineFit, PrefillSpeed

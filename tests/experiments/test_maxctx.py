@@ -11,7 +11,7 @@ import pytest
 
 from ggbench.engines import protocol
 from ggbench.engines.config import LlamaSetup, Setup
-from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
+from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, Outcome, OutOfMemory, TimedOut
 from ggbench.engines.llama.engine import LlamaEngine, launch
 from ggbench.engines.process import WorkerProcess
 from ggbench.engines.workloads.prove_context import ProveContext
@@ -29,7 +29,6 @@ from ggbench.models.selector import Target, resolve_one
 from ggbench.paths import twins_dir
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Finished, Point, Working
 from ggbench.runs.rig import Rig
 from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES, machine_budget

@@ -9,6 +9,7 @@ import pytest
 
 from ggbench.engines.config import EndpointSetup, Setup
 from ggbench.engines.contract import Engine
+from ggbench.engines.endings import Outcome
 from ggbench.engines.server.contract import OfferedModel
 from ggbench.engines.server.engine import EndpointEngine
 from ggbench.errors import NetworkError, UsageError
@@ -25,7 +26,6 @@ from ggbench.models.selector import Target
 from ggbench.models.served_models import ServedModel
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Experiment, Job
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Finished
 from ggbench.runs.rig import Rig
 from ggbench.runs.run import Run, Settings

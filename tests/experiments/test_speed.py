@@ -10,7 +10,7 @@ import pytest
 
 from ggbench.engines import protocol
 from ggbench.engines.config import LlamaSetup
-from ggbench.engines.endings import Crashed, Ending, OutOfMemory
+from ggbench.engines.endings import Crashed, Ending, Outcome, OutOfMemory
 from ggbench.engines.events import Steps
 from ggbench.engines.workloads.batched_decode import BatchedDecode
 from ggbench.errors import UsageError
@@ -20,7 +20,6 @@ from ggbench.gguf_file.header import read_model_file
 from ggbench.models.selector import Target
 from ggbench.runs.driver import run_jobs
 from ggbench.runs.experiment import Job
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Finished, Point
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store

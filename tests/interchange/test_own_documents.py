@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ggbench.engines.endings import Outcome
 from ggbench.engines.memory import DeviceBuffers, Memory
 from ggbench.errors import BadFile
 from ggbench.experiments.maxctx.record import ContextResult, ContextSettings, Probe, SearchPlan
@@ -36,7 +37,6 @@ from ggbench.experiments.speed.record import (
 from ggbench.formats.formats import read_runs
 from ggbench.formats.imported_run import Named
 from ggbench.formats.keeping import keep
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run

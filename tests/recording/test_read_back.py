@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ggbench.engines.endings import Outcome
 from ggbench.engines.memory import Memory
 from ggbench.errors import StoreError
 from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
@@ -23,7 +24,6 @@ from ggbench.models.selector import Target
 from ggbench.runs.driver import run_job, run_of
 from ggbench.runs.experiment import Concluded, Job
 from ggbench.runs.observation import GpusInUse, PromptTiming, WorkerPeak, WorkerStarted
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Finished, Point, Progress, Samples
 from ggbench.runs.recording import kind_of
 from ggbench.runs.rig import Rig

@@ -12,7 +12,7 @@ import pytest
 
 from ggbench.engines import protocol
 from ggbench.engines.config import LlamaSetup
-from ggbench.engines.endings import Ending, OutOfMemory
+from ggbench.engines.endings import Ending, Outcome, OutOfMemory
 from ggbench.engines.events import Steps
 from ggbench.engines.llama.logs import parse_allocations
 from ggbench.engines.memory import Place
@@ -23,7 +23,6 @@ from ggbench.machine.readings import MachineReader
 from ggbench.machine.records import GpuProcess, GpuReading, MachineReading
 from ggbench.models.selector import Target
 from ggbench.runs.observation import GpusInUse
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.rig import Rig
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run, read_recording, read_run

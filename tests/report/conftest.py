@@ -12,15 +12,15 @@ import pytest
 from rich.console import Console, RenderableType
 
 from ggbench.engines.config import LlamaSetup
+from ggbench.engines.endings import Outcome
 from ggbench.engines.memory import DeviceBuffers, Memory, Place
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
 from ggbench.gguf_file.model_file import LayerState, ModelFile, TensorInfo
 from ggbench.gguf_file.parser import ArrayLength
 from ggbench.machine.records import GpuProcess, GpuUse, Throttling
-from ggbench.runs.outcome import Outcome
+from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
-from ggbench.runs.subject import Subject
 from ggbench.runs.summary import QuantSummary
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
 from tests.fakes.machines import ENVIRONMENT

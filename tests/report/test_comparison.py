@@ -14,12 +14,12 @@ from ggbench.decisions.comparison_sentence import sentence_of
 from ggbench.decisions.comparison_terminal import ComparisonReport
 from ggbench.decisions.differences import differences_of
 from ggbench.engines.config import LlamaSetup, TransformersSetup
+from ggbench.engines.endings import Outcome
 from ggbench.engines.memory import DeviceBuffers, Memory, Place
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.prefill.record import PrefillResult
-from ggbench.runs.outcome import Outcome
+from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
-from ggbench.runs.subject import Subject
 from ggbench.runs.summary import QuantSummary
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
 from tests.fakes.machines import ENVIRONMENT

@@ -8,12 +8,12 @@ from dataclasses import replace
 from rich.console import Console
 
 from ggbench.engines.config import LlamaSetup
+from ggbench.engines.endings import Outcome
 from ggbench.experiments.forecast.document import expected_text, planned_speed_text
 from ggbench.experiments.forecast.measure import EXPERIMENT
 from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
-from ggbench.runs.outcome import Outcome
+from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
-from ggbench.runs.subject import Subject
 from ggbench.show.presenter import presenter_of
 from ggbench.sizing.plan_record import PlannedForecast
 from ggbench.stats.decode_timing import DecodeLimit

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ggbench.runs.subject import Subject
+from ggbench.models.subject import Subject
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import COLUMNS
 from ggbench.show.names import file_name, model_name, model_names, unambiguous_names

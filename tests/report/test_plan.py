@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from ggbench.engines.config import LlamaSetup
-from ggbench.runs.outcome import Outcome
+from ggbench.engines.endings import Outcome
 from ggbench.show.documents import document, plan_document
 from ggbench.show.terminal.plan import plan_report
 from ggbench.sizing.change import Change, Program

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from ggbench.engines.endings import Outcome
 from ggbench.errors import StoreError
 from ggbench.machine.records import GpuReading, MachineReading
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run
 from ggbench.runs.store.codec import encode
 from ggbench.runs.store.runs import StoredRun

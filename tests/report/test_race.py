@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from ggbench.runs.observation import DecodeWindow
 from ggbench.show.charts.race import race
 from ggbench.show.plot.curves import PlottedRun, without_steps
 from ggbench.stats.decode_timing import LineFit
+from ggbench.stats.window_fit import DecodeWindow
 
 
 def decode(name: str, b_ms: float, w: float, n_gen: int, *, repeat: int = 1) -> PlottedRun:

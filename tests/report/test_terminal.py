@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
+from ggbench.engines.endings import Outcome
 from ggbench.engines.memory import DeviceBuffers
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.gguf_file.model_file import LayerState, ModelFile
 from ggbench.models.catalog import CatalogModel
 from ggbench.models.disk import LocalModel
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run
 from ggbench.runs.store.runs import StoredRun
 from ggbench.runs.summary import QuantSummary

@@ -12,10 +12,10 @@ from ggbench.decisions.needs import check
 from ggbench.decisions.pareto import dominates, pareto_front
 from ggbench.decisions.pick_record import WORKLOADS, Candidate, Loss, Needs, Pick, TurnSpeed
 from ggbench.decisions.recommendation import recommend
+from ggbench.engines.endings import Outcome
 from ggbench.errors import UsageError
 from ggbench.models.published.typical import typical_loss
 from ggbench.runs.known_speed import SpeedBasis
-from ggbench.runs.outcome import Outcome
 from ggbench.stats.intervals import Expected
 from tests.fakes.candidates import candidate, measured_loss, turn_of
 

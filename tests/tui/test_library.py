@@ -10,9 +10,9 @@ import pytest
 from textual.pilot import Pilot
 
 from ggbench.engines.config import LlamaSetup
+from ggbench.engines.endings import Outcome
 from ggbench.errors import GgbenchError, StoreError, UsageError
 from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.tui.app import GgbenchApp

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ggbench.engines.config import LlamaSetup
-from ggbench.runs.imported import Imported
+from ggbench.machine.records import Imported
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
 from ggbench.tui.library_results import LatestResults

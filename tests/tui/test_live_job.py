@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from ggbench.engines.config import LlamaSetup
+from ggbench.engines.endings import Outcome
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
-from ggbench.runs.outcome import Outcome
+from ggbench.models.subject import Subject
 from ggbench.runs.progress import Finished
 from ggbench.runs.run import Run, RunHead
-from ggbench.runs.subject import Subject
 from ggbench.show.plot.curves import Line, latency_figure
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
 from ggbench.tui.live_job import LiveJob

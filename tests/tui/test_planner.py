@@ -12,6 +12,7 @@ import pytest
 from ggbench.decisions.pick_candidates import PickRequest, caches_of
 from ggbench.decisions.pick_record import Needs
 from ggbench.engines.config import LlamaSetup
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.process import Transport, WorkerProcess
 from ggbench.errors import BadFile, GgbenchError
@@ -20,10 +21,9 @@ from ggbench.gguf_file.header import read_model_file
 from ggbench.hub.access import HubAccess
 from ggbench.machine.environment import environment
 from ggbench.models.planned_variants import PlannedModel, planned_model
-from ggbench.runs.outcome import Outcome
+from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
-from ggbench.runs.subject import Subject
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.sizing.plan_record import Budget

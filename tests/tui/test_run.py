@@ -14,15 +14,15 @@ from textual.screen import Screen
 from textual.widgets import Footer, Static
 
 from ggbench.engines.config import LlamaSetup
+from ggbench.engines.endings import Outcome
 from ggbench.engines.memory import Memory
 from ggbench.errors import StoreError
 from ggbench.experiments.maxctx.record import BracketEnds, ContextResult, ContextSettings, Probe, Question, SearchPlan
 from ggbench.machine.records import GpuReading, MachineReading
 from ggbench.models.selector import Target, resolve
-from ggbench.runs.outcome import Outcome
+from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
-from ggbench.runs.subject import Subject
 from ggbench.tui.live_job import Answer, LiveJob
 from ggbench.tui.run_queue import JobState, QueueItem, RunQueue
 from ggbench.tui.screens.run import RunScreen

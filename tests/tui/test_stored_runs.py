@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from ggbench.engines.endings import Outcome
 from ggbench.errors import StoreError
 from ggbench.experiments.maxctx.record import ContextResult, Probe
 from ggbench.machine.records import MachineReading
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.store.database import Store
 from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, MeasuredRun, matching, read_measured, read_runs
 from tests.fakes.measured import SERIES, fill, put_run, put_search, start, start_search

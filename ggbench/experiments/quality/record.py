@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ggbench.errors import UsageError
+from ggbench.models.subject import Subject
 from ggbench.runs.run import Result, Settings
-from ggbench.runs.subject import Subject
 from ggbench.stats.intervals import Estimate
 
 N_CTX = 512

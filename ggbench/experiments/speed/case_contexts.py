@@ -7,11 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
 
 from ggbench.engines.config import LlamaSetup, TransformersSetup
-from ggbench.engines.endings import Ending, require_completed
+from ggbench.engines.endings import Ending, Outcome, require_completed
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.experiments.speed.case_memory import CaseSize, size_cases
 from ggbench.experiments.speed.record import Case, CaseMemory, SpeedSettings
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Progress
 from ggbench.runs.serving import ServerFound
 from ggbench.runs.session import Session, kv_bytes_per_token

@@ -12,7 +12,7 @@ import numpy as np
 from ggbench.decisions.compared_metrics import scored_text
 from ggbench.engines.memory import Memory
 from ggbench.experiments.quality.record import QualityResult, ScoredBase
-from ggbench.runs.subject import Subject
+from ggbench.models.subject import Subject
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.charts.charts import Bar, BarChart, Part, Point, PointChart, StackChart
 from ggbench.show.columns import b_text, estimate_text, tok_s_text, w_text
