@@ -19,7 +19,6 @@ from ggbench.machine.programs import programs_that_hold_memory
 from ggbench.models.picked_models import PickedModel
 from ggbench.models.planned_variants import PlannedVariant
 from ggbench.models.published.typical import UNQUANTIZED, typical_loss
-from ggbench.runs.known_speed import KnownSpeed
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run
@@ -29,6 +28,7 @@ from ggbench.sizing.plan import PlanRequest, plan_variant, with_cache
 from ggbench.sizing.plan_record import Budget, KvCacheTypes, PlanRow
 from ggbench.sizing.what_helps import with_programs
 from ggbench.stats.intervals import Expected
+from ggbench.stats.known_speed import KnownSpeed
 
 CACHE_TYPES = ("f16", "q8_0", "q4_0")
 """Of both K and V, tried for each quant."""

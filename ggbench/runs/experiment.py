@@ -21,10 +21,10 @@ from ggbench.text import in_words
 if TYPE_CHECKING:
     from ggbench.engines.endings import Ending
     from ggbench.models.selector import Target
-    from ggbench.runs.known_speed import RunSpeed
     from ggbench.runs.progress import Progress
     from ggbench.runs.run import Run
     from ggbench.runs.session import Session
+    from ggbench.stats.known_speed import RunSpeed
 
 
 @dataclass(frozen=True, slots=True)

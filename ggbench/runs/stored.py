@@ -15,11 +15,11 @@ from ggbench.runs.experiment import Concluded
 from ggbench.runs.observation import GpusInUse, ModelDescribed, PromptTiming, WorkerPeak, WorkerStarted
 from ggbench.runs.recording import Observation, Recording, Series, kind_of
 from ggbench.runs.run import Result, Run, RunHead
-from ggbench.runs.serving import RequestTiming, ServerFound, TokenChunks
 from ggbench.runs.store.codec import decode
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import RUNNING, StoredRun
 from ggbench.stats.decode_timing import DecodeLimit
+from ggbench.stats.serving import RequestTiming, ServerFound, TokenChunks
 from ggbench.stats.window_fit import DecodeWindow
 
 _T = TypeVar("_T")

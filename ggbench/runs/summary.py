@@ -17,9 +17,9 @@ from ggbench.experiments.speed.record import SpeedCase, SpeedResult
 from ggbench.machine.records import Environment, GpuUse
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Result, Run
-from ggbench.runs.serving import Serving
 from ggbench.sizing.plan_record import PlannedForecast
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
+from ggbench.stats.serving import Serving
 
 _R = TypeVar("_R", bound=Result)
 

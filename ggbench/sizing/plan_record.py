@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from ggbench.engines.config import FlashAttn
 from ggbench.engines.endings import Outcome
 from ggbench.models.subject import Subject
-from ggbench.runs.known_speed import SpeedBasis
 from ggbench.sizing.change import Change
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
+from ggbench.stats.known_speed import SpeedBasis
 
 
 @dataclass(frozen=True, slots=True)

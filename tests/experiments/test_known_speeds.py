@@ -25,14 +25,13 @@ from ggbench.machine.cpu import Cpu
 from ggbench.machine.environment import environment as environment_of
 from ggbench.machine.records import Environment, Imported
 from ggbench.models.subject import Subject
-from ggbench.runs.known_speed import KnownSpeed
 from ggbench.runs.run import Result, Run, RunHead, Settings
 from ggbench.runs.store.database import Store
 from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.sizing.theory.roofline import decode_limit
 from ggbench.stats.decode_timing import Bandwidth, LatencySummary, LineFit, PrefillSpeed
 from ggbench.stats.intervals import Expected
-from ggbench.stats.known_speed import step_ms_at
+from ggbench.stats.known_speed import KnownSpeed, step_ms_at
 from tests.conftest import TINY
 from tests.fakes.engine import VERSIONS
 

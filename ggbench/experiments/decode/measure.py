@@ -13,15 +13,15 @@ from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.models.command_line import named, reproduce, stated_bandwidth
 from ggbench.runs.experiment import Conclusion, Experiment, Job
 from ggbench.runs.recording import Recording
-from ggbench.runs.serving import ServerFound
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.stats.gpu_use import throttled
+from ggbench.stats.serving import ServerFound
 
 if TYPE_CHECKING:
-    from ggbench.runs.known_speed import RunSpeed
     from ggbench.runs.progress import Progress
     from ggbench.runs.run import Run
     from ggbench.runs.session import Session
+    from ggbench.stats.known_speed import RunSpeed
 
 _PREFILL_REPEAT = 3
 
@@ -75,7 +75,7 @@ class DecodeExperiment(Experiment):
 
     def speed_of(self, run: Run) -> RunSpeed | None:
         """Return the line through its steps, at the level of their mean latency; None where they show no line."""
-        from ggbench.runs.known_speed import RunSpeed
+        from ggbench.stats.known_speed import RunSpeed
         from ggbench.stats.measured_steps import decode_curve
 
         curve, found = decode_curve(run), run.result

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from ggbench.errors import UsageError
 from ggbench.runs.run import Result, Settings, require_positive
-from ggbench.runs.serving import Serving
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, b_ratio, w_ratio
+from ggbench.stats.serving import Serving
 
 N_PROMPT = 25
 """Tokens of prompt before a decode is timed, as in the article (section 6.4)."""

@@ -23,10 +23,10 @@ from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.units import counted
 
 if TYPE_CHECKING:
-    from ggbench.runs.known_speed import RunSpeed
     from ggbench.runs.progress import Progress
     from ggbench.runs.run import Run
     from ggbench.runs.session import Session
+    from ggbench.stats.known_speed import RunSpeed
 
 
 class ForecastExperiment(Experiment):
@@ -70,7 +70,7 @@ class ForecastExperiment(Experiment):
 
     def speed_of(self, run: Run) -> RunSpeed | None:
         """Return what it forecast; None where it came to no line."""
-        from ggbench.runs.known_speed import RunSpeed
+        from ggbench.stats.known_speed import RunSpeed
         from ggbench.stats.measured_steps import forecast_curve
 
         curve, found = forecast_curve(run), run.result

@@ -12,9 +12,9 @@ from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.experiments.speed.case_memory import CaseSize, size_cases
 from ggbench.experiments.speed.record import Case, CaseMemory, SpeedSettings
 from ggbench.runs.progress import Progress
-from ggbench.runs.serving import ServerFound
 from ggbench.runs.session import Session, kv_bytes_per_token
 from ggbench.sizing.budget import checkpoint_budget
+from ggbench.stats.serving import ServerFound
 from ggbench.units import format_bytes
 
 _SERVER_BATCH = 512

@@ -18,15 +18,15 @@ from ggbench.runs.progress import ModelReady
 from ggbench.runs.recording import Recording
 from ggbench.runs.rig import Rig
 from ggbench.runs.run import Settings
-from ggbench.runs.serving import ServerFound
 from ggbench.stats.decode_timing import Bandwidth
+from ggbench.stats.serving import ServerFound
 
 if TYPE_CHECKING:
     from ggbench.experiments.speed.cases import CaseSteps
-    from ggbench.runs.known_speed import RunSpeed
     from ggbench.runs.progress import Progress
     from ggbench.runs.run import Run
     from ggbench.runs.session import Session
+    from ggbench.stats.known_speed import RunSpeed
 
 _DEFAULTS = SpeedSettings()
 
@@ -71,7 +71,7 @@ class SpeedExperiment(Experiment):
 
     def speed_of(self, run: Run) -> RunSpeed | None:
         """Return the line through the steps of its cases of one sequence; None where there is none."""
-        from ggbench.runs.known_speed import RunSpeed
+        from ggbench.stats.known_speed import RunSpeed
         from ggbench.stats.measured_steps import speed_curve
 
         curve = speed_curve(run)
