@@ -15,11 +15,10 @@ from ggbench.engines.endings import Completed, Ending, Outcome, OutOfMemory
 from ggbench.engines.events import PromptRead, Steps
 from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
 from ggbench.errors import DoesNotFit, UsageError
-from ggbench.experiments.forecast import twin_timer, twins
+from ggbench.experiments.forecast import twin_timer
 from ggbench.experiments.forecast.measure import EXPERIMENT
 from ggbench.experiments.forecast.record import ForecastCost, ForecastResult, ForecastSettings
 from ggbench.experiments.forecast.step_forecast import MODEL_ERROR
-from ggbench.experiments.forecast.twins import step_cost, twin_layers
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin, twin_of
 from ggbench.gguf_file.twin_writer import write_twin
@@ -33,6 +32,8 @@ from ggbench.runs.rig import make_rig
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
+from ggbench.sizing import layer_sample
+from ggbench.sizing.layer_sample import step_cost, twin_layers
 from tests.conftest import TINY
 from tests.fakes.engine import Answer, FakeWorker, fake_rig, obey
 from tests.fakes.rpc_server import listening, speaks
@@ -89,8 +90,8 @@ class _Costly:
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(twins, "WHOLE_BYTES", 0)
-    monkeypatch.setattr(twins, "LARGER_BYTES", 0)
+    monkeypatch.setattr(layer_sample, "WHOLE_BYTES", 0)
+    monkeypatch.setattr(layer_sample, "LARGER_BYTES", 0)
     monkeypatch.setattr(twin_timer, "describe_cpu", lambda: Cpu("test", 1, 1, None))
     return cached_twin("many", replace(TINY, n_layer=16), "q4_k_m", tmp_path)
 
@@ -148,7 +149,7 @@ def test_twins_on_a_server_take_turns_in_one_worker(model: Path) -> None:
 
 
 def test_a_small_model_is_measured_whole(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(twins, "WHOLE_BYTES", 10**9)
+    monkeypatch.setattr(layer_sample, "WHOLE_BYTES", 10**9)
     run, workers = _run(model, _Costly([]))
     assert _result(run).basis == "a twin of all 16 layers"
     assert len(workers) == 1
@@ -194,7 +195,7 @@ def test_twins_of_small_layers_are_further_apart(model: Path, monkeypatch: pytes
     file = read_model_file(model)
     layer_bytes = sum(each.n_bytes or 0 for each in file.tensors if each.name.startswith("blk.")) // 16
     for n_layers, found in ((3, [2, 6]), (9, [2, 9]), (16, [16])):
-        monkeypatch.setattr(twins, "LARGER_BYTES", n_layers * layer_bytes + 100)
+        monkeypatch.setattr(layer_sample, "LARGER_BYTES", n_layers * layer_bytes + 100)
         assert [len(layers) for layers in twin_layers(file, None)] == found
 
 

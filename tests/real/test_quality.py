@@ -16,8 +16,8 @@ from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import Outcome
 from ggbench.experiments.quality.measure import EXPERIMENT
 from ggbench.experiments.quality.record import QualityResult, QualitySettings
+from ggbench.experiments.quality.texts import find_text
 from ggbench.models.selector import resolve_one
-from ggbench.models.texts import find_text
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Base, Job
 from ggbench.runs.progress import Finished

@@ -10,10 +10,10 @@ from ggbench.engines.config import EndpointSetup, LlamaSetup
 from ggbench.engines.server.contract import OfferedModel
 from ggbench.errors import UsageError
 from ggbench.experiments.quality.record import QualitySettings
+from ggbench.experiments.quality.texts import ARCHIVE, REPO
 from ggbench.hub.access import HubAccess
 from ggbench.models.selector import Target, resolve_one
 from ggbench.models.served_models import ServedModel
-from ggbench.models.wikitext import ARCHIVE, REPO
 from ggbench.tui.run_requests import NO_BASE, QualityAsked, QualityRequest, decode_request, search_request
 from tests.fakes.hub import TestHub
 from tests.fakes.scores import without_mark

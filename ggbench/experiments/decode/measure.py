@@ -75,14 +75,15 @@ class DecodeExperiment(Experiment):
 
     def speed_of(self, run: Run) -> RunSpeed | None:
         """Return the line through its steps, at the level of their mean latency; None where they show no line."""
-        from ggbench.stats.known_speed import RunSpeed
-        from ggbench.stats.measured_steps import decode_curve
+        from ggbench.stats.known_speed import measured_speed, measured_steps
 
-        curve, found = decode_curve(run), run.result
-        if curve is None or not isinstance(found, DecodeResult):
+        found, settings = run.result, run.head.settings
+        if not isinstance(found, DecodeResult) or not isinstance(settings, DecodeSettings) or found.latency is None:
             return None
-        is_steady = not found.unsteady
-        return RunSpeed("measured", f"run {run.run_id}", curve.step_ms, reach=curve.reach, is_steady=is_steady)
+        n_gen = min(settings.n_gen, found.n_gen)
+        middle = found.n_prompt + (n_gen + 1) // 2
+        steps = measured_steps([(middle, found.latency)], found.fit, found.limit)
+        return measured_speed(run.run_id, steps, found.n_prompt + n_gen, is_steady=not found.unsteady)
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """`ggbench decode MODEL QUANT -n N` with every option that is not the default."""

@@ -1,0 +1,162 @@
+"""Texts to score: a file, one that every desktop has, or WikiText-2's test text, which published figures are of.
+
+WikiText-2 comes from the archive that llama.cpp's scripts/get-wikitext-2.sh downloads. The archive lies in Hugging
+Face's cache, and nothing in it is trusted: not the sizes that it states, and not that it has the text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import stat
+import zipfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+from ggbench.errors import BadFile, NetworkError, UsageError
+from ggbench.experiments.quality.record import TextSource
+from ggbench.hub.access import HubAccess
+from ggbench.hub.download import download
+from ggbench.hub.download_progress import FileProgress
+from ggbench.hub.hf_cache import cached_file, verify_blob
+from ggbench.hub.listing import find_file
+from ggbench.text import plain
+from ggbench.units import format_bytes
+
+WIKITEXT_2 = "wikitext-2"
+
+
+REPO = "datasets/ggml-org/ci"
+
+
+SHA256 = "173c87a53759e0201f33e0ccf978e510c2042d7f2cb78229d9a50d79b9e7dd08"
+"""Of the text that published figures are of, 1,290,590 bytes: a file with this hash is it, whatever its name."""
+
+
+TOPICS = "pydoc_data.topics"
+"""The reference manual that comes with Python: some 460 kB of English prose, which differ by Python version."""
+
+_LARGEST_TEXT_BYTES = 1 << 28
+
+
+def find_text(asked: str | Path | None, access: HubAccess | None = None) -> tuple[TextSource, str]:
+    """Return a text and where it comes from: `wikitext-2`, a file, or without either the one that comes with Python.
+
+    A Path is always a file. The text is without one newline at its end, as llama-perplexity reads a file. `wikitext-2`
+    is downloaded where it is not on this disk, unless `access` is offline or None.
+
+    Raises UsageError for a file that is not there or empty, BadFile for one that is not UTF-8, and as `fetch_archive`.
+    """
+    if asked is None:
+        return _text(_topics().encode(), TOPICS, source=f"Python {platform.python_version()}")
+    if asked == WIKITEXT_2:
+        archive = fetch_archive(access or HubAccess.from_environment(offline=True))
+        return _text(read_text_bytes(archive), WIKITEXT_2, source=REPO)
+    path = Path(asked)
+    return _text(_content(path), path.name, str(path.absolute()))
+
+
+def read_text(source: TextSource) -> str:
+    """Return the text of a run. Raises as `find_text`, and UsageError where it has changed meanwhile."""
+    found, text = find_text(Path(source.path) if source.path else text_argument(source))
+    if found.sha256 != source.sha256:
+        raise UsageError(
+            f"{plain(source.name)} has changed", "start a new run; figures of different texts do not compare"
+        )
+    return text
+
+
+def text_argument(source: TextSource) -> str | None:
+    """Return what `--text` is for this text; None where it is left out."""
+    return source.path or (None if source.name == TOPICS else source.name)
+
+
+def _content(path: Path) -> bytes:
+    name = plain(str(path))
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise UsageError(f"{name} is not a file", f"--text takes a file of plain text, or {WIKITEXT_2}")
+        if status.st_size > _LARGEST_TEXT_BYTES:
+            raise UsageError(
+                f"{name} is larger than {_LARGEST_TEXT_BYTES >> 20} MiB", "give a part of it; 1 MB is plenty"
+            )
+        return path.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"{name} cannot be read: {error.strerror}", f"--text takes a file of plain text, or {WIKITEXT_2}"
+        ) from None
+
+
+def _text(content: bytes, name: str, path: str = "", source: str = "") -> tuple[TextSource, str]:
+    shown = plain(path or name)
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        raise BadFile(
+            f"{shown} is not UTF-8: byte {error.start} is {content[error.start]:#04x}",
+            "--text takes plain text; iconv -t utf-8 converts it",
+        ) from None
+    if not text.strip():
+        raise UsageError(f"{shown} is empty", "--text takes a file of plain text")
+    sha256 = hashlib.sha256(content).hexdigest()
+    return TextSource(name, sha256, len(content), path, source), text.removesuffix("\n")
+
+
+def _topics() -> str:
+    from pydoc_data.topics import topics
+
+    return "\n".join(topics[name] for name in sorted(topics))
+
+
+ARCHIVE = "wikitext-2-raw-v1.zip"
+MEMBER = "wikitext-2-raw/wiki.test.raw"
+
+_LARGEST_BYTES = 1 << 26
+_OTHER_TEXT = "score another text with --text FILE"
+
+
+def find_archive(access: HubAccess) -> Path | None:
+    """Return the archive where it is on this disk, without the network; else None."""
+    return cached_file(access, REPO, ARCHIVE)
+
+
+def fetch_archive(
+    access: HubAccess,
+    *,
+    on_progress: Callable[[tuple[FileProgress, ...]], None] | None = None,
+    cancel: Callable[[], bool] | None = None,
+) -> Path:
+    """Return the archive, downloaded and verified where it is not on this disk. Raises as `hub.download.download`."""
+    found = find_archive(access)
+    if found is not None:
+        return found
+    if access.offline:
+        raise NetworkError(
+            f"{WIKITEXT_2} is not on this disk, and there is no network by --offline or HF_HUB_OFFLINE",
+            f"run it once with a network, or {_OTHER_TEXT}",
+        )
+    listing = find_file(access, REPO, ARCHIVE)
+    (path,) = download(access, listing, listing.variants[0], on_progress=on_progress, cancel=cancel)
+    return path
+
+
+def read_text_bytes(archive: Path) -> bytes:
+    """Return the text's bytes. Raises BadFile for an archive that is damaged or does not have it."""
+    name = plain(str(archive))
+    if verify_blob(archive).matches is False:
+        raise BadFile(f"{name} is damaged: its SHA-256 is not the one in its name", "remove it, to download it again")
+    try:
+        with zipfile.ZipFile(archive) as opened:
+            member = opened.getinfo(MEMBER)
+            if member.file_size > _LARGEST_BYTES:
+                raise BadFile(f"{MEMBER} in {name} would take {format_bytes(member.file_size)}", _OTHER_TEXT)
+            if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise zipfile.BadZipFile(f"{MEMBER} is compressed in another way")
+            with opened.open(member) as stream:
+                return stream.read(_LARGEST_BYTES)
+    except KeyError:
+        raise BadFile(f"{name} has no {MEMBER}", _OTHER_TEXT) from None
+    except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, OSError, ValueError) as error:
+        raise BadFile(f"{name} cannot be read: {plain(str(error)) or type(error).__name__}", _OTHER_TEXT) from None
