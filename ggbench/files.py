@@ -12,8 +12,6 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from ggbench.system_calls import FOLDER
-
 PART_SUFFIX = ".ggbench-part"
 """Suffix of the temporary name."""
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EACCES, errno.EPERM, errno.EROFS)
@@ -84,7 +82,7 @@ def sync_file(path: Path) -> None:
 def sync_folder(folder: Path) -> None:
     """Wait until the names in a folder are on the disk, where its file system can. Raises OSError."""
     try:
-        descriptor = os.open(folder, os.O_RDONLY | FOLDER)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError as error:
         if error.errno in _NO_SYNC:
             return

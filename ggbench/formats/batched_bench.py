@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import Memory
 from ggbench.errors import BadFile, UsageError
 from ggbench.experiments.speed.record import BatchLine, Case, CaseEnded, SpeedResult, SpeedSettings
@@ -130,7 +130,7 @@ def _run(rows: Sequence[_Row], file: SourceFile, model: str, quant: str) -> Impo
     from ggbench.stats.window_fit import fit_windows
 
     rows = sorted(rows, key=lambda row: row.case)
-    settings, known = dict(rows[0].settings), LlamaSetup()
+    settings, known = dict(rows[0].settings), LlamaConfig()
     ended = [CaseEnded(row.case, prefill_ns=row.prefill_ns) for row in rows]
     windows = [
         DecodeWindow(row.case.n_input, row.case.n_gen, float(row.decode_ns), n_seqs=row.case.n_seqs) for row in rows
@@ -151,7 +151,7 @@ def _run(rows: Sequence[_Row], file: SourceFile, model: str, quant: str) -> Impo
             "the memory that it took is unknown",
         ),
     )
-    setup = LlamaSetup(
+    setup = LlamaConfig(
         n_batch=settings.get("n_batch", known.n_batch),
         n_ubatch=settings.get("n_ubatch", known.n_ubatch),
         n_gpu_layers=settings.get("n_gpu_layers", known.n_gpu_layers),

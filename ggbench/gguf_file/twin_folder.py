@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-
-from ggbench.system_calls import NO_LINK, lock_file
 
 _PREFIX = "twins-"
 _LOCK = "in-use.lock"
@@ -24,7 +23,7 @@ def twin_folder(parent: Path) -> Iterator[Path]:
             descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
             stack.callback(os.close, descriptor)
             with contextlib.suppress(OSError):  # some network file systems cannot lock: then nothing removes it either
-                lock_file(descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
             if (folder / _LOCK).exists():  # else it was removed before it was locked
                 break
         yield folder
@@ -36,9 +35,9 @@ def remove_left_twins(parent: Path) -> None:
         if folder.is_symlink():
             continue
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
-            descriptor = os.open(folder / _LOCK, os.O_RDWR | NO_LINK)
+            descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
             stack.callback(os.close, descriptor)
-            lock_file(descriptor, waits=False)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for path in folder.iterdir():
                 if path.name != _LOCK:
                     path.unlink()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import functools
 import shutil
 import time
@@ -23,7 +24,6 @@ from ggbench.files import PART_SUFFIX, make_folders, take_name, written_aside
 from ggbench.gguf_file.encoded_header import encode_header, n_padding
 from ggbench.gguf_file.ggml_types import GgmlType, type_by_name
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
-from ggbench.system_calls import lock_file
 from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def write_twin(planned: ModelFile, path: Path, on_progress: Progress | None = No
         with written_aside(path) as part:
             with part.open("xb") as file:
                 with contextlib.suppress(OSError):  # a file system without locks
-                    lock_file(file.fileno())
+                    fcntl.flock(file.fileno(), fcntl.LOCK_EX)
                 report_at = 0
                 for chunk in _pieces(planned, header.data):
                     file.write(chunk)
@@ -102,7 +102,8 @@ def remove_abandoned_parts(directory: Path) -> None:
         with contextlib.suppress(OSError):
             if time.time() - part.stat().st_mtime > _ABANDONED_S:
                 with part.open("r+b") as file:
-                    lock_file(file.fileno(), waits=False)  # one that is still written: the clock was set
+                    # fails where it is still written: the clock was set
+                    fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
                     part.unlink()
 
 

@@ -5,11 +5,28 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from ggbench.decisions.doctor_record import HubLogin
 from ggbench.errors import UsageError
 from ggbench.hub.access import HUB, HubAccess
+
+
+@dataclass(frozen=True, slots=True)
+class HubLogin:
+    """How ggbench reaches the Hugging Face Hub; the token itself is never read."""
+
+    token_from: str | None
+    """`HF_TOKEN`, or the path of the token's file; None where nobody is logged in."""
+    is_exposed: bool
+    """Whether other users of this machine can read the token's file."""
+    is_offline: bool
+    """By an environment variable."""
+    endpoint: str | None
+    """None for the Hub's own."""
+    problem: str = ""
+    """What is wrong with the settings."""
+
 
 _VARIABLES = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
 
@@ -33,7 +50,7 @@ def describe_login(environ: Mapping[str, str] = os.environ) -> HubLogin:
         file = token_file(environ)
         mode = _mode(file)
         if mode is not None:
-            token_from, is_exposed = str(file), os.name == "posix" and bool(mode & (stat.S_IRGRP | stat.S_IROTH))
+            token_from, is_exposed = str(file), bool(mode & (stat.S_IRGRP | stat.S_IROTH))
     return HubLogin(token_from, is_exposed, is_offline, endpoint, problem)
 
 

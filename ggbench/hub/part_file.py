@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING
 from ggbench.errors import DoesNotFit, UsageError
 from ggbench.files import make_folders
 from ggbench.hub.repo_records import RepoFile
-from ggbench.system_calls import NO_LINK, read_at, write_at
 from ggbench.text import plain
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ class PartFile:
         self.file = file
         with disk_errors(path.parent):
             make_folders(path.parent)
-            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK, 0o666)
+            self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
             self.n_bytes = os.fstat(self._descriptor).st_size
             """Bytes received so far."""
         self.moved_bytes = 0
@@ -68,7 +67,7 @@ class PartFile:
         with disk_errors(self.path.parent):
             while view:
                 # Write at an offset, not at the end, so that a second writer is harmless where locks are ignored.
-                n_written = write_at(self._descriptor, view, self.n_bytes)
+                n_written = os.pwrite(self._descriptor, view, self.n_bytes)
                 self.n_bytes += n_written
                 view = view[n_written:]
         if is_copy:
@@ -216,7 +215,7 @@ class _BackgroundHash:
         try:
             while (until := self._wait_for_bytes(done)) > done:
                 while done < until and not self._is_stopped:
-                    n_read = read_at(self._descriptor, buffer[: until - done], done)
+                    n_read = os.preadv(self._descriptor, [buffer[: until - done]], done)
                     if not n_read:
                         raise OSError(errno.EIO, "it is shorter than the data written")
                     self._digest.update(buffer[:n_read])

@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Literal
 
 from ggbench import paths
-from ggbench.engines.config import Setup, TransformersSetup
+from ggbench.engines.contract import EngineConfig
 from ggbench.engines.transformers.checkpoint import Checkpoint, checkpoint_of, read_checkpoint
-from ggbench.engines.transformers.config import CONFIG, DAMAGED_HINT, LARGEST_JSON_BYTES, parse_config, read_json
+from ggbench.engines.transformers.config import TransformersConfig
+from ggbench.engines.transformers.config_json import CONFIG, DAMAGED_HINT, LARGEST_JSON_BYTES, parse_config, read_json
 from ggbench.engines.transformers.storage import METHODS, Method
 from ggbench.engines.transformers.twin_config import twin_config, write_config
 from ggbench.errors import BadFile, NetworkError
@@ -84,12 +85,12 @@ class CheckpointToRun:
         """Return the model as it would be loaded. Raises as `Checkpoint.model_file` does."""
         return self.found.header(self.method)
 
-    def setup(self, given: Setup) -> TransformersSetup:
+    def setup(self, given: EngineConfig) -> TransformersConfig:
         """Return how it is to be loaded: by its method, else as given, or with the defaults for another engine's setup.
 
         Raises Unsupported for code of its own that is not trusted.
         """
-        setup = given if isinstance(given, TransformersSetup) else TransformersSetup()
+        setup = given if isinstance(given, TransformersConfig) else TransformersConfig()
         config = self.found.checkpoint.config
         config.check_code(trusted=setup.trust_remote_code)
         return replace(setup, method=self.method.name, dtype=self.method.dtype or config.dtype or "bf16")

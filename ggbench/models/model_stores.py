@@ -78,8 +78,6 @@ def _user_cache(environment: Mapping[str, str], home: Path, platform: str) -> Pa
     """Return the folder that contains llama.cpp's cache. Source: fs_get_cache_directory in its common.cpp."""
     if platform == "darwin":
         return home / "Library/Caches"
-    if platform == "win32":
-        return _folder(environment, "LOCALAPPDATA", home) or home / "AppData/Local"
     return _folder(environment, "XDG_CACHE_HOME", home) or home / ".cache"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
-from ggbench.engines.config import Setup
+from ggbench.engines.contract import EngineConfig
 from ggbench.gguf_file import shards
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.models.subject import Subject
@@ -78,7 +78,7 @@ def kv_name(quant: str, type_k: str = "f16", type_v: str = "f16") -> str:
     return f"{quant}, KV {type_k if type_k == type_v else f'{type_k}/{type_v}'}"
 
 
-def distinct_by_kv(names: Sequence[str], setups: Sequence[Setup]) -> tuple[str, ...]:
+def distinct_by_kv(names: Sequence[str], setups: Sequence[EngineConfig]) -> tuple[str, ...]:
     """Return the names, those of one quant that is there with several types of the KV cache as `kv_name` has them."""
     types = [setup.cache_types or () for setup in setups]
     kinds: dict[str, set[tuple[str, ...]]] = {}

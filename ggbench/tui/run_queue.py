@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ggbench.engines.config import LlamaSetup, Setup
+from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError, StoreError
 from ggbench.models.subject import Subject
 from ggbench.runs.driver import run_job
@@ -29,6 +30,7 @@ from ggbench.tui.live_job import LiveJob
 
 if TYPE_CHECKING:
     from ggbench.tui.services import Services
+
 
 _NOTIFY_EVERY_S = 1.0
 """Between two notices of nothing but more tokens, or of more of the same work."""
@@ -93,7 +95,7 @@ class QueueItem:
     """None until it has ended."""
     run_id: int | None = None
     """Of the store; None before the run is in it, and where it is not kept."""
-    setup: Setup = field(default_factory=LlamaSetup)
+    setup: EngineConfig = field(default_factory=LlamaConfig)
 
 
 class RunQueue:

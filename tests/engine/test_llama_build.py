@@ -7,8 +7,7 @@ import sys
 import llama_cpp
 import pytest
 
-from ggbench.decisions.doctor_record import LlamaBuild
-from ggbench.engines.llama.build import describe_llama_build, parse_features
+from ggbench.engines.llama.build import LlamaBuild, describe_llama_build, parse_features
 
 
 @pytest.mark.llama

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import Unsupported, UsageError
 from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.gguf_file.header import read_model_file
@@ -73,7 +73,7 @@ def test_llama_cpp_gives_selected_layers_their_caches() -> None:
     variants = [
         PlannedVariant(name, "q4_k_m", "file", twin_of(whole(name), "x", layers)) for name, layers in selections.items()
     ]
-    setup = LlamaSetup(threads=1, n_ctx=4096, flash_attn="on")
+    setup = LlamaConfig(threads=1, n_ctx=4096, flash_attn="on")
     with DryAllocator(real(), setup) as allocator:
         rows = list(plan(variants, PlanRequest(budget_of(8), setup), allocator))
     assert [row.kv_bytes for row in rows] == [row.theory_kv_bytes for row in rows] == [

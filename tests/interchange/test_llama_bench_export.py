@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.formats.bench_row import measured_row
 from ggbench.formats.formats import LLAMA_BENCH
 from ggbench.formats.keeping import keep
@@ -32,9 +32,9 @@ def exported(store: Store, run_id: int, options: ExportOptions = NO_WINDOWS) -> 
     return export_run(read_run(store, stored), read_recording(store, stored), options)
 
 
-def put_decode(store: Store, *observed: object, setup: LlamaSetup | None = None) -> int:
+def put_decode(store: Store, *observed: object, setup: LlamaConfig | None = None) -> int:
     """A decode of two repetitions of 600 steps after 25 tokens, each of as many microseconds as its position."""
-    head = replace(measured.start(), environment=machines.ENVIRONMENT, setup=setup or LlamaSetup())
+    head = replace(measured.start(), environment=machines.ENVIRONMENT, setup=setup or LlamaConfig())
     run = Run(head=head, outcome=Outcome.COMPLETED)
     chunks = [
         SampleChunk(f"decode/p25/b1/r{number}", 26, 0, tuple(n * 1000 for n in range(26, 626)), ())
@@ -116,7 +116,7 @@ def test_prompts_are_rows_unless_they_are_of_several_sequences(store: Store) -> 
 
 
 def test_fields_say_what_the_run_knows_and_name_what_it_does_not(store: Store) -> None:
-    setup = LlamaSetup(
+    setup = LlamaConfig(
         type_k="q8_0", flash_attn="on", kv_offload=False, threads=8, tensor_split=(3.0, 1.0), n_cpu_moe=2
     )
     run_id = put_decode(store, ModelDescribed("qwen2 0.5B Q4_K - Medium"), setup=setup)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import BadFile
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.prefill.record import PrefillResult
@@ -105,7 +105,7 @@ def test_how_it_was_loaded_is_read(read: ReadRuns) -> None:
     (run,) = read("row.json", json.dumps([row]))
 
     setup = run.run.head.setup
-    assert isinstance(setup, LlamaSetup)
+    assert isinstance(setup, LlamaConfig)
     assert (setup.flash_attn, setup.mmap, setup.kv_offload, setup.type_k) == ("on", False, False, "q8_0")
     assert (setup.tensor_split, setup.override_tensor, setup.n_gpu_layers) == ((3.0, 1.0), ("ffn_up=CPU",), 99)
 
@@ -117,7 +117,7 @@ def test_an_older_row_without_today_s_fields_is_read(read: ReadRuns) -> None:
     (run,) = read("old.json", json.dumps([old]))
 
     setup = run.run.head.setup
-    assert isinstance(setup, LlamaSetup)
+    assert isinstance(setup, LlamaConfig)
     assert (setup.mmap, setup.flash_attn) == (False, "on")
 
 

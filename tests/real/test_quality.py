@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.quality.measure import EXPERIMENT
 from ggbench.experiments.quality.record import QualityResult, QualitySettings
 from ggbench.experiments.quality.texts import find_text
@@ -26,7 +26,7 @@ from ggbench.runs.rig import make_rig
 pytestmark = [pytest.mark.real, pytest.mark.llama]
 
 PROSE = Path(__file__).parents[1] / "data" / "prose.txt"
-SETUP = LlamaSetup(threads=1)
+SETUP = LlamaConfig(threads=1)
 
 
 def _score(path: Path, base: Path | None = None, **changed: object) -> QualityResult:

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from ggbench.decisions.doctor_record import Checkup
-from ggbench.decisions.doctor_show import checkup_document, checkup_text
-from ggbench.decisions.findings import findings
+from ggbench.decisions.doctor.checkup import Checkup
+from ggbench.decisions.doctor.findings import findings
+from ggbench.decisions.doctor.show import checkup_document, checkup_text
 from ggbench.machine.records import GpuProcess
 from ggbench.show.anonymous import Paths
 from ggbench.show.documents import document

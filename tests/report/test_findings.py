@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.decisions.doctor_record import Checkup, GpuDriver, LlamaBuild
-from ggbench.decisions.findings import Finding, findings
+from ggbench.decisions.doctor.checkup import Checkup
+from ggbench.decisions.doctor.findings import Finding, findings
+from ggbench.engines.llama.build import LlamaBuild
+from ggbench.machine.condition import GpuDriver
 from ggbench.machine.records import GpuProcess
 from ggbench.show.anonymous import Paths
 from tests.fakes.checkups import CUDA_BUILD, DRIVER, GIB, HOME, SOUND, WITH_GPU

@@ -16,7 +16,7 @@ from ggbench.decisions.pick_record import (
     Workload,
 )
 from ggbench.decisions.run_commands_record import RunCommands
-from ggbench.engines.transformers.config import Config
+from ggbench.engines.transformers.config_json import Config
 from ggbench.engines.transformers.storage import Stored
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.hub.download_progress import FileProgress

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ggbench.engines.config import whole_steps
 from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import whole_steps
 from ggbench.errors import UsageError
 from ggbench.runs.run import Result, Settings, require_positive
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
