@@ -36,7 +36,7 @@ class BudgetOptions:
         Raises UsageError and UnknownName as `sizing.budget` does, and for several GPUs; BadFile for a projector that is
         none.
         """
-        from ggbench.gguf_file.projector import read_projector
+        from ggbench.gguf_file.header import read_projector
 
         budget = self._whole(setup, measures=measures)
         if self.mmproj is None:

@@ -19,14 +19,13 @@ from ggbench.engines.transformers.config_json import CONFIG, DAMAGED_HINT, LARGE
 from ggbench.engines.transformers.storage import METHODS, Method
 from ggbench.engines.transformers.twin_config import twin_config, write_config
 from ggbench.errors import BadFile, NetworkError
+from ggbench.files import get_cached, put_cached
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.hub import disk_cache
 from ggbench.hub.access import HubAccess
-from ggbench.hub.download import download, needed_bytes
-from ggbench.hub.download_progress import FileProgress, summed
+from ggbench.hub.download import FileProgress, download, needed_bytes, summed
+from ggbench.hub.headers import RangeSource
 from ggbench.hub.hf_cache import cached_paths, recorded_commit, repo_folder, snapshots
 from ggbench.hub.listing import list_checkpoint
-from ggbench.hub.ranges import RangeSource
 from ggbench.hub.repo_records import RepoFile, RepoListing
 from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
 from ggbench.models.reference import (
@@ -210,7 +209,7 @@ def _config_bytes(access: HubAccess, listing: RepoListing, file: RepoFile) -> tu
     if here is not None:
         return read_json(here[0], plain(listing.repo)), 0
     path = access.headers_dir / f"{file.etag}.config"
-    data = disk_cache.get(path)
+    data = get_cached(path)
     if data is not None:
         return data, 0
     source = RangeSource(access, listing.repo, listing.commit, file)
@@ -218,5 +217,5 @@ def _config_bytes(access: HubAccess, listing: RepoListing, file: RepoFile) -> tu
     while part := source.read(file.n_bytes):
         parts.append(part)
     data = b"".join(parts)
-    disk_cache.put(path, data)
+    put_cached(path, data)
     return data, source.moved_bytes

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ggbench.stats.known_speed import RunSpeed
 
 
-
 @dataclass(frozen=True, slots=True)
 class Concluded:
     """A conclusion of the experiment's own."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from ggbench.engines.contract import EngineConfig
-from ggbench.gguf_file import shards
+from ggbench.gguf_file import quants
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.models.subject import Subject
 from ggbench.runs.summary import QuantSummary
@@ -155,7 +155,7 @@ def _name_in_folder(path: PurePath) -> str:
     short = name_without_quant(name)
     if not short:
         return path.parent.name or name
-    has_no_quant = short == shards.model_name(name) and shards.parse_shard_name(name) is None
+    has_no_quant = short == quants.model_name(name) and quants.parse_shard_name(name) is None
     return name if has_no_quant else short
 
 

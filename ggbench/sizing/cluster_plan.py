@@ -12,8 +12,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.errors import EngineFailed, Unsupported
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.sparse import write_sparse
-from ggbench.gguf_file.twin_folder import remove_left_twins, twin_folder
+from ggbench.gguf_file.twin import remove_left_twins, twin_folder, write_sparse
 from ggbench.gguf_file.twin_writer import require_room
 from ggbench.models.command_line import reproduce
 from ggbench.models.planned_variants import PlannedVariant

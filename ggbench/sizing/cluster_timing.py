@@ -19,7 +19,7 @@ from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
 from ggbench.errors import EngineFailed
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import twin_of
-from ggbench.gguf_file.twin_group import TwinGroup, group_twins
+from ggbench.gguf_file.twin_writer import TwinGroup, group_twins
 from ggbench.sizing.cluster_record import DeviceSpeed, Link
 from ggbench.sizing.layer_sample import StepCost, step_cost, twin_layers
 from ggbench.sizing.plan_record import DeviceMemory

@@ -14,7 +14,7 @@ from ggbench.engines.endings import EngineEnded, Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.sparse import write_sparse
+from ggbench.gguf_file.twin import write_sparse
 from ggbench.models.command_line import reproduce
 from ggbench.models.planned_variants import PlannedVariant
 from ggbench.sizing.bounds import speed_bounds

@@ -120,7 +120,7 @@ def test_an_archive_that_is_no_good_is_one_line(
     hub: TestHub, monkeypatch: pytest.MonkeyPatch, content: bytes, error: type[Exception], message: str
 ) -> None:
     """Without its text, no archive at all, cut, encrypted, one that would fill the memory, or no text in it."""
-    monkeypatch.setattr(texts, "_LARGEST_BYTES", 1000)
+    monkeypatch.setattr(texts, "_LARGEST_MEMBER_BYTES", 1000)
     hub.add_repo(REPO, {ARCHIVE: content})
     with pytest.raises(error, match=message):
         find_text(WIKITEXT_2, HubAccess.from_environment())

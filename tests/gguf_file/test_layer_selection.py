@@ -11,10 +11,9 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import Unsupported, UsageError
 from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.gguf_file.header import read_model_file
-from ggbench.gguf_file.layer_kinds import layer_kinds
-from ggbench.gguf_file.layer_selection import select_layers
+from ggbench.gguf_file.layer_states import layer_kinds
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
-from ggbench.gguf_file.twin import plan_twin, twin_of, write_cached
+from ggbench.gguf_file.twin import plan_twin, select_layers, twin_of, write_cached
 from ggbench.models.planned_variants import PlannedVariant
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan

@@ -15,8 +15,8 @@ from ggbench.decisions.pick_show import commands_of, headline, pick_document, re
 from ggbench.decisions.pick_terminal import pick_report
 from ggbench.decisions.recommendation import recommend
 from ggbench.decisions.run_commands_record import FileToRun
+from ggbench.decisions.typical_loss import typical_loss
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.models.published.typical import typical_loss
 from ggbench.show.documents import document
 from ggbench.show.terminal.tables import fitted_table, names, notes
 from ggbench.sizing.plan_record import Budget

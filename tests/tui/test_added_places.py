@@ -14,8 +14,15 @@ from textual.widgets import Input
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import BadFile, UnknownName
-from ggbench.models.added_places import add_place, added_models, forget_place
-from ggbench.models.remembered import add_server, forget_server, remembered_places, remembered_servers
+from ggbench.models.added_places import (
+    add_place,
+    add_server,
+    added_models,
+    forget_place,
+    forget_server,
+    remembered_places,
+    remembered_servers,
+)
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.entry_point import command
 from ggbench.tui.library_models import Section, list_models

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from ggbench.stats.known_speed import RunSpeed
 
 
-
 class ForecastExperiment(Experiment):
     """Measure twins of few layers by turns, then count."""
 

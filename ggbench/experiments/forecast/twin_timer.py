@@ -26,10 +26,8 @@ from ggbench.experiments.forecast.record import (
     TwinTiming,
 )
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.twin import twin_of
-from ggbench.gguf_file.twin_folder import remove_left_twins, twin_folder
-from ggbench.gguf_file.twin_group import TwinGroup, group_twins
-from ggbench.gguf_file.twin_writer import require_room
+from ggbench.gguf_file.twin import remove_left_twins, twin_folder, twin_of
+from ggbench.gguf_file.twin_writer import TwinGroup, group_twins, require_room
 from ggbench.machine.cpu import describe_cpu
 from ggbench.machine.gpus import list_gpus
 from ggbench.paths import forecasts_dir

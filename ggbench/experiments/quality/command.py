@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ggbench.models.selector import Target
     from ggbench.runs.experiment import Base
 
+
 _NO_BASE = "none"
 
 

@@ -1,7 +1,8 @@
-"""Texts to score: a file, one that every desktop has, or WikiText-2's test text, which published figures are of.
+"""Texts to score: a file, one that every desktop has, or the one that published figures are of.
 
-WikiText-2 comes from the archive that llama.cpp's scripts/get-wikitext-2.sh downloads. The archive lies in Hugging
-Face's cache, and nothing in it is trusted: not the sizes that it states, and not that it has the text.
+WikiText-2's test text comes from the archive that llama.cpp's scripts/get-wikitext-2.sh downloads. The archive lies in
+Hugging Face's cache, and the text is read from it into memory. Nothing in the archive is trusted: not the sizes that it
+states, and not that it has the text.
 """
 
 from __future__ import annotations
@@ -17,27 +18,16 @@ from pathlib import Path
 from ggbench.errors import BadFile, NetworkError, UsageError
 from ggbench.experiments.quality.record import TextSource
 from ggbench.hub.access import HubAccess
-from ggbench.hub.download import download
-from ggbench.hub.download_progress import FileProgress
+from ggbench.hub.download import FileProgress, download
 from ggbench.hub.hf_cache import cached_file, verify_blob
 from ggbench.hub.listing import find_file
 from ggbench.text import plain
 from ggbench.units import format_bytes
 
-WIKITEXT_2 = "wikitext-2"
-
-
-REPO = "datasets/ggml-org/ci"
-
-
-SHA256 = "173c87a53759e0201f33e0ccf978e510c2042d7f2cb78229d9a50d79b9e7dd08"
-"""Of the text that published figures are of, 1,290,590 bytes: a file with this hash is it, whatever its name."""
-
-
 TOPICS = "pydoc_data.topics"
 """The reference manual that comes with Python: some 460 kB of English prose, which differ by Python version."""
 
-_LARGEST_TEXT_BYTES = 1 << 28
+_LARGEST_BYTES = 1 << 28
 
 
 def find_text(asked: str | Path | None, access: HubAccess | None = None) -> tuple[TextSource, str]:
@@ -78,10 +68,8 @@ def _content(path: Path) -> bytes:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
             raise UsageError(f"{name} is not a file", f"--text takes a file of plain text, or {WIKITEXT_2}")
-        if status.st_size > _LARGEST_TEXT_BYTES:
-            raise UsageError(
-                f"{name} is larger than {_LARGEST_TEXT_BYTES >> 20} MiB", "give a part of it; 1 MB is plenty"
-            )
+        if status.st_size > _LARGEST_BYTES:
+            raise UsageError(f"{name} is larger than {_LARGEST_BYTES >> 20} MiB", "give a part of it; 1 MB is plenty")
         return path.read_bytes()
     except OSError as error:
         raise UsageError(
@@ -110,10 +98,14 @@ def _topics() -> str:
     return "\n".join(topics[name] for name in sorted(topics))
 
 
+WIKITEXT_2 = "wikitext-2"
+REPO = "datasets/ggml-org/ci"
 ARCHIVE = "wikitext-2-raw-v1.zip"
 MEMBER = "wikitext-2-raw/wiki.test.raw"
+SHA256 = "173c87a53759e0201f33e0ccf978e510c2042d7f2cb78229d9a50d79b9e7dd08"
+"""Of the text that published figures are of, 1,290,590 bytes: a file with this hash is it, whatever its name."""
 
-_LARGEST_BYTES = 1 << 26
+_LARGEST_MEMBER_BYTES = 1 << 26
 _OTHER_TEXT = "score another text with --text FILE"
 
 
@@ -150,12 +142,12 @@ def read_text_bytes(archive: Path) -> bytes:
     try:
         with zipfile.ZipFile(archive) as opened:
             member = opened.getinfo(MEMBER)
-            if member.file_size > _LARGEST_BYTES:
+            if member.file_size > _LARGEST_MEMBER_BYTES:
                 raise BadFile(f"{MEMBER} in {name} would take {format_bytes(member.file_size)}", _OTHER_TEXT)
             if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise zipfile.BadZipFile(f"{MEMBER} is compressed in another way")
             with opened.open(member) as stream:
-                return stream.read(_LARGEST_BYTES)
+                return stream.read(_LARGEST_MEMBER_BYTES)
     except KeyError:
         raise BadFile(f"{name} has no {MEMBER}", _OTHER_TEXT) from None
     except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, OSError, ValueError) as error:
