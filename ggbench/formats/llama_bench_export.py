@@ -94,8 +94,7 @@ def _decodes(recording: Recording, options: ExportOptions) -> list[_Times]:
             for (n_gen, n_depth), elapsed_ns in _stretches(series, options).items():
                 found.setdefault((0, n_gen, n_depth), []).append(elapsed_ns)
     for window in recording.of(DecodeWindow):
-        if window.n_seqs == 1:
-            found.setdefault((0, window.n_gen, window.n_depth), []).append(round(window.elapsed_ns))
+        found.setdefault((0, window.n_gen, window.n_depth), []).append(round(window.elapsed_ns))
     return list(found.items())
 
 
