@@ -122,14 +122,6 @@ def test_layers_on_both_are_counted_by_where_they_are(model: Path) -> None:
     assert all(worker.closed for worker in workers)
 
 
-def test_the_output_alone_may_be_on_the_gpu(model: Path) -> None:
-    run, _ = _run(model, LlamaConfig(n_gpu_layers=1))
-    cost = step_cost(read_model_file(model), range(16))
-    expected_ns = BASE_NS["GPU"] + NS_PER_BYTE["CPU"] * cost.layer_bytes + KV_NS_PER_BYTE["CPU"] * cost.kv_bytes(1)
-    assert _latency_ms(run, 1) == pytest.approx(expected_ns / 1e6, rel=1e-3)
-    assert _found(run).basis == "twins of 2 and 6 of 16 layers, 0 on the GPU"
-
-
 def test_tensors_of_some_layers_may_stay_in_main_memory(model: Path) -> None:
     override = r"blk\.[0-3]\.ffn_(up|down)=CPU"
     run, workers = _run(model, LlamaConfig(override_tensor=(override,)))
@@ -150,16 +142,3 @@ def test_without_a_gpu_all_layers_are_in_main_memory(model: Path) -> None:
     expected_ns = BASE_NS["CPU"] + NS_PER_BYTE["CPU"] * cost.layer_bytes + KV_NS_PER_BYTE["CPU"] * cost.kv_bytes(1)
     assert _latency_ms(run, 1) == pytest.approx(expected_ns / 1e6, rel=1e-3)
     assert _found(run).basis.endswith("all in main memory, as llama.cpp uses no GPU here")
-
-
-def test_another_split_measures_nothing(model: Path, tmp_path: Path) -> None:
-    with Store.open(tmp_path / "results.sqlite") as store:
-        _run(model, LlamaConfig(n_gpu_layers=9), store)
-        again, workers = _run(model, LlamaConfig(n_gpu_layers=13), store)
-        alone, _ = _run(model, LlamaConfig(n_gpu_layers=13))
-        assert not workers
-        assert _latency_ms(again, 1) == pytest.approx(_latency_ms(alone, 1))
-        assert _found(again).basis == "twins of 2 and 6 of 16 layers, 12 on the GPU"
-        whole, workers = _run(model, LlamaConfig(), store)
-        assert not workers
-        assert _found(whole).basis == "twins of 2 and 6 of 16 layers"

@@ -74,14 +74,6 @@ def test_a_pause_is_no_part_of_what_was_timed(clock: Clock, store: Store) -> Non
     assert [chunk.at_ns for chunk in store.load_chunks(recorder.run_id)] == [end for _, end in spans]
 
 
-def test_steps_before_a_long_silence_keep_their_moment(clock: Clock) -> None:
-    recorder = recorder_of(None)
-    half_a_second(recorder, clock, 26)
-    clock.now_ns += 600 * S
-    recorder.flush()
-    assert recorder.recording.spans == [(1000 * S, 1000 * S + S // 2)]
-
-
 def test_steps_that_follow_each_other_are_one_span_and_warm_up_is_none(clock: Clock, store: Store) -> None:
     recorder = recorder_of(store)
     half_a_second(recorder, clock, 26, "warmup/p25/b1/r0")

@@ -46,10 +46,6 @@ def test_csv_holds_no_formula(completed: QuantSummary, start: str) -> None:
     assert 'HYPERLINK("x")' in cell
 
 
-def test_csv_leaves_negative_numbers_alone(twin: QuantSummary) -> None:
-    assert rows_as_csv([twin], ["other_bytes"]).splitlines() == ["other_bytes", "-3145728"]
-
-
 @settings(deadline=None)
 @given(command=st.text("`<b> a", max_size=20))
 @example(command="a ```<b>")

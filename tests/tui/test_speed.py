@@ -120,9 +120,3 @@ def test_what_did_not_run_is_marked() -> None:
         "tok/s as Qwen2.5 counts",
     )
     assert figures_of(["speed"], [plotted(SpeedCase(skipped))]) == ()
-
-
-def test_many_batch_sizes_are_several_grids() -> None:
-    lines = case_grid(plotted(settings=SpeedSettings((1, 129_024), 8, (1, 2, 4, 8, 16, 32, 64), None)))
-    assert max(map(len, lines)) <= 28
-    assert sum(line.startswith(" 129,024") for line in lines) == 3
