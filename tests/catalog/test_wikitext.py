@@ -4,26 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import zipfile
-
 import pytest
+import zipfile
+from ggbench.errors import (BadFile, NetworkError, UsageError)
+from ggbench.experiments.quality import (texts)
+from ggbench.experiments.quality.texts import (ARCHIVE, MEMBER, REPO, WIKITEXT_2, fetch_archive, find_archive, find_text, read_text, text_argument)
+from ggbench.hub.access import (HubAccess)
+from tests.fakes.hub import (Corrupt, TestHub)
+from tests.fakes.wikitext import (TEXT, archive)
 
-from ggbench.errors import BadFile, NetworkError, UsageError
-from ggbench.hub.access import HubAccess
-from ggbench.models import texts
-from ggbench.models.texts import (
-    ARCHIVE,
-    MEMBER,
-    REPO,
-    WIKITEXT_2,
-    fetch_archive,
-    find_archive,
-    find_text,
-    read_text,
-    text_argument,
-)
-from tests.fakes.hub import Corrupt, TestHub
-from tests.fakes.wikitext import TEXT, archive
 
 
 @pytest.fixture

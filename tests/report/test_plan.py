@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.runs.outcome import Outcome
 from ggbench.show.documents import document, plan_document
 from ggbench.show.terminal.plan import plan_report
 from ggbench.sizing.change import Change, Program

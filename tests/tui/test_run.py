@@ -16,8 +16,8 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError
 from ggbench.machine.records import GpuReading, MachineReading
 from ggbench.models.selector import Target, resolve
+from ggbench.models.subject import Subject
 from ggbench.runs.store.database import Store
-from ggbench.runs.subject import Subject
 from ggbench.tui.run_queue import JobState, QueueItem, RunQueue
 from ggbench.tui.screens.run import RunScreen
 from ggbench.tui.widgets.bracket_plot import BracketPlot

@@ -9,13 +9,12 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.endings import Crashed, Ending, OutOfMemory
+from ggbench.engines.endings import Crashed, Ending, Outcome, OutOfMemory
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.experiments.maxctx.record import ContextResult
 from ggbench.models.selector import Target, resolve
 from ggbench.runs.experiment import Experiment
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.rig import Rig
 from ggbench.runs.store.database import Store
 from ggbench.tui.run_queue import JobState, QueueItem, RunQueue
