@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import pytest
-from ggbench.errors import (BadFile, UsageError)
-from ggbench.experiments.quality.texts import (TOPICS, find_text, read_text)
-from pathlib import (Path)
+from pathlib import Path
 
+import pytest
+
+from ggbench.errors import BadFile, UsageError
+from ggbench.experiments.quality.texts import TOPICS, find_text, read_text
 
 
 def test_a_file_is_named_and_hashed(tmp_path: Path) -> None:

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import pytest
 import zipfile
-from ggbench.errors import (BadFile, NetworkError, UsageError)
-from ggbench.experiments.quality import (texts)
-from ggbench.experiments.quality.texts import (ARCHIVE, MEMBER, REPO, WIKITEXT_2, fetch_archive, find_archive, find_text, read_text, text_argument)
-from ggbench.hub.access import (HubAccess)
-from tests.fakes.hub import (Corrupt, TestHub)
-from tests.fakes.wikitext import (TEXT, archive)
 
+import pytest
+
+from ggbench.errors import BadFile, NetworkError, UsageError
+from ggbench.experiments.quality import texts
+from ggbench.experiments.quality.texts import (
+    ARCHIVE,
+    MEMBER,
+    REPO,
+    WIKITEXT_2,
+    fetch_archive,
+    find_archive,
+    find_text,
+    read_text,
+    text_argument,
+)
+from ggbench.hub.access import HubAccess
+from tests.fakes.hub import Corrupt, TestHub
+from tests.fakes.wikitext import TEXT, archive
 
 
 @pytest.fixture
