@@ -8,8 +8,9 @@ import pytest
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.known_gpus import find_gpu
+from ggbench.machine.records import Gpu
 from ggbench.models.catalog import load_catalog
-from ggbench.sizing.theory.hardware import Convention, Hardware, KvReads, known_hardware
+from ggbench.sizing.theory.hardware import Convention, Hardware, KvReads, driver_hardware, known_hardware
 from ggbench.sizing.theory.kv_cache import kv_cache
 from ggbench.sizing.theory.limits import model_limits, n_ctx_that_fits
 from ggbench.sizing.theory.prefill import Bound, prefill_curve
@@ -194,3 +195,13 @@ def test_conventions_differ_in_bandwidth_compute_and_the_rate_they_take() -> Non
     assert (si.compute_flop_per_s, article.compute_flop_per_s) == (330.3e12, 82.58 * 2**40)
     assert "without tensor cores" in article.compute_source
     assert known_hardware(find_gpu("l4"), Convention.ARTICLE).compute_flop_per_s == 121 * 2**40
+
+
+def test_a_gpu_of_this_machine_is_what_its_driver_says() -> None:
+    nvml = Gpu(0, "NVIDIA GeForce RTX 4090", None, None, 25_757_220_864, None, 384, 10501, None)
+    found = driver_hardware(nvml, Convention.SI)
+    assert (found.memory_bytes, found.compute_flop_per_s) == (25_757_220_864, 330.3e12)
+    assert found.bandwidth_bytes_per_s == pytest.approx(1008e9, rel=1e-3)
+    unknown = driver_hardware(dataclasses.replace(nvml, name="NVIDIA Future X1"), Convention.SI)
+    assert unknown.compute_flop_per_s is None
+    assert unknown.bandwidth_bytes_per_s == found.bandwidth_bytes_per_s
