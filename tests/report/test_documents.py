@@ -11,7 +11,7 @@ import pytest
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.documents import document, summary_document
-from ggbench.show.model_documents import model_file_document
+from ggbench.show.model_documents import INSPECT
 from ggbench.stats.decode_timing import LatencySummary
 from tests.fakes.summaries import with_decode
 
@@ -70,7 +70,7 @@ def test_a_value_without_a_form_in_json_is_refused() -> None:
 
 
 def test_document_of_a_header(model_file: ModelFile, golden: Golden) -> None:
-    text = document("inspect", **model_file_document(model_file, tensors=True))
+    text = INSPECT.text(model_file, tensors=model_file.tensors)
     golden("inspect.json", text + "\n")
     assert json.loads(text)["bpw"] is None
-    assert "tensors" not in model_file_document(model_file)
+    assert "tensors" not in INSPECT.value(model_file)
