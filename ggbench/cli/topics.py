@@ -281,10 +281,7 @@ def _schema() -> Sequence[Section]:
             rows=(
                 ("what fits", "ggbench plan qwen2.5-7b --json | jq -r '.rows[] | select(.fits) | .quant'"),
                 ("a limit", "ggbench compare 12 34 --fail-if-slower 5% --json | jq '.checks[] | {metric, state}'"),
-                (
-                    "validate",
-                    "ggbench help schema plan > s.json; ggbench plan MODEL --json | check-jsonschema --schemafile s.json -",
-                ),
+                ("validate", "ggbench help schema plan > s.json; check-jsonschema --schemafile s.json plan.json"),
             ),
         ),
         Section(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ggbench.decisions.known_speeds import known_speeds
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
 from ggbench.experiments.forecast.measure import EXPERIMENT
 from ggbench.experiments.forecast.record import ForecastSettings
@@ -20,7 +20,7 @@ from ggbench.sizing.plan_record import Budget
 from ggbench.stats.known_speed import forecast_of
 
 
-def known_forecasts(store: Store | None, targets: Sequence[Target], setup: LlamaSetup, budget: Budget) -> list[Run]:
+def known_forecasts(store: Store | None, targets: Sequence[Target], setup: LlamaConfig, budget: Budget) -> list[Run]:
     """Return what is known of each target; where nothing is, or its header cannot be read, a run with the reason.
 
     Raises StoreError, and what a header raises where it is the only one.

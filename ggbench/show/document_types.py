@@ -20,8 +20,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from ggbench import engines
-from ggbench.engines.config import Setup
-from ggbench.engines.contract import engine_module
+from ggbench.engines.contract import EngineConfig, engine_module
 from ggbench.errors import StoreError
 from ggbench.show.document import Document, Field, Nested, Shape
 
@@ -50,7 +49,7 @@ def schema_of(document: Document) -> Json:
 def read_object(shape: Shape, content: object, dec_hook: Callable[[type, Any], Any]) -> Any:  # noqa: ANN401 - a struct
     """Return JSON of this shape as an object with its fields, None where one is missing.
 
-    `dec_hook` is msgspec's, for a type such as `Setup`. Raises msgspec.ValidationError for values of other types.
+    `dec_hook` is msgspec's, for a type such as `EngineConfig`. Raises msgspec.ValidationError for wrong types.
     """
     return msgspec.convert(content, _Types(has_texts=False).of(shape), dec_hook=dec_hook)
 
@@ -116,7 +115,7 @@ class _Types:
         return kind
 
 
-def _setups() -> tuple[type[Setup], ...]:
+def _setups() -> tuple[type[EngineConfig], ...]:
     """How each engine loads a model."""
     found = []
     for each in pkgutil.iter_modules(engines.__path__):
@@ -128,10 +127,10 @@ def _setups() -> tuple[type[Setup], ...]:
 
 
 def _hook(kind: type) -> Json:
-    """The schema of `object`, and of `Setup`, which is that of any engine. Raises NotImplementedError for others."""
+    """The schema of `object`, and of an engine's config, which is that of any. Raises NotImplementedError for others."""
     if kind is object:
         return {"title": "anything"}  # msgspec takes none that is empty
-    if kind is Setup:
+    if kind is EngineConfig:
         return {"anyOf": [{"$ref": f"#/$defs/{each.__name__}"} for each in _setups()]}
     raise NotImplementedError(kind)
 

@@ -6,20 +6,20 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from ggbench.engines.transformers.config import Config
+from ggbench.engines.transformers.config_json import Config
 from ggbench.engines.transformers.storage import Method, Stored
 from ggbench.errors import GgbenchError, Unsupported
 from ggbench.gguf_file.blueprint import count_params
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import ArrayLength
 from ggbench.gguf_file.quants import quant_label
-from ggbench.hub.download_progress import FileProgress
+from ggbench.hub.download import FileProgress
 from ggbench.hub.hf_cache import VerifiedFile
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoSummary, RepoVariant
 from ggbench.models.catalog import CatalogModel
 from ggbench.models.checkpoints import FoundCheckpoint, planned_methods
 from ggbench.models.disk import LocalModel
-from ggbench.models.folder_contents import FolderEntry
+from ggbench.models.local_files import FolderEntry
 from ggbench.show.document import Document, Field, Get, Shape, field, many, of, sometimes, within
 
 _NO_REASON = "Why it cannot be counted; null where it can."
