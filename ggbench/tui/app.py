@@ -22,9 +22,9 @@ from textual.widgets import Input
 
 from ggbench.engines.config import LlamaSetup
 from ggbench.errors import ExitCode
-from ggbench.tui.host import DEFAULT_N_GEN, MIN_HEIGHT, MIN_WIDTH
+from ggbench.tui.host import MIN_HEIGHT, MIN_WIDTH
 from ggbench.tui.messages import ModelsChanged, PullRequested, PullsChanged, QueueChanged, RunRequested, RunStored
-from ggbench.tui.services import Services
+from ggbench.tui.services import DEFAULT_N_GEN, Services
 from ggbench.tui.widgets.mode_bar import ModeBar, TooSmall
 
 if TYPE_CHECKING:

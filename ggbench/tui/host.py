@@ -15,8 +15,6 @@ if TYPE_CHECKING:
 
 MIN_WIDTH, MIN_HEIGHT = 60, 16
 """Columns and lines below which a screen shows a notice instead of its content."""
-DEFAULT_N_GEN = 10_000
-"""Tokens that a run decodes by default."""
 
 
 class Host(Protocol):

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from ggbench.sizing.plan_record import Budget
     from ggbench.tui.planner import Planner
 
+DEFAULT_N_GEN = 10_000
+"""Tokens that a run decodes by default."""
+
 
 @dataclass(frozen=True, slots=True)
 class Services:
