@@ -16,10 +16,10 @@ from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.tui.app import GgbenchApp
-from ggbench.tui.messages import RunStored
+from ggbench.tui.host import RunStored
 from ggbench.tui.planner import PlannedQuant
 from ggbench.tui.services import Services
-from ggbench.tui.widgets.memory_bar import MemoryBar
+from ggbench.tui.widgets.bars import MemoryBar
 from ggbench.tui.widgets.models_pane import ModelList
 from tests.fakes.driving import press, settle
 from tests.fakes.jobs import FakeServices

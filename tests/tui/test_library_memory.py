@@ -87,7 +87,7 @@ def test_enter_twice_chooses_a_card_once(app: App, drive: Drive) -> None:
 
 
 def test_the_stack_fills_the_line_exactly() -> None:
-    from ggbench.tui.widgets.memory_bar import memory_parts, stack_widths
+    from ggbench.tui.widgets.bars import memory_parts, stack_widths
 
     fitting = plan_row("small", "q8_0", BUDGET)
     for width in (10, 78, 200):
