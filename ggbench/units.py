@@ -9,6 +9,8 @@ from ggbench.errors import UsageError
 
 GIB = 1 << 30
 MIB = 1 << 20
+KV_CELLS = 256
+"""llama.cpp pads a context to this many cells and reads the KV cache in steps of it."""
 
 _SIZE_UNITS = {
     "": 1, "b": 1,

@@ -16,19 +16,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.contract import Engine, Source, Workload
 from ggbench.engines.endings import Completed
 from ggbench.engines.events import PromptRead, Steps
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
 from ggbench.engines.workloads.prefill import Prefill
 from ggbench.experiments.forecast.measure import EXPERIMENT
-from ggbench.experiments.forecast.record import Expected, ForecastResult, ForecastSettings
+from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.models.selector import Target, materialize, resolve_one
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished
 from ggbench.runs.rig import Rig, make_rig
+from ggbench.stats.intervals import Expected
 from ggbench.stats.known_speed import inverse
 
 CASES = tuple(f"synth:qwen1.5-{size}:{quant}" for size in ("0.5b", "1.8b", "7b") for quant in ("q4_k_m", "q8_0"))
@@ -87,7 +88,7 @@ def main() -> int:
 
 
 def _forecast(rig: Rig, target: Target) -> ForecastResult:
-    *_, end = run_job(rig, Job(EXPERIMENT, target, LlamaSetup(), ForecastSettings()))
+    *_, end = run_job(rig, Job(EXPERIMENT, target, LlamaConfig(), ForecastSettings()))
     assert isinstance(end, Finished)
     if end.error is not None:
         raise end.error
@@ -106,7 +107,7 @@ def _figures(result: ForecastResult, measured: Sequence[tuple[float, float, floa
 
 def _measured_ms(rig: Rig, path: Path) -> tuple[float, float, float]:
     """A step near the beginning, one behind the long context, and a prompt, of one load of the whole model."""
-    setup = replace(LlamaSetup(), threads=rig.threads, n_ctx=N_DEPTH + 256)
+    setup = replace(LlamaConfig(), threads=rig.threads, n_ctx=N_DEPTH + 256)
     with contextlib.closing(rig.launch(setup, rig.cancel)) as engine:
         *_, ending = engine.open(Source(path), setup)
         assert ending == Completed(), ending

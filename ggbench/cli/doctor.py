@@ -30,12 +30,12 @@ def command(with_paths: bool, output: Output) -> None:
     The answer is Markdown to paste into a bug report: without names of users, hosts and servers, and with folders from
     the home folder on.
     """
-    from ggbench.decisions.doctor import examine
-    from ggbench.decisions.doctor_show import checkup_document, checkup_text
-    from ggbench.decisions.findings import findings
+    from ggbench.decisions.doctor.checkup import check_machine
+    from ggbench.decisions.doctor.findings import findings
+    from ggbench.decisions.doctor.show import checkup_document, checkup_text
     from ggbench.show.anonymous import Paths, home_folder
 
-    checkup, paths = examine(), Paths(home_folder(), whole=with_paths)
+    checkup, paths = check_machine(), Paths(home_folder(), whole=with_paths)
     found = findings(checkup, paths)
     if output.as_json:
         output.document("doctor", **checkup_document(checkup, found, paths))

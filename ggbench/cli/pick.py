@@ -33,11 +33,12 @@ if TYPE_CHECKING:
     from ggbench.commands.output import Output
     from ggbench.decisions.pick_candidates import PickRequest
     from ggbench.decisions.pick_record import Pick
-    from ggbench.engines.config import LlamaSetup
+    from ggbench.engines.llama.config import LlamaConfig
     from ggbench.models.picked_models import PickedModel
     from ggbench.models.planned_variants import PlannedModel
     from ggbench.sizing.dry_allocator import DryAllocator
     from ggbench.sizing.plan_record import Budget
+
 
 _CACHES = "f16,q8_0,q4_0"
 _WITHIN_S = 300.0
@@ -117,7 +118,7 @@ def command(
     memory: BudgetOptions,
     no_measure: bool,
     kv_types: tuple[tuple[str, str], ...],
-    setup: LlamaSetup,
+    setup: LlamaConfig,
     hub: HubOptions,
     output: Output,
 ) -> None:
@@ -170,7 +171,7 @@ def command(
     raise click.exceptions.Exit(_exit_code(pick))
 
 
-def _allocator(setup: LlamaSetup, budget: Budget) -> DryAllocator:
+def _allocator(setup: LlamaConfig, budget: Budget) -> DryAllocator:
     """Start llama.cpp to size contexts."""
     import threading
 
@@ -254,7 +255,7 @@ def _show(pick: Pick, request: PickRequest, output: Output, *, show_all: bool, p
 
 
 def _exit_code(pick: Pick) -> ExitCode:
-    from ggbench.runs.outcome import Outcome
+    from ggbench.engines.endings import Outcome
 
     rows = [each.candidate.row for each in pick.checked]
     if all(row.n_params is None for row in rows):

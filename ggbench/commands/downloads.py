@@ -21,7 +21,7 @@ from ggbench.text import plain
 from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
-    from ggbench.hub.download_progress import FileProgress
+    from ggbench.hub.download import FileProgress
 
 _STEPS = 10
 """Lines for a whole download, without a terminal."""
@@ -164,7 +164,7 @@ def download_progress(output: Output, title: str) -> Iterator[Callable[[Sequence
     if output.quiet:
         yield lambda _files: None
         return
-    from ggbench.hub.download_progress import summed
+    from ggbench.hub.download import summed
 
     notices = DownloadNotices(lambda text: output.notice(f"{title}: {text}"))
     if not sys.stderr.isatty():

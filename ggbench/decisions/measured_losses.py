@@ -6,14 +6,14 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from ggbench.decisions.pick_record import Loss
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError
-from ggbench.experiments.forecast.record import Expected
 from ggbench.experiments.quality.measure import EXPERIMENT
-from ggbench.experiments.quality.record import Divergence, Estimate, QualityResult, ScoredBase
+from ggbench.experiments.quality.record import Divergence, QualityResult, ScoredBase
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run
+from ggbench.stats.intervals import Estimate, Expected
 
 _F16 = ("f16", "f16")
 _Group = tuple[str, str, int]
@@ -97,7 +97,7 @@ def _scores(store: Store) -> Iterator[_Scored]:
 
 def _score(run: Run) -> _Scored | None:
     result, setup = run.result, run.head.setup
-    if not isinstance(result, QualityResult) or not isinstance(setup, LlamaSetup):
+    if not isinstance(result, QualityResult) or not isinstance(setup, LlamaConfig):
         return None
     if result.divergence is None or result.base is None or result.scored is None:
         return None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
+import signal
 import subprocess
 import sys
 import threading
@@ -28,8 +29,6 @@ from ggbench.machine.cgroup import count_oom_kills
 _ENVIRONMENT = {"MALLOC_ARENA_MAX": "1", "GGML_NO_BACKTRACE": "1"}
 """glibc reserves 64 MiB of address space for each arena, which a memory limit would count before they are used; and an
 abort would start a debugger, which dies of the same limit and leaves its core in the person's folder."""
-_SIGKILL = 9
-"""Of POSIX; Windows has no such signal."""
 _TAIL_LINES = 200
 _POLL_S = 0.1
 _SHUTDOWN_TIMEOUT_S = 5.0
@@ -211,7 +210,7 @@ class WorkerProcess:
                 self._keep_output(lines)
             self.close()
         blame = out_of_memory_line(self._warnings)
-        if not blame and ended_by_itself and self._process.returncode == -_SIGKILL and self._has_oom_kill():
+        if not blame and ended_by_itself and self._process.returncode == -signal.SIGKILL and self._has_oom_kill():
             blame = "the kernel killed the worker because memory ran out"
         if blame:
             return OutOfMemory(self._stage, blame, alive=False)
@@ -233,8 +232,7 @@ class _LineReader:
     def __init__(self, fd: int) -> None:
         self.fd = fd
         self._partial = bytearray()
-        if sys.platform != "win32":
-            os.set_blocking(fd, False)
+        os.set_blocking(fd, False)
 
     def read_lines(self) -> list[bytes] | None:
         """Lines that are complete; an empty list when there is none yet; None at the end."""

@@ -18,7 +18,7 @@ if sys.platform == "linux":
         """Return nanoseconds since the same moment without those for which the machine was suspended."""
         return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 
-elif sys.platform == "darwin":
+else:
 
     def elapsed_ns() -> int:
         """Return nanoseconds since some moment, those among them for which the machine was suspended."""
@@ -27,14 +27,6 @@ elif sys.platform == "darwin":
     def awake_ns() -> int:
         """Return nanoseconds since the same moment without those for which the machine was suspended."""
         return time.clock_gettime_ns(time.CLOCK_UPTIME_RAW)
-
-else:
-
-    def elapsed_ns() -> int:
-        """Return nanoseconds since some moment; those for which the machine was suspended are unknown."""
-        return time.monotonic_ns()
-
-    awake_ns = elapsed_ns
 
 
 _EPOCH_NS = time.time_ns() - elapsed_ns()

@@ -5,18 +5,88 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import sys
+import resource
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ggbench.decisions.doctor_record import CpuState, GpuDriver, GpuState, MemoryState
 from ggbench.machine.cgroup import cpu_quota, memory_limits
 from ggbench.machine.cpu import describe_cpu
 from ggbench.machine.gpus import Nvml, describe_gpu, nvml_problem, open_nvml, visible_gpus
 from ggbench.machine.kernel_files import PROC, SYSFS, read_number, read_text
 from ggbench.machine.memory import describe_ram
 from ggbench.machine.readings import read_gpus
+from ggbench.machine.records import Gpu, GpuProcess
+
+
+@dataclass(frozen=True, slots=True)
+class CpuState:
+    """The CPU, and what slows it; None where the system does not say."""
+
+    name: str
+    n_cores: int
+    """Physical cores that this process may use."""
+    n_cpus: int
+    """Logical CPUs of the whole machine."""
+    quota_cpus: float | None
+    """CPU time that the container may use, in CPUs; None without a limit."""
+    instructions: frozenset[str]
+    """Instruction sets by the kernel's names, such as `avx512f`; empty where unknown."""
+    governors: tuple[str, ...] = ()
+    """Of the frequency scaling, each once."""
+    scaling_driver: str | None = None
+    energy_preference: str | None = None
+    busy_share: float | None = None
+    """Share of all CPUs that other programs used while ggbench looked, 0 to 1."""
+    is_on_battery: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryState:
+    """Main memory and what limits it, bytes; None is no limit, or unknown."""
+
+    total_bytes: int
+    available_bytes: int
+    """That can be allocated without swapping, within the container's limit."""
+    container_limit_bytes: int | None
+    swap_total_bytes: int
+    swap_used_bytes: int
+    address_space_limit_bytes: int | None
+    """`ulimit -v`."""
+    locked_limit_bytes: int | None
+    """`ulimit -l`, which `--mlock` needs."""
+    overcommit: int | None
+    """`vm.overcommit_memory`: 2 grants no more than there is."""
+    huge_pages: str | None
+    """Transparent huge pages: `always`, `madvise` or `never`."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuState:
+    """A GPU that NVIDIA's driver reports."""
+
+    gpu: Gpu
+    compute_capability: tuple[int, int] | None
+    """Such as (8, 9); None where the driver does not say."""
+    processes: tuple[GpuProcess, ...] | None
+    throttle: tuple[str, ...] | None
+    """Why its clocks are held down, by nvidia-smi's names."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuDriver:
+    """NVIDIA's driver and the GPUs behind it."""
+
+    version: str | None = None
+    cuda_version: tuple[int, int] | None = None
+    """The newest CUDA that this driver runs."""
+    problem: str = ""
+    """Why NVML does not answer; empty where it does, and where no NVIDIA GPU is on the bus."""
+    gpus: tuple[GpuState, ...] = ()
+    n_visible: int = 0
+    """GPUs that CUDA_VISIBLE_DEVICES leaves."""
+
 
 _CHOSEN = re.compile(r"\[(\w+)\]")
 _NVIDIA = "0x10de"
@@ -102,14 +172,8 @@ def _instructions(proc: Path) -> frozenset[str]:
 
 def _process_limits() -> tuple[int | None, int | None]:
     """Return the limits of address space and of locked memory in bytes; None is none."""
-    address_space: int | None = None
-    locked: int | None = None
-    if sys.platform != "win32":
-        import resource
-
-        kinds = (resource.RLIMIT_AS, resource.RLIMIT_MEMLOCK)
-        soft = [resource.getrlimit(kind)[0] for kind in kinds]
-        address_space, locked = (None if limit == resource.RLIM_INFINITY else limit for limit in soft)
+    soft = [resource.getrlimit(kind)[0] for kind in (resource.RLIMIT_AS, resource.RLIMIT_MEMLOCK)]
+    address_space, locked = (None if limit == resource.RLIM_INFINITY else limit for limit in soft)
     return address_space, locked
 
 

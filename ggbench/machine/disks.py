@@ -3,9 +3,30 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
 
-from ggbench.decisions.doctor_record import Place
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A folder that ggbench writes to, and its disk."""
+
+    name: str
+    """Such as `results`."""
+    variable: str
+    """Environment variable that moves it elsewhere, such as `XDG_DATA_HOME`."""
+    path: str
+    used_bytes: int | None
+    """Of the files in it; None where that is unknown, 0 where it does not exist yet."""
+    free_bytes: int | None
+    """On its disk, for this user."""
+    disk: int | None
+    """The same number for folders on the same disk."""
+    file_system: str | None
+    """Such as `ext4` or `nfs4`."""
+    is_writable: bool
+    is_disposable: bool
+    """Whether ggbench can make its content again."""
 
 
 def describe_place(
@@ -51,19 +72,13 @@ def _used_bytes(folder: Path) -> int | None:
                     elif entry.is_file(follow_symlinks=False):
                         status = entry.stat(follow_symlinks=False)
                         key = status.st_dev, status.st_ino
-                        total += 0 if key in seen else _disk_bytes(status)
+                        total += 0 if key in seen else status.st_blocks * 512  # a sparse file takes less
                         seen.add(key)
         except FileNotFoundError:
             continue
         except OSError:
             return None
     return total
-
-
-def _disk_bytes(status: os.stat_result) -> int:
-    """Return what a file takes on its disk: a sparse one takes less than its length."""
-    n_blocks: int | None = getattr(status, "st_blocks", None)  # of 512 bytes; not on Windows
-    return status.st_size if n_blocks is None else n_blocks * 512
 
 
 def _file_system(folder: Path) -> str | None:

@@ -184,7 +184,7 @@ def _or_all_words(chunk: Chunk) -> bool:
     return int(np.bitwise_or.reduce(chunk)) == _FILL_WORD
 
 
-_libc = ctypes.CDLL("msvcrt" if sys.platform == "win32" else None)
+_libc = ctypes.CDLL(None)
 _memcmp = _libc.memcmp
 _memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 _memcmp.restype = ctypes.c_int

@@ -7,12 +7,12 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
-from ggbench.engines.config import Setup
+from ggbench.engines.contract import EngineConfig
+from ggbench.engines.endings import Outcome
 from ggbench.engines.memory import Memory
 from ggbench.errors import UsageError
 from ggbench.models.reference import MEASURE_CHECKPOINTS
 from ggbench.runs.observation import WorkerPeak
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.recording import Recording
 from ggbench.runs.run import Result, Settings
 from ggbench.stats.decode_timing import Bandwidth
@@ -21,10 +21,10 @@ from ggbench.text import in_words
 if TYPE_CHECKING:
     from ggbench.engines.endings import Ending
     from ggbench.models.selector import Target
-    from ggbench.runs.known_speed import RunSpeed
     from ggbench.runs.progress import Progress
     from ggbench.runs.run import Run
     from ggbench.runs.session import Session
+    from ggbench.stats.known_speed import RunSpeed
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Experiment(abc.ABC):
     timeout_s: ClassVar[float | None] = None
     """Longest time without a message that is not yet a hang; None takes the engine's default."""
 
-    def check(self, setup: Setup, settings: Settings) -> None:
+    def check(self, setup: EngineConfig, settings: Settings) -> None:
         """Raise UsageError for a setup that the settings cannot be measured with; before anything is downloaded."""
         if not setup.loads_file:
             self.refuse_servers()
@@ -121,7 +121,7 @@ class Job:
 
     experiment: Experiment
     target: Target
-    setup: Setup
+    setup: EngineConfig
     settings: Settings
     base: Base | None = None
     """None where the experiment compares with nothing."""

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ggbench.engines.config import EndpointSetup
+from ggbench.engines.server.config import EndpointConfig
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.experiments.prefill.record import PrefillResult
 from ggbench.experiments.speed.record import SpeedResult
 from ggbench.runs.run import Run
-from ggbench.runs.serving import Serving
+from ggbench.stats.serving import Serving
 from ggbench.stats.token_times import RARE
 from ggbench.text import plain
 from ggbench.units import format_count, format_ms, format_percent
@@ -29,7 +29,7 @@ def serving_facts(run: Run) -> list[tuple[str, str]]:
     serving, setup = serving_in(run), run.head.setup
     if serving is None:
         return []
-    url = f" at {setup.base_url}" if isinstance(setup, EndpointSetup) else ""
+    url = f" at {setup.base_url}" if isinstance(setup, EndpointConfig) else ""
     draft = ""
     if serving.n_drafted:
         share = format_percent((serving.n_accepted or 0) / serving.n_drafted)

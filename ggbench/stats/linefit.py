@@ -16,11 +16,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ggbench.engines.config import KV_CELLS
 from ggbench.stats.decode_timing import LineFit
 from ggbench.stats.noise import FREEDOM, half_width, slow_waves, spread
 from ggbench.stats.samples import Floats, Repetition, group_medians, split_repetitions, stair
 from ggbench.stats.speed import mean_interval_ms
+from ggbench.units import KV_CELLS
 
 MIN_SAMPLES = 16
 """Fewer samples than this, or fewer outside the fullest stair, do not define a line."""

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ggbench.engines.config import KV_CELLS
+from ggbench.units import KV_CELLS
 
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

@@ -9,11 +9,11 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from ggbench.engines.config import KV_CELLS
 from ggbench.stats.decode_timing import LatencySummary, PrefillSpeed
 from ggbench.stats.noise import FREEDOM, half_width, slow_waves, spread, t_95
 from ggbench.stats.samples import Floats, Repetition, split_repetitions, stair
 from ggbench.stats.token_times import TokenTimes
+from ggbench.units import KV_CELLS
 
 MIN_SAMPLES = 64
 """A repetition of fewer samples than this, a quarter of a stair, does not show how far its noise is correlated."""

@@ -12,7 +12,7 @@ from textual.message import Message
 if TYPE_CHECKING:
     from textual.dom import DOMNode
 
-    from ggbench.engines.config import LlamaSetup
+    from ggbench.engines.llama.config import LlamaConfig
     from ggbench.models.selector import Target
     from ggbench.runs.experiment import Job
     from ggbench.tui.pull_queue import PullQueue
@@ -30,7 +30,7 @@ class Host(Protocol):
     services: Services
     n_gen: int
     """Tokens that a run decodes."""
-    setup: LlamaSetup
+    setup: LlamaConfig
     """How models are loaded, in plans and in runs."""
     opens: Path | str | None
     """The model to open first: a folder, a file, or MODEL as the commands accept it."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.models.remembered import add_server
+from ggbench.models.added_places import add_server
 from ggbench.runs.store.database import Store
 from tests.cli.conftest import Run
 from tests.fakes.measured import put_run, start
@@ -95,20 +95,6 @@ def test_runs_are_offered_newest_first_and_the_results_file_stays_as_it_is(compl
 def test_what_cannot_be_known_offers_nothing_and_says_nothing(complete: Complete, words: tuple[str, ...]) -> None:
     """A message would stand in the middle of the line that is typed."""
     assert set(complete(*words)) <= {""}
-
-
-def test_a_damaged_catalog_or_store_says_nothing(complete: Complete) -> None:
-    from ggbench import paths
-
-    for file in (paths.user_models_file(), paths.results_file()):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(b"= no\x00 =")
-    assert complete("plan", "q") == []
-    assert complete("results", "show", "") == [""]
-
-
-def test_gpus_are_offered(complete: Complete) -> None:
-    assert "rtx-4090" in complete("plan", "x", "--gpu", "rtx-40")
 
 
 def test_models_are_offered_without_what_lists_and_reads_files() -> None:

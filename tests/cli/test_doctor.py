@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.decisions.doctor_record import LlamaBuild
+from ggbench.engines.llama.build import LlamaBuild
 from ggbench.paths import caches_dir, results_file
 from tests.cli.conftest import Run
 from tests.fakes.nvml import install, replay
@@ -17,8 +17,8 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     from ggbench.machine.condition import describe_cpu_state
     from tests.fakes.checkups import SOUND
 
-    monkeypatch.setattr("ggbench.decisions.doctor.describe_llama_build", lambda: SOUND.llama)
-    monkeypatch.setattr("ggbench.decisions.doctor.describe_cpu_state", lambda: describe_cpu_state(watch_s=0))
+    monkeypatch.setattr("ggbench.decisions.doctor.checkup.describe_llama_build", lambda: SOUND.llama)
+    monkeypatch.setattr("ggbench.decisions.doctor.checkup.describe_cpu_state", lambda: describe_cpu_state(watch_s=0))
 
 
 def codes(ran: dict[str, object]) -> list[str]:
@@ -76,7 +76,7 @@ def test_a_damaged_store_is_reported_and_left(ggbench: Run) -> None:
 
 def test_a_missing_llama_cpp_is_reported(ggbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     missing = LlamaBuild(is_installed=False, problem="the package llama-cpp-python is not installed")
-    monkeypatch.setattr("ggbench.decisions.doctor.describe_llama_build", lambda: missing)
+    monkeypatch.setattr("ggbench.decisions.doctor.checkup.describe_llama_build", lambda: missing)
 
     ran = ggbench("doctor", "--json")
 

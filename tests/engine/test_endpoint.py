@@ -8,24 +8,23 @@ from dataclasses import replace
 
 import pytest
 
-from ggbench.engines.config import EndpointSetup
 from ggbench.engines.contract import Source, Workload
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, TimedOut
 from ggbench.engines.events import Event, Opened, PromptRead, Ready, RequestEnded, ServerAnswered, Steps, TokensTogether
 from ggbench.engines.server.address import Address
+from ggbench.engines.server.config import EndpointConfig
 from ggbench.engines.server.engine import EndpointEngine
 from ggbench.engines.server.server import Server
 from ggbench.engines.workloads.batched_decode import BatchedDecode
 from ggbench.engines.workloads.decode import Decode
 from ggbench.engines.workloads.prefill import Prefill
-from ggbench.engines.workloads.score import Score
-from ggbench.errors import GgbenchError, NetworkError, ServerFailed, ServerTimeout, UnknownName, UsageError
+from ggbench.errors import GgbenchError, NetworkError, ServerFailed, ServerTimeout, UnknownName
 from tests.fakes.endpoint import Handler, Request, TestEndpoint
 from tests.fakes.endpoint_faults import hangs_at_once, of_streams
 from tests.fakes.endpoint_voices import Recording
-from tests.fakes.server_items import NETWORK_NS, PROMPT_NS_PER_TOKEN, Script, ScriptedServer, on_a_line, step_ns
+from tests.fakes.server_items import PROMPT_NS_PER_TOKEN, Script, ScriptedServer, on_a_line, step_ns
 
-SETUP = EndpointSetup("http://s", "tiny")
+SETUP = EndpointConfig("http://s", "tiny")
 Opener = Callable[..., tuple[EndpointEngine, list[Event | Ending]]]
 
 
@@ -38,7 +37,7 @@ def cancel() -> threading.Event:
 def opened(monkeypatch: pytest.MonkeyPatch, cancel: threading.Event) -> Opener:
 
     def open_it(
-        script: Script | None = None, setup: EndpointSetup = SETUP, **server: object
+        script: Script | None = None, setup: EndpointConfig = SETUP, **server: object
     ) -> tuple[EndpointEngine, list[Event | Ending]]:
         scripted = ScriptedServer(script or on_a_line(), **server)  # type: ignore[arg-type]
         monkeypatch.setattr("ggbench.engines.server.engine.Server", lambda *_, **__: scripted)
@@ -87,22 +86,6 @@ def test_steps_are_the_servers_own(opened: Opener, clock: str) -> None:
     assert request.timing.jitter_ns == pytest.approx(0)
 
 
-def test_the_clients_clock_includes_the_network(opened: Opener) -> None:
-    engine, _ = opened(setup=replace(SETUP, clock="client"))
-    *events, ending = engine.run(Decode(25, 100))
-    assert isinstance(ending, Completed)
-    assert _steps(events) == {25 + n: step_ns(25, n) for n in range(1, 101)}
-    assert {event.clock for event in events if isinstance(event, Steps)} == {"client"}
-    assert _of(events, PromptRead) == [PromptRead(25, 25 * PROMPT_NS_PER_TOKEN + NETWORK_NS)]
-
-
-def test_a_server_without_a_clock_cannot_be_asked_for_it(opened: Opener) -> None:
-    _, events = opened(clock="totals", setup=replace(SETUP, clock="server"))
-    assert isinstance(events[0], Ready)
-    assert isinstance(events[-1], Failed)
-    assert isinstance(events[-1].cause, UsageError)
-
-
 def test_a_model_that_is_gone_is_an_error_with_those_that_are_there(opened: Opener) -> None:
     _, events = opened(setup=replace(SETUP, model="tinier"))
     assert isinstance(events[-1], Failed)
@@ -111,7 +94,7 @@ def test_a_model_that_is_gone_is_an_error_with_those_that_are_there(opened: Open
 
 
 @pytest.mark.parametrize("setup", [SETUP, replace(SETUP, clock="client")])
-def test_chunks_are_counted_and_not_taken_apart(opened: Opener, setup: EndpointSetup) -> None:
+def test_chunks_are_counted_and_not_taken_apart(opened: Opener, setup: EndpointConfig) -> None:
     engine, _ = opened(on_a_line(sizes=(3, 1)), setup)
     *events, ending = engine.run(Decode(25, 40))
     assert isinstance(ending, Completed)
@@ -179,13 +162,6 @@ def test_a_prompt_of_another_length_is_reported_with_both(opened: Opener) -> Non
     assert (read.n_prompt, read.n_asked) == (40, 25)
 
 
-def test_prompts_are_timed_by_one_token_each(opened: Opener) -> None:
-    engine, _ = opened()
-    *events, ending = engine.run(Prefill(25, repeat=2, warmup=1))
-    assert isinstance(ending, Completed)
-    assert _of(events, PromptRead) == [PromptRead(25, 25 * PROMPT_NS_PER_TOKEN)] * 2
-
-
 def test_sequences_are_requests_of_their_own(opened: Opener) -> None:
     engine, _ = opened()
     *events, ending = engine.run(BatchedDecode(25, 40, 3))
@@ -227,7 +203,7 @@ def test_cancelling_ends_the_first_request_of_a_server_that_counts_text(name: st
     with TestEndpoint(Recording(name), of_streams(hang)) as endpoint:
         engine = EndpointEngine(cancel, timeout_s=5)
         with Server(Address.parse(endpoint.url)) as server:
-            setup = EndpointSetup(server.info.base_url, server.info.models[0].name)
+            setup = EndpointConfig(server.info.base_url, server.info.models[0].name)
         endings = [list(engine.open(Source(), setup))[-1]]
         if isinstance(endings[-1], Completed):
             endings.append(list(engine.run(Prefill(25)))[-1])
@@ -239,8 +215,3 @@ def test_cancelling_ends_the_first_request_of_a_server_that_counts_text(name: st
 def test_what_a_server_can_is_supported(opened: Opener, workload: type[Workload]) -> None:
     engine, _ = opened()
     assert engine.unsupported(workload) == ""
-
-
-def test_a_score_says_why_it_is_not(opened: Opener) -> None:
-    engine, _ = opened()
-    assert "probabilities" in engine.unsupported(Score)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import pkgutil
-
 import msgspec
 import pytest
 
-from ggbench.engines import protocol, workloads
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines import protocol
 from ggbench.engines.contract import Workload
 from ggbench.engines.events import (
     ContextProven,
@@ -22,6 +19,7 @@ from ggbench.engines.events import (
     Steps,
     Tokenized,
 )
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import Place
 from ggbench.engines.workloads.batched_decode import BatchedDecode
 from ggbench.engines.workloads.decode import Decode
@@ -31,7 +29,7 @@ from ggbench.engines.workloads.prove_context import ProveContext
 from ggbench.engines.workloads.score import RowsFile, Score
 from ggbench.engines.workloads.tokenize import Tokenize
 
-SETUP = LlamaSetup(
+SETUP = LlamaConfig(
     n_ctx=512,
     type_k="q8_0",
     tensor_split=(0.25, 0.75),
@@ -90,11 +88,6 @@ def test_a_message_arrives_as_it_was_sent(message: protocol.Message) -> None:
     line = protocol.encode(message)
     assert line.count(b"\n") == 1
     assert protocol.decode_message(line) == message
-
-
-def test_every_workload_is_the_request_of_the_module_that_it_names() -> None:
-    modules = {module.name for module in pkgutil.iter_modules(workloads.__path__)}
-    assert {workload.name for workload in WORKLOADS} == modules
 
 
 class Unknown(Workload, frozen=True):

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup
-from ggbench.engines.endings import Completed, Ending, Failed, OutOfMemory
-from ggbench.engines.events import ContextProven, Loaded, Opened, Proving
+from ggbench.engines.endings import Completed, Ending, OutOfMemory
+from ggbench.engines.events import ContextProven, Opened, Proving
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.process import WorkerProcess
 from ggbench.engines.workloads.decode import Decode
 from ggbench.engines.workloads.prove_context import ProveContext
@@ -19,7 +19,7 @@ from ggbench.units import MIB
 
 pytestmark = pytest.mark.llama
 
-SETUP = LlamaSetup(n_batch=256, n_ubatch=128, flash_attn="on", threads=1)
+SETUP = LlamaConfig(n_batch=256, n_ubatch=128, flash_attn="on", threads=1)
 
 
 @pytest.fixture
@@ -34,13 +34,13 @@ def ask(worker: WorkerProcess, request: protocol.Request) -> tuple[list[object],
     return list(messages), last
 
 
-def load(worker: WorkerProcess, path: Path, setup: LlamaSetup = SETUP) -> list[object]:
+def load(worker: WorkerProcess, path: Path, setup: LlamaConfig = SETUP) -> list[object]:
     messages, ending = ask(worker, protocol.LoadModel(str(path), setup))
     assert ending == Completed()
     return messages
 
 
-def context(worker: WorkerProcess, n_ctx: int, setup: LlamaSetup = SETUP) -> tuple[list[object], Ending]:
+def context(worker: WorkerProcess, n_ctx: int, setup: LlamaConfig = SETUP) -> tuple[list[object], Ending]:
     return ask(worker, protocol.MakeContext(replace(setup, n_ctx=n_ctx)))
 
 
@@ -55,7 +55,7 @@ def context(worker: WorkerProcess, n_ctx: int, setup: LlamaSetup = SETUP) -> tup
     ],
     ids=["256", "2048", "8192", "no-fa", "q8_0"],
 )
-def test_a_proof_uses_every_cell(worker: WorkerProcess, tiny_twin: Path, n_ctx: int, setup: LlamaSetup) -> None:
+def test_a_proof_uses_every_cell(worker: WorkerProcess, tiny_twin: Path, n_ctx: int, setup: LlamaConfig) -> None:
     load(worker, tiny_twin)
     assert context(worker, n_ctx, setup)[1] == Completed()
     events, ending = ask(worker, ProveContext())
@@ -66,18 +66,6 @@ def test_a_proof_uses_every_cell(worker: WorkerProcess, tiny_twin: Path, n_ctx: 
     assert proof.n_batch_tokens == 128
     assert proof.batch_ns > 0 < proof.token_ns
     assert ask(worker, Decode(25, 5))[1] == Completed(), "a prompt clears the context again"
-
-
-def test_there_is_nothing_to_prove_without_a_context(worker: WorkerProcess, tiny_twin: Path) -> None:
-    assert isinstance(ask(worker, ProveContext())[1], Failed)
-    load(worker, tiny_twin)
-    assert ask(worker, ProveContext())[1] == Failed("decode", "no context is made")
-
-
-def test_a_context_for_several_sequences_is_not_proven(worker: WorkerProcess, tiny_twin: Path) -> None:
-    load(worker, tiny_twin)
-    assert context(worker, 2048, replace(SETUP, n_seq_max=2))[1] == Completed()
-    assert ask(worker, ProveContext())[1] == Failed("decode", "only a context for one sequence can be proven")
 
 
 def test_what_is_left_is_reported_and_a_failure_takes_nothing_of_it(worker: WorkerProcess, tiny_twin: Path) -> None:
@@ -133,8 +121,3 @@ def test_a_proof_reports_how_far_it_has_come(worker: WorkerProcess, tiny_twin: P
     last = proving[-1]
     assert last.share == pytest.approx(1, abs=0.05)
     assert last.left_s is not None
-
-
-def test_nothing_is_limited_without_a_limit(worker: WorkerProcess, tiny_twin: Path) -> None:
-    events = load(worker, tiny_twin)
-    assert next(event for event in events if isinstance(event, Loaded)).left_bytes is None

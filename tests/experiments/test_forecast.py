@@ -10,16 +10,15 @@ from types import SimpleNamespace
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup
-from ggbench.engines.endings import Completed, Ending, OutOfMemory
+from ggbench.engines.endings import Completed, Ending, Outcome, OutOfMemory
 from ggbench.engines.events import PromptRead, Steps
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
-from ggbench.errors import DoesNotFit, UsageError
-from ggbench.experiments.forecast import twin_timer, twins
+from ggbench.errors import DoesNotFit
+from ggbench.experiments.forecast import twin_timer
 from ggbench.experiments.forecast.measure import EXPERIMENT
 from ggbench.experiments.forecast.record import ForecastCost, ForecastResult, ForecastSettings
 from ggbench.experiments.forecast.step_forecast import MODEL_ERROR
-from ggbench.experiments.forecast.twins import step_cost, twin_layers
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin, twin_of
 from ggbench.gguf_file.twin_writer import write_twin
@@ -28,12 +27,13 @@ from ggbench.models.selector import resolve_one
 from ggbench.paths import forecasts_dir
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Finished, Point, Working
 from ggbench.runs.rig import make_rig
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
+from ggbench.sizing import layer_sample
+from ggbench.sizing.layer_sample import step_cost, twin_layers
 from tests.conftest import TINY
 from tests.fakes.engine import Answer, FakeWorker, fake_rig, obey
 from tests.fakes.rpc_server import listening, speaks
@@ -90,8 +90,8 @@ class _Costly:
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(twins, "WHOLE_BYTES", 0)
-    monkeypatch.setattr(twins, "LARGER_BYTES", 0)
+    monkeypatch.setattr(layer_sample, "WHOLE_BYTES", 0)
+    monkeypatch.setattr(layer_sample, "LARGER_BYTES", 0)
     monkeypatch.setattr(twin_timer, "describe_cpu", lambda: Cpu("test", 1, 1, None))
     return cached_twin("many", replace(TINY, n_layer=16), "q4_k_m", tmp_path)
 
@@ -101,10 +101,10 @@ def _run(
     answer: Answer,
     store: Store | None = None,
     settings: ForecastSettings | None = None,
-    setup: LlamaSetup | None = None,
+    setup: LlamaConfig | None = None,
 ) -> tuple[Run, list[FakeWorker]]:
     rig, workers = fake_rig(store, {0: answer, 1: answer})
-    job = Job(EXPERIMENT, resolve_one(str(model)), setup or LlamaSetup(), settings or ForecastSettings())
+    job = Job(EXPERIMENT, resolve_one(str(model)), setup or LlamaConfig(), settings or ForecastSettings())
     *_, end = run_job(rig, job)
     assert isinstance(end, Finished)
     return end.run, workers
@@ -140,19 +140,12 @@ def test_twins_on_a_server_take_turns_in_one_worker(model: Path) -> None:
     """A server answers one client at a time, so each twin is timed in all rounds before the next one is loaded."""
     paths: list[Path] = []
     with listening(speaks()) as server:
-        run, workers = _run(model, _Costly(paths, is_one=True), setup=LlamaSetup(rpc_servers=(server,)))
+        run, workers = _run(model, _Costly(paths, is_one=True), setup=LlamaConfig(rpc_servers=(server,)))
     alone, _ = _run(model, _Costly([]))
     assert run.outcome is Outcome.COMPLETED
     assert _result(run).b_ms == _result(alone).b_ms
     assert len(workers) == 1
     assert len(set(paths)) == 2
-
-
-def test_a_small_model_is_measured_whole(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(twins, "WHOLE_BYTES", 10**9)
-    run, workers = _run(model, _Costly([]))
-    assert _result(run).basis == "a twin of all 16 layers"
-    assert len(workers) == 1
 
 
 def test_rounds_that_differ_widen_the_interval(model: Path) -> None:
@@ -176,29 +169,6 @@ def test_a_worker_that_dies_leaves_the_rounds_before(model: Path, tmp_path: Path
     assert list(forecasts_dir().iterdir()) == []
 
 
-def test_settings_that_show_nothing_are_refused() -> None:
-    with pytest.raises(UsageError, match="one round"):
-        ForecastSettings(rounds=1)
-    with pytest.raises(UsageError, match="depth"):
-        ForecastSettings(n_depth=10)
-
-
-def test_layers_are_sampled_over_their_sizes(model: Path) -> None:
-    file = read_model_file(model)
-    mean = step_cost(file, range(16)).layer_bytes / 16
-    for layers in twin_layers(file, None):
-        assert step_cost(file, layers).layer_bytes / len(layers) == pytest.approx(mean, rel=0.02)
-
-
-def test_twins_of_small_layers_are_further_apart(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that noise counts less; a model that is hardly larger is measured whole."""
-    file = read_model_file(model)
-    layer_bytes = sum(each.n_bytes or 0 for each in file.tensors if each.name.startswith("blk.")) // 16
-    for n_layers, found in ((3, [2, 6]), (9, [2, 9]), (16, [16])):
-        monkeypatch.setattr(twins, "LARGER_BYTES", n_layers * layer_bytes + 100)
-        assert [len(layers) for layers in twin_layers(file, None)] == found
-
-
 def test_a_large_cache_asks_for_more_layers(model: Path) -> None:
     file = read_model_file(model)
     (few, _), cache_bytes = twin_layers(file, None), 2 * round(step_cost(file, range(2)).layer_bytes)
@@ -220,7 +190,7 @@ def test_a_second_forecast_takes_the_timings_of_the_first(model: Path, tmp_path:
         assert again.reason == f"the timings are those of run {first.run_id}"
         assert again.result == first.result
         rig, workers = fake_rig(store, {0: (answer := _Costly([])), 1: answer})
-        job = Job(EXPERIMENT, resolve_one(str(model)), LlamaSetup(type_k="q8_0"), ForecastSettings())
+        job = Job(EXPERIMENT, resolve_one(str(model)), LlamaConfig(type_k="q8_0"), ForecastSettings())
         list(run_job(rig, job))
         assert len(workers) == 2
 
@@ -242,7 +212,7 @@ def test_a_model_of_the_same_shape_takes_the_timings_of_another(model: Path, tmp
 
 def test_what_it_takes_is_said_before_anything_is_written(model: Path) -> None:
     rig, _ = fake_rig(None, {0: (answer := _Costly([])), 1: answer})
-    progress = list(run_job(rig, Job(EXPERIMENT, resolve_one(str(model)), LlamaSetup(), ForecastSettings())))
+    progress = list(run_job(rig, Job(EXPERIMENT, resolve_one(str(model)), LlamaConfig(), ForecastSettings())))
     texts = [each.text for each in progress if isinstance(each, Point) and isinstance(each.observation, ForecastCost)]
     assert len(texts) == 1
     assert texts[0].startswith("about 5 s and ")
@@ -266,20 +236,12 @@ def test_a_disk_without_room_is_an_error_before_anything_is_written(
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1000))
     rig, workers = fake_rig()
-    *_, end = run_job(rig, Job(EXPERIMENT, resolve_one(str(model)), LlamaSetup(), ForecastSettings()))
+    *_, end = run_job(rig, Job(EXPERIMENT, resolve_one(str(model)), LlamaConfig(), ForecastSettings()))
     assert isinstance(end, Finished) and isinstance(end.error, DoesNotFit)
     assert "free, and the twins take" in end.error.message
     assert "XDG_CACHE_HOME" in end.error.hint
     assert not workers
     assert list(forecasts_dir().iterdir()) == []
-
-
-def test_slow_steps_are_timed_fewer_at_once(model: Path) -> None:
-    for warm_up_ns, n_gen in ((100_000_000, 8), (200_000_000, 5), (3_000_000_000, 4)):
-        _, workers = _run(model, _Costly([], warm_up_ns=warm_up_ns))
-        timed = [each for each in workers[0].requests if isinstance(each, DecodeAtDepth)][1:]
-        assert timed[0].n_gen == n_gen
-        assert timed[-1].n_gen == 8
 
 
 def test_a_forecast_that_was_disturbed_is_made_again(model: Path, tmp_path: Path) -> None:
@@ -293,7 +255,7 @@ def test_a_forecast_that_was_disturbed_is_made_again(model: Path, tmp_path: Path
 
 @pytest.mark.llama
 def test_llama_cpp_loads_twins_that_share_a_file(model: Path) -> None:
-    job = Job(EXPERIMENT, resolve_one(str(model)), LlamaSetup(), ForecastSettings(n_depth=257, n_gen=2, rounds=2))
+    job = Job(EXPERIMENT, resolve_one(str(model)), LlamaConfig(), ForecastSettings(n_depth=257, n_gen=2, rounds=2))
     *_, end = run_job(make_rig(None, needs_bandwidth=False), job)
     assert isinstance(end, Finished)
     assert end.run.outcome is Outcome.COMPLETED, end.run.reason

@@ -11,28 +11,26 @@ from typing import Any
 import pytest
 
 from ggbench.decisions import known_speeds as module
-from ggbench.decisions.known_speeds import expected_at, known_speeds, with_expected
-from ggbench.engines.config import LlamaSetup
-from ggbench.engines.memory import DeviceBuffers, Memory, Place
+from ggbench.decisions.known_speeds import expected_at, known_speeds
+from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.memory import DeviceBuffers, Memory
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
-from ggbench.experiments.forecast.record import Expected, ForecastResult, ForecastSettings
+from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
-from ggbench.experiments.speed.record import BatchLine, Case, CaseEnded, SpeedCase, SpeedResult, SpeedSettings
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.cpu import Cpu
 from ggbench.machine.environment import environment as environment_of
-from ggbench.machine.records import Environment
-from ggbench.runs.imported import Imported
-from ggbench.runs.known_speed import KnownSpeed
-from ggbench.runs.outcome import Outcome
+from ggbench.machine.records import Environment, Imported
+from ggbench.models.subject import Subject
 from ggbench.runs.run import Result, Run, RunHead, Settings
 from ggbench.runs.store.database import Store
-from ggbench.runs.subject import Subject
-from ggbench.sizing.plan_record import Budget, PlanRow
+from ggbench.sizing.plan_record import Budget
 from ggbench.sizing.theory.roofline import decode_limit
 from ggbench.stats.decode_timing import Bandwidth, LatencySummary, LineFit, PrefillSpeed
-from ggbench.stats.known_speed import step_ms_at
+from ggbench.stats.intervals import Expected
+from ggbench.stats.known_speed import KnownSpeed, step_ms_at
 from tests.conftest import TINY
 from tests.fakes.engine import VERSIONS
 
@@ -41,7 +39,6 @@ BUDGET = Budget("main memory", False, 1 << 34, "given", 0, "", BANDWIDTH)
 HERE = environment_of(VERSIONS)
 ELSEWHERE = Imported(tool="ggbench 0.1.0", file="x.zip", file_sha256="1", content_sha256="2")
 ON_CPU = Memory(buffers=(DeviceBuffers("CPU", weight_bytes=100),))
-ON_GPU = Memory(buffers=(DeviceBuffers("CUDA0", Place.GPU, weight_bytes=100),))
 FORECAST = ForecastResult(
     "twins of 2 and 6 of 32 layers",
     Expected(100.0, 90.0, 110.0),
@@ -81,7 +78,7 @@ def _add(
     kind: str = "decode",
     settings: Settings | None = None,
     *,
-    setup: LlamaSetup | None = None,
+    setup: LlamaConfig | None = None,
     environment: Environment | None = HERE,
     outcome: Outcome = Outcome.COMPLETED,
     memory: Memory = ON_CPU,
@@ -89,15 +86,15 @@ def _add(
     head = RunHead(
         kind=kind,
         subject=Subject(model="tiny", quant="f32", source="twin", shape_key=file.shape_key, weight_bytes=1000),
-        setup=setup or LlamaSetup(n_ctx=1280),
+        setup=setup or LlamaConfig(n_ctx=1280),
         settings=settings or DecodeSettings(1000),
         environment=environment,
     )
     return store.add(Run(head=head, outcome=outcome, memory=memory, result=result))
 
 
-def _one(store: Store | None, file: ModelFile, setup: LlamaSetup | None = None, budget: Budget = BUDGET) -> KnownSpeed:
-    (known,) = known_speeds(store, [file], setup or LlamaSetup(), budget)
+def _one(store: Store | None, file: ModelFile, setup: LlamaConfig | None = None, budget: Budget = BUDGET) -> KnownSpeed:
+    (known,) = known_speeds(store, [file], setup or LlamaConfig(), budget)
     assert known is not None
     return known
 
@@ -111,7 +108,7 @@ def test_without_any_run_the_bound_is_known(store: Store) -> None:
     assert (first.value, first.low, first.high) == pytest.approx((limit.b_ms, limit.b_ms, math.inf))
     assert limit.w_tokens_per_ms is not None
     assert step_ms_at(known, 5000).value == pytest.approx(limit.b_ms + 4999 / limit.w_tokens_per_ms)
-    assert known_speeds(store, [None, file], LlamaSetup(), replace(BUDGET, bandwidth=None)) == [None, None]
+    assert known_speeds(store, [None, file], LlamaConfig(), replace(BUDGET, bandwidth=None)) == [None, None]
 
 
 def test_a_run_of_the_same_tensors_is_the_surest(store: Store) -> None:
@@ -136,19 +133,6 @@ def test_a_speed_that_only_an_unsteady_run_has_is_marked_so(store: Store) -> Non
     assert expected is not None and not expected.is_steady
     _add(store, file, _decode(file, 0.5))
     assert _one(store, file).is_steady
-
-
-def test_a_speed_run_shows_several_positions(store: Store) -> None:
-    file = _file()
-    cases = [
-        SpeedCase(CaseEnded(Case(n_seqs, n_input, 100)), 1.0, decode_ms=1.0, latency=_latency(ms))
-        for n_seqs, n_input, ms in ((1, 50, 10.0), (1, 1050, 20.0), (8, 50, 99.0))
-    ]
-    fit = LineFit(200, 100.0, (90.0, 110.0), 9.0, (8.0, 10.0), 1.0, 100.0)
-    _add(store, file, SpeedResult(tuple(cases), (BatchLine(1, fit, None),)), "speed", SpeedSettings(n_gen=100))
-    known = _one(store, file)
-    assert known.basis == "measured"
-    assert [step_ms_at(known, n).value for n in (100, 600, 1100)] == pytest.approx([10.0, 15.0, 20.0])
 
 
 def test_a_forecast_comes_before_other_runs(store: Store) -> None:
@@ -178,15 +162,6 @@ def test_other_runs_say_what_share_of_the_bound_is_reached(store: Store) -> None
     assert step_ms_at(_one(store, file, budget=faster), 1).value == pytest.approx(found.value)
 
 
-def test_two_models_may_happen_to_be_alike(store: Store) -> None:
-    file, limit = _file(), decode_limit(_file(), BANDWIDTH)
-    for n_layer in (3, 4):
-        _add(store, _file(n_layer), _decode(_file(n_layer), 0.9))
-    found = step_ms_at(_one(store, file), 1)
-    assert found.high > 1.3 * found.value
-    assert found.low == pytest.approx(limit.b_ms)
-
-
 @pytest.mark.parametrize(
     "changed",
     [
@@ -195,8 +170,8 @@ def test_two_models_may_happen_to_be_alike(store: Store) -> None:
         {"environment": replace(HERE, llama_cpp_python="0.0.1")},
         {"environment": None},
         {"environment": replace(HERE, imported=ELSEWHERE)},
-        {"setup": LlamaSetup(type_k="q8_0")},
-        {"setup": LlamaSetup(threads=(HERE.n_cores or 0) + 1)},
+        {"setup": LlamaConfig(type_k="q8_0")},
+        {"setup": LlamaConfig(threads=(HERE.n_cores or 0) + 1)},
         {"outcome": Outcome.INTERRUPTED},
     ],
 )
@@ -211,7 +186,7 @@ def test_what_does_not_decide_the_speed_may_differ(store: Store) -> None:
     """The context's length, a memory limit, and without a GPU what would go there."""
     file = _file()
     _add(store, file, _decode(file))
-    setup = LlamaSetup(n_ctx=8192, n_gpu_layers=0, memory_limit_bytes=1 << 30, mmap=False)
+    setup = LlamaConfig(n_ctx=8192, n_gpu_layers=0, memory_limit_bytes=1 << 30, mmap=False)
     assert _one(store, file, setup).basis == "measured"
 
 
@@ -221,28 +196,8 @@ def test_of_another_card_only_the_bound_is_known(store: Store) -> None:
     assert _one(store, file, budget=replace(BUDGET, is_here=False)).basis == "bound"
 
 
-def test_runs_on_a_gpu_say_nothing_of_main_memory(store: Store) -> None:
-    file = _file()
-    for n_layer in (3, 4):
-        _add(store, _file(n_layer), _decode(_file(n_layer)), memory=ON_GPU)
-    assert _one(store, file).basis == "bound"
-
-
 def test_a_model_within_the_cache_says_nothing_of_the_memory(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     for n_layer in (3, 4):
         _add(store, _file(n_layer), _decode(_file(n_layer)))
     monkeypatch.setattr(module, "describe_cpu", lambda: Cpu("test", 1, 1, 1000))
     assert _one(store, _file()).basis == "bound"
-
-
-def test_a_plan_shows_what_is_expected_at_its_n_ctx(store: Store) -> None:
-    file = _file()
-    _add(store, file, FORECAST, "forecast", ForecastSettings())
-    row = PlanRow("tiny", "f32", "file", n_ctx=4096)
-    known = known_speeds(store, [file, _file(9), None], LlamaSetup(), BUDGET)
-    found, bound, unknown = with_expected([row] * 3, known)
-    assert found.expected is not None
-    assert (found.expected.basis, found.expected.speed_basis) == ("twins of 2 and 6 of 32 layers", "forecast")
-    assert (found.expected.tok_s, *found.expected.tok_s_ci95) == pytest.approx((5.0, 4.5, 5.5))
-    assert bound.expected is None
-    assert unknown.expected is None

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ggbench.decisions.doctor_record import (
-    Calibration,
-    Checkup,
-    CpuState,
-    GpuDriver,
-    GpuState,
-    HubLogin,
-    LlamaBuild,
-    LlamaDevice,
-    MemoryState,
-    Place,
-    StoreHealth,
-)
+from ggbench.decisions.doctor.checkup import Calibration, Checkup
+from ggbench.engines.llama.build import LlamaBuild, LlamaDevice
+from ggbench.hub.access import HubLogin
+from ggbench.machine.condition import CpuState, GpuDriver, GpuState, MemoryState
+from ggbench.machine.disks import Place
+from ggbench.runs.store.health import StoreHealth
 from ggbench.stats.decode_timing import Bandwidth
 from tests.fakes.machines import GPU
 

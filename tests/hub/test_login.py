@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.decisions.doctor_record import HubLogin
-from ggbench.hub.login import describe_login
+from ggbench.hub.access import HubLogin, describe_login
 
 SECRET = "hf_" + "x" * 34
 

@@ -12,21 +12,21 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.quality.measure import EXPERIMENT
 from ggbench.experiments.quality.record import QualityResult, QualitySettings
+from ggbench.experiments.quality.texts import find_text
 from ggbench.models.selector import resolve_one
-from ggbench.models.texts import find_text
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Base, Job
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Finished
 from ggbench.runs.rig import make_rig
 
 pytestmark = [pytest.mark.real, pytest.mark.llama]
 
 PROSE = Path(__file__).parents[1] / "data" / "prose.txt"
-SETUP = LlamaSetup(threads=1)
+SETUP = LlamaConfig(threads=1)
 
 
 def _score(path: Path, base: Path | None = None, **changed: object) -> QualityResult:

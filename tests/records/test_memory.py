@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.contract import Source
 from ggbench.engines.events import Allocated
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.memory import DeviceBuffers, Memory, Place
 from ggbench.engines.process import WorkerProcess
@@ -45,25 +45,6 @@ def test_what_is_not_repacked_from_a_mapped_file_counts_whole(buffers: tuple[Dev
     assert Memory(buffers=buffers).weight_bytes == 522 * MIB
 
 
-def test_tensors_outside_the_mapped_span_count_too() -> None:
-    """llama.cpp maps from the first to the last tensor that is not repacked, so the sum of a load is no measure.
-
-    Buffers and tensors of a twin of qwen1.5-0.5b, two layers of it in q4_0, whose last matrices are all repacked.
-    """
-    spanned = DeviceBuffers("CPU_Mapped", weight_bytes=21_233_664)
-    repacked = DeviceBuffers("CPU_REPACK", weight_bytes=14_449_377)
-    memory = Memory(buffers=(spanned, repacked), tensor_bytes=26_095_616)
-    assert (memory.weight_bytes, memory.unread_bytes) == (26_095_616, 21_233_664 + 14_449_377 - 26_095_616)
-
-
-def test_a_second_copy_that_is_read_counts() -> None:
-    read = DeviceBuffers("CPU", weight_bytes=400 * MIB)
-    copied = Memory(buffers=(read, DeviceBuffers("CPU_REPACK", weight_bytes=80 * MIB)), tensor_bytes=400 * MIB)
-    assert copied.weight_bytes == 480 * MIB
-    rounded = Memory(buffers=(replace(read, weight_bytes=400 * MIB - 5000),), tensor_bytes=400 * MIB)
-    assert (rounded.weight_bytes, rounded.unread_bytes) == (400 * MIB, 0)
-
-
 def test_nothing_reported_is_unknown() -> None:
     assert Memory().weight_bytes is None
     assert Memory().total_bytes is None
@@ -78,7 +59,7 @@ def test_the_weights_of_a_real_load_are_its_tensors(quant: str, mmap: bool, tmp_
     hyper = replace(load_catalog().model("qwen1.5-0.5b").hyper, n_vocab=8192)
     twin = cached_twin("small", hyper, quant, tmp_path, n_layer=2)
     engine = LlamaEngine(lambda: WorkerProcess(timeout_s=60))
-    setup = LlamaSetup(n_gpu_layers=0, mmap=mmap, threads=1)
+    setup = LlamaConfig(n_gpu_layers=0, mmap=mmap, threads=1)
     allocated = [event for event in engine.open(Source(twin), setup) if isinstance(event, Allocated)][-1]
     engine.close()
     memory = Memory(buffers=allocated.buffers, tensor_bytes=allocated.tensor_bytes)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from ggbench.decisions.doctor_record import Checkup, GpuDriver, GpuState, LlamaBuild
-from ggbench.decisions.findings import Finding
+from ggbench.decisions.doctor.checkup import Checkup
+from ggbench.decisions.doctor.findings import Finding
+from ggbench.engines.llama.build import LlamaBuild
 from ggbench.engines.llama.rpc_serving import Serving
+from ggbench.machine.condition import GpuDriver, GpuState
 from ggbench.sizing.cluster_record import ClusterPlan, ServerProbe
 from tests.schemas.shapes import Fields, Struct, about, by, many, of, struct
 

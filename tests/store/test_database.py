@@ -11,18 +11,18 @@ import msgspec
 import numpy as np
 import pytest
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError, UnknownName
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.maxctx.record import Probe
 from ggbench.machine.records import GpuReading, MachineReading
+from ggbench.models.subject import Subject
 from ggbench.runs.observation import PromptTiming
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.codec import decode
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import SampleChunk, StoredRun
-from ggbench.runs.subject import Subject
 
 SERIES, NEXT, WARMUP = "decode/p25/b1/r0", "decode/p25/b1/r1", "warmup/p25/b1/r0"
 
@@ -32,7 +32,7 @@ def assert_is_stored(stored: StoredRun, run: Run) -> None:
     head = run.head
     assert (stored.kind, stored.engine, stored.command) == (head.kind, head.setup.engine, head.command)
     assert (stored.subject, stored.environment) == (head.subject, head.environment)
-    assert decode(stored.setup_json, LlamaSetup) == (head.setup, "")
+    assert decode(stored.setup_json, LlamaConfig) == (head.setup, "")
     assert decode(stored.settings_json, DecodeSettings) == (head.settings, "")
     assert (stored.state, stored.reason) == (run.outcome.value, run.reason)
     assert (stored.memory, stored.gpu_use) == (run.memory, run.gpu_use)
@@ -301,6 +301,6 @@ def test_settings_that_make_no_run_are_explained(text: str) -> None:
 
 
 def test_a_record_survives_json() -> None:
-    setup = LlamaSetup(tensor_split=(0.25, 0.75), main_gpu=None, n_ctx=1 << 31)
+    setup = LlamaConfig(tensor_split=(0.25, 0.75), main_gpu=None, n_ctx=1 << 31)
     text = msgspec.json.encode(msgspec.to_builtins(setup)).decode()
-    assert decode(text, LlamaSetup) == (setup, "")
+    assert decode(text, LlamaConfig) == (setup, "")

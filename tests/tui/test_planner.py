@@ -11,29 +11,27 @@ import pytest
 
 from ggbench.decisions.pick_candidates import PickRequest, caches_of
 from ggbench.decisions.pick_record import Needs
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
-from ggbench.engines.process import Transport, WorkerProcess
-from ggbench.errors import BadFile, GgbenchError
-from ggbench.experiments.forecast.record import Expected, ForecastResult, ForecastSettings
+from ggbench.engines.process import Transport
+from ggbench.errors import BadFile
+from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.gguf_file.header import read_model_file
 from ggbench.hub.access import HubAccess
 from ggbench.machine.environment import environment
 from ggbench.models.planned_variants import PlannedModel, planned_model
-from ggbench.runs.outcome import Outcome
+from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
-from ggbench.runs.subject import Subject
-from ggbench.sizing.dry_allocator import DryAllocator
-from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.sizing.plan_record import Budget
 from ggbench.stats.decode_timing import Bandwidth
+from ggbench.stats.intervals import Expected
 from ggbench.tui.planner import Planner
 from ggbench.units import GIB
 from tests.fakes.endpoint import TestEndpoint
 from tests.fakes.endpoint_voices import AnyLength
 from tests.fakes.engine import VERSIONS, FakeWorker
-from tests.fakes.rpc_server import listening, speaks
 
 BUDGET = Budget("this test", False, 4 * GIB, "given", GIB // 4, "given", Bandwidth(20e9, "given"))
 
@@ -57,41 +55,6 @@ def start(workers: list[FakeWorker]) -> Callable[[], LlamaEngine]:
     return lambda: LlamaEngine(start_worker)
 
 
-@pytest.mark.llama
-def test_rows_are_those_of_the_plan_command(tiny_twin: Path, offline: HubAccess) -> None:
-    workers: list[WorkerProcess] = []
-
-    def start_worker() -> Transport:
-        workers.append(WorkerProcess())
-        return workers[-1]
-
-    planner = Planner(offline, lambda: LlamaEngine(start_worker))
-    (planned,) = planner.rows(str(tiny_twin), (), BUDGET, LlamaSetup(threads=1))
-    setup = LlamaSetup(n_ctx=1024, threads=1)
-    (shorter,) = planner.rows(str(tiny_twin), (), BUDGET, setup, "q8_0")
-    assert len(workers) == 1
-    with DryAllocator(LlamaEngine(WorkerProcess), dataclasses.replace(setup, n_gpu_layers=0)) as allocator:
-        (row,) = plan(planned_model(str(tiny_twin)).variants, PlanRequest(BUDGET, setup), allocator)
-    assert shorter.row == row
-    assert planned.name == "q8_0"
-    assert planned.row.n_ctx == 4096
-    planner.close()
-    assert list(planner.rows(str(tiny_twin), (), BUDGET, setup)) == []
-
-
-def test_a_pick_that_comes_after_the_end_starts_no_worker(
-    offline: HubAccess, start: Callable[[], LlamaEngine], workers: list[FakeWorker], tiny_twin: Path, tmp_path: Path
-) -> None:
-    """Its thread may have waited while the app was closed; nobody would end the worker."""
-    planner = Planner(offline, start)
-    planner.close()
-    setup = LlamaSetup()
-    request = PickRequest(Needs(), BUDGET, setup, caches_of([("f16", "f16")], setup))
-    with Store.open(tmp_path / "results.sqlite") as store, pytest.raises(GgbenchError, match="closing"):
-        planner.pick(str(tiny_twin), (), request, store)
-    assert workers == []
-
-
 def test_other_needs_read_no_header_again(
     offline: HubAccess,
     start: Callable[[], LlamaEngine],
@@ -99,7 +62,7 @@ def test_other_needs_read_no_header_again(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    planner, setup, asked = Planner(offline, start), LlamaSetup(), []
+    planner, setup, asked = Planner(offline, start), LlamaConfig(), []
 
     def counted(model: str, quants: Sequence[str], hub: HubAccess) -> PlannedModel:
         asked.append(model)
@@ -116,28 +79,6 @@ def test_other_needs_read_no_header_again(
     assert asked == [str(tiny_twin)]
 
 
-def test_the_worker_is_kept_until_it_has_to_be_another(
-    offline: HubAccess, start: Callable[[], LlamaEngine], workers: list[FakeWorker], tiny_twin: Path
-) -> None:
-    planner = Planner(offline, start)
-    for setup in (LlamaSetup(), LlamaSetup(n_ctx=512), LlamaSetup(type_k="q8_0"), LlamaSetup(type_k="q8_0")):
-        list(planner.rows(str(tiny_twin), (), BUDGET, setup))
-    assert [worker.closed for worker in workers] == [True, False]
-    planner.close()
-    assert all(worker.closed for worker in workers)
-
-
-def test_a_worker_lets_go_of_the_servers_after_each_plan(
-    tiny_twin: Path, offline: HubAccess, workers: list[FakeWorker], start: Callable[[], LlamaEngine]
-) -> None:
-    planner = Planner(offline, start)
-    with listening(speaks()) as server:
-        list(planner.rows(str(tiny_twin), (), BUDGET, LlamaSetup(rpc_servers=(server,))))
-    assert [worker.closed for worker in workers] == [True]
-    list(planner.rows(str(tiny_twin), (), BUDGET, LlamaSetup()))
-    assert [worker.closed for worker in workers] == [True, False]
-
-
 def test_what_was_forecast_is_expected(
     offline: HubAccess, start: Callable[[], LlamaEngine], tiny_twin: Path, home: Path
 ) -> None:
@@ -145,7 +86,7 @@ def test_what_was_forecast_is_expected(
     head = RunHead(
         kind="forecast",
         subject=Subject(model="tiny", quant="q8_0", source="twin", shape_key=file.shape_key),
-        setup=LlamaSetup(),
+        setup=LlamaConfig(),
         settings=ForecastSettings(),
         environment=environment(VERSIONS),
     )
@@ -153,10 +94,10 @@ def test_what_was_forecast_is_expected(
     with Store.open() as store:
         store.add(Run(head=head, outcome=Outcome.COMPLETED, result=ForecastResult("twins", None, None, tok_s)))
     planner = Planner(offline, start)
-    (planned,) = planner.rows(str(tiny_twin), (), BUDGET, LlamaSetup(n_ctx=4096))
+    (planned,) = planner.rows(str(tiny_twin), (), BUDGET, LlamaConfig(n_ctx=4096))
     assert planned.row.expected is not None
     assert (planned.row.expected.basis, planned.row.expected.speed_basis) == ("twins", "forecast")
-    (elsewhere,) = planner.rows(str(tiny_twin), (), dataclasses.replace(BUDGET, is_here=False), LlamaSetup())
+    (elsewhere,) = planner.rows(str(tiny_twin), (), dataclasses.replace(BUDGET, is_here=False), LlamaConfig())
     assert elsewhere.row.expected is None
     planner.close()
 
@@ -165,23 +106,10 @@ def test_whoever_leaves_a_plan_lets_the_next_one_in(
     offline: HubAccess, start: Callable[[], LlamaEngine], tiny_twin: Path
 ) -> None:
     planner = Planner(offline, start)
-    left = planner.rows("qwen1.5-0.5b", ("q8_0", "q4_0"), BUDGET, LlamaSetup(), "q4_0")
+    left = planner.rows("qwen1.5-0.5b", ("q8_0", "q4_0"), BUDGET, LlamaConfig(), "q4_0")
     assert next(left).name == "q4_0"
     left.close()
-    assert [each.name for each in planner.rows("synth:qwen1.5-0.5b", ("q2_k",), BUDGET, LlamaSetup())] == ["q2_k"]
-    planner.close()
-
-
-def test_two_files_of_one_quant_have_two_names(
-    offline: HubAccess, start: Callable[[], LlamaEngine], tiny_twin: Path, tmp_path: Path
-) -> None:
-    for name in ("a-Q8_0.gguf", "b-Q8_0.gguf", "b-Q4_0.gguf"):
-        (tmp_path / name).write_bytes(tiny_twin.read_bytes())
-    planner = Planner(offline, start)
-    names = {quant.name for quant in planner.rows(str(tmp_path), (), BUDGET, LlamaSetup())}
-    assert names == {"a-Q8_0", "b-Q8_0", "q4_0"}
-    (asked,) = planner.rows(str(tmp_path), ("b-Q8_0.gguf",), BUDGET, LlamaSetup())
-    assert (asked.name, asked.row.quant) == ("b-Q8_0", "q8_0")
+    assert [each.name for each in planner.rows("synth:qwen1.5-0.5b", ("q2_k",), BUDGET, LlamaConfig())] == ["q2_k"]
     planner.close()
 
 
@@ -197,10 +125,10 @@ def test_headers_are_read_once_until_they_are_forgotten(
     monkeypatch.setattr("ggbench.tui.planner.planned_model", counted)
     planner = Planner(offline, start)
     for n_ctx in (512, 1024):
-        list(planner.rows("qwen1.5-0.5b", ("q8_0",), BUDGET, LlamaSetup(n_ctx=n_ctx)))
+        list(planner.rows("qwen1.5-0.5b", ("q8_0",), BUDGET, LlamaConfig(n_ctx=n_ctx)))
     assert read == ["qwen1.5-0.5b"]
     planner.forget()
-    list(planner.rows("qwen1.5-0.5b", ("q8_0",), BUDGET, LlamaSetup()))
+    list(planner.rows("qwen1.5-0.5b", ("q8_0",), BUDGET, LlamaConfig()))
     assert len(read) == 2
     planner.close()
 
@@ -211,10 +139,10 @@ def test_a_deleted_file_is_reported_though_its_header_is_cached(
     path = tmp_path / "copy-q8_0.gguf"
     path.write_bytes(tiny_twin.read_bytes())
     planner = Planner(offline, start)
-    assert list(planner.rows(str(path), (), BUDGET, LlamaSetup()))
+    assert list(planner.rows(str(path), (), BUDGET, LlamaConfig()))
     path.unlink()
     with pytest.raises(BadFile):
-        list(planner.rows(str(path), (), BUDGET, LlamaSetup()))
+        list(planner.rows(str(path), (), BUDGET, LlamaConfig()))
     planner.close()
 
 
@@ -222,7 +150,7 @@ def test_the_models_of_a_server_are_rows_without_a_plan(
     offline: HubAccess, start: Callable[[], LlamaEngine], workers: list[FakeWorker]
 ) -> None:
     with TestEndpoint(AnyLength("llama_server")) as endpoint:
-        (row,) = Planner(offline, start).rows(endpoint.url, (), BUDGET, LlamaSetup())
+        (row,) = Planner(offline, start).rows(endpoint.url, (), BUDGET, LlamaConfig())
     assert row.name == row.row.model
     assert (row.row.provenance, row.row.fits, row.row.needed_bytes) == ("endpoint", None, None)
     assert row.row.n_params is not None

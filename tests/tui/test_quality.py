@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.quality.record import QualitySettings
 from ggbench.runs.experiment import Job
 from ggbench.tui.app import GgbenchApp
@@ -28,7 +28,6 @@ from tests.tui.conftest import Drive
 
 App = GgbenchApp
 Page = Pilot[None]
-N_CTX = 32
 
 
 @pytest.fixture
@@ -66,7 +65,7 @@ def test_marked_quants_are_scored_beside_the_largest(
         assert isinstance(settings, QualitySettings)
         assert settings.text.path == str(text)
         assert (settings.n_chunks, settings.within_s, settings.n_ctx, settings.n_seqs) == (24, 600, 64, 32)
-        assert isinstance(job.setup, LlamaSetup)
+        assert isinstance(job.setup, LlamaConfig)
         assert job.setup.n_ctx is None
         await press(app, pilot, "1", "k", "Q", "left", "enter")
         assert (asked[1].target.quant, asked[1].base) == ("q8_0", None)
@@ -84,7 +83,7 @@ def test_a_quantized_cache_is_scored_beside_f16(
         asked.extend(jobs)
 
     async def steps(app: App, pilot: Page) -> None:
-        app.setup = LlamaSetup(n_ctx=4096, type_k="q8_0", type_v="q8_0")
+        app.setup = LlamaConfig(n_ctx=4096, type_k="q8_0", type_v="q8_0")
         monkeypatch.setattr(app.run_queue, "add", add)
         await press(app, pilot, "enter", "Q")
         assert any("KV cache" in line and " q8_0 " in line for line in words_of(app).splitlines())
@@ -96,32 +95,6 @@ def test_a_quantized_cache_is_scored_beside_f16(
         assert job.settings.n_ctx == 512
 
     drive(library, steps, (100, 30))
-
-
-def test_a_twin_is_refused_with_the_reason(app: App, drive: Drive) -> None:
-
-    async def steps(app: App, pilot: Page) -> None:
-        shown = await press(app, pilot, "slash", *"synth:small", "enter", "enter", "Q")
-        assert "is a twin: weights without training have no quality" in shown
-        assert "press Q on the quants of a published file" in shown
-        assert not isinstance(app.screen, QualityDialog)
-
-    drive(app, steps, (100, 30))
-
-
-def test_a_marked_twin_in_a_file_is_refused(
-    tiny_twin: Path, services: Services, planner: FakePlanner, drive: Drive
-) -> None:
-    """Only its header says so, so it is found when the run starts."""
-    model = local(str(tiny_twin), "q8_0", store="folder", name="tiny", paths=(tiny_twin,))
-    planner.rows_of[str(tiny_twin)] = [PlannedQuant("q8_0", plan_row("tiny", "q8_0", BUDGET))]
-
-    async def steps(app: App, pilot: Page) -> None:
-        shown = await press(app, pilot, "enter", "Q", "enter")
-        assert "is a twin" in shown
-        assert app.current_mode == "library"
-
-    drive(App(dataclasses.replace(services, local_models=lambda: (model,))), steps, (100, 30))
 
 
 @pytest.mark.parametrize(

@@ -11,15 +11,14 @@ import pytest
 from textual.pilot import Pilot
 
 from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup
-from ggbench.engines.endings import Ending
+from ggbench.engines.endings import Ending, Outcome
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.batched_decode import BatchedDecode
 from ggbench.experiments.registry import experiment_of
 from ggbench.experiments.speed.figures import case_grid
 from ggbench.experiments.speed.record import Case, CaseEnded, SpeedCase, SpeedSettings
 from ggbench.models.selector import Target, resolve
 from ggbench.runs.experiment import Job
-from ggbench.runs.outcome import Outcome
 from ggbench.show.plot.curves import PlottedRun
 from ggbench.show.presenter import figures_of
 from ggbench.tui.app import GgbenchApp
@@ -37,7 +36,7 @@ SETTINGS = SpeedSettings((1, 512), 8, (1, 4), None)
 
 
 def speeds(targets: Sequence[Target]) -> list[Job]:
-    return [Job(experiment_of("speed"), target, LlamaSetup(), SETTINGS) for target in targets]
+    return [Job(experiment_of("speed"), target, LlamaConfig(), SETTINGS) for target in targets]
 
 
 def plotted(*cases: SpeedCase, doing: Case | None = None, settings: SpeedSettings = SETTINGS) -> PlottedRun:
@@ -63,7 +62,7 @@ def test_cases_are_chosen_in_a_dialog(app: App, drive: Drive, monkeypatch: pytes
         assert "batch sizes: '1,x' is not a list of batch sizes" in shown
         await press(app, pilot, "backspace", "8", "down", *"1h", "enter")
         assert asked[0].settings == SpeedSettings((1, 2048), 64, (1, 8), 3600)
-        assert isinstance(asked[0].setup, LlamaSetup)
+        assert isinstance(asked[0].setup, LlamaConfig)
         assert asked[0].setup.n_ctx is None
         await press(app, pilot, "1", "T", "enter")
         assert asked[1].settings == asked[0].settings
@@ -121,9 +120,3 @@ def test_what_did_not_run_is_marked() -> None:
         "tok/s as Qwen2.5 counts",
     )
     assert figures_of(["speed"], [plotted(SpeedCase(skipped))]) == ()
-
-
-def test_many_batch_sizes_are_several_grids() -> None:
-    lines = case_grid(plotted(settings=SpeedSettings((1, 129_024), 8, (1, 2, 4, 8, 16, 32, 64), None)))
-    assert max(map(len, lines)) <= 28
-    assert sum(line.startswith(" 129,024") for line in lines) == 3

@@ -12,11 +12,47 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
-from ggbench.decisions.doctor_record import LlamaBuild, LlamaDevice
+
+@dataclass(frozen=True, slots=True)
+class LlamaDevice:
+    """A device that llama.cpp can compute on."""
+
+    name: str
+    """llama.cpp's, such as `CUDA0`."""
+    description: str
+    backend: str
+    """Name of ggml's backend, such as `CUDA`."""
+    is_gpu: bool
+    """Integrated ones included."""
+
+
+@dataclass(frozen=True, slots=True)
+class LlamaBuild:
+    """The llama.cpp that ggbench uses; without a version where it cannot be loaded."""
+
+    is_installed: bool = True
+    problem: str = ""
+    """Why it cannot be loaded, as the loader says it; empty where it can."""
+    llama_cpp_python: str = ""
+    llama_cpp: str = ""
+    commit: str = ""
+    """Short hash; empty where the build does not say."""
+    features: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = ()
+    """What each backend was compiled with, by llama.cpp's names: `("CPU", (("AVX2", "1"), ...))`."""
+    backends: tuple[str, ...] = ()
+    devices: tuple[LlamaDevice, ...] = ()
+    cuda_version: tuple[int, int] | None = None
+    """Of the CUDA runtime that is loaded with it; None without one, and where it is linked in statically."""
+
+    def features_of(self, backend: str) -> dict[str, str]:
+        """Return the features of a backend; none where it is not compiled in."""
+        return dict(dict(self.features).get(backend, ()))
+
 
 _PACKAGE = "llama_cpp"
 _TIMEOUT_S = 60.0

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, ClassVar
 
-from ggbench.engines.config import LlamaSetup, Setup
+from ggbench.engines.contract import EngineConfig
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.experiments.forecast.record import (
     ForecastModel,
@@ -23,10 +24,10 @@ from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.units import counted
 
 if TYPE_CHECKING:
-    from ggbench.runs.known_speed import RunSpeed
     from ggbench.runs.progress import Progress
     from ggbench.runs.run import Run
     from ggbench.runs.session import Session
+    from ggbench.stats.known_speed import RunSpeed
 
 
 class ForecastExperiment(Experiment):
@@ -39,10 +40,10 @@ class ForecastExperiment(Experiment):
     needs_gguf: ClassVar[str] = "its twins are timed with llama.cpp"
     observed = (ForecastModel, ForecastPlacement, ForecastTwin, TwinTiming)
 
-    def check(self, setup: Setup, settings: Settings) -> None:
+    def check(self, setup: EngineConfig, settings: Settings) -> None:
         """Raise UsageError also where a context is asked for: the twins have one of their own."""
         super().check(setup, settings)
-        if isinstance(setup, LlamaSetup) and setup.n_ctx is not None:
+        if isinstance(setup, LlamaConfig) and setup.n_ctx is not None:
             raise UsageError("a forecast is for every length at once", "omit --n-ctx")
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
@@ -70,13 +71,13 @@ class ForecastExperiment(Experiment):
 
     def speed_of(self, run: Run) -> RunSpeed | None:
         """Return what it forecast; None where it came to no line."""
-        from ggbench.runs.known_speed import RunSpeed
-        from ggbench.stats.measured_steps import forecast_curve
+        from ggbench.stats.known_speed import RunSpeed, inverse
 
-        curve, found = forecast_curve(run), run.result
-        if curve is None or not isinstance(found, ForecastResult):
+        found = run.result
+        if not isinstance(found, ForecastResult) or len(found.tok_s) < 2:
             return None
-        return RunSpeed("forecast", found.basis, curve.step_ms, found.prefill_ms, reach=curve.reach)
+        steps = tuple((n, inverse(tok_s)) for n, tok_s in sorted(found.tok_s))
+        return RunSpeed("forecast", found.basis, steps, found.prefill_ms, reach=steps[-1][0])
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """`ggbench forecast MODEL QUANT` with every option that is not the default."""

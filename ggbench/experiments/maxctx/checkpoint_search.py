@@ -10,10 +10,10 @@ import time
 from collections.abc import Generator
 from dataclasses import replace
 
-from ggbench.engines.config import KV_CELLS, TransformersSetup
-from ggbench.engines.endings import Completed, Ending, OutOfMemory
+from ggbench.engines.endings import Completed, Ending, Outcome, OutOfMemory
 from ggbench.engines.events import ContextProven, Event
 from ggbench.engines.memory import Memory
+from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.engines.workloads.prove_context import ProveContext
 from ggbench.errors import DoesNotFit, EngineFailed, Unsupported, UsageError
 from ggbench.experiments.maxctx.probe_text import answer_text, question_text
@@ -21,12 +21,11 @@ from ggbench.experiments.maxctx.record import BracketEnds, ContextSettings, Prob
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import list_gpu_processes
 from ggbench.runs.experiment import Concluded, Conclusion
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Point, Progress, Working
 from ggbench.runs.session import Session, kv_bytes_per_token
 from ggbench.sizing.bracket import Bracket
 from ggbench.sizing.budget import SearchBudget, checkpoint_budget, taken_bytes
-from ggbench.units import format_bytes, format_count
+from ggbench.units import KV_CELLS, format_bytes, format_count
 
 _CEILING = 1 << 20
 """As of a plan, unless the model was trained for more."""
@@ -35,7 +34,7 @@ _CEILING = 1 << 20
 def search_checkpoint(session: Session) -> Generator[Progress, None, Conclusion]:
     """Make and prove caches. Raises DoesNotFit, EngineFailed, Unsupported, UsageError and what `materialize` does."""
     settings, setup = session.settings(ContextSettings), session.setup
-    if not isinstance(setup, TransformersSetup):
+    if not isinstance(setup, TransformersConfig):
         raise Unsupported("the largest context is searched by llama.cpp and Transformers", "name a GGUF file instead")
     if settings.mmproj:
         raise UsageError("a projector is loaded by llama.cpp alone", "omit --mmproj")
@@ -72,7 +71,7 @@ def search_checkpoint(session: Session) -> Generator[Progress, None, Conclusion]
 
 
 def _load(
-    session: Session, setup: TransformersSetup, budget: SearchBudget, weight_bytes: int
+    session: Session, setup: TransformersConfig, budget: SearchBudget, weight_bytes: int
 ) -> Generator[Progress, None, None]:
     """Load the model alone. Raises DoesNotFit and EngineFailed."""
     needs = f"weights of {format_bytes(weight_bytes)}"
@@ -97,7 +96,7 @@ class _Search:
     """The questions about one loaded checkpoint."""
 
     def __init__(
-        self, session: Session, setup: TransformersSetup, budget: SearchBudget, bracket: Bracket, expected: int
+        self, session: Session, setup: TransformersConfig, budget: SearchBudget, bracket: Bracket, expected: int
     ) -> None:
         self._session, self._setup, self._budget, self._bracket = session, setup, budget, bracket
         self._expected = expected

@@ -7,21 +7,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ggbench.engines.config import KV_CELLS, LARGEST_N_CTX, LlamaSetup
-from ggbench.engines.endings import Cancelled, EngineEnded
+from ggbench.engines.endings import Cancelled, EngineEnded, Outcome
+from ggbench.engines.llama.config import LARGEST_N_CTX, LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.errors import UsageError
 from ggbench.experiments.maxctx.record import ContextSettings, Probe, SearchPlan
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import list_gpu_processes
-from ggbench.runs.outcome import Outcome
 from ggbench.sizing.budget import SearchBudget, beside_projector, search_budget
 from ggbench.sizing.device_split import device_memories
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.longest import longest_n_ctx, planning_ceiling
 from ggbench.sizing.placement import Placement
-from ggbench.units import format_bytes, format_count
+from ggbench.units import KV_CELLS, format_bytes, format_count
 
 CEILING_WITHOUT_GROWTH = 1 << 20
 """Where the search ends for a model whose state is the same at any length."""
@@ -66,7 +65,7 @@ def look_ahead(
     engine: LlamaEngine,
     file: ModelFile,
     path: Path,
-    setup: LlamaSetup,
+    setup: LlamaConfig,
     settings: ContextSettings,
 ) -> LookAhead:
     """Ask theory, then llama.cpp's allocator run dry, in milliseconds once its worker is ready; ends the engine.
@@ -165,7 +164,7 @@ def _slope(line: tuple[DryContext, DryContext], placement: Placement) -> float:
     return rise / (line[1].n_ctx - line[0].n_ctx)
 
 
-def _ceiling(file: ModelFile, setup: LlamaSetup, *, grows: bool, cap_train: bool) -> tuple[int, tuple[str, ...]]:
+def _ceiling(file: ModelFile, setup: LlamaConfig, *, grows: bool, cap_train: bool) -> tuple[int, tuple[str, ...]]:
     ceiling, warnings = LARGEST_N_CTX, []
     if not grows:
         ceiling = CEILING_WITHOUT_GROWTH

@@ -12,8 +12,8 @@ from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 
-from ggbench.engines.config import KV_CELLS, LlamaSetup
-from ggbench.engines.endings import Cancelled, EngineEnded, OutOfMemory
+from ggbench.engines.endings import Cancelled, EngineEnded, Outcome, OutOfMemory
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.memory import Memory
 from ggbench.errors import DoesNotFit, EngineFailed, Unsupported
@@ -21,18 +21,17 @@ from ggbench.experiments.maxctx.look_ahead import LookAhead, SearchCancelled, lo
 from ggbench.experiments.maxctx.probe_text import answer_text, question_text
 from ggbench.experiments.maxctx.prober import ContextProber
 from ggbench.experiments.maxctx.record import BracketEnds, ContextSettings, Probe, ProbeKind, Question
-from ggbench.gguf_file.sparse import write_sparse
+from ggbench.gguf_file.twin import write_sparse
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import name_processes
 from ggbench.runs.experiment import Concluded, Conclusion
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import ModelReady, Point, Progress, Working
 from ggbench.runs.session import Session
 from ggbench.sizing.bracket import Bracket
 from ggbench.sizing.budget import taken_bytes
 from ggbench.sizing.process_memory import context_overhead, decode_overhead
 from ggbench.sizing.smaller_quant import smaller_quant_advice
-from ggbench.units import format_bytes, format_count
+from ggbench.units import KV_CELLS, format_bytes, format_count
 
 
 def search_context(session: Session) -> Generator[Progress, None, Conclusion]:
@@ -60,8 +59,8 @@ def _look_ahead(session: Session) -> Generator[Progress, None, LookAhead]:
         return look_ahead(engine, file, path, setup, settings)
 
 
-def _llama_setup(session: Session) -> LlamaSetup:
-    if not isinstance(session.setup, LlamaSetup):
+def _llama_setup(session: Session) -> LlamaConfig:
+    if not isinstance(session.setup, LlamaConfig):
         raise Unsupported("a search for the largest context needs llama.cpp", "name a GGUF file instead")
     return session.setup
 

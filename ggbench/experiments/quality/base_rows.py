@@ -8,9 +8,12 @@ llama-perplexity, as have the files that a person names.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
-from collections.abc import Generator
+import sys
+import tempfile
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
@@ -18,10 +21,10 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.contract import Engine, Source
 from ggbench.engines.endings import OutOfMemory, require_completed
 from ggbench.engines.events import Tokenized
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import Memory
 from ggbench.engines.workloads.score import RowsFile, Score
 from ggbench.engines.workloads.tokenize import Tokenize
@@ -34,7 +37,6 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.paths import logits_dir
 from ggbench.runs.progress import Point, Progress, Working
 from ggbench.runs.session import made_file, subject_of
-from ggbench.system_calls import lock_file, scratch_file
 from ggbench.text import plain
 from ggbench.units import format_bytes, format_count
 
@@ -101,7 +103,7 @@ def require_trained(file: ModelFile) -> None:
 
 
 def _kept_logits(
-    scoring: Scoring, setup: LlamaSetup, file: ModelFile, scored: ScoredBase, stack: contextlib.ExitStack
+    scoring: Scoring, setup: LlamaConfig, file: ModelFile, scored: ScoredBase, stack: contextlib.ExitStack
 ) -> Generator[Progress, None, Path]:
     """Return the file of the base's logits in the cache, of an earlier run or written now, locked with the stack.
 
@@ -141,7 +143,7 @@ def _kept_logits(
     return path
 
 
-def _cache_path(scoring: Scoring, setup: LlamaSetup, file: ModelFile) -> Path:
+def _cache_path(scoring: Scoring, setup: LlamaConfig, file: ModelFile) -> Path:
     """A name for what decides the logits: the file, how it is loaded, llama.cpp's version, and the tokens."""
     state, environment = file.paths[0].stat(), scoring.session.environment
     decisive = (
@@ -169,7 +171,7 @@ def _lock(path: Path, stack: contextlib.ExitStack, *, create: bool = False) -> b
             return False
         stack.callback(os.close, descriptor)
         with contextlib.suppress(OSError):  # some network file systems cannot lock: then nothing removes it either
-            lock_file(descriptor, shared=True)
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
         if _is_at(descriptor, path):  # else it was removed before it was locked
             return True
 
@@ -188,9 +190,27 @@ def _remove_unused(folder: Path) -> None:
         with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
             descriptor = os.open(path, os.O_RDONLY)
             stack.callback(os.close, descriptor)
-            lock_file(descriptor, waits=False)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_at(descriptor, path):
                 path.unlink()
+
+
+@contextlib.contextmanager
+def _scratch_file(n_bytes: int) -> Iterator[str]:
+    """Yield the path of a file that this user's processes can open, gone at the end; in memory on Linux."""
+    if sys.platform == "linux":
+        descriptor = os.memfd_create("ggbench-rows")
+        try:
+            os.ftruncate(descriptor, n_bytes)
+            yield f"/proc/{os.getpid()}/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+    else:
+        with tempfile.TemporaryDirectory(prefix="ggbench-rows-") as folder:
+            path = Path(folder, "rows")
+            path.touch()
+            os.truncate(path, n_bytes)
+            yield str(path)
 
 
 class _NoRows:
@@ -257,7 +277,7 @@ class _Lockstep:
 
     def __init__(self, engine: Engine, n_bytes: int, stack: contextlib.ExitStack) -> None:
         self._engine = engine
-        self._path = stack.enter_context(scratch_file("ggbench-rows", n_bytes))
+        self._path = stack.enter_context(_scratch_file(n_bytes))
 
     def of(self, request: Score, first_chunk: int) -> RowsFile | None:
         n_positions = len(request.targets[0])

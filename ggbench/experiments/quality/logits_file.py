@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import shutil
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +19,6 @@ import numpy as np
 
 from ggbench.errors import BadFile, DoesNotFit, UsageError
 from ggbench.stats.logits import n_words
-from ggbench.system_calls import reserve_room
 from ggbench.text import plain
 from ggbench.units import format_bytes
 
@@ -85,7 +86,7 @@ def begin_logits_file(path: Path, n_ctx: int, n_vocab: int, n_chunks: int, token
         with path.open("wb") as stream:
             stream.write(_MAGIC + np.array([n_ctx, n_vocab, n_chunks, *tokens], "<i4").tobytes())
             stream.flush()
-            reserve_room(stream.fileno(), begun.n_bytes, path.parent)
+            _reserve_room(stream.fileno(), begun.n_bytes, path.parent)
     except OSError as error:
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
@@ -97,3 +98,13 @@ def begin_logits_file(path: Path, n_ctx: int, n_vocab: int, n_chunks: int, token
             "name a file on a disk with more room, or score fewer --chunks",
         ) from None
     return begun
+
+
+def _reserve_room(descriptor: int, n_bytes: int, folder: Path) -> None:
+    """Give an open file in a folder that length, with room for it. Raises OSError: ENOSPC where there is too little."""
+    if sys.platform == "linux":
+        os.posix_fallocate(descriptor, 0, n_bytes)
+    else:  # macOS cannot reserve: others may still fill the disk
+        if shutil.disk_usage(folder).free < n_bytes:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.ftruncate(descriptor, n_bytes)

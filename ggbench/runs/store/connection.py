@@ -6,6 +6,7 @@ Results cost hours of a machine's time, so no path through here deletes or overw
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import sqlite3
 import tempfile
@@ -17,7 +18,6 @@ from urllib.parse import quote
 from ggbench.errors import StoreError
 from ggbench.files import make_folders, sync_folder
 from ggbench.runs.store.schema import VERSION, create_tables, identify
-from ggbench.system_calls import FOLDER, lock_file, lock_record
 
 _BUSY_TIMEOUT_S = 10.0
 _MAGIC = b"SQLite format 3\0"
@@ -128,10 +128,10 @@ def _writable_hint(path: Path) -> str:
 @contextlib.contextmanager
 def _opening_alone(folder: Path) -> Iterator[None]:
     """Keep two ggbench from both finding a damaged file and the second moving away the fresh one of the first."""
-    descriptor = os.open(folder, os.O_RDONLY | FOLDER)
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with contextlib.suppress(OSError):  # some network file systems cannot lock a folder: then the race stays
-            lock_file(descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)
@@ -164,7 +164,7 @@ def _can_lock(folder: Path) -> bool:
     try:
         with tempfile.TemporaryFile(dir=folder) as file:
             try:
-                lock_record(file.fileno())
+                fcntl.lockf(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 return False
     except OSError:

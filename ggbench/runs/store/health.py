@@ -4,13 +4,35 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ggbench import paths
-from ggbench.decisions.doctor_record import StoreHealth
 from ggbench.runs.store.runs import RUNNING
 from ggbench.runs.store.schema import VERSION, identify
+
+
+@dataclass(frozen=True, slots=True)
+class StoreHealth:
+    """The results file as it is; looking at it changes nothing."""
+
+    path: str
+    file_bytes: int | None
+    """With its write-ahead log; None where there is none yet."""
+    version: int | None
+    """Of its tables; None where it cannot be read."""
+    newest_version: int
+    """That this ggbench knows."""
+    n_runs: int | None
+    n_running: int = 0
+    """Runs that still say so."""
+    problem: str = ""
+    """What SQLite's integrity check found, or why the file cannot be read; empty where it is sound."""
+    is_foreign: bool = False
+    """Whether it is the database of another program."""
+    n_set_aside: int = 0
+    """Damaged files that were moved aside and kept."""
+
 
 _BUSY_TIMEOUT_S = 2.0
 _MOST_FAULTS = 3

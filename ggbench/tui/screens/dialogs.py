@@ -24,7 +24,7 @@ from textual.screen import ModalScreen, Screen
 from textual.widgets import Button, Input, Label, OptionList, Static
 from textual.widgets.option_list import Option
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.show.glossary import FORMULA, terms
 from ggbench.sizing.plan_record import Budget
@@ -208,7 +208,7 @@ def _textual_bindings(kind: type[DOMNode]) -> set[tuple[str, str]]:
     }
 
 
-class SearchDialog(Dialog["LlamaSetup | None"]):
+class SearchDialog(Dialog["LlamaConfig | None"]):
     """Ends with the setup, limited if the user gave a limit, or with None for no search."""
 
     AUTO_FOCUS = "Input"
@@ -226,7 +226,7 @@ class SearchDialog(Dialog["LlamaSetup | None"]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "No")]
 
-    def __init__(self, names: Sequence[str], budget: Budget, setup: LlamaSetup) -> None:
+    def __init__(self, names: Sequence[str], budget: Budget, setup: LlamaConfig) -> None:
         """`names` are the quants to search, `budget` the memory of this machine."""
         super().__init__()
         self._names, self._budget, self._setup = names, budget, setup

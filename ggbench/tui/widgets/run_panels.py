@@ -11,9 +11,9 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import OptionList
 
+from ggbench.engines.endings import Outcome
 from ggbench.engines.memory import DeviceBuffers
 from ggbench.experiments.maxctx.record import ContextResult
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Stage
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import b_text, tok_s_text, w_text

@@ -6,7 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ggbench.decisions.doctor_record import Checkup, CpuState, GpuDriver, GpuState, LlamaBuild, MemoryState, Place
+from ggbench.decisions.doctor.checkup import Checkup
+from ggbench.engines.llama.build import LlamaBuild
+from ggbench.machine.condition import CpuState, GpuDriver, GpuState, MemoryState
+from ggbench.machine.disks import Place
 from ggbench.machine.readings import name_processes
 from ggbench.show.anonymous import Paths
 from ggbench.text import in_words

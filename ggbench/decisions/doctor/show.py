@@ -6,8 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import PurePath
 
-from ggbench.decisions.doctor_record import Checkup, CpuState, GpuState, LlamaBuild, MemoryState, Place
-from ggbench.decisions.findings import AMX, AMX_INSTRUCTION, Finding, missing_instructions
+from ggbench.decisions.doctor.checkup import Checkup
+from ggbench.decisions.doctor.findings import AMX, AMX_INSTRUCTION, Finding, missing_instructions
+from ggbench.engines.llama.build import LlamaBuild
+from ggbench.machine.condition import CpuState, GpuState, MemoryState
+from ggbench.machine.disks import Place
 from ggbench.machine.readings import program_name
 from ggbench.show.anonymous import Paths
 from ggbench.show.documents import picked

@@ -6,25 +6,61 @@ import contextlib
 import os
 import platform
 import tempfile
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import ggbench
 from ggbench import paths
-from ggbench.decisions.doctor_record import Calibration, Checkup, Place, StoreHealth
-from ggbench.engines.llama.build import describe_llama_build
+from ggbench.engines.llama.build import LlamaBuild, describe_llama_build
 from ggbench.errors import GgbenchError
-from ggbench.hub.access import hub_cache_folder
-from ggbench.hub.login import describe_login
+from ggbench.hub.access import HubLogin, describe_login, hub_cache_folder
 from ggbench.machine.bandwidth import is_from_busy_machine, known_bandwidth
-from ggbench.machine.condition import describe_cpu_state, describe_gpu_driver, describe_memory_state
+from ggbench.machine.condition import (
+    CpuState,
+    GpuDriver,
+    MemoryState,
+    describe_cpu_state,
+    describe_gpu_driver,
+    describe_memory_state,
+)
 from ggbench.machine.cpu import default_threads
-from ggbench.machine.disks import describe_place
+from ggbench.machine.disks import Place, describe_place
 from ggbench.machine.environment import describe_os
-from ggbench.runs.store.health import inspect_store
+from ggbench.runs.store.health import StoreHealth, inspect_store
+from ggbench.stats.decode_timing import Bandwidth
 
 
-def examine() -> Checkup:
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What was measured of this machine once, for forecasts and limits."""
+
+    bandwidth: Bandwidth | None
+    """Of main memory; None before the first run."""
+    is_busy: bool = False
+    """Whether it was taken on a busy machine, and so is too low."""
+    shares: str | None = None
+    """What models reach of the bandwidth here; None before two of them ran."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkup:
+    """All that `ggbench doctor` looks at."""
+
+    ggbench: str
+    python: str
+    os: str
+    llama: LlamaBuild
+    cpu: CpuState
+    memory: MemoryState
+    driver: GpuDriver
+    places: tuple[Place, ...]
+    store: StoreHealth
+    hub: HubLogin
+    calibration: Calibration
+
+
+def check_machine() -> Checkup:
     """Look at everything; what cannot be found out is None or says why."""
     store = inspect_store()
     return Checkup(
