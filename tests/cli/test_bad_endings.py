@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.endings import Crashed, Ending, Failed, OutOfMemory
+from ggbench.engines.endings import Crashed, Ending, Failed, Outcome, OutOfMemory
 from ggbench.engines.workloads.decode import Decode
-from ggbench.runs.outcome import Outcome
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.engine import Answer, FakeWorker, obey
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ggbench import paths
-from ggbench.runs.outcome import Outcome
+from ggbench.engines.endings import Outcome
 from ggbench.runs.store.database import Store
 from tests.cli.conftest import Run
 from tests.fakes.measured import fill, put_failed, put_run, start

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from ggbench import paths
+from ggbench.engines.endings import Outcome
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
-from ggbench.experiments.quality.record import Estimate, QualityResult, QualitySettings, ScoredText, TextSource
-from ggbench.runs.outcome import Outcome
+from ggbench.experiments.quality.record import QualityResult, QualitySettings, ScoredText, TextSource
 from ggbench.runs.run import Run as RunRecord
 from ggbench.runs.run import RunHead
 from ggbench.runs.store.database import Store
 from ggbench.stats.decode_timing import PrefillSpeed
+from ggbench.stats.intervals import Estimate
 from tests.cli.conftest import Run
 from tests.fakes.measured import put_run, start
 

@@ -18,8 +18,8 @@ from xml.etree import ElementTree
 import pytest
 
 from ggbench import paths
+from ggbench.engines.endings import Outcome
 from ggbench.experiments.maxctx.record import ContextResult, Probe
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.store.database import Store
 from tests.cli.conftest import Run
 from tests.fakes import machines

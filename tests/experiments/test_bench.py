@@ -8,12 +8,11 @@ from dataclasses import replace
 
 from ggbench.decisions.bench import run_bench
 from ggbench.engines import protocol
-from ggbench.engines.endings import Completed, Crashed, Ending, OutOfMemory
+from ggbench.engines.endings import Completed, Crashed, Ending, Outcome, OutOfMemory
 from ggbench.engines.events import ContextProven
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.prove_context import ProveContext
 from ggbench.models.selector import Target
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Finished, Progress, Started
 from ggbench.runs.rig import Rig
 from ggbench.runs.run import Run

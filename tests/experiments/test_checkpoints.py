@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.endings import Ending, OutOfMemory
+from ggbench.engines.endings import Ending, Outcome, OutOfMemory
 from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.engines.workloads.prove_context import ProveContext
 from ggbench.errors import DoesNotFit
@@ -22,7 +22,6 @@ from ggbench.experiments.speed.record import SpeedResult, SpeedSettings
 from ggbench.models.selector import Target, resolve_one
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Finished
 from ggbench.runs.rig import Rig
 from ggbench.runs.run import Run

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.endings import Ending, OutOfMemory
+from ggbench.engines.endings import Ending, Outcome, OutOfMemory
 from ggbench.engines.events import Opened
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.decode import Decode
@@ -16,7 +16,6 @@ from ggbench.engines.workloads.prefill import Prefill
 from ggbench.errors import UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.models.selector import Target
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
 from ggbench.units import MIB

@@ -10,16 +10,15 @@ from types import SimpleNamespace
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.endings import Completed, Ending, OutOfMemory
+from ggbench.engines.endings import Completed, Ending, Outcome, OutOfMemory
 from ggbench.engines.events import PromptRead, Steps
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
 from ggbench.errors import DoesNotFit
-from ggbench.experiments.forecast import twin_timer, twins
+from ggbench.experiments.forecast import twin_timer
 from ggbench.experiments.forecast.measure import EXPERIMENT
 from ggbench.experiments.forecast.record import ForecastCost, ForecastResult, ForecastSettings
 from ggbench.experiments.forecast.step_forecast import MODEL_ERROR
-from ggbench.experiments.forecast.twins import step_cost, twin_layers
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin, twin_of
 from ggbench.gguf_file.twin_writer import write_twin
@@ -28,12 +27,13 @@ from ggbench.models.selector import resolve_one
 from ggbench.paths import forecasts_dir
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Finished, Point, Working
 from ggbench.runs.rig import make_rig
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
+from ggbench.sizing import layer_sample
+from ggbench.sizing.layer_sample import step_cost, twin_layers
 from tests.conftest import TINY
 from tests.fakes.engine import Answer, FakeWorker, fake_rig, obey
 from tests.fakes.rpc_server import listening, speaks
@@ -90,8 +90,8 @@ class _Costly:
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(twins, "WHOLE_BYTES", 0)
-    monkeypatch.setattr(twins, "LARGER_BYTES", 0)
+    monkeypatch.setattr(layer_sample, "WHOLE_BYTES", 0)
+    monkeypatch.setattr(layer_sample, "LARGER_BYTES", 0)
     monkeypatch.setattr(twin_timer, "describe_cpu", lambda: Cpu("test", 1, 1, None))
     return cached_twin("many", replace(TINY, n_layer=16), "q4_k_m", tmp_path)
 

@@ -10,14 +10,13 @@ import pytest
 
 from ggbench.decisions import comparable_runs
 from ggbench.engines import protocol
-from ggbench.engines.endings import Completed, Ending
+from ggbench.engines.endings import Completed, Ending, Outcome
 from ggbench.engines.events import PromptRead, Steps
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
-from ggbench.experiments.forecast import twin_timer, twins
+from ggbench.experiments.forecast import twin_timer
 from ggbench.experiments.forecast.measure import EXPERIMENT
 from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
-from ggbench.experiments.forecast.twins import step_cost
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import cached_twin
@@ -26,10 +25,11 @@ from ggbench.machine.environment import environment
 from ggbench.models.selector import resolve_one
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Finished
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
+from ggbench.sizing import layer_sample
+from ggbench.sizing.layer_sample import step_cost
 from tests.conftest import TINY
 from tests.fakes.engine import FakeWorker, fake_rig, obey
 from tests.fakes.gpu_worker import GPU, on_gpu
@@ -78,8 +78,8 @@ class _Placed:
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(twins, "WHOLE_BYTES", 0)
-    monkeypatch.setattr(twins, "LARGER_BYTES", 0)
+    monkeypatch.setattr(layer_sample, "WHOLE_BYTES", 0)
+    monkeypatch.setattr(layer_sample, "LARGER_BYTES", 0)
     monkeypatch.setattr(twin_timer, "describe_cpu", lambda: Cpu("test", 1, 1, None))
     for module in (twin_timer, comparable_runs):
         monkeypatch.setattr(module, "list_gpus", lambda: (GPU,))

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from ggbench.engines.endings import Outcome
 from ggbench.errors import StoreError
 from ggbench.experiments.maxctx.measure import EXPERIMENT
 from ggbench.experiments.maxctx.record import ContextSettings, Probe, Question
 from ggbench.models.selector import Target
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Point, Progress, Working
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_recording, read_run

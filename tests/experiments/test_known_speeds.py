@@ -12,26 +12,25 @@ import pytest
 
 from ggbench.decisions import known_speeds as module
 from ggbench.decisions.known_speeds import expected_at, known_speeds
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
-from ggbench.experiments.forecast.record import Expected, ForecastResult, ForecastSettings
+from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.cpu import Cpu
 from ggbench.machine.environment import environment as environment_of
-from ggbench.machine.records import Environment
-from ggbench.runs.imported import Imported
-from ggbench.runs.known_speed import KnownSpeed
-from ggbench.runs.outcome import Outcome
+from ggbench.machine.records import Environment, Imported
+from ggbench.models.subject import Subject
 from ggbench.runs.run import Result, Run, RunHead, Settings
 from ggbench.runs.store.database import Store
-from ggbench.runs.subject import Subject
 from ggbench.sizing.plan_record import Budget
 from ggbench.sizing.theory.roofline import decode_limit
 from ggbench.stats.decode_timing import Bandwidth, LatencySummary, LineFit, PrefillSpeed
-from ggbench.stats.known_speed import step_ms_at
+from ggbench.stats.intervals import Expected
+from ggbench.stats.known_speed import KnownSpeed, step_ms_at
 from tests.conftest import TINY
 from tests.fakes.engine import VERSIONS
 

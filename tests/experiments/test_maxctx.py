@@ -11,7 +11,7 @@ import pytest
 
 from ggbench.engines import protocol
 from ggbench.engines.contract import EngineConfig
-from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, OutOfMemory, TimedOut
+from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Outcome, OutOfMemory, TimedOut
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine, launch
 from ggbench.engines.process import WorkerProcess
@@ -23,7 +23,6 @@ from ggbench.gguf_file.twin import cached_twin
 from ggbench.machine.environment import environment
 from ggbench.models.selector import Target, resolve_one
 from ggbench.paths import twins_dir
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.rig import Rig
 from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES
 from ggbench.units import MIB

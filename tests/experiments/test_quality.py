@@ -11,21 +11,20 @@ import numpy as np
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.endings import Ending, OutOfMemory
+from ggbench.engines.endings import Ending, Outcome, OutOfMemory
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.score import Score
 from ggbench.experiments.quality import base_rows, text_scorer
 from ggbench.experiments.quality.logits_file import LogitsFile, begin_logits_file
 from ggbench.experiments.quality.measure import EXPERIMENT
 from ggbench.experiments.quality.record import QualityResult, QualitySettings
+from ggbench.experiments.quality.texts import find_text
 from ggbench.machine.memory import Ram
+from ggbench.machine.records import Imported
 from ggbench.models.selector import Target, resolve_one
-from ggbench.models.texts import find_text
 from ggbench.paths import logits_dir
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Base, Job
-from ggbench.runs.imported import Imported
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Finished, Progress, Working
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store

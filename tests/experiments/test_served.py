@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from ggbench.engines.contract import Engine, EngineConfig
+from ggbench.engines.endings import Outcome
 from ggbench.engines.server.config import EndpointConfig
 from ggbench.engines.server.contract import OfferedModel
 from ggbench.engines.server.engine import EndpointEngine
@@ -21,7 +22,6 @@ from ggbench.models.selector import Target
 from ggbench.models.served_models import ServedModel
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Experiment, Job
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Finished
 from ggbench.runs.rig import Rig
 from ggbench.runs.run import Run, Settings

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.endings import Crashed, Ending, OutOfMemory
+from ggbench.engines.endings import Crashed, Ending, Outcome, OutOfMemory
 from ggbench.engines.events import Steps
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.batched_decode import BatchedDecode
@@ -19,7 +19,6 @@ from ggbench.experiments.speed.record import SpeedResult, SpeedSettings
 from ggbench.gguf_file.header import read_model_file
 from ggbench.models.selector import Target
 from ggbench.runs.experiment import Job
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Finished
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store

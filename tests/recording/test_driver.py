@@ -13,7 +13,7 @@ import pytest
 
 from ggbench.engines import protocol
 from ggbench.engines.contract import EngineConfig
-from ggbench.engines.endings import Crashed, Ending, OutOfMemory
+from ggbench.engines.endings import Crashed, Ending, Outcome, OutOfMemory
 from ggbench.engines.events import Steps
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.process import WorkerProcess
@@ -23,7 +23,6 @@ from ggbench.errors import BadFile, StoreError
 from ggbench.models.selector import Target, resolve, resolve_one
 from ggbench.runs.driver import run_job, run_jobs
 from ggbench.runs.observation import PromptTiming
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Finished, ModelReady, Point, Progress, Samples, Started, Working
 from ggbench.runs.store.database import Store
 from tests.fakes.engine import fake_rig, obey

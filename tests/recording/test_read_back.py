@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ggbench.engines.endings import Outcome
 from ggbench.errors import StoreError
 from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
 from ggbench.experiments.maxctx.record import ContextSettings, Probe
@@ -21,7 +22,6 @@ from ggbench.machine.records import GpuProcess, GpuReading, MachineReading
 from ggbench.models.selector import Target
 from ggbench.runs.driver import run_job, run_of
 from ggbench.runs.experiment import Concluded, Job
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Finished, Point, Progress, Samples
 from ggbench.runs.rig import Rig
 from ggbench.runs.run import Run

@@ -8,10 +8,10 @@ from ggbench.engines.events import Steps
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.machine.records import MachineReading
+from ggbench.models.subject import Subject
 from ggbench.runs.recorder import ReadingLog, Recorder
 from ggbench.runs.run import RunHead
 from ggbench.runs.store.database import Store
-from ggbench.runs.subject import Subject
 
 S = 1_000_000_000
 HEAD = RunHead(

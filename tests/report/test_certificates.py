@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
 
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory, Place
 from ggbench.experiments.maxctx.record import ContextResult, ContextSettings, Probe, SearchPlan
 from ggbench.experiments.maxctx.terminal import certificate_details
 from ggbench.machine.records import GpuProcess
-from ggbench.runs.outcome import Outcome
+from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
-from ggbench.runs.subject import Subject
 from ggbench.show.documents import certificate_document, document
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.experiments.quality.record import Divergence, Estimate, QualityResult, ScoredBase, ScoredText, TextSource
+from ggbench.experiments.quality.record import Divergence, QualityResult, ScoredBase, ScoredText, TextSource
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.charts.charts import runs_of
 from ggbench.show.charts.curve_data import BINS, curve_data
@@ -19,6 +19,7 @@ from ggbench.show.charts.pictures import as_vega
 from ggbench.show.charts.vega import Drawing, chart_spec
 from ggbench.show.plot.curves import Curve, Figure, Floats, Line, latency_figure
 from ggbench.show.plot.palette import ON_PAPER, ON_SLATE
+from ggbench.stats.intervals import Estimate
 from tests.fakes.summaries import with_decode, with_head, with_memory, with_run, with_subject
 
 POSITIONS = np.arange(26, 10_026)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ggbench.runs.subject import Subject
+from ggbench.models.subject import Subject
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.names import model_name, model_names, unambiguous_names
 from tests.fakes.summaries import with_run, with_subject

@@ -8,18 +8,12 @@ from dataclasses import replace
 import pytest
 
 from ggbench.experiments.quality.against import nearest_to_score, quality_against_document
-from ggbench.experiments.quality.record import (
-    Divergence,
-    Estimate,
-    QualityResult,
-    QualitySettings,
-    ScoredText,
-    TextSource,
-)
-from ggbench.models.texts import SHA256
+from ggbench.experiments.quality.record import Divergence, QualityResult, QualitySettings, ScoredText, TextSource
+from ggbench.experiments.quality.texts import SHA256
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.presenter import presenter_of
+from ggbench.stats.intervals import Estimate
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 from rich.cells import cell_len
 
+from ggbench.engines.endings import Outcome
 from ggbench.engines.memory import DeviceBuffers
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run
 from ggbench.runs.store.runs import StoredRun
 from ggbench.runs.summary import QuantSummary

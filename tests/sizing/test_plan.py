@@ -13,7 +13,7 @@ import pytest
 
 from ggbench.engines import protocol
 from ggbench.engines.contract import Source
-from ggbench.engines.endings import Completed, Crashed, Ending, Failed
+from ggbench.engines.endings import Completed, Crashed, Ending, Failed, Outcome
 from ggbench.engines.events import Allocated
 from ggbench.engines.llama.config import FlashAttn, LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine, launch
@@ -24,7 +24,6 @@ from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import read_header
 from ggbench.models.planned_variants import PlannedVariant, planned_model
 from ggbench.models.published.rows import Figure, PublishedRow, load_published
-from ggbench.runs.outcome import Outcome
 from ggbench.sizing.budget import given_budget
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ggbench.engines.endings import Outcome
 from ggbench.experiments.speed.cases import CaseSteps, batch_lines, case_figures
 from ggbench.experiments.speed.record import Case, CaseEnded, CaseMemory
-from ggbench.runs.outcome import Outcome
 from ggbench.stats.decode_timing import DecodeLimit
 
 MEMORY = CaseMemory(400, 100, 20)

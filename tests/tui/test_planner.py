@@ -11,21 +11,22 @@ import pytest
 
 from ggbench.decisions.pick_candidates import PickRequest, caches_of
 from ggbench.decisions.pick_record import Needs
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.process import Transport
 from ggbench.errors import BadFile
-from ggbench.experiments.forecast.record import Expected, ForecastResult, ForecastSettings
+from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.gguf_file.header import read_model_file
 from ggbench.hub.access import HubAccess
 from ggbench.machine.environment import environment
 from ggbench.models.planned_variants import PlannedModel, planned_model
-from ggbench.runs.outcome import Outcome
+from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
-from ggbench.runs.subject import Subject
 from ggbench.sizing.plan_record import Budget
 from ggbench.stats.decode_timing import Bandwidth
+from ggbench.stats.intervals import Expected
 from ggbench.tui.planner import Planner
 from ggbench.units import GIB
 from tests.fakes.endpoint import TestEndpoint

@@ -9,18 +9,17 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.endings import Crashed, Ending, OutOfMemory
+from ggbench.engines.endings import Crashed, Ending, Outcome, OutOfMemory
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.experiments.maxctx.record import ContextResult
 from ggbench.models.selector import Target, resolve
 from ggbench.runs.experiment import Experiment
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.rig import Rig
 from ggbench.runs.store.database import Store
 from ggbench.tui.run_queue import JobState, QueueItem, RunQueue
 from ggbench.tui.widgets.bracket_plot import bracket_lines
-from ggbench.tui.widgets.queue_list import queue_lines
+from ggbench.tui.widgets.run_panels import queue_lines
 from tests.fakes.engine import obey
 from tests.fakes.jobs import FakeServices, Gate, decodes, searches
 from tests.fakes.watched import watched_runs

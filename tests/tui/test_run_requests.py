@@ -8,9 +8,9 @@ import pytest
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.quality.record import QualitySettings
+from ggbench.experiments.quality.texts import ARCHIVE, REPO
 from ggbench.hub.access import HubAccess
 from ggbench.models.selector import Target, resolve_one
-from ggbench.models.texts import ARCHIVE, REPO
 from ggbench.tui.run_requests import NO_BASE, QualityAsked, QualityRequest
 from tests.fakes.hub import TestHub
 from tests.fakes.scores import without_mark

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from ggbench.engines.endings import Outcome
 from ggbench.errors import StoreError
 from ggbench.experiments.maxctx.record import Probe
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.store.database import Store
 from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, MeasuredRun, matching, read_measured, read_runs
 from tests.fakes.measured import fill, start_search
