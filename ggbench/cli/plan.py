@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-import click
 import dataclasses
-from ggbench.commands.budget_options import (BudgetOptions, budget_options)
-from ggbench.commands.documented import (DocumentedCommand)
-from ggbench.commands.gpu_options import (IgnoredGpuOptions)
-from ggbench.commands.header_progress import (reading_headers, reading_notice)
-from ggbench.commands.options import (HubOptions, against_option, load_options, no_measure_option, offline_option, output_options)
-from ggbench.commands.output import (Output)
-from ggbench.errors import (ExitCode)
-from ggbench.show.glossary import (PLAN)
-from typing import (TYPE_CHECKING)
+from typing import TYPE_CHECKING
+
+import click
+
+from ggbench.commands.budget_options import BudgetOptions, budget_options
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.gpu_options import IgnoredGpuOptions
+from ggbench.commands.header_progress import reading_headers, reading_notice
+from ggbench.commands.options import (
+    HubOptions,
+    against_option,
+    load_options,
+    no_measure_option,
+    offline_option,
+    output_options,
+)
+from ggbench.commands.output import Output
+from ggbench.errors import ExitCode
+from ggbench.show.glossary import PLAN
 
 if TYPE_CHECKING:
-    from ggbench.engines.llama.config import (LlamaConfig)
-    from ggbench.models.planned_variants import (PlannedModel)
-    from ggbench.models.reference import (CheckpointRef)
-    from ggbench.sizing.dry_allocator import (DryAllocator)
-    from ggbench.sizing.plan_record import (Budget, PlanRow)
+    from ggbench.engines.llama.config import LlamaConfig
+    from ggbench.models.planned_variants import PlannedModel
+    from ggbench.models.reference import CheckpointRef
+    from ggbench.sizing.dry_allocator import DryAllocator
+    from ggbench.sizing.plan_record import Budget, PlanRow
 
 
 

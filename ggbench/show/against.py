@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from ggbench.models.published.rows import (load_published)
-from ggbench.models.published.selection import (LLAMA_CPP, NearRow, nearest_published)
-from ggbench.models.subject import (Subject)
-from ggbench.runs.summary import (QuantSummary)
-from ggbench.show.published_document import (NEAR)
 
+from ggbench.models.published.rows import load_published
+from ggbench.models.published.selection import LLAMA_CPP, NearRow, nearest_published
+from ggbench.models.subject import Subject
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.published_document import NEAR
 
 _NEAREST = 4
 _SYSTEMS = {"llama-server": LLAMA_CPP, "llama-cpp-python": LLAMA_CPP, "vLLM": "vllm"}

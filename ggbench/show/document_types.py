@@ -127,7 +127,7 @@ def _setups() -> tuple[type[EngineConfig], ...]:
 
 
 def _hook(kind: type) -> Json:
-    """The schema of `object`, and of an engine's config, which is that of any. Raises NotImplementedError for others."""
+    """Return that of `object`, and of an engine's config: any. Raises NotImplementedError for others."""
     if kind is object:
         return {"title": "anything"}  # msgspec takes none that is empty
     if kind is EngineConfig:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import pytest
-from collections.abc import (Callable)
-from dataclasses import (replace)
-from ggbench.engines.endings import (Outcome)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.show.plan_document import (PLAN)
-from ggbench.show.terminal.plan import (plan_report)
-from ggbench.sizing.change import (Change, Program)
-from ggbench.sizing.plan_record import (Budget, PlanRow, PlannedSpeed)
-from ggbench.stats.decode_timing import (Bandwidth, DecodeLimit)
+from collections.abc import Callable
+from dataclasses import replace
 
+import pytest
+
+from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.show.plan_document import PLAN
+from ggbench.show.terminal.plan import plan_report
+from ggbench.sizing.change import Change, Program
+from ggbench.sizing.plan_record import Budget, PlannedSpeed, PlanRow
+from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 
 Golden = Callable[[str, str], None]
 GIB, MIB = 1 << 30, 1 << 20
