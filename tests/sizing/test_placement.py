@@ -154,7 +154,7 @@ def test_llama_cpp_refuses_no_option_of_main_memory(tiny_twin: Path) -> None:
     )  # fmt: skip
     engine = launch(threading.Event(), timeout_s=60)
     try:
-        dry = list(engine.open(Source(tiny_twin), setup, dry=True))
+        dry = list(engine.estimate_memory(Source(tiny_twin), setup))
         real = list(engine.open(Source(tiny_twin), setup))
     finally:
         engine.close()
