@@ -15,12 +15,12 @@ from pathlib import PurePath
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.formats.bench_row import TOOL, BenchRow, measured_row
-from ggbench.machine.records import Environment
-from ggbench.runs.imported import Cell, ImportedRow
-from ggbench.runs.observation import DecodeWindow, ModelDescribed, PromptTiming
+from ggbench.machine.records import Cell, Environment, ImportedRow
+from ggbench.runs.observation import ModelDescribed, PromptTiming
 from ggbench.runs.recording import Recording, Series
 from ggbench.runs.run import Run
 from ggbench.runs.store.runs import WARMUP
+from ggbench.stats.window_fit import DecodeWindow
 
 WINDOW = 128
 """Tokens of a window, llama-bench's own n_gen."""
@@ -94,8 +94,7 @@ def _decodes(recording: Recording, options: ExportOptions) -> list[_Times]:
             for (n_gen, n_depth), elapsed_ns in _stretches(series, options).items():
                 found.setdefault((0, n_gen, n_depth), []).append(elapsed_ns)
     for window in recording.of(DecodeWindow):
-        if window.n_seqs == 1:
-            found.setdefault((0, window.n_gen, window.n_depth), []).append(round(window.elapsed_ns))
+        found.setdefault((0, window.n_gen, window.n_depth), []).append(round(window.elapsed_ns))
     return list(found.items())
 
 

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ggbench.engines.contract import Engine, EngineConfig
-from ggbench.engines.endings import Cancelled, EngineEnded
+from ggbench.engines.endings import Cancelled, EngineEnded, Outcome
 from ggbench.engines.llama.config import LARGEST_N_CTX, LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.experiments.maxctx.record import ContextSettings, Probe, SearchPlan
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import list_gpu_processes
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.session import kv_bytes_per_token
 from ggbench.sizing.budget import SearchBudget, beside_projector, budget_by_theory, search_budget
 from ggbench.sizing.device_split import device_memories

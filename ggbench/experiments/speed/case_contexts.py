@@ -6,14 +6,13 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
-from ggbench.engines.endings import Ending, require_completed
+from ggbench.engines.endings import Ending, Outcome, require_completed
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.speed.case_memory import CaseSize, size_cases, size_cases_by_theory
 from ggbench.experiments.speed.record import Case, CaseMemory, SpeedSettings
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Progress
-from ggbench.runs.serving import ServerFound
 from ggbench.runs.session import Session
+from ggbench.stats.serving import ServerFound
 
 _SERVER_BATCH = 512
 """Tokens of the request before a case on a server, whose physical batch is not known: llama-server's default."""

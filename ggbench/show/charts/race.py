@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ggbench.runs.observation import DecodeWindow
 from ggbench.show.plot.curves import Curve, Figure, Floats, Line, PlottedRun, fitted_line
 from ggbench.show.plot.palette import letter
 from ggbench.stats.samples import split_repetitions
+from ggbench.stats.window_fit import DecodeWindow
 from ggbench.units import format_count, format_duration
 
 _POINTS = 240
@@ -49,7 +49,7 @@ def _clock_ms(run: PlottedRun) -> Floats:
     if len(run.positions):
         return np.cumsum(split_repetitions(run.positions, run.step_ns)[0].step_ms)
     line = fitted_line(run.fit)
-    windows = [each for each in run.observations if isinstance(each, DecodeWindow) and each.n_seqs == 1]
+    windows = [each for each in run.observations if isinstance(each, DecodeWindow)]
     if line is None or not windows:
         return np.empty(0)
     return np.cumsum(line.ms(np.arange(1, max(each.n_depth + each.n_gen for each in windows) + 1)))

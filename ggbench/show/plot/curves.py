@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ggbench.runs.observation import DecodeWindow
 from ggbench.runs.run import Result, Settings
 from ggbench.show.columns import b_text, w_text
 from ggbench.stats.decode_timing import DecodeLimit, LineFit
+from ggbench.stats.window_fit import DecodeWindow
 from ggbench.units import format_count, with_unit
 
 Integers = npt.NDArray[np.int64]
@@ -157,7 +157,7 @@ def _latency_curve(run: PlottedRun, n_seqs: int) -> Curve:
         sizes = {name: _batch_size(name) for name in set(run.series)}
         kept = np.asarray([sizes[name] == n_seqs for name in run.series], bool)
         x, y = x[kept], y[kept]
-    windows = [each for each in run.observations if isinstance(each, DecodeWindow) and each.n_seqs == n_seqs]
+    windows = [each for each in run.observations if isinstance(each, DecodeWindow)]
     if not len(x) and windows:
         x, y, error = _window_means(windows)
     return Curve(
