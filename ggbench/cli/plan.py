@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from ggbench.sizing.plan_record import Budget, PlanRow
 
 
-
 @click.command(
     cls=DocumentedCommand,
     terms=PLAN,
