@@ -11,7 +11,7 @@ from ggbench.machine.known_gpus import find_gpu
 from ggbench.models.counted_models import CountedModel, count_model
 from ggbench.show.limit_plots import decode_plot, prefill_plot
 from ggbench.show.terminal.limits import limits_report
-from ggbench.sizing.theory.hardware import Hardware, known_hardware
+from ggbench.sizing.theory.hardware import known_hardware
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from ggbench.sizing.theory.limits import model_limits
 from ggbench.sizing.theory.weights import count_parameters
@@ -42,17 +42,6 @@ def test_the_report_fits_its_terminal(
     assert "22,072" in text
 
 
-def test_what_is_not_known_is_not_shown_as_a_number(counted: tuple[CountedModel, KvCache], render: Render) -> None:
-    model, kv = counted
-    hardware = Hardware("a card", memory_bytes=8 << 30, memory_source="given")
-    rows = model_limits(model.weights, kv, hardware, range(1, 100))
-    text = render(limits_report(model.model, count_parameters(model.file), kv, hardware, rows, width=100))
-    assert "not known" in text
-    assert "oom" in text
-    assert "tokens/ms" not in text
-    assert "Prefill" not in text
-
-
 def test_prefill_plot_shows_the_knees(counted: tuple[CountedModel, KvCache], golden: Golden) -> None:
     model, kv = counted
     rows = model_limits(model.weights, kv, CARD, range(1, 131_073))
@@ -71,13 +60,3 @@ def test_decode_plot_ends_where_nothing_longer_fits(counted: tuple[CountedModel,
     golden("limits_decode_plot.txt", text)
     assert "w16kv16: W 2064 tokens/ms, B 13.12 ms, fits 22,072 ◆" in text
     assert text.count("◆") == 2
-
-
-def test_a_curve_without_knees_still_plots() -> None:
-    model = count_model("qwen1.5-0.5b", ("w16",))
-    kv = kv_cache(model.file)
-    rows = model_limits(model.weights, kv, CARD, range(1, 3))
-    assert "knees ◆ none" in prefill_plot(rows, 40, 8, color=True)
-    unknown = Hardware("nothing")
-    rows = model_limits(model.weights, kv, unknown, range(1, 3))
-    assert prefill_plot(rows, 40, 8, color=True) == decode_plot(rows, unknown, 40, 8, color=True) == ""
