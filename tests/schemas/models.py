@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from ggbench.decisions.pick_record import (Alternative, Candidate, Checked, Loss, NeedCheck, Needs, Pick, TurnSpeed, Workload)
-from ggbench.decisions.run_commands_record import (RunCommands)
-from ggbench.gguf_file.model_file import (ModelFile)
-from ggbench.sizing.plan_record import (Budget, PlanRow)
-from ggbench.sizing.theory.hardware import (Hardware)
-from ggbench.sizing.theory.kv_cache import (KvCache)
-from ggbench.sizing.theory.limits import (SchemeLimits)
-from ggbench.sizing.theory.weights import (Parameters, Weights)
-from ggbench.stats.decode_timing import (Bandwidth)
-from tests.schemas.measured import (CONFIG, ENDS, NUMBER)
-from tests.schemas.shapes import (Fields, Struct, about, by, many, of, one, struct)
-from typing import (Literal)
+from typing import Literal
 
+from ggbench.decisions.pick_record import (
+    Alternative,
+    Candidate,
+    Checked,
+    Loss,
+    NeedCheck,
+    Needs,
+    Pick,
+    TurnSpeed,
+    Workload,
+)
+from ggbench.decisions.run_commands_record import RunCommands
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.sizing.plan_record import Budget, PlanRow
+from ggbench.sizing.theory.hardware import Hardware
+from ggbench.sizing.theory.kv_cache import KvCache
+from ggbench.sizing.theory.limits import SchemeLimits
+from ggbench.sizing.theory.weights import Parameters, Weights
+from ggbench.stats.decode_timing import Bandwidth
+from tests.schemas.measured import CONFIG, ENDS, NUMBER
+from tests.schemas.shapes import Fields, Struct, about, by, many, of, one, struct
 
 _MACHINE: Fields = {
     **of(Budget, "device on_gpu memory_bytes memory_source reserve_bytes reserve_source"),
