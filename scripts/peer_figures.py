@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from ggbench.engines import protocol
-from ggbench.engines.config import KV_CELLS, LlamaSetup
+from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import Completed, OutOfMemory
 from ggbench.engines.events import Allocated
 from ggbench.engines.llama.ggml_devices import place_of
@@ -42,7 +42,7 @@ from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished
 from ggbench.runs.rig import make_rig
-from ggbench.units import MIB, parse_size
+from ggbench.units import KV_CELLS, MIB, parse_size
 from scripts.peer_cluster import rpc_servers
 from scripts.peer_programs import Peers, peer_environment, timed
 from scripts.peer_table import Row

@@ -14,9 +14,9 @@ import click
 from ggbench.commands.options import Asked, HubOptions
 from ggbench.commands.output import Output
 from ggbench.errors import ExitCode, NetworkError, UsageError
+from ggbench.hub.download_progress import TransferRate
 from ggbench.models.file_sources import CONFIRM_ABOVE_BYTES
 from ggbench.models.selector import Target
-from ggbench.stats.transfer_rate import TransferRate
 from ggbench.text import plain
 from ggbench.units import format_bytes
 

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ggbench.engines.config import KV_CELLS, UNQUANTIZED, LlamaSetup, TransformersSetup
+from ggbench.engines.config import UNQUANTIZED, LlamaSetup, TransformersSetup
 from ggbench.errors import StoreError
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
@@ -20,7 +20,7 @@ from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.text import plain
-from ggbench.units import format_percent
+from ggbench.units import KV_CELLS, format_percent
 
 _REFUSALS = {
     "quantized V cache": "--flash-attn on is what it needs; --type-v f16 does without flash attention",

@@ -15,11 +15,9 @@ from ggbench.decisions.bandwidth_shares import BandwidthShares, bandwidth_shares
 from ggbench.decisions.comparable_runs import ThisMachine, without_placement
 from ggbench.engines.config import LlamaSetup
 from ggbench.errors import StoreError, Unsupported
-from ggbench.experiments.forecast.record import POSITIONS, Expected
-from ggbench.experiments.registry import experiment_of
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.cpu import describe_cpu
-from ggbench.runs.known_speed import KnownSpeed, RunSpeed
+from ggbench.runs.experiment import experiment_of
 from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
@@ -29,7 +27,8 @@ from ggbench.sizing.theory.kv_cache import kv_cache
 from ggbench.sizing.theory.offload import offload
 from ggbench.sizing.theory.roofline import decode_read_ms
 from ggbench.sizing.theory.weights import file_weights
-from ggbench.stats.known_speed import tok_s_at
+from ggbench.stats.intervals import Expected
+from ggbench.stats.known_speed import POSITIONS, KnownSpeed, RunSpeed, tok_s_at
 
 
 def known_speeds(

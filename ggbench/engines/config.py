@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self
 
 from ggbench.errors import UsageError
+from ggbench.units import KV_CELLS
 
 FlashAttn = Literal["auto", "on", "off"]
 SplitMode = Literal["layer", "row", "none", "tensor"]
@@ -20,8 +21,6 @@ KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_
 MAX_THREADS = 512
 """GGML_MAX_N_THREADS of ggml.h."""
 
-KV_CELLS = 256
-"""llama.cpp pads a context to this many cells and reads the KV cache in steps of it."""
 
 LARGEST_N_CTX = (1 << 31) - KV_CELLS
 """Positions are signed 32-bit integers in llama.cpp; anything larger would be truncated silently."""

@@ -10,7 +10,8 @@ from typing import Literal
 import msgspec
 
 from ggbench.engines.memory import DeviceBuffers, Memory
-from ggbench.runs.serving import Clock, RequestTiming, ServerFound, TokenChunks
+from ggbench.runs.serving import Clock, RequestTiming, ServerFound
+from ggbench.stats.token_times import TokenChunks
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):

@@ -126,7 +126,7 @@ def _number(raw: Mapping[str, object], name: str, where: str) -> float:
 
 def _run(rows: Sequence[_Row], file: SourceFile, model: str, quant: str) -> ImportedRun:
     from ggbench.experiments.speed.cases import timed_cases
-    from ggbench.stats.window_fit import fit_windows
+    from ggbench.formats.window_fit import fit_windows
 
     rows = sorted(rows, key=lambda row: row.case)
     settings, known = dict(rows[0].settings), LlamaSetup()

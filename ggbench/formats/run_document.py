@@ -19,12 +19,12 @@ import ggbench
 from ggbench.engines.contract import engine_module
 from ggbench.engines.memory import Memory
 from ggbench.errors import BadFile, StoreError, UsageError
-from ggbench.experiments.registry import experiment_of
 from ggbench.formats.imported_run import ImportedRun, Named, content_sha256, environment_of
 from ggbench.formats.own_documents import read_own
 from ggbench.formats.source_file import SourceFile
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.machine.records import Environment, GpuUse
+from ggbench.runs.experiment import experiment_of
 from ggbench.runs.imported import Imported
 from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run, RunHead

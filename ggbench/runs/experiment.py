@@ -11,6 +11,7 @@ from ggbench.engines.config import Setup
 from ggbench.engines.memory import Memory
 from ggbench.errors import UsageError
 from ggbench.models.reference import MEASURE_CHECKPOINTS
+from ggbench.plugins import load_plugin
 from ggbench.runs.observation import WorkerPeak
 from ggbench.runs.outcome import Outcome
 from ggbench.runs.recording import Recording
@@ -21,10 +22,10 @@ from ggbench.text import in_words
 if TYPE_CHECKING:
     from ggbench.engines.endings import Ending
     from ggbench.models.selector import Target
-    from ggbench.runs.known_speed import RunSpeed
     from ggbench.runs.progress import Progress
     from ggbench.runs.run import Run
     from ggbench.runs.session import Session
+    from ggbench.stats.known_speed import RunSpeed
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,3 +130,9 @@ class Job:
     def __post_init__(self) -> None:
         """Raise UsageError as `Experiment.check` does."""
         self.experiment.check(self.setup, self.settings)
+
+
+def experiment_of(kind: str) -> Experiment:
+    """The experiment that makes runs of this kind. Raises StoreError for one that this ggbench does not have."""
+    found: Experiment = load_plugin("ggbench.experiments", kind, "measure", "experiment").EXPERIMENT
+    return found

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from ggbench.machine.records import GpuUse, MachineReading
+from ggbench.runs.machine_use import Span, machine_changes, summarize_gpus
 from ggbench.runs.observation import GpusInUse, PromptTiming, WorkerStarted
 from ggbench.runs.run import RunHead
-from ggbench.runs.serving import RequestTiming, TokenChunks
+from ggbench.runs.serving import RequestTiming
 from ggbench.runs.store.runs import WARMUP
-from ggbench.stats.gpu_use import Span, summarize_gpus
-from ggbench.stats.machine_changes import machine_changes
-from ggbench.stats.token_times import TimedSeries, TokenTimes
+from ggbench.stats.token_times import TimedSeries, TokenChunks, TokenTimes
 
 PAUSE_NS = 1_000_000_000
 """A gap of this length between timed steps is no part of what was timed."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ggbench.engines.config import KV_CELLS
+from ggbench.units import KV_CELLS
 
 _TRUSTED_QUESTIONS = 6
 """This many questions may follow the caller's expectation before the bracket is halved instead."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ggbench.engines.config import KV_CELLS
 from ggbench.engines.endings import EngineEnded, Failed, OutOfMemory
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.sizing.bracket import largest_n_ctx
 from ggbench.sizing.dry_allocator import DryContext
 from ggbench.sizing.placement import Placement
+from ggbench.units import KV_CELLS
 
 CEILING = 1 << 20
 """No longer context is planned, unless the model was trained for one."""

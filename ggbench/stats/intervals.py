@@ -7,6 +7,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+Z_95 = 1.959963984540054
+"""Standard errors from the mean to either end of a 95 % interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A value with the interval that it should lie in, with a probability of 95 %."""
+
+    value: float
+    low: float
+    high: float
+
+
 Interval: TypeAlias = tuple[float, float]
 """Lower and upper end; both are the value of something exact, and an end may be infinite."""
 

@@ -11,9 +11,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ggbench.engines.config import KV_CELLS
 from ggbench.stats.samples import Floats, Repetition, group_medians, split_repetitions, stair
-from ggbench.units import format_ms
+from ggbench.units import KV_CELLS, format_ms
 
 _BLOCK = 32
 """Positions summarized by one median: divides a stair, and is robust to single spikes and short correlation."""

@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ggbench.errors import GgbenchError
+from ggbench.hub.download_progress import TransferRate
 from ggbench.models.selector import Target
-from ggbench.stats.transfer_rate import TransferRate
 from ggbench.units import format_bytes, format_percent
 
 _NOTIFY_INTERVAL_S = 0.25

@@ -20,10 +20,10 @@ from ggbench.commands.run_output import show_measured
 from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import Completed
 from ggbench.engines.workloads.batched_decode import BatchedDecode
-from ggbench.experiments import registry as experiments
 from ggbench.machine.records import MachineReading
 from ggbench.models.command_line import named, reproduce
 from ggbench.models.selector import resolve_one
+from ggbench.runs import experiment as experiments
 from ggbench.runs.experiment import Conclusion, Experiment, Job
 from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Point, Progress

@@ -15,7 +15,7 @@ from ggbench.decisions.known_speeds import expected_at, known_speeds, with_expec
 from ggbench.engines.config import LlamaSetup
 from ggbench.engines.memory import DeviceBuffers, Memory, Place
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
-from ggbench.experiments.forecast.record import Expected, ForecastResult, ForecastSettings
+from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
 from ggbench.experiments.speed.record import BatchLine, Case, CaseEnded, SpeedCase, SpeedResult, SpeedSettings
 from ggbench.gguf_file.blueprint import build_model
@@ -24,7 +24,6 @@ from ggbench.machine.cpu import Cpu
 from ggbench.machine.environment import environment as environment_of
 from ggbench.machine.records import Environment
 from ggbench.runs.imported import Imported
-from ggbench.runs.known_speed import KnownSpeed
 from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Result, Run, RunHead, Settings
 from ggbench.runs.store.database import Store
@@ -32,7 +31,8 @@ from ggbench.runs.subject import Subject
 from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.sizing.theory.roofline import decode_limit
 from ggbench.stats.decode_timing import Bandwidth, LatencySummary, LineFit, PrefillSpeed
-from ggbench.stats.known_speed import step_ms_at
+from ggbench.stats.intervals import Expected
+from ggbench.stats.known_speed import KnownSpeed, step_ms_at
 from tests.conftest import TINY
 from tests.fakes.engine import VERSIONS
 

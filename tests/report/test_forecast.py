@@ -10,13 +10,14 @@ from rich.console import Console
 from ggbench.engines.config import LlamaSetup
 from ggbench.experiments.forecast.document import expected_text, planned_speed_text
 from ggbench.experiments.forecast.measure import EXPERIMENT
-from ggbench.experiments.forecast.record import Expected, ForecastResult, ForecastSettings
+from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.subject import Subject
 from ggbench.show.presenter import presenter_of
 from ggbench.sizing.plan_record import PlannedForecast
 from ggbench.stats.decode_timing import DecodeLimit
+from ggbench.stats.intervals import Expected
 
 RUN = Run(
     head=RunHead(

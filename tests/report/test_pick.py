@@ -16,12 +16,12 @@ from ggbench.decisions.pick_terminal import pick_report
 from ggbench.decisions.recommendation import recommend
 from ggbench.decisions.run_commands_record import FileToRun
 from ggbench.engines.config import LlamaSetup
-from ggbench.experiments.forecast.record import Expected
 from ggbench.models.published.typical import typical_loss
 from ggbench.show.documents import document
 from ggbench.show.terminal.tables import fitted_table, names, notes
 from ggbench.sizing.plan_record import Budget
 from ggbench.stats.decode_timing import Bandwidth
+from ggbench.stats.intervals import Expected
 from ggbench.units import GIB, MIB
 from tests.fakes.candidates import candidate, measured_loss, turn_of
 

@@ -6,10 +6,9 @@ import math
 
 import pytest
 
-from ggbench.experiments.forecast.record import Expected
-from ggbench.runs.known_speed import KnownSpeed
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
-from ggbench.stats.known_speed import measured_prefills, measured_steps, prefill_ms_at, step_ms_at, tok_s_at
+from ggbench.stats.intervals import Expected
+from ggbench.stats.known_speed import KnownSpeed, measured_prefills, measured_steps, prefill_ms_at, step_ms_at, tok_s_at
 
 LINE = KnownSpeed(
     "forecast",

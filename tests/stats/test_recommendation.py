@@ -13,10 +13,10 @@ from ggbench.decisions.pareto import dominates, pareto_front
 from ggbench.decisions.pick_record import WORKLOADS, Candidate, Loss, Needs, Pick, TurnSpeed
 from ggbench.decisions.recommendation import recommend
 from ggbench.errors import UsageError
-from ggbench.experiments.forecast.record import Expected
 from ggbench.models.published.typical import typical_loss
-from ggbench.runs.known_speed import SpeedBasis
 from ggbench.runs.outcome import Outcome
+from ggbench.stats.intervals import Expected
+from ggbench.stats.known_speed import SpeedBasis
 from tests.fakes.candidates import candidate, measured_loss, turn_of
 
 _SMALL = st.sampled_from([0.0, 0.01, 0.02, 0.03, 0.05, 0.1, 0.5])

@@ -6,9 +6,8 @@ import random
 
 import pytest
 
-from ggbench.runs.serving import TokenChunks
 from ggbench.stats.linefit import fit_line
-from ggbench.stats.token_times import TimedSeries, TokenTimes
+from ggbench.stats.token_times import TimedSeries, TokenChunks, TokenTimes
 
 B_NS, NS_PER_TOKEN = 10_000_000, 5_000
 """Of the line below: B 10 ms, W 200 tokens/ms."""

@@ -10,8 +10,8 @@ import pytest
 from ggbench.decisions.pick_record import WORKLOADS, Needs, Workload
 from ggbench.decisions.turn import longest_fast_enough, parse_workload, turn_speed
 from ggbench.errors import UsageError
-from ggbench.experiments.forecast.record import Expected
-from ggbench.runs.known_speed import KnownSpeed
+from ggbench.stats.intervals import Expected
+from ggbench.stats.known_speed import KnownSpeed
 
 
 def _line(b_ms: float, w_tokens_per_ms: float, error: float = 0.1) -> KnownSpeed:

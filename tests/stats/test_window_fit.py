@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ggbench.formats.window_fit import fit_windows, window_speed
 from ggbench.runs.observation import DecodeWindow
-from ggbench.stats.window_fit import fit_windows, window_speed
 
 
 def window(n_depth: int, step_ms: float, n_gen: int = 16) -> DecodeWindow:

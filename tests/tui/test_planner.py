@@ -15,7 +15,7 @@ from ggbench.engines.config import LlamaSetup
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.process import Transport, WorkerProcess
 from ggbench.errors import BadFile, GgbenchError
-from ggbench.experiments.forecast.record import Expected, ForecastResult, ForecastSettings
+from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.gguf_file.header import read_model_file
 from ggbench.hub.access import HubAccess
 from ggbench.machine.environment import environment
@@ -28,6 +28,7 @@ from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.sizing.plan_record import Budget
 from ggbench.stats.decode_timing import Bandwidth
+from ggbench.stats.intervals import Expected
 from ggbench.tui.planner import Planner
 from ggbench.units import GIB
 from tests.fakes.endpoint import TestEndpoint

@@ -8,9 +8,8 @@ from ggbench.engines.config import LlamaSetup
 from ggbench.errors import UsageError
 from ggbench.runs.run import Result, Settings
 from ggbench.stats.decode_timing import DecodeLimit
+from ggbench.stats.intervals import Expected
 
-POSITIONS = (1, 1024, 4096, 8192, 32768)
-"""Of the tokens whose speed is forecast."""
 PROMPTS = (512, 2048, 8192)
 """Lengths of prompts whose time is forecast."""
 
@@ -114,15 +113,6 @@ class TwinTiming:
     n_batch: int = 0
     placement: int = 0
     """Number of the placement of its layers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """A value with the interval that it should lie in, with a probability of 95 %."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, slots=True)

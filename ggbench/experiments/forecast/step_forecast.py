@@ -13,16 +13,10 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ggbench.experiments.forecast.record import (
-    POSITIONS,
-    PROMPTS,
-    Expected,
-    ForecastPlacement,
-    ForecastTwin,
-    StepCost,
-    TwinTiming,
-)
-from ggbench.stats.noise import t_95
+from ggbench.experiments.forecast.record import PROMPTS, ForecastPlacement, ForecastTwin, StepCost, TwinTiming
+from ggbench.stats.intervals import Expected
+from ggbench.stats.known_speed import POSITIONS
+from ggbench.stats.samples import t_95
 
 MODEL_ERROR = 0.08
 """Share by which forecasts are off besides the spread of their rounds, at a probability of 95 %; the residuals of

@@ -10,7 +10,7 @@ import time
 from collections.abc import Generator
 from dataclasses import replace
 
-from ggbench.engines.config import KV_CELLS, TransformersSetup
+from ggbench.engines.config import TransformersSetup
 from ggbench.engines.endings import Completed, Ending, OutOfMemory
 from ggbench.engines.events import ContextProven, Event
 from ggbench.engines.memory import Memory
@@ -26,7 +26,7 @@ from ggbench.runs.progress import Point, Progress, Working
 from ggbench.runs.session import Session, kv_bytes_per_token
 from ggbench.sizing.bracket import Bracket
 from ggbench.sizing.budget import SearchBudget, checkpoint_budget, taken_bytes
-from ggbench.units import format_bytes, format_count
+from ggbench.units import KV_CELLS, format_bytes, format_count
 
 _CEILING = 1 << 20
 """As of a plan, unless the model was trained for more."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ggbench.engines.config import KV_CELLS, LARGEST_N_CTX, LlamaSetup
+from ggbench.engines.config import LARGEST_N_CTX, LlamaSetup
 from ggbench.engines.endings import Cancelled, EngineEnded
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.errors import UsageError
@@ -21,7 +21,7 @@ from ggbench.sizing.device_split import device_memories
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.longest import longest_n_ctx, planning_ceiling
 from ggbench.sizing.placement import Placement
-from ggbench.units import format_bytes, format_count
+from ggbench.units import KV_CELLS, format_bytes, format_count
 
 CEILING_WITHOUT_GROWTH = 1 << 20
 """Where the search ends for a model whose state is the same at any length."""

@@ -12,7 +12,7 @@ from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 
-from ggbench.engines.config import KV_CELLS, LlamaSetup
+from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import Cancelled, EngineEnded, OutOfMemory
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.memory import Memory
@@ -32,7 +32,7 @@ from ggbench.sizing.bracket import Bracket
 from ggbench.sizing.budget import taken_bytes
 from ggbench.sizing.process_memory import context_overhead, decode_overhead
 from ggbench.sizing.smaller_quant import smaller_quant_advice
-from ggbench.units import format_bytes, format_count
+from ggbench.units import KV_CELLS, format_bytes, format_count
 
 
 def search_context(session: Session) -> Generator[Progress, None, Conclusion]:

@@ -15,10 +15,10 @@ from ggbench.runs.serving import ServerFound
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 
 if TYPE_CHECKING:
-    from ggbench.runs.known_speed import RunSpeed
     from ggbench.runs.progress import Progress
     from ggbench.runs.run import Run
     from ggbench.runs.session import Session
+    from ggbench.stats.known_speed import RunSpeed
 
 
 class PrefillExperiment(Experiment):
@@ -41,7 +41,7 @@ class PrefillExperiment(Experiment):
 
     def reduce(self, recording: Recording) -> PrefillResult:
         """The median of each length that was timed, by rising length."""
-        from ggbench.stats.serving import serving_of
+        from ggbench.runs.serving import serving_of
         from ggbench.stats.speed import prompt_speed
 
         wanted = recording.settings(PrefillSettings).lengths
@@ -53,8 +53,7 @@ class PrefillExperiment(Experiment):
 
     def speed_of(self, run: Run) -> RunSpeed | None:
         """Return the times of its prompts; None where none has an interval."""
-        from ggbench.runs.known_speed import RunSpeed
-        from ggbench.stats.known_speed import measured_prefills
+        from ggbench.stats.known_speed import RunSpeed, measured_prefills
 
         prefills = measured_prefills(run.result.prefills) if isinstance(run.result, PrefillResult) else ()
         return RunSpeed("measured", f"run {run.run_id}", prefill_ms=prefills) if prefills else None

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from ggbench.errors import UsageError
 from ggbench.runs.run import Result, Settings
 from ggbench.runs.subject import Subject
+from ggbench.stats.intervals import Z_95
 
 N_CTX = 512
 """Tokens of a chunk, llama-perplexity's default."""
-Z_95 = 1.959963984540054
-"""Standard errors from the mean to either end of a 95 % interval."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ggbench.engines.config import KV_CELLS, LARGEST_N_CTX, LlamaSetup
+from ggbench.engines.config import LARGEST_N_CTX, LlamaSetup
 from ggbench.engines.endings import EngineEnded
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.experiments.speed.record import Case, CaseMemory
@@ -16,7 +16,7 @@ from ggbench.sizing.budget import SearchBudget, search_budget
 from ggbench.sizing.device_split import device_memories
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.placement import Placement
-from ggbench.units import format_bytes, format_count
+from ggbench.units import KV_CELLS, format_bytes, format_count
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,10 +23,10 @@ from ggbench.stats.decode_timing import Bandwidth
 
 if TYPE_CHECKING:
     from ggbench.experiments.speed.cases import CaseSteps
-    from ggbench.runs.known_speed import RunSpeed
     from ggbench.runs.progress import Progress
     from ggbench.runs.run import Run
     from ggbench.runs.session import Session
+    from ggbench.stats.known_speed import RunSpeed
 
 _DEFAULTS = SpeedSettings()
 
@@ -63,7 +63,7 @@ class SpeedExperiment(Experiment):
     def reduce(self, recording: Recording) -> SpeedResult:
         """Every case that ended, and a line for each batch size of which any step was timed."""
         from ggbench.experiments.speed.cases import batch_lines
-        from ggbench.stats.serving import serving_of
+        from ggbench.runs.serving import serving_of
 
         limits = {each.n_seqs: each.limit for each in recording.of(BatchLimit)}
         serving = serving_of(recording.last(ServerFound), recording.requests)
@@ -71,13 +71,21 @@ class SpeedExperiment(Experiment):
 
     def speed_of(self, run: Run) -> RunSpeed | None:
         """Return the line through the steps of its cases of one sequence; None where there is none."""
-        from ggbench.runs.known_speed import RunSpeed
-        from ggbench.stats.measured_steps import speed_curve
+        from ggbench.stats.known_speed import RunSpeed, measured_steps
 
-        curve = speed_curve(run)
-        if curve is None:
+        if not isinstance(run.result, SpeedResult):
             return None
-        return RunSpeed("measured", f"run {run.run_id}", curve.step_ms, reach=curve.reach)
+        line = next((each for each in run.result.lines if each.n_seqs == 1), None)
+        alone = [each for each in run.result.cases if each.case.n_seqs == 1 and each.seconds is not None]
+        cases = [(each.case, each.latency) for each in alone if each.latency is not None]
+        if line is None or not cases:
+            return None
+        latencies = [(case.n_input + (case.n_gen + 1) // 2, latency) for case, latency in cases]
+        steps = measured_steps(latencies, line.fit, line.limit)
+        if len(steps) < 2:
+            return None
+        reach = max(case.n_input + case.n_gen for case, _ in cases)
+        return RunSpeed("measured", f"run {run.run_id}", steps, reach=reach)
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """`ggbench speed MODEL QUANT` with every option that is not the default."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ggbench.engines.config import KV_CELLS, LlamaSetup
+from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import EngineEnded
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.gguf_file.model_file import ModelFile
@@ -16,7 +16,7 @@ from ggbench.sizing.budget import SearchBudget, search_budget
 from ggbench.sizing.device_split import device_memories
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.placement import Placement
-from ggbench.units import format_bytes
+from ggbench.units import KV_CELLS, format_bytes
 
 Placed = Mapping[str, Any]
 """Fields of a setup that say where tensors lie, with their values."""

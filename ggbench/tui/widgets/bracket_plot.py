@@ -8,10 +8,9 @@ from rich.text import Text
 from textual.reactive import reactive
 from textual.widget import Widget
 
-from ggbench.engines.config import KV_CELLS
 from ggbench.experiments.maxctx.record import BracketEnds, Probe, Question
 from ggbench.tui.live_job import Answer
-from ggbench.units import format_bytes, format_count, format_duration, format_fixed
+from ggbench.units import KV_CELLS, format_bytes, format_count, format_duration, format_fixed
 
 _KINDS = {"alloc": "context", "decode": "decode"}
 _LABEL_WIDTH, _LEAST_LINE = 34, 12

@@ -15,13 +15,12 @@ from textual.coordinate import Coordinate
 from textual.message import Message
 from textual.widgets import DataTable, Input, Static
 
-from ggbench.engines.config import KV_CELLS
 from ggbench.models.added_places import typed_path, typed_server
 from ggbench.tui.library_quants import QuantRow, labelled, quant_columns
 from ggbench.tui.tables import Column, has_words, in_order
 from ggbench.tui.widgets.column_table import ColumnTable
 from ggbench.tui.widgets.filter_input import FilterInput
-from ggbench.units import format_count
+from ggbench.units import KV_CELLS, format_count
 
 _MARKED = "●"
 _STEP = 1024
