@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,3 +95,25 @@ def sync_folder(folder: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+_DIGEST_BYTES = hashlib.sha256().digest_size
+_LARGEST_CACHED_BYTES = 256 << 20
+
+
+def put_cached(path: Path, content: bytes) -> None:
+    """Write a cache entry, which ends with the SHA-256 of its content; write errors are ignored."""
+    with contextlib.suppress(OSError):
+        replace_file(path, content + hashlib.sha256(content).digest())
+
+
+def get_cached(path: Path) -> bytes | None:
+    """Return the content of a cache entry; None where it is missing or damaged."""
+    try:
+        if path.stat().st_size > _LARGEST_CACHED_BYTES:
+            return None
+        stored = path.read_bytes()
+    except OSError:
+        return None
+    content, digest = stored[:-_DIGEST_BYTES], stored[-_DIGEST_BYTES:]
+    return content if hashlib.sha256(content).digest() == digest else None

@@ -7,12 +7,10 @@ import re
 
 from ggbench.errors import UsageError
 
-KV_CELLS = 256
-"""llama.cpp pads a context to this many cells and reads the KV cache in steps of it."""
-
-
 GIB = 1 << 30
 MIB = 1 << 20
+KV_CELLS = 256
+"""llama.cpp pads a context to this many cells and reads the KV cache in steps of it."""
 
 _SIZE_UNITS = {
     "": 1, "b": 1,

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from ggbench.engines.transformers.architectures import Layout
 from ggbench.engines.transformers.checkpoint import checkpoint_of
-from ggbench.engines.transformers.config import Config
+from ggbench.engines.transformers.config_json import Config
 from ggbench.engines.transformers.storage import METHODS
 from ggbench.engines.transformers.twin_config import twin_config
 from ggbench.gguf_file.model_file import ModelFile

@@ -22,7 +22,7 @@ from typing import Any
 
 import msgspec
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.rpc_server import ServeRequest
 from ggbench.engines.llama.rpc_serving import RpcServerProcess
 from ggbench.experiments.decode.record import N_PROMPT
@@ -119,7 +119,9 @@ def _compare(asked: argparse.Namespace, servers: tuple[str, str]) -> list[Measur
 def _decode_words(
     asked: argparse.Namespace, servers: tuple[str, str], speeds: Sequence[DeviceSpeed], n_layers: tuple[int, ...]
 ) -> list[object]:
-    setup = split_setup(LlamaSetup(rpc_servers=servers), speeds, ClusterSplit(n_layers=n_layers, b_ms=0, at_n_ctx_ms=0))
+    setup = split_setup(
+        LlamaConfig(rpc_servers=servers), speeds, ClusterSplit(n_layers=n_layers, b_ms=0, at_n_ctx_ms=0)
+    )
     words: list[object] = [
         asked.model,
         asked.quant,

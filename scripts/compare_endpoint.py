@@ -31,7 +31,7 @@ from pathlib import Path
 
 import psutil
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.model import llama_library
 from ggbench.experiments.decode.measure import EXPERIMENT as DECODE
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
@@ -151,7 +151,7 @@ def compare_speed(server: Served, bench: Path, settings: SpeedSettings, rounds: 
 def measured(target: Target, settings: DecodeSettings | SpeedSettings, threads: int) -> tuple[Run, float]:
     """Return a run, and the share of a core that this process took meanwhile."""
     experiment = DECODE if isinstance(settings, DecodeSettings) else SPEED
-    job = Job(experiment, target, target.setup(LlamaSetup(n_gpu_layers=0, threads=threads)), settings)
+    job = Job(experiment, target, target.setup(LlamaConfig(n_gpu_layers=0, threads=threads)), settings)
     before, began = cpu_s(), time.perf_counter()
     *_, finished = run_job(make_rig(None, needs_bandwidth=False), job)
     share = (cpu_s() - before) / (time.perf_counter() - began)

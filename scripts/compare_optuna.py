@@ -23,10 +23,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup, setup_for
 from ggbench.engines.contract import Source
 from ggbench.engines.endings import Completed, Ending
 from ggbench.engines.events import Steps
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import launch
 from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
 from ggbench.experiments.tune.choices import merged
@@ -48,7 +48,7 @@ def space(threads: int) -> dict[str, list[object]]:
     return {"flash_attn": ["auto", "off"], "threads": counts, "kv": ["f16", *KV], "mmap": [True, False]}
 
 
-def setup_of(baseline: LlamaSetup, values: Values) -> LlamaSetup | None:
+def setup_of(baseline: LlamaConfig, values: Values) -> LlamaConfig | None:
     """Return the setup; None for one that llama.cpp refuses."""
     named = {name: value for name, value in values.items() if name != "kv"}
     named |= {"type_k": values["kv"], "type_v": values["kv"]}
@@ -61,8 +61,8 @@ def record(model: str, quant: str | None, out: Path, seconds: float) -> int:
     path = materialize(resolve_one(model, *filter(None, [quant]))).paths[0]
     settings = TuneSettings(DEPTHS, kv_types=KV)
     threads = default_threads()
-    baseline = setup_for(LlamaSetup(threads=threads), settings.n_ctx_needed)
-    assert isinstance(baseline, LlamaSetup)
+    baseline = LlamaConfig(threads=threads).holding(settings.n_ctx_needed)
+    assert isinstance(baseline, LlamaConfig)
     names = space(threads)
     found = [dict(zip(names, values, strict=True)) for values in itertools.product(*names.values())]
     rows = [(values, setup) for values in found if (setup := setup_of(baseline, values)) is not None]
@@ -90,7 +90,7 @@ def record(model: str, quant: str | None, out: Path, seconds: float) -> int:
 class RecordedMachine(PlantedMachine):
     """Workers that answer with recorded measurements, each drawn by chance from those of the setup."""
 
-    table: list[tuple[LlamaSetup, list[list[float]]]] = field(default_factory=list)
+    table: list[tuple[LlamaConfig, list[list[float]]]] = field(default_factory=list)
 
     def answer(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
         """As the planted machine."""
@@ -108,13 +108,13 @@ class RecordedMachine(PlantedMachine):
             case _:
                 yield from obey(request)
 
-    def draw(self, setup: LlamaSetup) -> list[float]:
+    def draw(self, setup: LlamaConfig) -> list[float]:
         """One measurement of that setup: nanoseconds of a step at each depth."""
         same = next(times for known, times in self.table if key(known) == key(setup))
         return self._rng.choice(same)
 
 
-def key(setup: LlamaSetup) -> object:
+def key(setup: LlamaConfig) -> object:
     """What the recorded space varies."""
     return setup.flash_attn, setup.threads, setup.type_k, setup.type_v, setup.mmap
 
@@ -123,7 +123,7 @@ def compare(table_file: Path, repeat: int, within_s: float) -> int:
     """Repeat both searches, and print what each chose."""
     document = json.loads(table_file.read_text())
     threads = document["threads"]
-    baseline = LlamaSetup(threads=threads)
+    baseline = LlamaConfig(threads=threads)
     table = [
         (setup, row["step_ns"]) for row in document["rows"] if (setup := setup_of(baseline, row["values"])) is not None
     ]
@@ -161,8 +161,8 @@ def compare(table_file: Path, repeat: int, within_s: float) -> int:
 
 
 def by_optuna(
-    machine: RecordedMachine, baseline: LlamaSetup, choices: dict[str, list[object]], n_asked: int, seed: int
-) -> tuple[LlamaSetup, int]:
+    machine: RecordedMachine, baseline: LlamaConfig, choices: dict[str, list[object]], n_asked: int, seed: int
+) -> tuple[LlamaConfig, int]:
     """Return the setup of Optuna's best trial after `n_asked` measurements, and how many there were."""
     import optuna
 
@@ -189,7 +189,7 @@ def score(step_ns: list[float]) -> float:
     return statistics.fmean(map(math.log, step_ns))
 
 
-def named(setup: LlamaSetup) -> str:
+def named(setup: LlamaConfig) -> str:
     """For people."""
     return f"fa {setup.flash_attn}, {setup.threads} threads, KV {setup.type_k}, mmap {'on' if setup.mmap else 'off'}"
 

@@ -15,10 +15,10 @@ import sys
 import threading
 from pathlib import Path
 
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.contract import Source, Workload
 from ggbench.engines.endings import Completed, EngineEnded
 from ggbench.engines.events import Steps
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import launch
 from ggbench.engines.workloads.decode import Decode
 from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
@@ -64,7 +64,7 @@ def main() -> int:
     return 0 if is_within else 1
 
 
-def median_ms(path: Path, setup: LlamaSetup, workload: Workload) -> float:
+def median_ms(path: Path, setup: LlamaConfig, workload: Workload) -> float:
     """Of a token, in a worker of its own, after the same workload has run once."""
     engine = launch(threading.Event())
     try:

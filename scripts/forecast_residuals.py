@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.contract import Engine, Source, Workload
 from ggbench.engines.endings import Completed
 from ggbench.engines.events import PromptRead, Steps
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
 from ggbench.engines.workloads.prefill import Prefill
 from ggbench.experiments.forecast.measure import EXPERIMENT
@@ -88,7 +88,7 @@ def main() -> int:
 
 
 def _forecast(rig: Rig, target: Target) -> ForecastResult:
-    *_, end = run_job(rig, Job(EXPERIMENT, target, LlamaSetup(), ForecastSettings()))
+    *_, end = run_job(rig, Job(EXPERIMENT, target, LlamaConfig(), ForecastSettings()))
     assert isinstance(end, Finished)
     if end.error is not None:
         raise end.error
@@ -107,7 +107,7 @@ def _figures(result: ForecastResult, measured: Sequence[tuple[float, float, floa
 
 def _measured_ms(rig: Rig, path: Path) -> tuple[float, float, float]:
     """A step near the beginning, one behind the long context, and a prompt, of one load of the whole model."""
-    setup = replace(LlamaSetup(), threads=rig.threads, n_ctx=N_DEPTH + 256)
+    setup = replace(LlamaConfig(), threads=rig.threads, n_ctx=N_DEPTH + 256)
     with contextlib.closing(rig.launch(setup, rig.cancel)) as engine:
         *_, ending = engine.open(Source(path), setup)
         assert ending == Completed(), ending

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import Completed, OutOfMemory
 from ggbench.engines.events import Allocated
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.ggml_devices import place_of
 from ggbench.engines.llama.logs import parse_allocations
 from ggbench.engines.memory import Memory
@@ -248,12 +248,12 @@ def _bisected(_: Bench) -> Values:
     return _searches(_bisection)
 
 
-def _searches(search: Callable[[Target, LlamaSetup], tuple[int, int]]) -> Values:
+def _searches(search: Callable[[Target, LlamaConfig], tuple[int, int]]) -> Values:
     values: dict[Row, float] = {}
     for model, limit in SEARCHES:
         target = resolve_one(model)
         materialize(target)  # writing a twin is no part of the search
-        setup = LlamaSetup(memory_limit_bytes=parse_size(limit), n_gpu_layers=0, threads=default_threads())
+        setup = LlamaConfig(memory_limit_bytes=parse_size(limit), n_gpu_layers=0, threads=default_threads())
         started = time.perf_counter()
         n_ctx, n_contexts = search(target, setup)
         seconds = time.perf_counter() - started
@@ -261,7 +261,7 @@ def _searches(search: Callable[[Target, LlamaSetup], tuple[int, int]]) -> Values
     return values
 
 
-def _maxctx(target: Target, setup: LlamaSetup) -> tuple[int, int]:
+def _maxctx(target: Target, setup: LlamaConfig) -> tuple[int, int]:
     job = Job(MAXCTX, target, setup, ContextSettings(prove=False))
     *_, finished = run_job(make_rig(None, needs_bandwidth=False), job)
     assert isinstance(finished, Finished)
@@ -271,7 +271,7 @@ def _maxctx(target: Target, setup: LlamaSetup) -> tuple[int, int]:
     return found.max_n_ctx, found.n_allocations
 
 
-def _bisection(target: Target, setup: LlamaSetup) -> tuple[int, int]:
+def _bisection(target: Target, setup: LlamaConfig) -> tuple[int, int]:
     file, n_contexts = materialize(target), 0
     with WorkerProcess() as worker:
         _fits(worker, protocol.LoadModel(str(file.paths[0]), setup))

@@ -15,8 +15,8 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.events import Allocated
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import launch
 from ggbench.experiments.maxctx.prober import ContextProber
 from ggbench.models.planned_variants import planned_model
@@ -38,7 +38,7 @@ def main() -> int:
     parser.add_argument("--n-ctx", type=int, default=4096)
     parser.add_argument("--threads", type=int, default=1)
     asked = parser.parse_args()
-    setup = LlamaSetup(n_ctx=asked.n_ctx, n_gpu_layers=0, threads=asked.threads)
+    setup = LlamaConfig(n_ctx=asked.n_ctx, n_gpu_layers=0, threads=asked.threads)
     print(f"MiB at n_ctx {asked.n_ctx}: planned, less what was allocated")
     print("| model | quant |" + "".join(f" {part} | residual |" for part in PARTS))
     print("|---|---|" + "---:|---:|" * len(PARTS), flush=True)
@@ -53,14 +53,14 @@ def main() -> int:
     return 0 if within else 1
 
 
-def planned(model: str, setup: LlamaSetup) -> Sequence[PlanRow]:
+def planned(model: str, setup: LlamaConfig) -> Sequence[PlanRow]:
     """From headers alone."""
     budget = Budget("main memory", False, 64 * GIB, "made up", 0, "")
     with DryAllocator(launch(threading.Event()), setup) as allocator:
         return list(plan(planned_model(model, QUANTS).variants, PlanRequest(budget, setup), allocator))
 
 
-def probed(target: Target, setup: LlamaSetup, n_ctx: int) -> Allocated:
+def probed(target: Target, setup: LlamaConfig, n_ctx: int) -> Allocated:
     """From a real load and a real context."""
     file = materialize(target)
     limited = replace(setup, memory_limit_bytes=file.file_bytes + 8 * GIB)

@@ -11,7 +11,7 @@ from ggbench.commands.options import HubOptions
 from ggbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from ggbench.engines.config import LlamaSetup
+    from ggbench.engines.llama.config import LlamaConfig
     from ggbench.models.checkpoints import FoundCheckpoint
     from ggbench.models.reference import CheckpointRef
     from ggbench.sizing.plan_record import Budget, PlanRow
@@ -25,7 +25,7 @@ def planned_rows(
     ref: CheckpointRef,
     quants: Sequence[str],
     memory: BudgetOptions,
-    setup: LlamaSetup,
+    setup: LlamaConfig,
     hub: HubOptions,
     *,
     measures: bool,
@@ -56,12 +56,12 @@ def sources(found: FoundCheckpoint) -> Mapping[str, str]:
     }
 
 
-def _refuse_llama_options(setup: LlamaSetup, memory: BudgetOptions) -> None:
+def _refuse_llama_options(setup: LlamaConfig, memory: BudgetOptions) -> None:
     """Raise UsageError for an option that only llama.cpp has."""
-    from ggbench.engines.config import LlamaSetup
+    from ggbench.engines.llama.config import LlamaConfig
     from ggbench.models.command_line import setup_options
 
-    defaults = LlamaSetup()
+    defaults = LlamaConfig()
     rest = replace(setup, **{name: getattr(defaults, name) for name in _SHARED})
     given = setup_options(rest) or (["--mmproj"] if memory.mmproj else [])
     if given:

@@ -14,7 +14,7 @@ from ggbench.commands.output import Output
 from ggbench.errors import DoesNotFit, ExitCode, NetworkError, UsageError
 
 if TYPE_CHECKING:
-    from ggbench.engines.config import LlamaSetup
+    from ggbench.engines.llama.config import LlamaConfig
     from ggbench.models.planned_variants import PlannedVariant
     from ggbench.sizing.cluster_plan import Cluster
     from ggbench.sizing.cluster_record import ClusterPlan
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 @load_options
 @offline_option
 @output_options
-def command(model: str, quants: tuple[str, ...], setup: LlamaSetup, hub: HubOptions, output: Output) -> None:
+def command(model: str, quants: tuple[str, ...], setup: LlamaConfig, hub: HubOptions, output: Output) -> None:
     """Find the fastest split of each of QUANTS of MODEL over the servers of --rpc, this machine's GPUs and its CPU.
 
     Twins of some of the model's layers are timed on each device alone, over its real link; nothing is downloaded but
@@ -66,7 +66,7 @@ def command(model: str, quants: tuple[str, ...], setup: LlamaSetup, hub: HubOpti
         )
 
 
-def _cluster(setup: LlamaSetup, output: Output) -> tuple[LlamaSetup, Cluster]:
+def _cluster(setup: LlamaConfig, output: Output) -> tuple[LlamaConfig, Cluster]:
     """The machines, probed. Raises UsageError and NetworkError."""
     from ggbench.commands.rpc_options import check_rpc
     from ggbench.engines.contract import DEFAULT_TIMEOUT_S
@@ -92,7 +92,7 @@ def _cluster(setup: LlamaSetup, output: Output) -> tuple[LlamaSetup, Cluster]:
     )
 
 
-def _with_server_line(plan: ClusterPlan, variant: PlannedVariant, setup: LlamaSetup) -> ClusterPlan:
+def _with_server_line(plan: ClusterPlan, variant: PlannedVariant, setup: LlamaConfig) -> ClusterPlan:
     """The plan with the line for llama-server, where the file is known."""
     from ggbench.decisions.run_commands import run_commands
 

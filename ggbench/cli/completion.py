@@ -71,8 +71,8 @@ def _is_word(name: str) -> bool:
 
 
 def _models(_ctx: click.Context) -> Iterator[tuple[str, str]]:
+    from ggbench.models.added_places import remembered_servers
     from ggbench.models.catalog import load_catalog
-    from ggbench.models.remembered import remembered_servers
 
     catalog = load_catalog()
     yield from ((model.id, model.title) for model in catalog if model.repo)

@@ -61,7 +61,7 @@ def _measure(n_gen: int, output: Output) -> Measured:
     """Make and measure the twins, and show them."""
     from ggbench.commands.measuring import make_jobs, measure
     from ggbench.commands.run_output import show_summaries
-    from ggbench.engines.config import LlamaSetup
+    from ggbench.engines.llama.config import LlamaConfig
     from ggbench.experiments.decode.measure import EXPERIMENT
     from ggbench.experiments.decode.record import DecodeSettings
     from ggbench.show.documents import summary_document
@@ -69,7 +69,7 @@ def _measure(n_gen: int, output: Output) -> Measured:
     if not output.as_json:
         line = f"bench {_MODEL} {' '.join(_QUANTS)} -n {n_gen} --plot"
         _announce(3, "How fast are they, token by token? Twins are written, then decoded.", line, output)
-    asked = Asked(_MODEL, _QUANTS, LlamaSetup(), HubOptions(), output)
+    asked = Asked(_MODEL, _QUANTS, LlamaConfig(), HubOptions(), output)
     measured = measure(make_jobs(EXPERIMENT, DecodeSettings(n_gen), asked, every=True), asked)
     if output.as_json:
         rows = [summary_document(each) for each in measured.summaries]

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 @option("--quant", "Name of the quant, where a file does not say it.", metavar="NAME", default="", show_default=False)
 @output_options
 def command(paths: tuple[Path, ...], model: str, quant: str, output: Output) -> None:
-    """Read results of other tools into the store: of llama-bench, llama-batched-bench and llama-perplexity.
+    """Read results of other tools into the store: llama-bench's JSON, CSV and Markdown, and llama-perplexity's output.
 
     It also reads what `ggbench export` writes, and what `bench`, `decode`, `prefill`, `maxctx`, `speed` and `quality`
     print with --json (all figures, but no single steps). The format is recognized by the content; - is stdin. Of

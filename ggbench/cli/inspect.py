@@ -92,7 +92,7 @@ def _show_checkpoint(ref: CheckpointRef, tensors: bool, output: Output) -> None:
 
 
 def _list_folder(folder: Path, tensors: bool, output: Output) -> None:
-    from ggbench.models.folder_contents import read_folder
+    from ggbench.models.local_files import read_folder
 
     if tensors:
         raise UsageError("--tensors goes with a file", f"name one in {plain(str(folder))}")

@@ -152,8 +152,7 @@ def _show_repo(repo: str, access: HubAccess, output: Output) -> None:
     """
     from ggbench.hub.hf_cache import cached_paths
     from ggbench.hub.listing import list_repo
-    from ggbench.models.hub_address import parse_address
-    from ggbench.models.reference import MAIN, HubRef, parse_model
+    from ggbench.models.reference import MAIN, HubRef, parse_address, parse_model
     from ggbench.show.model_documents import repo_document
 
     address = parse_address(repo)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ggbench.commands.output import Output
     from ggbench.decisions.pick_candidates import PickRequest
     from ggbench.decisions.pick_record import Pick
-    from ggbench.engines.config import LlamaSetup
+    from ggbench.engines.llama.config import LlamaConfig
     from ggbench.models.picked_models import PickedModel
     from ggbench.models.planned_variants import PlannedModel
     from ggbench.sizing.dry_allocator import DryAllocator
@@ -117,7 +117,7 @@ def command(
     memory: BudgetOptions,
     no_measure: bool,
     kv_types: tuple[tuple[str, str], ...],
-    setup: LlamaSetup,
+    setup: LlamaConfig,
     hub: HubOptions,
     output: Output,
 ) -> None:
@@ -170,7 +170,7 @@ def command(
     raise click.exceptions.Exit(_exit_code(pick))
 
 
-def _allocator(setup: LlamaSetup, budget: Budget) -> DryAllocator:
+def _allocator(setup: LlamaConfig, budget: Budget) -> DryAllocator:
     """Start llama.cpp to size contexts."""
     import threading
 

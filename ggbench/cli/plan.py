@@ -24,7 +24,7 @@ from ggbench.errors import ExitCode
 from ggbench.show.glossary import PLAN
 
 if TYPE_CHECKING:
-    from ggbench.engines.config import LlamaSetup
+    from ggbench.engines.llama.config import LlamaConfig
     from ggbench.models.planned_variants import PlannedModel
     from ggbench.models.reference import CheckpointRef
     from ggbench.sizing.dry_allocator import DryAllocator
@@ -55,7 +55,7 @@ def command(
     quants: tuple[str, ...],
     memory: BudgetOptions,
     no_measure: bool,
-    setup: LlamaSetup,
+    setup: LlamaConfig,
     hub: HubOptions,
     against: str | None,
     output: Output,
@@ -96,7 +96,7 @@ class _Shown:
     """Where and how a plan is shown."""
 
     output: Output
-    setup: LlamaSetup
+    setup: LlamaConfig
     against: bool
     """Whether published sizes stand below the rows."""
 
@@ -143,7 +143,7 @@ def _plan_checkpoint(
     quants: tuple[str, ...],
     memory: BudgetOptions,
     no_measure: bool,
-    setup: LlamaSetup,
+    setup: LlamaConfig,
     hub: HubOptions,
     shown: _Shown,
 ) -> list[PlanRow]:
@@ -162,7 +162,7 @@ def _plan_files(
     quants: tuple[str, ...],
     memory: BudgetOptions,
     no_measure: bool,
-    setup: LlamaSetup,
+    setup: LlamaConfig,
     hub: HubOptions,
     shown: _Shown,
 ) -> list[PlanRow]:

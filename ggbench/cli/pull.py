@@ -17,7 +17,7 @@ from ggbench.text import plain
 
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
-    from ggbench.hub.download_progress import FileProgress
+    from ggbench.hub.download import FileProgress
     from ggbench.models.reference import HubCheckpointRef
     from ggbench.models.repo_variants import FoundVariant
 
@@ -151,7 +151,7 @@ def _pull(
 
     from ggbench.commands.downloads import download_progress
     from ggbench.commands.interrupts import interrupt_sets
-    from ggbench.hub.download_progress import FileProgress
+    from ggbench.hub.download import FileProgress
 
     if folder is None and found.paths is not None:
         there = [FileProgress(file, file.n_bytes) for file in found.variant.files]

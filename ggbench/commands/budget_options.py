@@ -10,7 +10,7 @@ from ggbench.commands.options import as_record, memory_option, parse_reserve, pr
 from ggbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from ggbench.engines.config import LlamaSetup
+    from ggbench.engines.llama.config import LlamaConfig
     from ggbench.sizing.plan_record import Budget
 
 
@@ -30,20 +30,20 @@ class BudgetOptions:
         values = ((field.name, getattr(self, field.name)) for field in fields(self))
         return tuple((name, str(value)) for name, value in values if value is not None)
 
-    def budget(self, setup: LlamaSetup, *, measures: bool = True) -> Budget:
+    def budget(self, setup: LlamaConfig, *, measures: bool = True) -> Budget:
         """Return the memory; `measures` lets the bandwidth of main memory be measured the first time.
 
         Raises UsageError and UnknownName as `sizing.budget` does, and for several GPUs; BadFile for a projector that is
         none.
         """
-        from ggbench.gguf_file.projector import read_projector
+        from ggbench.gguf_file.header import read_projector
 
         budget = self._whole(setup, measures=measures)
         if self.mmproj is None:
             return budget
         return replace(budget, mmproj=str(self.mmproj), mmproj_bytes=read_projector(self.mmproj).weight_bytes)
 
-    def _whole(self, setup: LlamaSetup, *, measures: bool) -> Budget:
+    def _whole(self, setup: LlamaConfig, *, measures: bool) -> Budget:
         """The memory without regard to a projector."""
         from ggbench.machine.cpu import default_threads
         from ggbench.sizing.budget import given_budget, machine_budget
@@ -76,7 +76,7 @@ class BudgetOptions:
             measures=measures,
         )
 
-    def _of_devices(self, setup: LlamaSetup) -> Budget:
+    def _of_devices(self, setup: LlamaConfig) -> Budget:
         """The memory of RPC servers and of this machine's GPUs. Raises UsageError and NetworkError."""
         from ggbench.commands.rpc_options import check_rpc
         from ggbench.sizing.budget import devices_budget

@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ggbench.commands.options import Asked
-from ggbench.engines.config import Setup, TransformersSetup
+from ggbench.engines.contract import EngineConfig
+from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.errors import UsageError
 from ggbench.models.command_line import setup_options
 from ggbench.models.reference import CheckpointRef, parse_model
@@ -22,7 +23,7 @@ def names_checkpoint(model: str) -> bool:
     return isinstance(parse_model(model), CheckpointRef)
 
 
-def given_setup(experiment: Experiment, asked: Asked) -> Setup:
+def given_setup(experiment: Experiment, asked: Asked) -> EngineConfig:
     """Return the setup of the engine that loads MODEL, as far as the options say.
 
     Raises UsageError where options of one engine are given for the other, or where the experiment needs a GGUF.
@@ -45,7 +46,7 @@ def given_setup(experiment: Experiment, asked: Asked) -> Setup:
             "a checkpoint takes --cache, --attention, --device, --torch-compile, -c, -t and --memory-limit",
         )
     return replace(
-        asked.checkpoint or TransformersSetup(),
+        asked.checkpoint or TransformersConfig(),
         n_ctx=llama.n_ctx,
         threads=llama.threads,
         memory_limit_bytes=llama.memory_limit_bytes,

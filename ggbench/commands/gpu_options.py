@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from ggbench.engines.config import LlamaSetup, Setup
+from ggbench.engines.contract import EngineConfig
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.text import in_words
 from ggbench.units import format_count
@@ -29,7 +30,7 @@ _OPTIONS = {
 }
 
 
-def check_main_gpu(setup: LlamaSetup) -> None:
+def check_main_gpu(setup: LlamaConfig) -> None:
     """Raise UsageError for a `--main-gpu` above the GPUs that CUDA counts here; other backends count their own."""
     if setup.main_gpu is None or not setup.n_gpu_layers or not _is_built_for_cuda():
         return
@@ -54,9 +55,9 @@ class IgnoredGpuOptions:
         given = click.get_current_context().get_parameter_source
         self._names = [option for name, option in _OPTIONS.items() if given(name) is ParameterSource.COMMANDLINE]
 
-    def look(self, setup: Setup, memory: Memory) -> None:
+    def look(self, setup: EngineConfig, memory: Memory) -> None:
         """Print the notice where a model with layers to offload lies in main memory with all of its buffers."""
-        if not memory.buffers or not isinstance(setup, LlamaSetup) or not setup.n_gpu_layers:
+        if not memory.buffers or not isinstance(setup, LlamaConfig) or not setup.n_gpu_layers:
             return
         if all(each.is_host for each in memory.buffers):
             self.report(

@@ -6,7 +6,8 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ggbench.engines.config import UNQUANTIZED, LlamaSetup, TransformersSetup
+from ggbench.engines.llama.config import UNQUANTIZED, LlamaConfig
+from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.errors import StoreError
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
@@ -69,7 +70,7 @@ def hint_for(job: Job, run: Run, *, is_searched: bool = False) -> str:
             return _less_memory(job, run, is_searched)
         case Outcome.TIMED_OUT:
             return "" if "--timeout" in run.reason else "--timeout gives the worker longer"
-        case Outcome.FAILED if isinstance(job.setup, TransformersSetup):
+        case Outcome.FAILED if isinstance(job.setup, TransformersConfig):
             return next(hint for words, hint in _OF_CHECKPOINTS.items() if words in run.reason)
         case Outcome.FAILED:
             return next((hint for words, hint in _REFUSALS.items() if words in run.reason), _REFUSED)
@@ -94,7 +95,7 @@ def tuning_hint(jobs: Sequence[Job], runs: Sequence[Run]) -> str:
         for job, run in zip(jobs, runs, strict=True)
         if isinstance(run.result, DecodeResult)
         and (run.result.w_ratio or 1.0) < _LOW_W
-        and isinstance(job.setup, LlamaSetup)
+        and isinstance(job.setup, LlamaConfig)
     ]
     if not slow:
         return ""
@@ -109,7 +110,7 @@ def tuning_hint(jobs: Sequence[Job], runs: Sequence[Run]) -> str:
         return f"{what}: --tuned takes the settings that run {tuned.run.run_id} found"
     if tuned:
         return ""
-    search = TUNE.command(Job(TUNE, target, LlamaSetup(), TuneSettings()))
+    search = TUNE.command(Job(TUNE, target, LlamaConfig(), TuneSettings()))
     return f"{what}: {plain(search)} looks for faster settings"
 
 
@@ -123,7 +124,7 @@ def _found_settings(target: Target) -> Tuned | None:
 def _less_memory(job: Job, run: Run, is_searched: bool) -> str:
     smaller = ["a smaller quant"]
     setup = run.head.setup
-    if isinstance(setup, LlamaSetup):
+    if isinstance(setup, LlamaConfig):
         environment = run.head.environment
         has_gpu = bool(environment and environment.gpus) or any(not each.is_host for each in run.memory.buffers)
         if setup.n_gpu_layers and has_gpu:
@@ -132,11 +133,11 @@ def _less_memory(job: Job, run: Run, is_searched: bool) -> str:
             needed = " --flash-attn on" if setup.flash_attn == "off" else ""
             smaller.append(f"--type-k q8_0 --type-v q8_0{needed}")
     needs_less = f"{' or '.join(smaller)} needs less"
-    if isinstance(setup, LlamaSetup) and setup.rpc_servers:
+    if isinstance(setup, LlamaConfig) and setup.rpc_servers:
         needs_less += "; another --tensor-split or another machine may hold it: ggbench cluster plan"
     # Without a buffer not even the weights fitted, and a search tries no smaller context than this.
     n_ctx = setup.n_ctx or run.head.settings.n_ctx_needed
-    if is_searched or not run.memory.buffers or not isinstance(setup, LlamaSetup) or (n_ctx or 0) <= KV_CELLS:
+    if is_searched or not run.memory.buffers or not isinstance(setup, LlamaConfig) or (n_ctx or 0) <= KV_CELLS:
         return needs_less
     search = MAXCTX.command(Job(MAXCTX, job.target, replace(setup, n_ctx=None), ContextSettings()))
     return f"{plain(search)} finds the n_ctx that fits; {needs_less}"

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from ggbench.commands.options import as_record, model_option
-from ggbench.engines.config import KV_TYPES
+from ggbench.engines.llama.config import KV_TYPES
 from ggbench.errors import UsageError
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])

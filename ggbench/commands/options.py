@@ -1,6 +1,6 @@
 """Options that several commands share, and the records that a command gets them as.
 
-Those of loading have llama.cpp's names and are the fields of LlamaSetup.
+Those of loading have llama.cpp's names and are the fields of LlamaConfig.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from ggbench.commands import transformers_options
 from ggbench.commands.documented import GroupedOption, OptionGroup
 from ggbench.commands.output import Output
 from ggbench.commands.placements import parse_overrides, parse_servers, parse_shares
-from ggbench.engines.config import KV_TYPES, MAX_THREADS, LlamaSetup, TransformersSetup
+from ggbench.engines.llama.config import KV_TYPES, MAX_THREADS, LlamaConfig
+from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.errors import UsageError
 from ggbench.units import MOST_TOKENS, format_count, parse_tokens
 
@@ -56,7 +57,7 @@ class Asked:
 
     model: str
     quants: tuple[str, ...]
-    setup: LlamaSetup
+    setup: LlamaConfig
     hub: HubOptions
     output: Output
     timeout_s: float | None = None
@@ -67,7 +68,7 @@ class Asked:
     """Whether to measure with the settings that a search found."""
     server: ServerOptions | None = None
     """How a server is asked; None of a command that measures files only."""
-    checkpoint: TransformersSetup | None = None
+    checkpoint: TransformersConfig | None = None
     """How Transformers loads a checkpoint, beside what `setup` says for every engine; None of a command that measures
     none."""
 
@@ -316,19 +317,19 @@ def _output(**given: bool) -> Output:
     return output
 
 
-def _setup(**given: Any) -> LlamaSetup:  # noqa: ANN401 - the fields' own types
+def _setup(**given: Any) -> LlamaConfig:  # noqa: ANN401 - the fields' own types
     given |= {name: not given.pop(switch) for name, switch in _SWITCHED_OFF.items()}
-    return LlamaSetup(**{name: value for name, value in given.items() if value is not None})
+    return LlamaConfig(**{name: value for name, value in given.items() if value is not None})
 
 
 def _names(record: type[Any]) -> list[str]:
     return [field.name for field in fields(record)]
 
 
-_LOADED = [*_names(LlamaSetup), *_SWITCHED_OFF.values()]
+_LOADED = [*_names(LlamaConfig), *_SWITCHED_OFF.values()]
 
 load_options = as_record("setup", _setup, _LOADED, *_KV_OPTIONS, _N_CTX, *_LOAD_OPTIONS)
-"""Add the options of how llama.cpp loads a model; the command gets them as `setup`, a LlamaSetup."""
+"""Add the options of how llama.cpp loads a model; the command gets them as `setup`, a LlamaConfig."""
 load_options_but_kv_types = as_record("setup", _setup, _LOADED, _N_CTX, *_LOAD_OPTIONS)
 """The same without the types of the KV cache, for a command that takes several."""
 load_options_but_cache = as_record("setup", _setup, _LOADED, *_LOAD_OPTIONS)
@@ -349,7 +350,7 @@ def _server(**given: Any) -> ServerOptions:  # noqa: ANN401 - the fields' own ty
 
 
 _checkpoint_options = as_record(
-    "checkpoint", TransformersSetup, transformers_options.NAMES, *transformers_options.OPTIONS
+    "checkpoint", TransformersConfig, transformers_options.NAMES, *transformers_options.OPTIONS
 )
 _server_options = as_record("server", _server, ["api_key_env", "clock"], *_SERVER_OPTIONS)
 

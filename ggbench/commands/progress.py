@@ -8,9 +8,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from ggbench.commands.downloads import download_lines
+from ggbench.commands.downloads import TransferRate, download_lines
 from ggbench.commands.output import Output
-from ggbench.hub.download_progress import TransferRate
 from ggbench.runs.observation import PromptTiming
 from ggbench.runs.progress import Finished, ModelReady, Point, Progress, Samples, Started, Working
 from ggbench.show.columns import b_text, w_text

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from ggbench.errors import UsageError
 
 if TYPE_CHECKING:
-    from ggbench.engines.config import Setup
+    from ggbench.engines.contract import EngineConfig
 
 
-def check_rpc(setup: Setup) -> None:
+def check_rpc(setup: EngineConfig) -> None:
     """Raise UsageError for a setup with RPC servers where llama.cpp was built without RPC."""
     from ggbench.engines.llama.rpc_devices import BUILD_HINT, is_built_with_rpc
 

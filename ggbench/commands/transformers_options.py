@@ -1,4 +1,4 @@
-"""Options of how Transformers loads a checkpoint: fields of TransformersSetup that llama.cpp has no name for."""
+"""Options of how Transformers loads a checkpoint: fields of TransformersConfig that llama.cpp has no name for."""
 
 from __future__ import annotations
 

@@ -7,7 +7,8 @@ from collections.abc import Generator, Sequence
 from dataclasses import replace
 
 from ggbench.decisions.known_speeds import expected_at, known_here
-from ggbench.engines.config import LlamaSetup, Setup
+from ggbench.engines.contract import EngineConfig
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
@@ -49,7 +50,7 @@ def run_bench(rig: Rig, decodes: Sequence[Job], *, maxctx: bool = False) -> Gene
 
 
 def with_expected_speeds(
-    summaries: Sequence[QuantSummary], targets: Sequence[Target], setup: LlamaSetup, bandwidth: Bandwidth | None
+    summaries: Sequence[QuantSummary], targets: Sequence[Target], setup: LlamaConfig, bandwidth: Bandwidth | None
 ) -> list[QuantSummary]:
     """Return the summaries of the targets, those without a speed with the one that is known of their file.
 
@@ -86,7 +87,7 @@ def _expected(summary: QuantSummary, known: KnownSpeed | None) -> PlannedForecas
     return expected_at(known, settings.n_prompt + (settings.n_gen + 1) // 2)
 
 
-def _search(rig: Rig, target: Target, setup: Setup) -> Generator[Progress]:
+def _search(rig: Rig, target: Target, setup: EngineConfig) -> Generator[Progress]:
     search = Job(MAXCTX, target, setup.as_asked(), ContextSettings())
     with contextlib.closing(run_job(rig, search)) as progress:
         yield from (record for record in progress if not isinstance(record, Started))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib.metadata
 from dataclasses import dataclass, replace
 
-from ggbench.engines.config import LlamaSetup, Setup
+from ggbench.engines.contract import EngineConfig
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.machine.cpu import default_threads, describe_cpu
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.records import Environment
@@ -46,14 +47,14 @@ class ThisMachine:
             environment.llama_cpp_python,
         ) == (self.cpu, self.n_cores, self.gpus, self.llama_cpp_python)
 
-    def decisive(self, setup: Setup, n_layer: int | None) -> LlamaSetup | None:
+    def decisive(self, setup: EngineConfig, n_layer: int | None) -> LlamaConfig | None:
         """Return what of a setup decides the speed of a model of `n_layer` layers; None of another engine.
 
         The length of the context and where its memory is from do not; nor, without a GPU, what goes there.
         """
-        if not isinstance(setup, LlamaSetup):
+        if not isinstance(setup, LlamaConfig):
             return None
-        same, threads = LlamaSetup(), setup.threads or self.threads
+        same, threads = LlamaConfig(), setup.threads or self.threads
         decisive = replace(
             setup,
             n_ctx=None,
@@ -71,9 +72,9 @@ class ThisMachine:
         return replace(decisive, n_gpu_layers=-1) if is_all or setup.n_gpu_layers < 0 else decisive
 
 
-def without_placement(setup: LlamaSetup) -> LlamaSetup:
+def without_placement(setup: LlamaConfig) -> LlamaConfig:
     """Return the setup without what says which of a model goes to a GPU."""
-    same = LlamaSetup()
+    same = LlamaConfig()
     return replace(
         setup,
         n_gpu_layers=same.n_gpu_layers,

@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
-from ggbench.engines.config import LlamaSetup, Setup, TransformersSetup
+from ggbench.engines.contract import EngineConfig
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.machine.records import Environment
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
@@ -85,13 +87,13 @@ def _setting(value: object) -> str:
 
 def _flash_attn(run: Run) -> str:
     used = {None: "", True: "on", False: "off"}[run.memory.flash_attn]
-    requested = run.head.setup.flash_attn if isinstance(run.head.setup, LlamaSetup) else ""
+    requested = run.head.setup.flash_attn if isinstance(run.head.setup, LlamaConfig) else ""
     return requested if used in ("", requested) else f"{used} ({requested})"
 
 
-def _threads(setup: Setup) -> str:
+def _threads(setup: EngineConfig) -> str:
     """Threads as they were asked for; empty where the engine has none of its own."""
-    if not isinstance(setup, LlamaSetup | TransformersSetup):
+    if not isinstance(setup, LlamaConfig | TransformersConfig):
         return ""
     return "one per core" if setup.threads is None else str(setup.threads)
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from ggbench.decisions.bandwidth_shares import BandwidthShares, bandwidth_shares
 from ggbench.decisions.comparable_runs import ThisMachine, without_placement
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError, Unsupported
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.cpu import describe_cpu
@@ -32,7 +32,7 @@ from ggbench.stats.known_speed import POSITIONS, KnownSpeed, RunSpeed, tok_s_at
 
 
 def known_speeds(
-    store: Store | None, files: Sequence[ModelFile | None], setup: LlamaSetup, budget: Budget
+    store: Store | None, files: Sequence[ModelFile | None], setup: LlamaConfig, budget: Budget
 ) -> list[KnownSpeed | None]:
     """Return the best that is known of each file under this setup; None where not even the bound is.
 
@@ -42,7 +42,7 @@ def known_speeds(
     return [None if file is None else _known(file, setup, budget, runs) for file in files]
 
 
-def known_here(files: Sequence[ModelFile | None], setup: LlamaSetup, budget: Budget) -> list[KnownSpeed | None]:
+def known_here(files: Sequence[ModelFile | None], setup: LlamaConfig, budget: Budget) -> list[KnownSpeed | None]:
     """Return what `known_speeds` does from a person's own results; as without any where they cannot be read."""
     if budget.is_here:
         with contextlib.suppress(StoreError), Store.open() as store:
@@ -65,13 +65,13 @@ def expected_at(known: KnownSpeed | None, n: int | None) -> PlannedForecast | No
 
 def shares_here(store: Store, budget: Budget) -> BandwidthShares | None:
     """Return what models reach of the budget's bandwidth with a default setup; None for fewer than two of them."""
-    return _Runs(store, LlamaSetup(), budget).shares
+    return _Runs(store, LlamaConfig(), budget).shares
 
 
 class _Runs:
     """The stored runs of this machine, read once."""
 
-    def __init__(self, store: Store, setup: LlamaSetup, budget: Budget) -> None:
+    def __init__(self, store: Store, setup: LlamaConfig, budget: Budget) -> None:
         self._here = ThisMachine.describe()
         self._setup = setup
         self._runs = list(self._of_this_machine(store))
@@ -112,7 +112,7 @@ class _Runs:
         return not on_gpu or (decisive.n_gpu_layers < 0 and not decisive.tensor_overrides and decisive.kv_offload)
 
 
-def _known(file: ModelFile, setup: LlamaSetup, budget: Budget, runs: _Runs | None) -> KnownSpeed | None:
+def _known(file: ModelFile, setup: LlamaConfig, budget: Budget, runs: _Runs | None) -> KnownSpeed | None:
     found = [] if runs is None else runs.speeds(file)
     with_steps = [each for each in found if each.step_ms]
     with_prefills = [each for each in found if each.prefill_ms]
@@ -125,7 +125,7 @@ def _known(file: ModelFile, setup: LlamaSetup, budget: Budget, runs: _Runs | Non
     return None if bound is None else replace(bound, prefill_ms=prefill_ms)
 
 
-def _bound(file: ModelFile, setup: LlamaSetup, budget: Budget, shares: BandwidthShares | None) -> KnownSpeed | None:
+def _bound(file: ModelFile, setup: LlamaConfig, budget: Budget, shares: BandwidthShares | None) -> KnownSpeed | None:
     """What the bandwidth allows, or the share of it that other models reach.
 
     None without a bandwidth, where a step reads from two memories, and where what it reads is not counted.
@@ -156,5 +156,5 @@ def _at_shares(weights_ms: float, kv_ms: float, shares: BandwidthShares) -> Expe
     )
 
 
-def _has_two_speeds(file: ModelFile, setup: LlamaSetup) -> bool:
+def _has_two_speeds(file: ModelFile, setup: LlamaConfig) -> bool:
     return not setup.kv_offload or offload(file, setup.n_gpu_layers, setup.tensor_overrides).is_partial

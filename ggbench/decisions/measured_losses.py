@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from ggbench.decisions.pick_record import Loss
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError
 from ggbench.experiments.quality.measure import EXPERIMENT
 from ggbench.experiments.quality.record import Divergence, Estimate, QualityResult, ScoredBase
@@ -97,7 +97,7 @@ def _scores(store: Store) -> Iterator[_Scored]:
 
 def _score(run: Run) -> _Scored | None:
     result, setup = run.result, run.head.setup
-    if not isinstance(result, QualityResult) or not isinstance(setup, LlamaSetup):
+    if not isinstance(result, QualityResult) or not isinstance(setup, LlamaConfig):
         return None
     if result.divergence is None or result.base is None or result.scored is None:
         return None

@@ -10,14 +10,14 @@ from ggbench.decisions.known_speeds import known_speeds
 from ggbench.decisions.measured_losses import MeasuredLosses, measured_losses
 from ggbench.decisions.pick_record import Candidate, Loss, Needs, TurnSpeed
 from ggbench.decisions.turn import longest_fast_enough, turn_speed
-from ggbench.engines.config import LlamaSetup
+from ggbench.decisions.typical_loss import UNQUANTIZED, typical_loss
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError, StoreError
 from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
 from ggbench.experiments.maxctx.record import ContextResult
 from ggbench.machine.programs import programs_that_hold_memory
 from ggbench.models.picked_models import PickedModel
 from ggbench.models.planned_variants import PlannedVariant
-from ggbench.models.published.typical import UNQUANTIZED, typical_loss
 from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
@@ -41,14 +41,14 @@ class PickRequest:
 
     needs: Needs
     budget: Budget
-    setup: LlamaSetup
+    setup: LlamaConfig
     """Its n_ctx and the types of its cache are not looked at."""
     caches: tuple[KvCacheTypes, ...]
     options: tuple[tuple[str, str], ...] = ()
     """Options of the command line besides those of `setup`, for the line that reproduces a row."""
 
 
-def caches_of(types: Sequence[tuple[str, str]], setup: LlamaSetup) -> tuple[KvCacheTypes, ...]:
+def caches_of(types: Sequence[tuple[str, str]], setup: LlamaConfig) -> tuple[KvCacheTypes, ...]:
     """Return the caches to try; without flash attention only those that need none. Raises UsageError for none."""
     found = [KvCacheTypes(type_k, type_v, setup.flash_attn) for type_k, type_v in types]
     usable = tuple(each for each in found if setup.flash_attn != "off" or each.type_v in UNQUANTIZED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from ggbench.decisions.pick_record import Candidate, Pick
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.forecast.measure import EXPERIMENT
 from ggbench.experiments.forecast.record import ForecastSettings
 from ggbench.hub.access import HubAccess
@@ -28,7 +28,7 @@ def next_to_measure(pick: Pick, tried: Collection[Name]) -> Candidate | None:
     return next((each for each in _that_matter(pick) if each.name not in tried and not _is_known(each)), None)
 
 
-def forecast_job(candidate: Candidate, setup: LlamaSetup, hub: HubAccess) -> Job:
+def forecast_job(candidate: Candidate, setup: LlamaConfig, hub: HubAccess) -> Job:
     """Return the forecast of a candidate's speed with its cache. Raises as `resolve`."""
     model, quant = candidate.row.model, candidate.selector or candidate.row.quant
     if isinstance(parse_file_model(model), CatalogRef):

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ggbench.decisions.run_commands_record import FileToRun
-from ggbench.engines.config import LARGEST_N_CTX, whole_steps
+from ggbench.engines.llama.config import LARGEST_N_CTX, whole_steps
 from ggbench.errors import UsageError
 from ggbench.sizing.change import Change
 from ggbench.sizing.plan_record import PlanRow

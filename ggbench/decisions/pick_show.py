@@ -10,7 +10,7 @@ from ggbench.decisions.needs_text import wanted_text, workload_text
 from ggbench.decisions.pick_record import Candidate, Checked, Loss, NeedCheck, Pick
 from ggbench.decisions.run_commands import run_commands
 from ggbench.decisions.run_commands_record import RunCommands
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.forecast.document import expected_text
 from ggbench.runs.outcome import Outcome
 from ggbench.show import UNKNOWN
@@ -32,7 +32,7 @@ RULES = (
 """How a recommendation is made, a sentence each."""
 
 
-def pick_document(pick: Pick, budget: Budget, setup: LlamaSetup) -> dict[str, object]:
+def pick_document(pick: Pick, budget: Budget, setup: LlamaConfig) -> dict[str, object]:
     """Return the fields of `ggbench.pick/1`; every key is always there, null for unknown."""
     recommended = pick.recommended
     commands = None if recommended is None else commands_of(recommended.candidate, budget, setup)
@@ -65,7 +65,7 @@ def pick_document(pick: Pick, budget: Budget, setup: LlamaSetup) -> dict[str, ob
     }
 
 
-def commands_of(candidate: Candidate, budget: Budget, setup: LlamaSetup) -> RunCommands | None:
+def commands_of(candidate: Candidate, budget: Budget, setup: LlamaConfig) -> RunCommands | None:
     """Return the commands that run a candidate as it was planned; None for one without a file."""
     if candidate.to_run is None:
         return None

@@ -12,14 +12,14 @@ import shlex
 from pathlib import Path
 
 from ggbench.decisions.run_commands_record import FileToRun, RunCommands
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.units import GIB, format_bytes, format_count
 
 ALL_LAYERS = 999
 """More layers than any model has. llama-server takes `all` as well, but only since it has `auto`, its default, which
 may leave layers in main memory."""
 
-_DEFAULT = LlamaSetup()
+_DEFAULT = LlamaConfig()
 _LOAD_MODES = {(False, False): "none", (False, True): "mlock", (True, True): "mmap+mlock"}
 """llama.cpp's `--load-mode`, by whether the file is mapped and whether its pages are locked."""
 _OLLAMA_KV_TYPES = ("f16", "q8_0", "q4_0")
@@ -31,7 +31,7 @@ _PROMPT_CACHE_BYTES = 8 * GIB
 
 def run_commands(
     file: FileToRun,
-    setup: LlamaSetup,
+    setup: LlamaConfig,
     *,
     on_gpu: bool,
     n_ctx_train: int | None = None,
@@ -80,7 +80,7 @@ def _model_words(file: FileToRun, mmproj: Path | None) -> list[str]:
     return ["-m", str(_PLACEHOLDER), *projector]
 
 
-def _load_words(setup: LlamaSetup, *, on_gpu: bool) -> list[str]:
+def _load_words(setup: LlamaConfig, *, on_gpu: bool) -> list[str]:
     words = [] if setup.n_ctx is None else ["-c", str(setup.n_ctx)]
     for option, name in (("-b", "n_batch"), ("-ub", "n_ubatch"), ("-ctk", "type_k"), ("-ctv", "type_v")):
         words += _unless_default(option, setup, name)
@@ -104,12 +104,12 @@ def _load_words(setup: LlamaSetup, *, on_gpu: bool) -> list[str]:
     return [*words, "--swa-full"] if setup.swa_full else words
 
 
-def _unless_default(option: str, setup: LlamaSetup, name: str) -> list[str]:
+def _unless_default(option: str, setup: LlamaConfig, name: str) -> list[str]:
     value = getattr(setup, name)
     return [] if value == getattr(_DEFAULT, name) else [option, str(value)]
 
 
-def _modelfile(file: FileToRun, setup: LlamaSetup, *, on_gpu: bool, mmproj: Path | None) -> tuple[str, list[str]]:
+def _modelfile(file: FileToRun, setup: LlamaConfig, *, on_gpu: bool, mmproj: Path | None) -> tuple[str, list[str]]:
     """The text of a Modelfile, else what of the load has no equivalent in Ollama."""
     obstacles = []
     if setup.type_k != setup.type_v or setup.type_k not in _OLLAMA_KV_TYPES:
@@ -140,7 +140,7 @@ def _modelfile(file: FileToRun, setup: LlamaSetup, *, on_gpu: bool, mmproj: Path
     return "\n".join(lines) + "\n", []
 
 
-def _ollama_server(setup: LlamaSetup) -> list[str]:
+def _ollama_server(setup: LlamaConfig) -> list[str]:
     """How to start Ollama's server, as a comment since it may run already; none where it needs no variable.
 
     Source: Ollama's FAQ. Both variables hold for all models of the server.
@@ -166,7 +166,7 @@ def _ollama_name(file: FileToRun) -> str:
 
 
 def _notes(
-    file: FileToRun, setup: LlamaSetup, n_ctx_train: int | None, obstacles: list[str], *, on_gpu: bool
+    file: FileToRun, setup: LlamaConfig, n_ctx_train: int | None, obstacles: list[str], *, on_gpu: bool
 ) -> list[str]:
     notes = []
     if not file.paths and not file.repo:

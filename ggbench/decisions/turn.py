@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ggbench.decisions.pick_record import WORKLOADS, TurnSpeed, Workload
-from ggbench.engines.config import LARGEST_N_CTX
+from ggbench.engines.llama.config import LARGEST_N_CTX
 from ggbench.errors import UsageError
 from ggbench.stats.intervals import Expected
 from ggbench.stats.known_speed import KnownSpeed, step_ms_at

@@ -11,11 +11,11 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
 
 import msgspec
 
-from ggbench.engines.config import Setup
+from ggbench.errors import UsageError
 from ggbench.plugins import load_plugin
 
 if TYPE_CHECKING:
@@ -26,6 +26,66 @@ Stage = Literal["start", "load", "context", "prefill", "decode", "score"]
 
 DEFAULT_TIMEOUT_S = 600.0
 """Longest time without a message that is not yet a hang: a long prompt on a slow CPU reports nothing meanwhile."""
+
+
+class EngineConfig:
+    """How one engine loads a model. A stored setup is read as the type of its engine."""
+
+    __slots__ = ()
+    engine: ClassVar[str]
+    """Name of the folder in `ggbench.engines` that runs it."""
+    program: ClassVar[str]
+    """What runs the model, as texts for people name it."""
+    loads_file: ClassVar[bool] = True
+    """Whether the engine loads a model file of this machine."""
+    loads_gguf: ClassVar[bool] = False
+    """Whether that file is a GGUF."""
+    sizes_dry: ClassVar[bool] = False
+    """Whether the engine can say what a context takes without making it."""
+    in_words: ClassVar[frozenset[str]] = frozenset()
+    """Fields that MODEL and QUANT of a command line say, so that they are no options."""
+
+    @property
+    def n_ctx(self) -> int | None:
+        """Tokens that the caches are made for; None where the engine does not say, or takes what a run needs."""
+        return None
+
+    @property
+    def memory_limit_bytes(self) -> int | None:
+        """What model and context together may take; None means all there is."""
+        return None
+
+    @property
+    def cache_types(self) -> tuple[str, str] | None:
+        """Types of the K and the V cache; None where the engine does not say."""
+        return None
+
+    def check(self) -> None:
+        """Raise UsageError for options that do not go together, which an engine refuses only once it has loaded."""
+
+    def check_holds(self, n_tokens: int) -> None:
+        """Raise UsageError where the given n_ctx is too small for a run, or the run too long for any context."""
+
+    def holding(self, n_tokens: int) -> Self:
+        """Return the setup with the n_ctx that was given, else with just enough for this many tokens."""
+        return self
+
+    def as_asked(self) -> Self:
+        """Return the setup without what a kind of run decides itself: its n_ctx, its sequences and its outputs."""
+        return self
+
+    def with_threads(self, threads: int) -> Self:
+        """Return the setup with these threads where it names none and the engine takes them."""
+        return self
+
+
+def check_given(n_ctx: int | None, n_tokens: int) -> None:
+    """Raise UsageError where a given n_ctx is too small for a run."""
+    if n_ctx is not None and n_ctx < n_tokens:
+        raise UsageError(
+            f"n_ctx {n_ctx} does not hold the {n_tokens} tokens of this run",
+            "omit --n-ctx to use just enough, or measure fewer tokens",
+        )
 
 
 class Workload(msgspec.Struct, frozen=True):
@@ -55,7 +115,7 @@ class Source:
 class Engine(Protocol):
     """One model at a time, in whatever process or server runs it."""
 
-    def open(self, source: Source, setup: Setup) -> Iterator[Event | Ending]:
+    def open(self, source: Source, setup: EngineConfig) -> Iterator[Event | Ending]:
         """Load the model and make a context; events as they come, and last, exactly once, how it ended.
 
         Where only the setup's n_ctx differs from what is open, a loaded model may stay.
@@ -86,7 +146,7 @@ class Launch(Protocol):
 class EngineModule(Protocol):
     """What the module `engine` of a folder in `ggbench.engines` offers."""
 
-    SETUP: type[Setup]
+    SETUP: type[EngineConfig]
     """The record that describes how it loads a model."""
     launch: Launch
 

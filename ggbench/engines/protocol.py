@@ -12,10 +12,11 @@ from typing import ClassVar
 
 import msgspec
 
-from ggbench.engines.config import LlamaSetup, TransformersSetup
 from ggbench.engines.contract import Stage, Workload
 from ggbench.engines.events import Event
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import Place
+from ggbench.engines.transformers.config import TransformersConfig
 
 
 class LoadModel(msgspec.Struct, frozen=True, tag="load_model"):
@@ -24,7 +25,7 @@ class LoadModel(msgspec.Struct, frozen=True, tag="load_model"):
     stage: ClassVar[Stage] = "load"
 
     path: str
-    setup: LlamaSetup
+    setup: LlamaConfig
     """Its memory limit is for model and contexts together, beyond what the worker holds before the load; on each GPU in
     use, if any is."""
     reserve_bytes: int = 0
@@ -40,7 +41,7 @@ class MakeContext(msgspec.Struct, frozen=True, tag="make_context"):
 
     stage: ClassVar[Stage] = "context"
 
-    setup: LlamaSetup
+    setup: LlamaConfig
     """With `n_ctx` and `threads` given."""
 
 
@@ -51,7 +52,7 @@ class LoadCheckpoint(msgspec.Struct, frozen=True, tag="load_checkpoint"):
 
     folder: str
     """With a config.json; where it has no safetensors, weights of its shape are made."""
-    setup: TransformersSetup
+    setup: TransformersConfig
     """Its memory limit is for model and caches together, beyond what the worker holds before the load."""
 
 
@@ -60,7 +61,7 @@ class MakeCache(msgspec.Struct, frozen=True, tag="make_cache"):
 
     stage: ClassVar[Stage] = "context"
 
-    setup: TransformersSetup
+    setup: TransformersConfig
     """With `n_ctx` given."""
 
 

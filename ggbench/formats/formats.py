@@ -6,16 +6,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ggbench.errors import BadFile
-from ggbench.formats import batched_bench, perplexity
+from ggbench.formats import perplexity
 from ggbench.formats.bench_row import BenchRow
 from ggbench.formats.bundle import is_bundle, read_bundle
 from ggbench.formats.imported_run import ImportedRun, Named
-from ggbench.formats.llama_bench_csv import as_csv, is_csv
+from ggbench.formats.llama_bench_csv import as_csv, as_sql, is_csv
 from ggbench.formats.llama_bench_csv import read_rows as read_csv
 from ggbench.formats.llama_bench_import import runs_of
 from ggbench.formats.llama_bench_json import as_json, as_jsonl, is_objects, read_objects
 from ggbench.formats.llama_bench_md import as_markdown, is_table, read_table
-from ggbench.formats.llama_bench_sql import as_sql, is_sql, read_statements
 from ggbench.formats.run_document import is_document, read_documents
 from ggbench.formats.source_file import STDIN, SourceFile, read_source
 
@@ -41,16 +40,13 @@ def _bench(read_rows: _Rows) -> Callable[[SourceFile, Named], list[ImportedRun]]
 
 _READERS: tuple[tuple[Callable[[str], bool], Callable[[SourceFile, Named], list[ImportedRun]]], ...] = (
     (is_document, read_documents),
-    (batched_bench.is_batched_bench, batched_bench.read_runs),
     (is_objects, _bench(read_objects)),
-    (is_sql, _bench(read_statements)),
     (is_csv, _bench(read_csv)),
     (is_table, _bench(read_table)),
     (perplexity.is_perplexity, perplexity.read_runs),
 )
 """How to recognize a format by its text, the most specific first, and what reads it."""
-_SQLITE = b"SQLite format 3\0"
-_KNOWN = "JSON, JSON lines, CSV, SQL and tables of llama-bench, llama-batched-bench, llama-perplexity, ggbench's own"
+_KNOWN = "JSON, JSON lines, CSV and tables of llama-bench, llama-perplexity's output, ggbench's own files"
 
 
 def read_runs(path: Path, named: Named) -> Iterator[ImportedRun]:
@@ -59,8 +55,6 @@ def read_runs(path: Path, named: Named) -> Iterator[ImportedRun]:
         yield from read_bundle(path)
         return
     file = read_source(path)
-    if file.content.startswith(_SQLITE):
-        raise BadFile(f"{file.name} is an SQLite database", f"import what this writes: sqlite3 {file.name} .dump")
     text = file.text
     for recognizes, read in _READERS:
         if recognizes(text):

@@ -1,4 +1,4 @@
-"""llama-bench's `-o csv`: every field as text, without the repetitions."""
+"""llama-bench's `-o csv`, written and read, and `-o sql`, written: every field as text, without the repetitions."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import io
 from collections.abc import Iterator, Mapping, Sequence
 
 from ggbench.errors import BadFile
-from ggbench.formats.bench_row import FIELDS, BenchRow, cell_text
+from ggbench.formats.bench_row import FIELDS, BenchRow, FieldType, cell_text
 from ggbench.show.text import without_formula
 from ggbench.text import plain
+
+_TABLE = "llama_bench"
+_TYPES = {FieldType.STRING: "TEXT", FieldType.BOOL: "INTEGER", FieldType.INT: "INTEGER", FieldType.FLOAT: "REAL"}
 
 
 def as_csv(rows: Sequence[BenchRow]) -> str:
@@ -25,6 +28,16 @@ def as_csv(rows: Sequence[BenchRow]) -> str:
             without_formula(value) if isinstance(value, str) else cell_text(value) for value in row.whole.values()
         )
     return buffer.getvalue()
+
+
+def as_sql(rows: Sequence[BenchRow]) -> str:
+    """Return the table and a statement for each row; quotes in a text are doubled, which llama-bench omits."""
+    columns = ",\n".join(f"  {name} {_TYPES[kind]}" for name, (kind, _) in FIELDS.items())
+    statements = [f"CREATE TABLE IF NOT EXISTS {_TABLE} (\n{columns}\n);\n\n"]
+    for row in rows:
+        values = ", ".join("'" + plain(cell_text(value)).replace("'", "''") + "'" for value in row.whole.values())
+        statements.append(f"INSERT INTO {_TABLE} ({', '.join(FIELDS)}) VALUES ({values});\n")
+    return "".join(statements)
 
 
 def is_csv(text: str) -> bool:

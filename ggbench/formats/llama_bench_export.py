@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import PurePath
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.formats.bench_row import TOOL, BenchRow, measured_row
 from ggbench.machine.records import Environment
 from ggbench.runs.imported import Cell, ImportedRow
@@ -94,8 +94,7 @@ def _decodes(recording: Recording, options: ExportOptions) -> list[_Times]:
             for (n_gen, n_depth), elapsed_ns in _stretches(series, options).items():
                 found.setdefault((0, n_gen, n_depth), []).append(elapsed_ns)
     for window in recording.of(DecodeWindow):
-        if window.n_seqs == 1:
-            found.setdefault((0, window.n_gen, window.n_depth), []).append(round(window.elapsed_ns))
+        found.setdefault((0, window.n_gen, window.n_depth), []).append(round(window.elapsed_ns))
     return list(found.items())
 
 
@@ -121,7 +120,7 @@ def _fields(run: Run, recording: Recording, options: ExportOptions) -> dict[str,
         "model_n_params": subject.n_params,
         "test_time": _test_time(run.head.started_at),
         **_environment_fields(run.head.environment),
-        **_setup_fields(run.head.setup if isinstance(run.head.setup, LlamaSetup) else None),
+        **_setup_fields(run.head.setup if isinstance(run.head.setup, LlamaConfig) else None),
     }
     return {name: value for name, value in fields.items() if value is not None}
 
@@ -139,7 +138,7 @@ def _environment_fields(environment: Environment | None) -> dict[str, Cell | Non
     }
 
 
-def _setup_fields(setup: LlamaSetup | None) -> dict[str, Cell | None]:
+def _setup_fields(setup: LlamaConfig | None) -> dict[str, Cell | None]:
     """As llama-bench writes its own; what ggbench does not set is at llama-bench's default, which is llama.cpp's."""
     if setup is None:
         return {}

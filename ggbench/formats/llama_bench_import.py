@@ -10,22 +10,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath, PureWindowsPath
 
-from ggbench.engines.config import FlashAttn, LlamaSetup, SplitMode
+from ggbench.engines.llama.config import FlashAttn, LlamaConfig, SplitMode
 from ggbench.engines.memory import Memory
 from ggbench.errors import BadFile
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
 from ggbench.experiments.speed.record import Case, CaseEnded, SpeedCase, SpeedResult, SpeedSettings
 from ggbench.formats.bench_row import TOOL, BenchRow
-from ggbench.formats.imported_run import (
-    SOURCE,
-    ImportedRun,
-    Named,
-    content_sha256,
-    environment_of,
-    observed,
-    utc_text,
-)
+from ggbench.formats.imported_run import SOURCE, ImportedRun, Named, content_sha256, environment_of, observed, utc_text
 from ggbench.formats.source_file import SourceFile
 from ggbench.gguf_file.quants import name_without_quant, quant_from_file_name, quant_from_words
 from ggbench.machine.records import Environment, Gpu
@@ -217,15 +209,15 @@ def _quant_of(model_type: str) -> str:
     return quant_from_words(found["words"]) if found else ""
 
 
-def _setup(row: BenchRow) -> LlamaSetup:
+def _setup(row: BenchRow) -> LlamaConfig:
     """How llama-bench loaded the model, as far as ggbench has a field for it; the rest stays in the row."""
-    known = LlamaSetup()
+    known = LlamaConfig()
     overrides = row.text("tensor_buft_overrides")
     load_mode = row.text("load_mode")
     mapped = row.fields.get("use_mmap") is not False if load_mode in ("", "auto") else "mmap" in load_mode
     split = [float(part) for part in row.text("tensor_split").split("/") if re.fullmatch(r"\d+(\.\d+)?", part)]
     split_mode = _SPLIT_MODES.get(row.text("split_mode"), known.split_mode)
-    return LlamaSetup(
+    return LlamaConfig(
         n_batch=row.integer("n_batch") or known.n_batch,
         n_ubatch=row.integer("n_ubatch") or known.n_ubatch,
         type_k=row.text("type_k") or known.type_k,

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory
 from ggbench.errors import BadFile, UsageError
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
@@ -126,7 +126,7 @@ def _run(row: object, read: Callable[[_Row, str], _Measured], file: SourceFile, 
         head=RunHead(
             kind=measured.kind,
             subject=_subject(row, where),
-            setup=_value(row, "config", LlamaSetup, where),
+            setup=_value(row, "config", LlamaConfig, where),
             settings=measured.settings,
             environment=replace(environment, imported=imported) if environment else environment_of(imported),
             command=_value(row, "command", str, where),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import Memory
 from ggbench.errors import BadFile
 from ggbench.experiments.quality.record import (
@@ -100,7 +100,7 @@ def read_runs(file: SourceFile, named: Named) -> list[ImportedRun]:
     head = RunHead(
         kind="quality",
         subject=subject,
-        setup=LlamaSetup(n_batch=n_batch, n_seq_max=max(1, n_seqs)),
+        setup=LlamaConfig(n_batch=n_batch, n_seq_max=max(1, n_seqs)),
         settings=settings,
         environment=environment_of(imported),
     )

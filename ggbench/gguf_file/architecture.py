@@ -12,10 +12,9 @@ from collections.abc import Collection, Iterable, Mapping
 
 from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.gguf_constants import tensor_name
-from ggbench.gguf_file.layer_states import RECURRENT, SHARES_KV, Heads, layer_states
+from ggbench.gguf_file.layer_states import RECURRENT, SHARES_KV, Heads, TypedMetadata, layer_states
 from ggbench.gguf_file.model_file import Shape, TensorInfo
 from ggbench.gguf_file.parser import ArrayLength
-from ggbench.gguf_file.typed_metadata import TypedMetadata
 
 _NO_KV_FAMILIES: Mapping[str, Collection[str]] = {
     "mixes caches of several kinds": ("qwen4exp", "deepseek4", "glm5-next", "graniteswitch"),

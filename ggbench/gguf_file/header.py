@@ -10,6 +10,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from ggbench.errors import BadFile
@@ -18,7 +19,7 @@ from ggbench.gguf_file.architecture import read_shape
 from ggbench.gguf_file.header_bytes import ARCHITECTURE_KEY, BROKEN_HINT
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import Header, read_header
-from ggbench.gguf_file.shards import model_name, parse_shard_name
+from ggbench.gguf_file.quants import model_name, parse_shard_name
 from ggbench.text import plain, shorten_middle
 
 _MOST_SHARDS = 99_999
@@ -142,3 +143,36 @@ def _check_shards(headers: Sequence[Header], name: str) -> None:
     found = sum(len(header.tensors) for header in headers)
     if claimed is not None and claimed != found:
         raise BadFile(f"{name}: its shards hold {found} tensors, its header says {str(claimed)[:40]!r}", BROKEN_HINT)
+
+
+_ARCHITECTURE = "clip"
+
+
+@dataclass(frozen=True, slots=True)
+class Projector:
+    """A vision or audio projector: the GGUF beside a model that llama.cpp loads with `--mmproj`.
+
+    llama.cpp puts all of its tensors on the first GPU, however many layers of the model are there, else in main memory.
+    Its compute buffer depends on the image and is known only once clip has reserved it, so it is not counted. Source:
+    tools/mtmd/clip.cpp, `clip_ctx` and `load_tensors`.
+    """
+
+    path: Path
+    weight_bytes: int
+    """Without a compute buffer."""
+
+
+def read_projector(path: Path) -> Projector:
+    """Return the projector in a file, from its header. Raises BadFile for another kind of file."""
+    file = read_model_file(path)
+    if file.architecture != _ARCHITECTURE:
+        raise BadFile(
+            f"{plain(path.name)} is a model of the architecture {plain(file.architecture)}, not a projector",
+            "give the file that is published beside the model as mmproj",
+        )
+    if file.weight_bytes is None:
+        raise BadFile(
+            f"{plain(path.name)} has tensors of unknown type: {plain(', '.join(file.unknown_types))}",
+            "take another file of the projector, as F16",
+        )
+    return Projector(path, file.weight_bytes)

@@ -1,21 +1,87 @@
-"""What llama.cpp keeps of a sequence for each layer: K and V of its positions, those of a window, a recurrent state.
+"""What llama.cpp keeps of a sequence for each layer, and which layers are of one kind.
 
-A header says some of it (KV heads by layer, the pattern of windows); the rest is llama.cpp's own rules by architecture,
-which the tables here repeat. Source: `load_arch_hparams` in src/models/, `create_memory` in llama-model.cpp and
-llama-hparams.cpp of llama.cpp; the tests compare the result with the caches that llama.cpp makes of the same metadata.
+K and V of its positions, those of a window, a recurrent state. A header says some of it (KV heads by layer, the
+pattern of windows); the rest is llama.cpp's own rules by architecture, which the tables here repeat. Source:
+`load_arch_hparams` in src/models/, `create_memory` in llama-model.cpp and llama-hparams.cpp of llama.cpp; the tests
+compare the result with the caches that llama.cpp makes of the same metadata.
+
+Two layers are of one kind when a token does the same work in both: the same tensors in the same shapes and types
+(dense or experts, and the mixture of types of a `_k_m` quant), and the same state. So one of each can be measured, and
+all of them counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
+from ggbench.errors import BadFile
 from ggbench.gguf_file import gguf_constants
-from ggbench.gguf_file.model_file import LayerState
-from ggbench.gguf_file.typed_metadata import TypedMetadata
+from ggbench.gguf_file.ggml_types import row_bytes
+from ggbench.gguf_file.model_file import LayerState, ModelFile, TensorInfo, active_bytes, tensors_by_layer
+from ggbench.gguf_file.parser import ArrayLength
 
 RECURRENT_LAYERS = "{arch}.attention.recurrent_layers"
 """A key of llama.cpp's llama-arch.cpp that gguf 0.19 does not have."""
+
+_LARGEST = 1 << 31
+
+
+class TypedMetadata:
+    """The values of one architecture; keys are gguf's, `{arch}.block_count`."""
+
+    def __init__(self, name: str, architecture: str, values: Mapping[str, object]) -> None:
+        self._name, self._architecture, self._values = name, architecture, values
+
+    def count(self, key: str, default: int = 0) -> int:
+        """Return a whole number, `default` if it is missing. Raises BadFile for any other value."""
+        value = self._values.get(self._full(key))
+        return default if value is None else self._checked(key, value)
+
+    def per_layer(self, key: str, n_layer: int) -> tuple[int, ...] | None:
+        """Return a number of each layer, from an array or from one number for all; None if the key is missing.
+
+        Raises BadFile for another number of values or a value that is not a whole number.
+        """
+        value = self._values.get(self._full(key))
+        if value is None:
+            return None
+        if not isinstance(value, list):
+            return (self._checked(key, value),) * n_layer
+        if len(value) != n_layer:
+            raise self.wrong(f"{self._full(key)!r} has {len(value)} values for {n_layer} layers")
+        return tuple(self._checked(key, item) for item in value)
+
+    def flags(self, key: str, n_layer: int) -> tuple[bool, ...] | None:
+        """Return a flag of each layer if the value is an array; None if it is missing or one number."""
+        value = self._values.get(self._full(key))
+        if not isinstance(value, list):
+            return None
+        if len(value) != n_layer:
+            raise self.wrong(f"{self._full(key)!r} has {len(value)} values for {n_layer} layers")
+        return tuple(map(bool, value))
+
+    def has(self, key: str) -> bool:
+        """Return whether the header has this key."""
+        return self._full(key) in self._values
+
+    def has_any(self, *beginnings: str) -> bool:
+        """Return whether any key begins with one of these."""
+        full = tuple(map(self._full, beginnings))
+        return any(key.startswith(full) for key in self._values)
+
+    def wrong(self, what: str) -> BadFile:
+        """Return the error for a header with impossible values."""
+        return BadFile(f"{self._name}: {what}", "convert the model again")
+
+    def _full(self, key: str) -> str:
+        return key.format(arch=self._architecture)
+
+    def _checked(self, key: str, value: object) -> int:
+        if isinstance(value, bool | ArrayLength) or not isinstance(value, int) or not 0 <= value < _LARGEST:
+            raise self.wrong(f"{self._full(key)!r} is {str(value)[:40]!r}, not a count")
+        return value
 
 
 class _Windows(NamedTuple):
@@ -184,3 +250,83 @@ def _recurrent_elements(architecture: str, values: TypedMetadata, heads: Heads) 
     if architecture == "minimax-01":
         return convolution + heads.head_dim_k**2 * heads.n_head[0]
     return convolution + n_state * n_inner
+
+
+@dataclass(frozen=True, slots=True)
+class LayerKind:
+    """Layers that cost the same; sizes are of one layer."""
+
+    layers: tuple[int, ...]
+    """Their indices in ascending order, of which the first may stand for all."""
+    tensors: tuple[tuple[str, tuple[int, ...], str], ...]
+    """Name after `blk.N.`, shape and type of each tensor, by name."""
+    weight_bytes: int | None
+    """Bytes of all tensors; None where a tensor type is unknown."""
+    active_bytes: int | None
+    """Bytes that one token reads: without the experts that it is not routed to. None where a type is unknown."""
+    state: LayerState
+    """What it keeps of a sequence; meaningless where the model's `no_kv_reason` is set."""
+    kv_source: LayerState
+    """What it attends to: its own state, or that of the layer whose cache it shares."""
+
+    @property
+    def window(self) -> int | None:
+        """Positions that it attends to; None for every position."""
+        return self.state.window
+
+    @property
+    def is_recurrent(self) -> bool:
+        """Whether it keeps a recurrent state."""
+        return self.state.recurrent_elements > 0
+
+    @property
+    def has_experts(self) -> bool:
+        """Whether its tokens are routed to experts."""
+        return any("_exps." in name for name, _, _ in self.tensors)
+
+    def kv_bytes_per_token(self, type_k: str = "f16", type_v: str = "f16") -> int:
+        """Return the bytes that one position within the window adds to the cache. Raises UnknownName, Unsupported."""
+        return _bytes_per_position(self.state, type_k, type_v)
+
+    def read_bytes_per_token(self, type_k: str = "f16", type_v: str = "f16") -> int:
+        """Return the bytes that one position within the window adds to a step's reading. Raises as above."""
+        return _bytes_per_position(self.kv_source, type_k, type_v)
+
+
+def layer_kinds(model: ModelFile) -> tuple[LayerKind, ...]:
+    """Return the kinds of layer that decode a token, by their first layer; draft layers (NextN) are of no kind."""
+    by_layer = tensors_by_layer(model.tensors)
+    found: dict[object, list[int]] = {}
+    for layer in range(model.n_layer - model.n_layer_nextn):
+        state, source = _state_of(model, layer)
+        n_head, n_used = model.n_head[layer], model.experts_used[layer : layer + 1]
+        key = (_signature(by_layer.get(layer, ())), n_head, n_used, source, state.k_width, state.recurrent_elements)
+        found.setdefault(key, []).append(layer)
+    return tuple(_kind(model, tuple(layers), by_layer.get(layers[0], ())) for layers in found.values())
+
+
+def _kind(model: ModelFile, layers: tuple[int, ...], tensors: Sequence[TensorInfo]) -> LayerKind:
+    state, source = _state_of(model, layers[0])
+    is_known = all(tensor.n_bytes is not None for tensor in tensors)
+    return LayerKind(
+        layers=layers,
+        tensors=_signature(tensors),
+        weight_bytes=sum(tensor.n_bytes or 0 for tensor in tensors) if is_known else None,
+        active_bytes=round(sum(active_bytes(tensor, model) for tensor in tensors)) if is_known else None,
+        state=state,
+        kv_source=source,
+    )
+
+
+def _state_of(model: ModelFile, layer: int) -> tuple[LayerState, LayerState]:
+    """Return what the layer keeps, and what it attends to."""
+    state = model.states[layer]
+    return state, state if state.reads_layer is None else model.states[state.reads_layer]
+
+
+def _signature(tensors: Sequence[TensorInfo]) -> tuple[tuple[str, tuple[int, ...], str], ...]:
+    return tuple(sorted((tensor.name.split(".", 2)[2], tensor.shape, tensor.type_name) for tensor in tensors))
+
+
+def _bytes_per_position(state: LayerState, type_k: str, type_v: str) -> int:
+    return row_bytes(type_k, state.k_width) + row_bytes(type_v, state.v_width)

@@ -19,9 +19,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from ggbench.errors import EngineFailed, Unsupported, UsageError
-from ggbench.gguf_file.deferred_package import defer_package
 from ggbench.gguf_file.encoded_header import encode_header, write_sparse_file
 from ggbench.gguf_file.ggml_types import GgmlType, tensor_bytes
+from ggbench.gguf_file.gguf_constants import defer_package
 from ggbench.gguf_file.model_file import TensorInfo
 from ggbench.units import MIB
 

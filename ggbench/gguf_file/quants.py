@@ -1,8 +1,9 @@
-"""Names of quants: from `general.file_type`, from file names, and back to llama.cpp's numbers.
+"""What file names say: the quant, as `general.file_type` and llama.cpp's numbers have it, and the shards of a model.
 
 A quant's name says how it was made, not how large it is: BPW comes from the tensor table. Names are matched whole,
 because llama.cpp's own looser matching takes `BF16` for `F16` and `IQ3_XXS` for `Q3_XXS`.
-The numbers are gguf's `LlamaFileType`, imported at its first use.
+The numbers are gguf's `LlamaFileType`, imported at its first use. `x-00001-of-00003.gguf` is one third of `x`: five
+digits each, counted from one (`llama_split_path` of llama.cpp).
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
 
 from ggbench.errors import UnknownName
 from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.ggml_types import ADDED_TYPES
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.shards import model_name
 
 _ALIASES = {"mxfp4_moe": "mxfp4", "fp16": "f16", "fp32": "f32"}
 _SHORT = {"q3_k": "q3_k_m", "q4_k": "q4_k_m", "q5_k": "q5_k_m"}
@@ -120,3 +122,42 @@ def known_quants() -> dict[str, int]:
         if entry is not gguf_constants.LlamaFileType.GUESSED:
             numbers[canonical_quant(entry.name.removeprefix("ALL_").removeprefix("MOSTLY_"))] = int(entry)
     return dict(sorted(numbers.items(), key=lambda item: item[1]))
+
+
+_SHARD = re.compile(r"(?P<stem>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardName:
+    """The parts of a shard's file name."""
+
+    stem: str
+    """The part that all shards share."""
+    number: int
+    """From 1."""
+    count: int
+
+    def sibling(self, number: int) -> str:
+        """Return the file name of another shard of the same model."""
+        return f"{self.stem}-{number:05}-of-{self.count:05}.gguf"
+
+    def beside(self, path: Path) -> list[Path]:
+        """Return the paths of all shards, where this one is at `path`."""
+        return [path if n == self.number else path.with_name(self.sibling(n)) for n in range(1, self.count + 1)]
+
+
+def parse_shard_name(file_name: str) -> ShardName | None:
+    """Return the parts of a shard's file name; None for a name that is not one."""
+    match = _SHARD.fullmatch(file_name)
+    if match is None:
+        return None
+    number, count = int(match["number"]), int(match["count"])
+    return ShardName(match["stem"], number, count) if 1 <= number <= count else None
+
+
+def model_name(file_name: str) -> str:
+    """Return the name of the model in this file: no shard suffix, no `.gguf`."""
+    shard = parse_shard_name(file_name)
+    if shard is not None:
+        return shard.stem
+    return file_name[: -len(".gguf")] if file_name.lower().endswith(".gguf") else file_name

@@ -1,26 +1,33 @@
 """Twins: GGUF files of a model's true shape and types with no trained weights, to measure it before it is downloaded.
 
 Speed depends on shapes and types, not on the values of the weights. A twin is planned as a ModelFile, which is enough
-to count with, and written from it; its metadata marks it as a twin.
+to count with, and written from it; its metadata marks it as a twin. One of some of a model's layers lets each kind of
+layer be measured without the rest: llama.cpp decides by a layer's index and by the number of layers which of them have
+a window, a recurrent state or no experts, so the metadata of the selection says it outright. A sparse file, a header
+and a hole as long as the tensors, loads without data: that of a 118 GB model takes some hundred kilobytes.
 """
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
 import hashlib
+import os
 import re
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import ggbench
 from ggbench.errors import BadFile, Unsupported, UsageError
 from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.blueprint import Hyperparameters, build_metadata, build_tensors
-from ggbench.gguf_file.encoded_header import encode_header, encode_model
-from ggbench.gguf_file.header import read_model_file
-from ggbench.gguf_file.header_bytes import ALIGNMENT_KEY
-from ggbench.gguf_file.layer_selection import select_layers
-from ggbench.gguf_file.model_file import ModelFile, TensorInfo
+from ggbench.gguf_file.encoded_header import encode_header, encode_model, write_sparse_file
+from ggbench.gguf_file.header import read_local_header, read_model_file
+from ggbench.gguf_file.header_bytes import ALIGNMENT, ALIGNMENT_KEY
+from ggbench.gguf_file.layer_states import FULL_ATTENTION_INTERVAL, RECURRENT_LAYERS, has_windows
+from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of, tensors_by_layer
 from ggbench.gguf_file.parser import ArrayLength
 from ggbench.gguf_file.quantizer import choose_types
 from ggbench.gguf_file.quants import ftype_by_name
@@ -140,3 +147,162 @@ def _is_same(path: Path, planned: ModelFile) -> bool:
 
 def _file_stem(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._-]+", "_", text).lstrip(".")
+
+
+_NOT_ALONE = {
+    "gemma3n": "has a table with a part for each layer",
+    "gemma4": "has a table with a part for each layer",
+    "llama4": "does in a layer what its index says",
+    "smallthinker": "does in a layer what its index says",
+    "ernie4_5-moe": "does in a layer what its index says",
+    "kimi-k3": "does in a layer what its index says",
+}
+"""Architectures whose layers are not themselves at another index or without the others, and why."""
+
+
+def select_layers(
+    model: ModelFile, metadata: Mapping[str, object], layers: Sequence[int]
+) -> tuple[dict[str, object], tuple[TensorInfo, ...]]:
+    """Return `metadata` and the tensors of `model` with these layers alone, in this order and numbered from 0.
+
+    A layer may be given several times. Layers without experts have to come before those with them. Raises UsageError
+    for a layer that the model does not have, Unsupported where a header cannot say which layers these are.
+    """
+    _check(model, layers)
+    tensors = [tensor for tensor in model.tensors if layer_of(tensor.name) is None]
+    by_layer = tensors_by_layer(model.tensors)
+    for number, layer in enumerate(layers):
+        for tensor in by_layer.get(layer, ()):
+            name = f"blk.{number}.{tensor.name.split('.', 2)[2]}"
+            tensors.append(dataclasses.replace(tensor, name=name, shard=0))
+    return _selected_metadata(model, metadata, layers), tuple(tensors)
+
+
+def _check(model: ModelFile, layers: Sequence[int]) -> None:
+    n_layer = model.n_layer - model.n_layer_nextn
+    wrong = [layer for layer in layers if not 0 <= layer < n_layer]
+    if wrong or not layers:
+        what = f"layer {wrong[0]}" if wrong else "a selection of no layers"
+        raise UsageError(f"{model.name} has layers 0 to {n_layer - 1}, not {what}", "name layers that it has")
+    if model.architecture in _NOT_ALONE:
+        raise Unsupported(
+            f"{model.name}: {model.architecture} {_NOT_ALONE[model.architecture]}, so no layer stands alone",
+            "measure the whole model",
+        )
+    chosen = [model.states[layer] for layer in layers]
+    if any(state.window for state in model.states):
+        if not has_windows(model.architecture, len(layers)):
+            raise Unsupported(
+                f"{model.name}: {model.architecture} of {len(layers)} layers has no windows in llama.cpp",
+                "measure the whole model",
+            )
+        if not any(state.window for state in chosen):
+            raise Unsupported(
+                f"{model.name}: llama.cpp runs no {model.architecture} in which no layer has a window",
+                "select a layer with a window too",
+            )
+    routed = [_has_experts(model, layer) for layer in layers]
+    if routed != sorted(routed):
+        raise Unsupported(
+            f"{model.name}: a layer without experts follows one with experts", "select the dense layers first"
+        )
+
+
+def _selected_metadata(model: ModelFile, metadata: Mapping[str, object], layers: Sequence[int]) -> dict[str, object]:
+    keys, architecture = gguf_constants.Keys, model.architecture
+
+    def full(key: str) -> str:
+        return key.format(arch=architecture)
+
+    selected = {key: _of_layers(key, value, model, layers) for key, value in metadata.items()}
+    selected[full(keys.LLM.BLOCK_COUNT)] = len(layers)
+    selected.pop(full(keys.LLM.NEXTN_PREDICT_LAYERS), None)
+    chosen = [model.states[layer] for layer in layers]
+    if any(state.window for state in chosen):
+        selected[full(keys.Attention.SLIDING_WINDOW_PATTERN)] = [state.window is not None for state in chosen]
+    if full(keys.LLM.LEADING_DENSE_BLOCK_COUNT) in selected:
+        n_dense = sum(not _has_experts(model, layer) for layer in layers)
+        selected[full(keys.LLM.LEADING_DENSE_BLOCK_COUNT)] = n_dense
+    if architecture in FULL_ATTENTION_INTERVAL:
+        selected[full(RECURRENT_LAYERS)] = [state.recurrent_elements > 0 for state in chosen]
+    if architecture == "deepseek2":  # llama.cpp knows by the number of layers which ones need no such key
+        selected.setdefault(full(keys.Attention.Q_LORA_RANK), 0)
+    return selected
+
+
+def _of_layers(key: str, value: object, model: ModelFile, layers: Sequence[int]) -> object:
+    """Return the entries of these layers if the value has one for each, else the value."""
+    of_rope = key == gguf_constants.Keys.Rope.DIMENSION_SECTIONS.format(arch=model.architecture)
+    if not isinstance(value, list) or len(value) != model.n_layer or of_rope:
+        return value
+    return [value[layer] for layer in layers] if key.startswith(f"{model.architecture}.") else value
+
+
+def _has_experts(model: ModelFile, layer: int) -> bool:
+    prefix = f"blk.{layer}."
+    return any(tensor.name.startswith(prefix) and "_exps." in tensor.name for tensor in model.tensors)
+
+
+_PREFIX = "twins-"
+_LOCK = "in-use.lock"
+"""Held as long as the folder's process lives; a folder without one was not made here."""
+
+
+@contextlib.contextmanager
+def twin_folder(parent: Path) -> Iterator[Path]:
+    """Yield a new folder for twins, which nothing removes until the end, where it is removed. Raises OSError."""
+    with contextlib.ExitStack() as stack:
+        while True:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix=_PREFIX, dir=parent)))
+            descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+            stack.callback(os.close, descriptor)
+            with contextlib.suppress(OSError):  # some network file systems cannot lock: then nothing removes it either
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            if (folder / _LOCK).exists():  # else it was removed before it was locked
+                break
+        yield folder
+
+
+def remove_left_twins(parent: Path) -> None:
+    """Remove the folders of twins that no process holds; one that cannot be removed stays."""
+    for folder in parent.glob(f"{_PREFIX}*"):
+        if folder.is_symlink():
+            continue
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
+            stack.callback(os.close, descriptor)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            for path in folder.iterdir():
+                if path.name != _LOCK:
+                    path.unlink()
+            (folder / _LOCK).unlink()  # last: a removal that is ended in between is taken up by the next
+            folder.rmdir()
+
+
+def write_sparse(file: ModelFile, folder: Path) -> Path:
+    """Write the model's header, followed by a hole, into `folder`, for each shard; return the path of the first.
+
+    The header is the local file's where there is one, even without its tensors; otherwise it is encoded from `file`,
+    without a tokenizer if `file` does not hold the tokenizer's arrays.
+    Raises DoesNotFit if the file cannot be created, Unsupported for a header that cannot be encoded, and BadFile.
+    """
+    if not file.paths:
+        whole = twin_of(file, file.name) if _lacks_arrays(file) else file
+        header = encode_header(whole.metadata, whole.tensors)
+        return write_sparse_file(folder / "model.gguf", header.data, header.file_bytes)
+    first, *_ = [_copy(path, folder) for path in file.paths]
+    return first
+
+
+def _lacks_arrays(file: ModelFile) -> bool:
+    """Whether the tokenizer's arrays were left out, as from a remote header, or the model is split into shards."""
+    is_split = gguf_constants.Keys.Split.LLM_KV_SPLIT_COUNT in file.metadata
+    return is_split or any(isinstance(value, ArrayLength) for value in file.metadata.values())
+
+
+def _copy(path: Path, folder: Path) -> Path:
+    header = read_local_header(path, allow_missing_data=True)
+    stated = header.metadata.get(ALIGNMENT_KEY, ALIGNMENT)
+    alignment = stated if isinstance(stated, int) and stated > 0 else ALIGNMENT
+    end = header.data_offset + sum(-(-(tensor.n_bytes or 0) // alignment) * alignment for tensor in header.tensors)
+    return write_sparse_file(folder / path.name, header.raw, max(end, header.file_bytes))

@@ -3,7 +3,8 @@
 A file under the final name is always complete: it is written under a temporary name in the same folder, then renamed.
 A tensor's bytes are a random tile for each type, quantized once and repeated. The tile's length is a large prime times
 the longest block, so that it never divides a row: every row starts at a different offset in the tile, and no two of a
-thousand neighbouring rows are equal.
+thousand neighbouring rows are equal. Twins of one model can be split into two files each, of which the second, with the
+tensors outside the layers, is the same for all: embedding and output are as large as several layers.
 """
 
 from __future__ import annotations
@@ -15,19 +16,23 @@ import functools
 import shutil
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ggbench.errors import DoesNotFit, GgbenchError, UsageError
 from ggbench.files import PART_SUFFIX, make_folders, take_name, written_aside
+from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.encoded_header import encode_header, n_padding
 from ggbench.gguf_file.ggml_types import GgmlType, type_by_name
-from ggbench.gguf_file.model_file import ModelFile, TensorInfo
+from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of
+from ggbench.gguf_file.quants import ShardName
 from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
     import numpy as np
+
 
 Progress = Callable[[int, int], None]
 """Called with the bytes written and the total bytes."""
@@ -170,3 +175,57 @@ def _own_values(tensor: TensorInfo) -> np.ndarray:
     if name.endswith("norm.weight") or name.startswith("rope_"):
         values += 1
     return values
+
+
+@dataclass(frozen=True, slots=True)
+class TwinGroup:
+    """The files of some twins, planned."""
+
+    own: tuple[ModelFile, ...]
+    """One of each twin, in their order."""
+    shared: ModelFile | None
+    """None where there is one twin alone, which is one file."""
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes on disk of all files, each once."""
+        files = [*self.own, *([self.shared] if self.shared is not None else [])]
+        return sum(file.file_bytes for file in files)
+
+    def write(self, number: int, folder: Path) -> Path:
+        """Write what is missing of this twin to a folder that is removed after use, and return the path to load.
+
+        Raises as `write_twin` does.
+        """
+        if self.shared is None:
+            path = folder / f"twin-{number}.gguf"
+            write_twin(self.own[number], path, is_kept=False)
+            return path
+        shared = folder / "shared.gguf"
+        if not shared.exists():
+            write_twin(self.shared, shared, is_kept=False)
+        name = ShardName(f"twin-{number}", 1, 2)
+        (folder / name.sibling(2)).symlink_to(shared.name)
+        path = folder / name.sibling(1)
+        write_twin(self.own[number], path, is_kept=False)
+        return path
+
+
+def group_twins(twins: Sequence[ModelFile]) -> TwinGroup:
+    """Plan the files of twins of one model, which are planned as whole files each."""
+    if len(twins) == 1:
+        return TwinGroup((twins[0],), None)
+    own = tuple(_part(twin, 0, in_layers=True) for twin in twins)
+    return TwinGroup(own, _part(twins[0], 1, in_layers=False))
+
+
+def _part(twin: ModelFile, number: int, *, in_layers: bool) -> ModelFile:
+    """One of the two files of a twin, with the tensors inside or outside its layers."""
+    keys = gguf_constants.Keys.Split
+    metadata = twin.metadata | {
+        keys.LLM_KV_SPLIT_NO: number,
+        keys.LLM_KV_SPLIT_COUNT: 2,
+        keys.LLM_KV_SPLIT_TENSORS_COUNT: len(twin.tensors),
+    }
+    tensors = tuple(tensor for tensor in twin.tensors if (layer_of(tensor.name) is not None) is in_layers)
+    return replace(twin, metadata=metadata, tensors=tensors, file_bytes=encode_header(metadata, tensors).file_bytes)

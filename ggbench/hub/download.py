@@ -11,20 +11,19 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, CancelledError, wait
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import Literal
 
 from ggbench.errors import BadFile, DoesNotFit, UsageError
 from ggbench.files import make_folders, replace_file, sync_folder, take_free_name, take_name
 from ggbench.hub.access import HubAccess
-from ggbench.hub.download_progress import FileProgress
+from ggbench.hub.api import Stop, start_daemons
 from ggbench.hub.hf_cache import cached_paths, repo_folder
-from ggbench.hub.part_download import download_part
-from ggbench.hub.part_file import PART_SUFFIX, PartFile, disk_errors, file_agrees, file_bytes, locked
+from ggbench.hub.part_file import PART_SUFFIX, PartFile, disk_errors, download_part, file_agrees, file_bytes, locked
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
-from ggbench.hub.session import Stop, start_daemons
 from ggbench.text import plain
 from ggbench.units import format_bytes
 
@@ -318,3 +317,38 @@ def _name_conflict(job: _Job) -> UsageError:
         f"{plain(str(job.target))} exists and differs from {plain(job.file.path)} of the repo; it was not overwritten",
         "choose another folder with --to, or move that file away",
     )
+
+
+Outcome = Literal["downloaded", "continued", "copied", "already_here"]
+
+
+@dataclass(frozen=True, slots=True)
+class FileProgress:
+    """Progress of one file."""
+
+    file: RepoFile
+    done_bytes: int
+    """Bytes present, from any origin."""
+    moved_bytes: int = 0
+    """Bytes received over the network in this run; exceeds the file size where damaged content was fetched again."""
+    copied_bytes: int = 0
+    """Bytes copied in this run from another file on this disk."""
+    kept_bytes: int = 0
+    """Bytes left by an earlier run."""
+    has_copy: bool = False
+    """Whether the content is copied from another file on this disk."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """Where a complete file came from."""
+        if self.moved_bytes:
+            return "continued" if self.moved_bytes < self.file.n_bytes else "downloaded"
+        if self.copied_bytes:
+            return "copied"
+        return "continued" if self.kept_bytes else "already_here"
+
+
+def summed(files: Iterable[FileProgress]) -> tuple[int, int, int]:
+    """Return the bytes present, in all, and received over the network in this run."""
+    done, total, moved = zip(*((each.done_bytes, each.file.n_bytes, each.moved_bytes) for each in files), strict=True)
+    return sum(done), sum(total), sum(moved)

@@ -6,6 +6,7 @@ named by their hash; `snapshots/COMMIT`, the repo's paths as links to blobs; and
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import stat
@@ -103,8 +104,6 @@ def verify_blob(path: Path, on_progress: Callable[[int, int], None] | None = Non
 
     `on_progress` receives the bytes hashed and the total. Raises BadFile where the file cannot be read.
     """
-    import hashlib
-
     digest = hashlib.sha256()
     try:
         expected = _stated_sha256(path)

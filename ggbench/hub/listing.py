@@ -19,8 +19,8 @@ from typing import Annotated
 import msgspec
 
 from ggbench.errors import BadFile, NetworkError, UsageError
+from ggbench.files import get_cached, put_cached
 from ggbench.gguf_file.quants import is_sidecar
-from ggbench.hub import disk_cache
 from ggbench.hub.access import HubAccess
 from ggbench.hub.api import Params, api_url, fetch_json
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoSummary, RepoVariant, group_variants, path_on_hub
@@ -111,7 +111,7 @@ def list_checkpoint(access: HubAccess, repo: str, revision: str = "main") -> Rep
     variant = RepoVariant("checkpoint", None, files)
     listing = RepoListing(info.id, revision, info.sha, (variant,), (), len(entries) - len(files), _now())
     for name in {repo.lower(), info.id.lower()}:
-        disk_cache.put(_cache_path(access, name, f"{_CHECKPOINT}{revision}"), msgspec.json.encode(listing))
+        put_cached(_cache_path(access, name, f"{_CHECKPOINT}{revision}"), msgspec.json.encode(listing))
     return listing
 
 
@@ -131,7 +131,7 @@ def find_file(access: HubAccess, repo: str, path: str, revision: str = "main") -
 
 def cached_listing(access: HubAccess, repo: str, revision: str = "main") -> RepoListing | None:
     """Return the cached listing of a repo; None where there is none or it is damaged."""
-    content = disk_cache.get(_cache_path(access, repo, revision))
+    content = get_cached(_cache_path(access, repo, revision))
     try:
         return None if content is None else msgspec.json.decode(content, type=RepoListing)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -264,4 +264,4 @@ def _cache_listing(access: HubAccess, repo: str, listing: RepoListing) -> None:
     for name in {repo.lower(), listing.repo.lower()}:
         for revision in {listing.revision, listing.commit}:
             content = msgspec.json.encode(replace(listing, revision=revision))
-            disk_cache.put(_cache_path(access, name, revision), content)
+            put_cached(_cache_path(access, name, revision), content)

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from ggbench.errors import BadFile
-from ggbench.gguf_file.quants import names_quant, quant_from_file_name
-from ggbench.gguf_file.shards import model_name, parse_shard_name
+from ggbench.gguf_file.quants import model_name, names_quant, parse_shard_name, quant_from_file_name
 from ggbench.text import plain
 
 _MAX_MISSING = 100

@@ -8,16 +8,19 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
+import msgspec
+
+from ggbench import paths
 from ggbench.engines.server.address import is_url
 from ggbench.errors import BadFile, UsageError
+from ggbench.files import replace_file
 from ggbench.models.disk import LocalModel, models_in_place, path_argument
 from ggbench.models.reference import EndpointRef, expand_path, parse_model, path_exists
-from ggbench.models.remembered import remember_places, remembered_places
 from ggbench.text import plain
 
 _STARTS = ("/", "~", "./", "../", "file://")
@@ -128,3 +131,56 @@ def _unquoted(text: str) -> str:
             words = shlex.split(text)
             return words[0] if len(words) == 1 else text
     return text
+
+
+_MAX_BYTES = 1 << 20
+
+
+class _Remembered(msgspec.Struct, frozen=True):
+    places: tuple[str, ...] = ()
+    servers: tuple[str, ...] = ()
+
+
+def remembered_places() -> tuple[Path, ...]:
+    """Return the places in the order in which they were added; none where the file is missing or damaged."""
+    return tuple(Path(place) for place in _read().places if place)
+
+
+def remember_places(places: Iterable[Path]) -> None:
+    """Replace the places, in this order. Raises UsageError where the config folder cannot be written."""
+    _write(_Remembered(tuple(map(str, places)), _read().servers))
+
+
+def remembered_servers() -> tuple[str, ...]:
+    """Return the base URLs of the servers in the order in which they were added."""
+    return _read().servers
+
+
+def add_server(base_url: str) -> None:
+    """Remember a server. Raises UsageError where the config folder cannot be written."""
+    known = _read()
+    if base_url not in known.servers:
+        _write(_Remembered(known.places, (*known.servers, base_url)))
+
+
+def forget_server(base_url: str) -> None:
+    """Forget a server. Raises UsageError where the config folder cannot be written."""
+    known = _read()
+    _write(_Remembered(known.places, tuple(each for each in known.servers if each != base_url)))
+
+
+def _read() -> _Remembered:
+    with contextlib.suppress(OSError, msgspec.DecodeError, UnicodeError):
+        with paths.added_places_file().open("rb") as source:
+            content = source.read(_MAX_BYTES)
+        return msgspec.json.decode(content, type=_Remembered)
+    return _Remembered()
+
+
+def _write(known: _Remembered) -> None:
+    file = paths.added_places_file()
+    try:
+        replace_file(file, msgspec.json.format(msgspec.json.encode(known)))
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "its name is not text"
+        raise UsageError(f"{plain(str(file))} cannot be written: {reason}", "nothing was remembered") from None

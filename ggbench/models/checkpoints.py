@@ -12,20 +12,20 @@ from pathlib import Path
 from typing import Literal
 
 from ggbench import paths
-from ggbench.engines.config import Setup, TransformersSetup
+from ggbench.engines.contract import EngineConfig
 from ggbench.engines.transformers.checkpoint import Checkpoint, checkpoint_of, read_checkpoint
-from ggbench.engines.transformers.config import CONFIG, DAMAGED_HINT, LARGEST_JSON_BYTES, parse_config, read_json
+from ggbench.engines.transformers.config import TransformersConfig
+from ggbench.engines.transformers.config_json import CONFIG, DAMAGED_HINT, LARGEST_JSON_BYTES, parse_config, read_json
 from ggbench.engines.transformers.storage import METHODS, Method
 from ggbench.engines.transformers.twin_config import twin_config, write_config
 from ggbench.errors import BadFile, NetworkError
+from ggbench.files import get_cached, put_cached
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.hub import disk_cache
 from ggbench.hub.access import HubAccess
-from ggbench.hub.download import download, needed_bytes
-from ggbench.hub.download_progress import FileProgress, summed
+from ggbench.hub.download import FileProgress, download, needed_bytes, summed
+from ggbench.hub.headers import RangeSource
 from ggbench.hub.hf_cache import cached_paths, recorded_commit, repo_folder, snapshots
 from ggbench.hub.listing import list_checkpoint
-from ggbench.hub.ranges import RangeSource
 from ggbench.hub.repo_records import RepoFile, RepoListing
 from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
 from ggbench.models.reference import (
@@ -84,12 +84,12 @@ class CheckpointToRun:
         """Return the model as it would be loaded. Raises as `Checkpoint.model_file` does."""
         return self.found.header(self.method)
 
-    def setup(self, given: Setup) -> TransformersSetup:
+    def setup(self, given: EngineConfig) -> TransformersConfig:
         """Return how it is to be loaded: by its method, else as given, or with the defaults for another engine's setup.
 
         Raises Unsupported for code of its own that is not trusted.
         """
-        setup = given if isinstance(given, TransformersSetup) else TransformersSetup()
+        setup = given if isinstance(given, TransformersConfig) else TransformersConfig()
         config = self.found.checkpoint.config
         config.check_code(trusted=setup.trust_remote_code)
         return replace(setup, method=self.method.name, dtype=self.method.dtype or config.dtype or "bf16")
@@ -209,7 +209,7 @@ def _config_bytes(access: HubAccess, listing: RepoListing, file: RepoFile) -> tu
     if here is not None:
         return read_json(here[0], plain(listing.repo)), 0
     path = access.headers_dir / f"{file.etag}.config"
-    data = disk_cache.get(path)
+    data = get_cached(path)
     if data is not None:
         return data, 0
     source = RangeSource(access, listing.repo, listing.commit, file)
@@ -217,5 +217,5 @@ def _config_bytes(access: HubAccess, listing: RepoListing, file: RepoFile) -> tu
     while part := source.read(file.n_bytes):
         parts.append(part)
     data = b"".join(parts)
-    disk_cache.put(path, data)
+    put_cached(path, data)
     return data, source.moved_bytes

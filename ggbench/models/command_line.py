@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
-from ggbench.engines.config import Setup
+from ggbench.engines.contract import EngineConfig
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import exact_size
 
@@ -20,7 +20,7 @@ _NAMES = {"rpc_servers": "--rpc"}
 """Options that are not called as their fields."""
 
 
-def reproduce(command: str, words: tuple[str, ...], setup: Setup, options: Mapping[str, object]) -> str:
+def reproduce(command: str, words: tuple[str, ...], setup: EngineConfig, options: Mapping[str, object]) -> str:
     """One line for a shell: the command, the words for what it measures, and every option that is not the default."""
     line = ["ggbench", command, *words]
     for name, value in options.items():
@@ -28,7 +28,7 @@ def reproduce(command: str, words: tuple[str, ...], setup: Setup, options: Mappi
     return shlex.join([*line, *setup_options(setup)])
 
 
-def setup_options(setup: Setup) -> list[str]:
+def setup_options(setup: EngineConfig) -> list[str]:
     """The options of every field of a setup that is not the default, and that MODEL and QUANT do not say."""
     words = []
     for field in fields(setup):  # type: ignore[arg-type]  # every setup is a dataclass

@@ -12,10 +12,16 @@ from ggbench import paths
 from ggbench.errors import BadFile
 from ggbench.gguf_file.quants import quant_from_file_name
 from ggbench.hub.hf_cache import find_snapshots
-from ggbench.models.header_index import UNKNOWN_FACTS, HeaderFacts, HeaderIndex
-from ggbench.models.local_files import MAX_FOLDERS, LocalVariant, local_variants, variants_in
-from ggbench.models.model_stores import ModelStore, find_model_stores
-from ggbench.models.ollama import ollama_models
+from ggbench.models.local_files import (
+    MAX_FOLDERS,
+    UNKNOWN_FACTS,
+    HeaderFacts,
+    HeaderIndex,
+    LocalVariant,
+    local_variants,
+    variants_in,
+)
+from ggbench.models.model_stores import ModelStore, find_model_stores, ollama_models
 from ggbench.text import plain
 from ggbench.units import format_count
 

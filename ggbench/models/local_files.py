@@ -1,22 +1,32 @@
-"""Find the GGUF models in and below a folder by file name alone.
+"""The GGUF models in and below a folder: found by name, with what a listing or `inspect` shows of their headers.
 
-No header is read, so broken files are listed too. Names and quants follow the same rules as in a Hub listing.
+Finding reads no header, so broken files are listed too; names and quants follow the same rules as in a Hub listing. An
+index by path, size and mtime keeps a listing of hundreds of models from opening any of them. For it only the metadata
+before the vocabulary is read. Where the index is missing, damaged, of another version or read-only, files are read
+again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
-from collections.abc import Iterable
+import stat
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from ggbench.errors import BadFile
-from ggbench.gguf_file.quants import is_sidecar
-from ggbench.gguf_file.shards import parse_shard_name
+import msgspec
+
+from ggbench.errors import BadFile, GgbenchError
+from ggbench.files import replace_file
+from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.quants import is_sidecar, parse_shard_name, quant_by_ftype, quant_label
 from ggbench.hub.repo_records import RepoFile, RepoVariant, group_variants
-from ggbench.text import plain
+from ggbench.text import plain, shorten
+from ggbench.units import format_count
 
 _MAX_DEPTH = 5
 """Levels below the root: publisher, repo, quant, and two to spare."""
@@ -111,3 +121,152 @@ def _grouped(folder: Path, files: Iterable[RepoFile]) -> tuple[LocalVariant, ...
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
+
+
+@dataclass(frozen=True, slots=True)
+class FolderEntry:
+    """One GGUF of a folder, or the shards of one."""
+
+    variant: LocalVariant
+    file: ModelFile | None
+    """None where the header cannot be read."""
+    reason: str
+    """Why it cannot be loaded; empty where it can."""
+
+    @property
+    def quant(self) -> str | None:
+        """By its name or its folder's, else by its header; None where neither has one."""
+        return self.variant.quant or (quant_label(self.file) if self.file is not None else None)
+
+
+def read_folder(folder: Path) -> Iterator[FolderEntry]:
+    """Yield every GGUF in and below a folder by name, sidecars included. Raises BadFile where there is none."""
+    try:
+        variants, is_truncated = variants_in(folder, with_sidecars=True)
+    except OSError as error:
+        raise BadFile(f"{plain(str(folder))} cannot be read: {error.strerror}", "check the path") from None
+    if is_truncated:
+        what = f"{plain(str(folder))} has more than {format_count(MAX_FOLDERS)} folders"
+        raise BadFile(what, "give one of them")
+    if not variants:
+        raise BadFile(f"no GGUF file in {plain(str(folder))} or the folders below", "give a .gguf file, or its folder")
+    for variant in sorted(variants, key=lambda each: each.name.lower()):
+        try:
+            file = read_model_file(variant.paths[0], allow_missing_data=True)
+        except GgbenchError as error:
+            yield FolderEntry(variant, None, variant.shortage or error.message)
+        else:
+            truncation = file.truncation and f"truncated: {file.truncation}"
+            yield FolderEntry(variant, file, variant.shortage or truncation)
+
+
+_VERSION = 1
+_MAX_INDEX_BYTES = 64 << 20
+_MAX_ENTRIES = 20_000
+"""Most files in the index."""
+_NAME_WIDTH = 120
+_LARGEST = 1 << 31
+
+
+class HeaderFacts(msgspec.Struct, frozen=True):
+    """Facts from the beginning of a header that a listing shows; text is printable."""
+
+    architecture: str | None
+    n_ctx_train: int | None
+    quant: str | None
+    """Lower case; None where the file type follows the vocabulary, as llama-quantize writes it."""
+    is_twin: bool
+    twin_source: str | None
+    """What a twin was made from, e.g. `catalog:qwen1.5-7b`."""
+
+
+UNKNOWN_FACTS = HeaderFacts(None, None, None, False, None)
+"""Facts of a file that cannot be read."""
+
+
+class _Entry(msgspec.Struct, frozen=True, array_like=True):
+    size: int
+    mtime_ns: int
+    facts: HeaderFacts
+
+
+class _Index(msgspec.Struct, frozen=True):
+    version: int
+    files: dict[str, _Entry]
+
+
+class HeaderIndex:
+    """The index stored in one file; not thread-safe."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._known = _load(file)
+        self._seen: dict[str, _Entry] = {}
+        self._changed = False
+
+    def facts(self, path: Path, status: os.stat_result) -> HeaderFacts:
+        """Return the facts of a file with this stat result. Raises BadFile for a broken one, which is not cached."""
+        key = str(path)
+        entry = self._known.get(key)
+        if entry is None or entry.size != status.st_size or entry.mtime_ns != status.st_mtime_ns:
+            entry = _Entry(status.st_size, status.st_mtime_ns, read_facts(path))
+            self._changed = True
+        self._seen[key] = entry
+        return entry.facts
+
+    def save(self) -> None:
+        """Write changes; entries of files not queried stay while the files exist. Never raises OSError."""
+        if not self._changed:
+            return
+        # A name that is not UTF-8 cannot be stored in JSON; such a file is read each time.
+        kept = {key: entry for key, entry in self._seen.items() if key.isprintable()}
+        for key, entry in self._known.items():
+            if len(kept) < _MAX_ENTRIES and key not in kept and os.path.lexists(key):
+                kept[key] = entry
+        with contextlib.suppress(OSError):
+            replace_file(self._file, msgspec.json.encode(_Index(_VERSION, kept)))
+            self._changed = False
+
+
+def read_facts(path: Path) -> HeaderFacts:
+    """Read the facts from the file itself, bypassing the index. Raises BadFile."""
+    from ggbench.gguf_file.parser import read_leading_metadata
+
+    name = plain(path.name)
+    try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise BadFile(f"{name} is not a regular file", "give a .gguf file")
+        with path.open("rb", buffering=0) as file:
+            return _facts(read_leading_metadata(file, status.st_size, name))
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise BadFile(f"{name} cannot be read: {reason}", "check its permissions") from error
+
+
+def _facts(metadata: Mapping[str, object]) -> HeaderFacts:
+    architecture = _text(metadata, "general.architecture")
+    n_ctx_train = metadata.get(f"{architecture}.context_length")
+    file_type = metadata.get("general.file_type")
+    return HeaderFacts(
+        architecture,
+        n_ctx_train if isinstance(n_ctx_train, int) and 0 < n_ctx_train < _LARGEST else None,
+        quant_by_ftype(file_type) if isinstance(file_type, int) else None,
+        bool(metadata.get("ggbench.twin")),
+        _text(metadata, "ggbench.twin.source"),
+    )
+
+
+def _text(metadata: Mapping[str, object], key: str) -> str | None:
+    value = metadata.get(key)
+    return shorten(value, _NAME_WIDTH) or None if isinstance(value, str) else None
+
+
+def _load(file: Path) -> dict[str, _Entry]:
+    try:
+        with file.open("rb") as source:
+            raw = source.read(_MAX_INDEX_BYTES)
+        index = msgspec.json.decode(raw, type=_Index)
+        return index.files if index.version == _VERSION else {}
+    except (OSError, msgspec.DecodeError, RecursionError):
+        return {}

@@ -1,21 +1,27 @@
-"""Locate the folders where programs store GGUF files: Hugging Face, llama.cpp, LM Studio, Ollama, and ggbench's twins.
+"""The folders where programs store GGUF files: Hugging Face, llama.cpp, LM Studio, Ollama, and ggbench's twins.
 
-Each program has moved its folder at least once and left files behind, so old and new locations are searched.
+Each program has moved its folder at least once and left files behind, so old and new locations are searched. Ollama
+has a manifest for each `name:tag`, which refers to blobs by digest. Manifests are untrusted: only valid digests are
+used, so that no path leaves the blob folder. Source: Ollama's manifest/paths.go and manifest/manifest.go. Since 0.40
+manifests are in a second folder, and one may be a list of others, each stored as a blob.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
 from ggbench import paths
+from ggbench.gguf_file.quants import quant_from_file_name
 from ggbench.hub.access import hub_cache_folder
 
 Layout = Literal["folder", "hub", "ollama"]
@@ -113,3 +119,116 @@ def _may_exist(folder: Path) -> bool:
         return True
     except (OSError, ValueError):
         return False
+
+
+_MANIFESTS = ("manifests-v2", "manifests")
+"""Newest first: the older folder stays beside it for downgrades."""
+_PUBLIC_HOSTS = ("registry.ollama.ai", "ollama.com")
+_WEIGHTS = "application/vnd.ollama.image.model"
+_DIGEST = re.compile(r"sha256[:-]([0-9a-fA-F]{64})")
+_MAX_BYTES = 1 << 20
+"""Size limit of a manifest or a config; real ones have a few kilobytes."""
+_MAX_BUILDS = 16
+_MAX_MANIFESTS = 10_000
+
+_Kind = TypeVar("_Kind")
+
+
+@dataclass(frozen=True, slots=True)
+class OllamaModel:
+    """One weights file named by a manifest."""
+
+    name: str
+    """Name for `ollama run`; not sanitized."""
+    blob: Path | None
+    """None where the manifest names no blob."""
+    quant: str | None
+    """Quant from the tag, else from the config, lower case."""
+    reason: str = ""
+    """Why there is no blob."""
+
+
+class _Descriptor(msgspec.Struct, frozen=True, rename="camel"):
+    media_type: str = ""
+    digest: str = ""
+
+
+class _Manifest(msgspec.Struct, frozen=True):
+    config: _Descriptor | None = None
+    layers: list[_Descriptor] | None = None
+    manifests: list[_Descriptor] | None = None
+    """Where this is a list: the builds of one model for different runners."""
+
+
+class _Config(msgspec.Struct, frozen=True):
+    file_type: str = ""
+
+
+def ollama_models(root: Path) -> Iterator[OllamaModel]:
+    """Yield the weights named by the manifests below `root`; a broken one has a reason. Raises OSError for `root`."""
+    os.scandir(root).close()
+    named: set[str] = set()
+    for folder in _MANIFESTS:
+        for path in _manifest_files(root / folder):
+            name = _name(*path.parts[-4:])
+            if name not in named:
+                named.add(name)
+                yield from _models(root, name, path)
+
+
+def _models(root: Path, name: str, path: Path) -> Iterator[OllamaModel]:
+    manifest = _read(path, _Manifest)
+    if manifest is None:
+        yield OllamaModel(name, None, None, "its manifest in Ollama's store cannot be read")
+        return
+    listed = [_read_blob(root, each.digest, _Manifest) for each in (manifest.manifests or [])[:_MAX_BUILDS]]
+    builds = [manifest, *(build for build in listed if build is not None)]
+    weights = [(build, layer) for build in builds for layer in build.layers or () if layer.media_type == _WEIGHTS]
+    for build, layer in weights:
+        yield _model(root, name, build, layer)
+    if not weights:
+        yield OllamaModel(name, None, None, "its manifest has no weights in a single file")
+
+
+def _model(root: Path, name: str, build: _Manifest, layer: _Descriptor) -> OllamaModel:
+    blob = _blob(root, layer.digest)
+    if blob is None:
+        return OllamaModel(name, None, None, "its manifest has an invalid blob digest")
+    quant = quant_from_file_name(name.rpartition(":")[2])
+    if quant is None and build.config is not None:
+        config = _read_blob(root, build.config.digest, _Config)
+        quant = None if config is None else quant_from_file_name(config.file_type)
+    return OllamaModel(name, blob, quant)
+
+
+def _manifest_files(folder: Path) -> Iterator[Path]:
+    """Yield files exactly four levels deep, host/namespace/model/tag, in order; hidden names are left out."""
+    paths = sorted(folder.glob("/".join(["[!.]*"] * 4)))
+    files = (path for path in paths if os.path.isfile(path))  # noqa: PTH113 - pathlib's raises for a symlink loop
+    return islice(files, _MAX_MANIFESTS)
+
+
+def _name(host: str, namespace: str, model: str, tag: str) -> str:
+    host = host.replace("%3A", ":").replace("%3a", ":")
+    if host not in _PUBLIC_HOSTS:
+        return f"{host}/{namespace}/{model}:{tag}"
+    return f"{model}:{tag}" if namespace == "library" else f"{namespace}/{model}:{tag}"
+
+
+def _blob(root: Path, digest: str) -> Path | None:
+    match = _DIGEST.fullmatch(digest)
+    return None if match is None else root / "blobs" / f"sha256-{match[1]}"
+
+
+def _read_blob(root: Path, digest: str, kind: type[_Kind]) -> _Kind | None:
+    blob = _blob(root, digest)
+    return None if blob is None else _read(blob, kind)
+
+
+def _read(path: Path, kind: type[_Kind]) -> _Kind | None:
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_MAX_BYTES + 1)
+        return msgspec.json.decode(raw, type=kind) if len(raw) <= _MAX_BYTES else None
+    except (OSError, msgspec.DecodeError, RecursionError):
+        return None

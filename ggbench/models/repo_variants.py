@@ -14,8 +14,7 @@ from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import names_quant
 from ggbench.hub.access import HubAccess
-from ggbench.hub.download import download, needed_bytes
-from ggbench.hub.download_progress import FileProgress, summed
+from ggbench.hub.download import FileProgress, download, needed_bytes, summed
 from ggbench.hub.headers import read_variant_header
 from ggbench.hub.hf_cache import cached_paths, recorded_commit, repo_folder, snapshots
 from ggbench.hub.listing import cached_listing, list_repo

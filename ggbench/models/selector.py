@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ggbench.engines.config import Setup
+from ggbench.engines.contract import EngineConfig
 from ggbench.errors import BadFile, GgbenchError, NetworkError, Unsupported, UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
@@ -78,7 +78,7 @@ class Target:
             return self.served.setup.base_url, self.served.setup.model
         return self.model, self.selector or self.quant
 
-    def setup(self, given: Setup) -> Setup:
+    def setup(self, given: EngineConfig) -> EngineConfig:
         """How it is to be loaded: as given, by its method, or how its server is asked.
 
         Raises Unsupported for a checkpoint with code of its own that is not trusted.

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ggbench.engines.config import ClockChoice, EndpointSetup
 from ggbench.engines.server.address import Address
+from ggbench.engines.server.config import ClockChoice, EndpointConfig
 from ggbench.engines.server.contract import OfferedModel
 from ggbench.errors import UnknownName, UsageError
 from ggbench.gguf_file.quants import canonical_quant, known_quants, quant_from_file_name, quant_from_words
@@ -33,7 +33,7 @@ class ServerOptions:
     @property
     def given(self) -> tuple[str, ...]:
         """The options that are not the default."""
-        return tuple(setup_options(EndpointSetup(clock=self.clock, api_key_env=self.api_key_env)))
+        return tuple(setup_options(EndpointConfig(clock=self.clock, api_key_env=self.api_key_env)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class ServedModel:
     """One model of a server."""
 
     offered: OfferedModel
-    setup: EndpointSetup
+    setup: EndpointConfig
 
     @property
     def name(self) -> str:
@@ -98,7 +98,7 @@ def served_models(ref: EndpointRef, names: Sequence[str], options: ServerOptions
         models = server.info.models
     if not models:
         raise UsageError(f"{ref.base_url} offers no model", "load one in the server first")
-    setup = EndpointSetup(ref.base_url, clock=options.clock, api_key_env=options.api_key_env)
+    setup = EndpointConfig(ref.base_url, clock=options.clock, api_key_env=options.api_key_env)
     chosen = [_by_name(name, models) for name in dict.fromkeys(names)] if names else models
     return tuple(ServedModel(each, replace(setup, model=each.name)) for each in chosen)
 

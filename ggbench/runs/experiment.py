@@ -7,7 +7,7 @@ from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
-from ggbench.engines.config import Setup
+from ggbench.engines.contract import EngineConfig
 from ggbench.engines.memory import Memory
 from ggbench.errors import UsageError
 from ggbench.models.reference import MEASURE_CHECKPOINTS
@@ -59,7 +59,7 @@ class Experiment(abc.ABC):
     timeout_s: ClassVar[float | None] = None
     """Longest time without a message that is not yet a hang; None takes the engine's default."""
 
-    def check(self, setup: Setup, settings: Settings) -> None:
+    def check(self, setup: EngineConfig, settings: Settings) -> None:
         """Raise UsageError for a setup that the settings cannot be measured with; before anything is downloaded."""
         if not setup.loads_file:
             self.refuse_servers()
@@ -122,7 +122,7 @@ class Job:
 
     experiment: Experiment
     target: Target
-    setup: Setup
+    setup: EngineConfig
     settings: Settings
     base: Base | None = None
     """None where the experiment compares with nothing."""

@@ -55,10 +55,9 @@ class DecodeWindow:
     """Some consecutive steps that another tool timed together: of one repetition, or the mean of several."""
 
     n_depth: int
-    """Tokens in the cache of each sequence before the first step."""
+    """Tokens in the cache before the first step."""
     n_gen: int
     elapsed_ns: float
-    n_seqs: int = 1
     repeat: int | None = 1
     """Repetitions that it is the mean of; None where the tool does not say."""
 

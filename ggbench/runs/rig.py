@@ -6,8 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ggbench.engines.config import Setup
-from ggbench.engines.contract import DEFAULT_TIMEOUT_S, Engine, engine_module
+from ggbench.engines.contract import DEFAULT_TIMEOUT_S, Engine, EngineConfig, engine_module
 from ggbench.engines.events import Allocated
 from ggbench.machine.bandwidth import cached_bandwidth
 from ggbench.machine.cpu import default_threads
@@ -24,7 +23,7 @@ from ggbench.stats.decode_timing import Bandwidth
 class Rig:
     """One for each command or screen; the tests make one with a fake engine and a store in a temporary folder."""
 
-    launch: Callable[[Setup, threading.Event], Engine]
+    launch: Callable[[EngineConfig, threading.Event], Engine]
     """Starts the engine of a setup, which ends when the event is set."""
     threads: int
     """For setups that do not say."""
@@ -67,7 +66,7 @@ def make_rig(
     hold = threading.Event()
     measures = needs_bandwidth and given_bandwidth is None
 
-    def launch(setup: Setup, cancel: threading.Event) -> Engine:
+    def launch(setup: EngineConfig, cancel: threading.Event) -> Engine:
         seconds = DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s
         return engine_module(setup.engine).launch(cancel, timeout_s=seconds, hold=hold)
 

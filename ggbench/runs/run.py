@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ggbench.engines.config import Setup
+from ggbench.engines.contract import EngineConfig
 from ggbench.engines.memory import Memory
 from ggbench.machine.records import Environment, GpuUse
 from ggbench.runs.outcome import Outcome
@@ -35,7 +35,7 @@ class RunHead:
     kind: str
     """Name of its experiment, of the module in `ggbench.experiments` and of the presenter in `ggbench.show.kinds`."""
     subject: Subject
-    setup: Setup
+    setup: EngineConfig
     settings: Settings
     environment: Environment | None = None
     """None where no engine was ever ready, or an older ggbench wrote what this one cannot read."""

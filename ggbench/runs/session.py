@@ -11,8 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from ggbench.engines.config import LlamaSetup, Setup
-from ggbench.engines.contract import Engine, Source, Workload
+from ggbench.engines.contract import Engine, EngineConfig, Source, Workload
 from ggbench.engines.endings import Completed, Ending
 from ggbench.engines.events import (
     Allocated,
@@ -29,6 +28,7 @@ from ggbench.engines.events import (
     Steps,
     TokensTogether,
 )
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import Memory
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import ModelFile
@@ -103,10 +103,10 @@ class Session:
         self.file = file
         recording = self.recorder.recording
         recording.head = replace(recording.head, subject=subject_of(self.target, file, self.setup))
-        if isinstance(self.setup, LlamaSetup):
+        if isinstance(self.setup, LlamaConfig):
             check_overrides(file, self.setup)
 
-    def open(self, setup: Setup | None = None, path: Path | None = None) -> Generator[Progress, None, Ending]:
+    def open(self, setup: EngineConfig | None = None, path: Path | None = None) -> Generator[Progress, None, Ending]:
         """Load the file and make a context, and record what they took; None takes the setup of the run, and its file.
 
         The run's own gets just enough n_ctx for the settings where it gives none.
@@ -248,7 +248,7 @@ class Session:
         if file is None or setup.cache_types is None:
             return None
         on_gpu = Memory(buffers=allocated.buffers).weights_on_gpu
-        if isinstance(setup, LlamaSetup) and on_gpu and self.rig.given_bandwidth is None:
+        if isinstance(setup, LlamaConfig) and on_gpu and self.rig.given_bandwidth is None:
             overridden = offload(file, setup.n_gpu_layers, setup.tensor_overrides).overridden_host_bytes
             if overridden or not setup.kv_offload:
                 return None
@@ -266,7 +266,7 @@ def _series_of(series: str, seq: int | None) -> str:
     return series if seq is None or not series else f"{series}/s{seq}"
 
 
-def subject_of(target: Target, file: ModelFile | None, setup: Setup) -> Subject:
+def subject_of(target: Target, file: ModelFile | None, setup: EngineConfig) -> Subject:
     """The subject as its header describes it; what is known without one where there is no file."""
     if file is None:
         return target.subject
@@ -287,7 +287,7 @@ def subject_of(target: Target, file: ModelFile | None, setup: Setup) -> Subject:
     )
 
 
-def kv_bytes_per_token(file: ModelFile, setup: Setup) -> int | None:
+def kv_bytes_per_token(file: ModelFile, setup: EngineConfig) -> int | None:
     """Of both caches as they are typed; None where the KV is not counted from the header."""
     if setup.cache_types is None:
         return None

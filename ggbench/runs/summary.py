@@ -6,8 +6,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from ggbench.engines.config import LlamaSetup, Setup, TransformersSetup
+from ggbench.engines.contract import EngineConfig
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import Memory
+from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.maxctx.record import ContextResult
 from ggbench.experiments.prefill.record import PrefillResult
@@ -56,19 +58,19 @@ class QuantSummary:
         return self.run.subject
 
     @property
-    def setup(self) -> Setup:
+    def setup(self) -> EngineConfig:
         """How it was loaded."""
         return self.run.head.setup
 
     @property
-    def llama(self) -> LlamaSetup | None:
+    def llama(self) -> LlamaConfig | None:
         """How llama.cpp loaded it; None of another engine."""
-        return self.setup if isinstance(self.setup, LlamaSetup) else None
+        return self.setup if isinstance(self.setup, LlamaConfig) else None
 
     @property
-    def checkpoint(self) -> TransformersSetup | None:
+    def checkpoint(self) -> TransformersConfig | None:
         """How Transformers loaded it; None of another engine."""
-        return self.setup if isinstance(self.setup, TransformersSetup) else None
+        return self.setup if isinstance(self.setup, TransformersConfig) else None
 
     @property
     def memory(self) -> Memory:

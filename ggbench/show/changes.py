@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.sizing.change import Change, ChangeKind, Program
 from ggbench.text import in_words, plain
 from ggbench.units import format_bytes, format_count
 
 
-def _cache_options(setup: LlamaSetup) -> str:
+def _cache_options(setup: LlamaConfig) -> str:
     return f"-ctk {setup.type_k} -ctv {setup.type_v}{' -fa on' if setup.flash_attn == 'on' else ''}"
 
 
-_OPTIONS: Mapping[ChangeKind, Callable[[LlamaSetup], str]] = {
+_OPTIONS: Mapping[ChangeKind, Callable[[LlamaConfig], str]] = {
     "n_ubatch": lambda setup: f"-ub {setup.n_ubatch}",
     "flash attention": lambda setup: f"-fa {setup.flash_attn}",
     "KV q8_0": _cache_options,

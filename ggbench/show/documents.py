@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, is_dataclass, replace
 from typing import TYPE_CHECKING
 
-from ggbench.engines.config import LlamaSetup, Setup
+from ggbench.engines.contract import EngineConfig
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.maxctx.record import ContextResult
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
@@ -77,7 +78,7 @@ def summary_document(summary: QuantSummary) -> dict[str, object]:
 def certificate_document(run: Run) -> dict[str, object]:
     """A search for the largest context, with the names of a measured quant."""
     subject, memory, found = run.subject, run.memory, context_of(run)
-    setup = run.head.setup if isinstance(run.head.setup, LlamaSetup) else None
+    setup = run.head.setup if isinstance(run.head.setup, LlamaConfig) else None
     kv_bytes, compute_bytes = context_bytes(run)
     probes = [
         asdict(probe) | {"reason": probe.reason or None, "device": probe.device or None} for probe in found.probes
@@ -195,7 +196,7 @@ def origin_document(run: Run) -> dict[str, object]:
     }
 
 
-def setup_document(setup: Setup) -> dict[str, object]:
+def setup_document(setup: EngineConfig) -> dict[str, object]:
     """How the model was loaded, by its engine's own names."""
     return {field.name: getattr(setup, field.name) for field in fields(setup)} if is_dataclass(setup) else {}
 

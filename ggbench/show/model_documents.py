@@ -18,13 +18,13 @@ from ggbench.models.checkpoints import planned_methods
 from ggbench.show.documents import picked
 
 if TYPE_CHECKING:
-    from ggbench.hub.download_progress import FileProgress
+    from ggbench.hub.download import FileProgress
     from ggbench.hub.hf_cache import VerifiedFile
     from ggbench.hub.repo_records import RepoListing
     from ggbench.models.catalog import CatalogModel
     from ggbench.models.checkpoints import FoundCheckpoint
     from ggbench.models.disk import LocalModel
-    from ggbench.models.folder_contents import FolderEntry
+    from ggbench.models.local_files import FolderEntry
     from ggbench.models.repo_variants import FoundVariant
 
 _REPO_FILE = "path n_bytes sha256"

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
-from ggbench.engines.config import Setup
-from ggbench.gguf_file import shards
+from ggbench.engines.contract import EngineConfig
+from ggbench.gguf_file import quants
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.runs.subject import Subject
 from ggbench.runs.summary import QuantSummary
@@ -78,7 +78,7 @@ def kv_name(quant: str, type_k: str = "f16", type_v: str = "f16") -> str:
     return f"{quant}, KV {type_k if type_k == type_v else f'{type_k}/{type_v}'}"
 
 
-def distinct_by_kv(names: Sequence[str], setups: Sequence[Setup]) -> tuple[str, ...]:
+def distinct_by_kv(names: Sequence[str], setups: Sequence[EngineConfig]) -> tuple[str, ...]:
     """Return the names, those of one quant that is there with several types of the KV cache as `kv_name` has them."""
     types = [setup.cache_types or () for setup in setups]
     kinds: dict[str, set[tuple[str, ...]]] = {}
@@ -155,7 +155,7 @@ def _name_in_folder(path: PurePath) -> str:
     short = name_without_quant(name)
     if not short:
         return path.parent.name or name
-    has_no_quant = short == shards.model_name(name) and shards.parse_shard_name(name) is None
+    has_no_quant = short == quants.model_name(name) and quants.parse_shard_name(name) is None
     return name if has_no_quant else short
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ggbench.engines.config import EndpointSetup
+from ggbench.engines.server.config import EndpointConfig
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.experiments.prefill.record import PrefillResult
 from ggbench.experiments.speed.record import SpeedResult
@@ -29,7 +29,7 @@ def serving_facts(run: Run) -> list[tuple[str, str]]:
     serving, setup = serving_in(run), run.head.setup
     if serving is None:
         return []
-    url = f" at {setup.base_url}" if isinstance(setup, EndpointSetup) else ""
+    url = f" at {setup.base_url}" if isinstance(setup, EndpointConfig) else ""
     draft = ""
     if serving.n_drafted:
         share = format_percent((serving.n_accepted or 0) / serving.n_drafted)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.sizing.placement import Placement
@@ -15,7 +15,7 @@ from ggbench.stats.decode_timing import DecodeLimit
 
 
 def speed_bounds(
-    file: ModelFile, setup: LlamaSetup, budget: Budget, placement: Placement, longest: int | None, n_ctx: int
+    file: ModelFile, setup: LlamaConfig, budget: Budget, placement: Placement, longest: int | None, n_ctx: int
 ) -> tuple[DecodeLimit | None, tuple[PlannedSpeed, ...]]:
     """Return the bound of the planned memory's bandwidth, and the speeds at the fixed positions and at `n_ctx`.
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ggbench.engines.config import LlamaSetup, TransformersSetup
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.errors import DoesNotFit, UsageError
 from ggbench.machine.bandwidth import cached_bandwidth, known_bandwidth
 from ggbench.machine.cpu import describe_cpu
@@ -241,7 +242,7 @@ def search_budget(
     dry: DryAllocator,
     context: DryContext | None,
     gpus: Sequence[Gpu],
-    setup: LlamaSetup,
+    setup: LlamaConfig,
     reserve_bytes: int | None,
     devices: Sequence[DeviceMemory] = (),
 ) -> SearchBudget:
@@ -329,7 +330,7 @@ def main_memory_budget(*, limit_bytes: int | None, reserve_bytes: int | None) ->
     )
 
 
-def checkpoint_budget(setup: TransformersSetup, reserve_bytes: int | None) -> SearchBudget:
+def checkpoint_budget(setup: TransformersConfig, reserve_bytes: int | None) -> SearchBudget:
     """What Transformers may take: of the first GPU where one is visible and wanted, else of main memory.
 
     Raises DoesNotFit where nothing is left.

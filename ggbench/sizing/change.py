@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 
 ChangeKind = Literal[
     "close programs", "n_ubatch", "flash attention", "KV q8_0", "n_cpu_moe", "quant", "n_ctx", "KV q4_0", "n_gpu_layers"
@@ -30,7 +30,7 @@ class Change:
     """A single change to a plan that does not fit, sized as the plan is."""
 
     kind: ChangeKind
-    setup: LlamaSetup | None
+    setup: LlamaConfig | None
     """The load with the change; None where the load stays as it is."""
     needed_bytes: int
     """In the planned memory, at the setup's n_ctx."""

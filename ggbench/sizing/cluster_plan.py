@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import EngineEnded
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.errors import EngineFailed, Unsupported
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.sparse import write_sparse
-from ggbench.gguf_file.twin_folder import remove_left_twins, twin_folder
+from ggbench.gguf_file.twin import remove_left_twins, twin_folder, write_sparse
 from ggbench.gguf_file.twin_writer import require_room
 from ggbench.models.command_line import reproduce
 from ggbench.models.planned_variants import PlannedVariant
@@ -41,7 +40,7 @@ class Cluster:
     """Takes what is being done."""
 
 
-def plan_cluster(variant: PlannedVariant, setup: LlamaSetup, cluster: Cluster) -> ClusterPlan:
+def plan_cluster(variant: PlannedVariant, setup: LlamaConfig, cluster: Cluster) -> ClusterPlan:
     """Time twins on each device and on the CPU alone, then find the split; `setup.threads` have to be given.
 
     Nothing is timed of a model that no split holds. Raises Unsupported for a model whose steps cannot be counted,
@@ -87,7 +86,7 @@ def plan_cluster(variant: PlannedVariant, setup: LlamaSetup, cluster: Cluster) -
     )
 
 
-def split_setup(setup: LlamaSetup, speeds: Sequence[DeviceSpeed], split: ClusterSplit) -> LlamaSetup:
+def split_setup(setup: LlamaConfig, speeds: Sequence[DeviceSpeed], split: ClusterSplit) -> LlamaConfig:
     """Return the setup that makes llama.cpp split a model so: the servers in use, shares in layers, the output one."""
     offloading = [
         (speed, count) for speed, count in zip(speeds, split.n_layers, strict=True) if speed.device != MAIN_MEMORY
@@ -109,7 +108,7 @@ class _Room:
     """By how many layers a split exceeds what each device holds, with the context that was sized dry."""
 
     def __init__(
-        self, model: ModelFile, setup: LlamaSetup, devices: Sequence[DeviceMemory], context: DryContext
+        self, model: ModelFile, setup: LlamaConfig, devices: Sequence[DeviceMemory], context: DryContext
     ) -> None:
         self._model, self._setup, self._devices, self._context = model, setup, devices, context
         n_layer = max(1, model.n_layer)
@@ -133,7 +132,7 @@ class _Room:
         return [-(bytes_left // self._layer_bytes) if bytes_left < 0 else 0 for bytes_left in left]
 
 
-def _dry_context(model: ModelFile, setup: LlamaSetup, cluster: Cluster) -> DryContext:
+def _dry_context(model: ModelFile, setup: LlamaConfig, cluster: Cluster) -> DryContext:
     """What a context takes over all devices; its compute buffers hardly depend on the split."""
     cluster.on_step("llama.cpp's allocator, run dry")
     with (
@@ -147,7 +146,7 @@ def _dry_context(model: ModelFile, setup: LlamaSetup, cluster: Cluster) -> DryCo
             raise EngineFailed(end.ending.reason, "see: ggbench cluster probe") from None
 
 
-def _timed(model: ModelFile, setup: LlamaSetup, cluster: Cluster) -> tuple[DeviceSpeed, ...]:
+def _timed(model: ModelFile, setup: LlamaConfig, cluster: Cluster) -> tuple[DeviceSpeed, ...]:
     """Every device, main memory last, with twins that are removed after."""
     group, costs = cluster_twins(model)
     folder = forecasts_dir()

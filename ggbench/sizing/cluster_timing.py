@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ggbench.engines.config import LlamaSetup, whole_steps
 from ggbench.engines.contract import Source
 from ggbench.engines.endings import Completed, Ending
 from ggbench.engines.events import Steps
+from ggbench.engines.llama.config import LlamaConfig, whole_steps
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
 from ggbench.errors import EngineFailed
@@ -21,7 +21,7 @@ from ggbench.experiments.forecast.record import StepCost
 from ggbench.experiments.forecast.twins import step_cost, twin_layers
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import twin_of
-from ggbench.gguf_file.twin_group import TwinGroup, group_twins
+from ggbench.gguf_file.twin_writer import TwinGroup, group_twins
 from ggbench.sizing.cluster_record import DeviceSpeed, Link
 from ggbench.sizing.plan_record import DeviceMemory
 
@@ -39,7 +39,7 @@ def cluster_twins(model: ModelFile) -> tuple[TwinGroup, tuple[StepCost, ...]]:
     return group_twins(files), tuple(step_cost(model, each) for each in layers)
 
 
-def setup_alone(setup: LlamaSetup, devices: Sequence[DeviceMemory], index: int) -> LlamaSetup:
+def setup_alone(setup: LlamaConfig, devices: Sequence[DeviceMemory], index: int) -> LlamaConfig:
     """Return how to load a model on one of the devices; the index behind the last is main memory."""
     alone = replace(setup, rpc_servers=(), tensor_split=(), n_gpu_layers=-1, n_ctx=None, memory_limit_bytes=None)
     if index == len(devices):
@@ -57,7 +57,7 @@ def time_device(
     paths: Sequence[Path],
     costs: Sequence[StepCost],
     model: ModelFile,
-    setup: LlamaSetup,
+    setup: LlamaConfig,
     device: tuple[str, str],
     link: Link | None,
     on_step: Callable[[str], None],
@@ -109,7 +109,7 @@ def device_speed(
     return DeviceSpeed(device=name, server=server, layer_ms=layer_ms, kv_ms=kv_ms, output_ms=output_ms, link_ms=link_ms)
 
 
-def _with_n_ctx(setup: LlamaSetup) -> LlamaSetup:
+def _with_n_ctx(setup: LlamaConfig) -> LlamaConfig:
     return replace(setup, n_ctx=whole_steps(N_DEPTH + _N_GEN + 2))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.rpc_client import RpcConnection, ServerUnusable
 from ggbench.errors import NetworkError, Unsupported, UsageError
 from ggbench.gguf_file.model_file import ModelFile, layer_of
@@ -19,7 +19,7 @@ from ggbench.sizing.theory.weights import is_tied
 from ggbench.units import counted
 
 
-def device_memories(setup: LlamaSetup) -> tuple[DeviceMemory, ...]:
+def device_memories(setup: LlamaConfig) -> tuple[DeviceMemory, ...]:
     """Return the devices of a setup with RPC servers and what each has free, in llama.cpp's order.
 
     Empty where the setup has none, whose memory is taken for one. Raises NetworkError for a server that cannot be used,
@@ -51,7 +51,7 @@ def _of_server(server: str) -> list[DeviceMemory]:
 class DeviceSplit:
     """One model under one setup over these devices."""
 
-    def __init__(self, file: ModelFile, setup: LlamaSetup, devices: Sequence[DeviceMemory]) -> None:
+    def __init__(self, file: ModelFile, setup: LlamaConfig, devices: Sequence[DeviceMemory]) -> None:
         """The devices have to be at least one."""
         self.devices = tuple(devices)
         self.layers = device_layers(file.n_layer, setup, devices)

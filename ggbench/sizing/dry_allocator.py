@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.contract import Source
 from ggbench.engines.endings import Completed, Ending, EngineEnded
 from ggbench.engines.events import Allocated, Loaded, Opened, Ready
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.memory import DeviceBuffers
 from ggbench.gguf_file.model_file import ModelFile, layer_of
@@ -44,7 +44,7 @@ class DryContext:
     """Cells of the caches of sliding-window layers; None where the model has none, or the engine does not say."""
 
 
-def setup_to_load(setup: LlamaSetup, budget: Budget) -> LlamaSetup:
+def setup_to_load(setup: LlamaConfig, budget: Budget) -> LlamaConfig:
     """How the allocator of a plan loads its headers: for one GPU, or for main memory with no layer on any."""
     if not budget.on_gpu:
         return replace(setup, n_gpu_layers=0)
@@ -56,12 +56,12 @@ def setup_to_load(setup: LlamaSetup, budget: Budget) -> LlamaSetup:
 class DryAllocator:
     """One worker that loads headers and makes contexts of them, dry. A context manager; leaving it ends the worker."""
 
-    def __init__(self, engine: LlamaEngine, setup: LlamaSetup, devices: Sequence[DeviceMemory] = ()) -> None:
+    def __init__(self, engine: LlamaEngine, setup: LlamaConfig, devices: Sequence[DeviceMemory] = ()) -> None:
         """`setup.n_ctx` is not looked at; its threads have to be given. `devices` are those of a budget for several."""
         self._engine, self._devices = engine, devices
         self._setup = replace(setup, n_ctx=None, memory_limit_bytes=None)
         self._source: Source | None = None
-        self._known: dict[tuple[object, LlamaSetup], DryContext] = {}
+        self._known: dict[tuple[object, LlamaConfig], DryContext] = {}
         self._shape: object = None
         self._file: ModelFile | None = None
         self.versions: Mapping[str, str] | None = None
@@ -94,7 +94,7 @@ class DryAllocator:
         self.free_bytes = (loaded.left_bytes if loaded else None) or 0
         return tuple(device.device for device in allocated.buffers)
 
-    def context(self, n_ctx: int, setup: LlamaSetup | None = None) -> DryContext:
+    def context(self, n_ctx: int, setup: LlamaConfig | None = None) -> DryContext:
         """What a context of `n_ctx` tokens would take with the loaded model.
 
         `setup` is another way to load it than the allocator's own: its cache, its batch, its sequences, where it puts
@@ -112,7 +112,7 @@ class DryAllocator:
             self._known[key] = self._make(wanted)
         return self._known[key]
 
-    def _make(self, setup: LlamaSetup) -> DryContext:
+    def _make(self, setup: LlamaConfig) -> DryContext:
         allocated, _, opened = self._open(setup)
         n_ctx = (opened.n_ctx if opened else None) or setup.n_ctx or 0
         buffers = allocated.buffers
@@ -132,7 +132,7 @@ class DryAllocator:
         )
 
     def _without_copied_norms(
-        self, buffers: Sequence[DeviceBuffers], setup: LlamaSetup, n_ctx: int, n_copies: int
+        self, buffers: Sequence[DeviceBuffers], setup: LlamaConfig, n_ctx: int, n_copies: int
     ) -> tuple[DeviceBuffers, ...]:
         """The buffers less what only a dry run counts on each device with layers but the first.
 
@@ -155,7 +155,7 @@ class DryAllocator:
             replace(each, compute_bytes=max(0, each.compute_bytes - counted.get(each.device, 0))) for each in buffers
         )
 
-    def _open(self, setup: LlamaSetup) -> tuple[Allocated, Loaded | None, Opened | None]:
+    def _open(self, setup: LlamaConfig) -> tuple[Allocated, Loaded | None, Opened | None]:
         """What llama.cpp reports of the load, and of a context where there is an n_ctx. Raises EngineEnded."""
         assert self._source is not None
         allocated, loaded, opened = Allocated(()), None, None

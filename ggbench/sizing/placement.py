@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.sizing.device_split import DeviceSplit
@@ -27,7 +27,7 @@ class Placement:
     """One model under one configuration; `on_gpu` says whether a GPU's memory is planned for."""
 
     def __init__(
-        self, file: ModelFile, setup: LlamaSetup, *, on_gpu: bool, devices: Sequence[DeviceMemory] = ()
+        self, file: ModelFile, setup: LlamaConfig, *, on_gpu: bool, devices: Sequence[DeviceMemory] = ()
     ) -> None:
         """`devices` are those that a GPU's memory stands for, where it is that of several machines."""
         self.on_gpu = on_gpu

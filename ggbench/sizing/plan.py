@@ -10,11 +10,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import EngineEnded
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.sparse import write_sparse
+from ggbench.gguf_file.twin import write_sparse
 from ggbench.models.command_line import reproduce
 from ggbench.models.planned_variants import PlannedVariant
 from ggbench.runs.outcome import Outcome
@@ -36,7 +36,7 @@ class PlanRequest:
     """For what the variants are planned. Raises UsageError for a context of no use."""
 
     budget: Budget
-    setup: LlamaSetup = field(default_factory=LlamaSetup)
+    setup: LlamaConfig = field(default_factory=LlamaConfig)
     """`n_ctx` None takes `DEFAULT_N_CTX`."""
     options: tuple[tuple[str, str], ...] = ()
     """Options of the command line besides those of `setup`, for the line that reproduces a row."""
@@ -93,7 +93,7 @@ def plan_variant(
             yield row
 
 
-def with_cache(setup: LlamaSetup, cache: KvCacheTypes, n_ctx: int | None = None) -> LlamaSetup:
+def with_cache(setup: LlamaConfig, cache: KvCacheTypes, n_ctx: int | None = None) -> LlamaConfig:
     """The setup with another KV cache, and another n_ctx where one is given."""
     types = replace(setup, type_k=cache.type_k, type_v=cache.type_v, flash_attn=cache.flash_attn)
     return types if n_ctx is None else replace(types, n_ctx=n_ctx)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ggbench.engines.config import FlashAttn
+from ggbench.engines.llama.config import FlashAttn
 from ggbench.runs.outcome import Outcome
 from ggbench.runs.subject import Subject
 from ggbench.sizing.change import Change
@@ -134,7 +134,7 @@ class PlanRow:
     provenance: str
     """`file`, `twin`, `hub`, or `catalog`: a header drawn from the catalog's hyperparameters."""
     engine: str = "llama"
-    """What would run it, as in `Setup.engine`."""
+    """What would run it, as in `EngineConfig.engine`."""
     type_k: str = "f16"
     """Of the KV cache that is planned."""
     type_v: str = "f16"

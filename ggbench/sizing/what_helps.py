@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import EngineEnded, Failed, OutOfMemory
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.sizing.bounds import speed_bounds
 from ggbench.sizing.change import Change, ChangeKind, Program
@@ -26,7 +26,7 @@ _COSTS: tuple[ChangeKind, ...] = get_args(ChangeKind)
 
 
 def what_helps(
-    file: ModelFile, setup: LlamaSetup, budget: Budget, allocator: DryAllocator, row: PlanRow
+    file: ModelFile, setup: LlamaConfig, budget: Budget, allocator: DryAllocator, row: PlanRow
 ) -> tuple[Change, ...]:
     """Return the changes to the load of a quant that does not fit, the best first; the allocator has it loaded.
 
@@ -88,15 +88,15 @@ class _Sizes:
     """Sizes changed loads of one file."""
 
     file: ModelFile
-    setup: LlamaSetup
+    setup: LlamaConfig
     """As planned, with its n_ctx."""
     budget: Budget
     allocator: DryAllocator
 
-    def placement(self, setup: LlamaSetup) -> Placement:
+    def placement(self, setup: LlamaConfig) -> Placement:
         return Placement(self.file, setup, on_gpu=self.budget.on_gpu)
 
-    def change(self, kind: ChangeKind, setup: LlamaSetup) -> Change | None:
+    def change(self, kind: ChangeKind, setup: LlamaConfig) -> Change | None:
         """The change to this setup; None where llama.cpp refuses it."""
         assert setup.n_ctx is not None
         placement = self.placement(setup)
@@ -150,7 +150,7 @@ def _of_placement(sizes: _Sizes) -> Iterator[Change]:
     yield from filter(None, [fewer and sizes.change("n_gpu_layers", fewer)])
 
 
-def _least(sizes: _Sizes, numbers: Sequence[int], changed: Callable[[int], LlamaSetup]) -> LlamaSetup | None:
+def _least(sizes: _Sizes, numbers: Sequence[int], changed: Callable[[int], LlamaConfig]) -> LlamaConfig | None:
     """The first setup of those that save ever more with which the context as it is fits; else the last."""
     assert sizes.setup.n_ctx is not None
     context = sizes.allocator.context(sizes.setup.n_ctx, sizes.setup)

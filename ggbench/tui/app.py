@@ -20,7 +20,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 from textual.widgets import Input
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import ExitCode
 from ggbench.tui.host import DEFAULT_N_GEN, MIN_HEIGHT, MIN_WIDTH
 from ggbench.tui.messages import ModelsChanged, PullRequested, PullsChanged, QueueChanged, RunRequested, RunStored
@@ -77,7 +77,7 @@ class GgbenchApp(App[None]):
         """`n_gen` is the number of tokens that a run decodes; `opens` the model to open first, at `opens_quant`."""
         super().__init__()
         self.opens, self.opens_quant = opens, opens_quant
-        self.setup = LlamaSetup()
+        self.setup = LlamaConfig()
         self.services = services
         self.n_gen = n_gen
         self._screens: dict[str, Screen[Any]] = {}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 if TYPE_CHECKING:
     from textual.dom import DOMNode
 
-    from ggbench.engines.config import LlamaSetup
+    from ggbench.engines.llama.config import LlamaConfig
     from ggbench.tui.pull_queue import PullQueue
     from ggbench.tui.run_queue import RunQueue
     from ggbench.tui.services import Services
@@ -25,7 +25,7 @@ class Host(Protocol):
     services: Services
     n_gen: int
     """Tokens that a run decodes."""
-    setup: LlamaSetup
+    setup: LlamaConfig
     """How models are loaded, in plans and in runs."""
     opens: Path | str | None
     """The model to open first: a folder, a file, or MODEL as the commands accept it."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.forecast.document import planned_speed_text
 from ggbench.models.catalog import Catalog
 from ggbench.models.disk import LocalModel
@@ -238,7 +238,7 @@ def labelled(rows: Iterable[QuantRow]) -> tuple[QuantRow, ...]:
 
 
 def complete(
-    row: QuantRow, entry: ModelEntry, on_disk: Collection[tuple[str, str]], results: LatestResults, setup: LlamaSetup
+    row: QuantRow, entry: ModelEntry, on_disk: Collection[tuple[str, str]], results: LatestResults, setup: LlamaConfig
 ) -> QuantRow:
     """Return the row with whether its file is on this disk, from `quants_on_disk`, and what was measured of it."""
     is_here = (

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ggbench.decisions.known_speeds import known_here, with_expected
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine, launch
 from ggbench.errors import GgbenchError
 from ggbench.machine.cpu import default_threads
@@ -55,13 +55,13 @@ class Planner:
         self._hub, self._start = hub, start or (lambda: launch(threading.Event()))
         self._lock = threading.Lock()
         self._allocator: DryAllocator | None = None
-        self._allocates_for: LlamaSetup | None = None
+        self._allocates_for: LlamaConfig | None = None
         self._models: dict[tuple[str, tuple[str, ...]], PlannedModel] = {}
         """In order of use, the most recent last."""
         self._is_closed = False
 
     def rows(
-        self, model: str, quants: Sequence[str], budget: Budget, setup: LlamaSetup, first: str | None = None
+        self, model: str, quants: Sequence[str], budget: Budget, setup: LlamaConfig, first: str | None = None
     ) -> Generator[PlannedQuant]:
         """Yield one row for each quant, `first` before the others. Close the generator to stop early.
 
@@ -119,7 +119,7 @@ class Planner:
             self._models.pop(next(iter(self._models)), None)
         return planned
 
-    def _allocator_for(self, budget: Budget, setup: LlamaSetup) -> DryAllocator:
+    def _allocator_for(self, budget: Budget, setup: LlamaConfig) -> DryAllocator:
         """Return the running worker, or a new one if the placement of layers or the cache types differ."""
         loaded = setup_to_load(setup, budget)
         loaded = dataclasses.replace(loaded, n_ctx=None, threads=setup.threads or default_threads())
@@ -129,7 +129,7 @@ class Planner:
             self._allocates_for = loaded
         return self._allocator
 
-    def _leave_servers(self, setup: LlamaSetup) -> None:
+    def _leave_servers(self, setup: LlamaConfig) -> None:
         """End a worker that uses RPC servers, which answer nobody else meanwhile."""
         if setup.rpc_servers:
             self._end_worker()

@@ -15,8 +15,8 @@ from concurrent.futures import CancelledError
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ggbench.commands.downloads import TransferRate
 from ggbench.errors import GgbenchError
-from ggbench.hub.download_progress import TransferRate
 from ggbench.models.selector import Target
 from ggbench.units import format_bytes, format_percent
 

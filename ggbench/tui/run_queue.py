@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ggbench.engines.config import LlamaSetup, Setup
+from ggbench.engines.contract import EngineConfig
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError, StoreError
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
@@ -93,7 +94,7 @@ class QueueItem:
     """None until it has ended."""
     run_id: int | None = None
     """Of the store; None before the run is in it, and where it is not kept."""
-    setup: Setup = field(default_factory=LlamaSetup)
+    setup: EngineConfig = field(default_factory=LlamaConfig)
 
 
 class RunQueue:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
-from ggbench.engines.config import LlamaSetup, whole_steps
+from ggbench.engines.llama.config import LlamaConfig, whole_steps
 from ggbench.errors import Unsupported
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.experiments.maxctx.record import ContextSettings
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from ggbench.models.catalog import Catalog
     from ggbench.models.selector import Target
     from ggbench.runs.experiment import Job
+
 
 LENGTHS = (300, 1_000, 3_000, 10_000)
 """Tokens; the choices that a key cycles through."""
@@ -53,7 +54,7 @@ class MeasureRequest:
     kind: str
     """Of the experiment."""
     settings: Settings
-    setup: LlamaSetup
+    setup: LlamaConfig
     notice: str = ""
 
     def jobs(self, found: Found, hub: HubAccess, catalog: Catalog | None) -> tuple[Job, ...]:
@@ -86,7 +87,7 @@ class QualityRequest:
     """A quality run of each target, compared with a base of its model."""
 
     asked: QualityAsked
-    setup: LlamaSetup
+    setup: LlamaConfig
     """With the types of the KV cache; the n_ctx that was planned is not that of a chunk."""
     here: Mapping[str, tuple[str, ...]]
     """QUANT arguments of the quants on this disk, by model, as far as they are known."""
@@ -103,8 +104,7 @@ class QualityRequest:
         from ggbench.experiments.quality.record import QualitySettings
         from ggbench.models.reference import expand_path
         from ggbench.models.selector import resolve
-        from ggbench.models.texts import find_text
-        from ggbench.models.wikitext import WIKITEXT_2
+        from ggbench.models.texts import WIKITEXT_2, find_text
         from ggbench.runs.experiment import Base
 
         asked, setup = self.asked, replace(self.setup, n_ctx=None)
@@ -150,7 +150,7 @@ def next_length(n_gen: int) -> int:
     return next((length for length in LENGTHS if length > n_gen), LENGTHS[0])
 
 
-def decode_request(setup: LlamaSetup, n_gen: int) -> RunRequest:
+def decode_request(setup: LlamaConfig, n_gen: int) -> RunRequest:
     """Return a decode of `n_gen` tokens, with the planned n_ctx of the setup if they fit in it, else just enough."""
     settings = DecodeSettings(n_gen)
     needed, planned = whole_steps(settings.n_ctx_needed), setup.n_ctx
@@ -160,16 +160,16 @@ def decode_request(setup: LlamaSetup, n_gen: int) -> RunRequest:
     return MeasureRequest("decode", settings, replace(setup, n_ctx=None), notice)
 
 
-def speed_request(setup: LlamaSetup, settings: SpeedSettings) -> MeasureRequest:
+def speed_request(setup: LlamaConfig, settings: SpeedSettings) -> MeasureRequest:
     """Return a run of these cases; each makes a context of its own, whatever n_ctx is planned."""
     return MeasureRequest("speed", settings, replace(setup, n_ctx=None))
 
 
-def tune_request(setup: LlamaSetup, settings: TuneSettings) -> MeasureRequest:
+def tune_request(setup: LlamaConfig, settings: TuneSettings) -> MeasureRequest:
     """Return a search for faster settings, whose contexts have the length that its depths need."""
     return MeasureRequest("tune", settings, replace(setup, n_ctx=None))
 
 
-def search_request(setup: LlamaSetup) -> RunRequest:
+def search_request(setup: LlamaConfig) -> RunRequest:
     """Return a search for the largest context; the planned n_ctx does not bound it."""
     return MeasureRequest("maxctx", ContextSettings(), replace(setup, n_ctx=None))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ggbench.engines.config import LlamaSetup
+    from ggbench.engines.llama.config import LlamaConfig
     from ggbench.hub.access import HubAccess
     from ggbench.machine.readings import MachineReader
     from ggbench.machine.records import MachineReading
@@ -37,7 +37,7 @@ class Services:
     local_models: Callable[[], Sequence[LocalModel]]
     """List the models of the places that the user added, then those of every program's store."""
     make_planner: Callable[[], Planner]
-    machine_budget: Callable[[LlamaSetup], Budget]
+    machine_budget: Callable[[LlamaConfig], Budget]
     """Return the memory that a model loaded so may use on this machine, as it is free at the moment."""
     read_machine: Callable[[], MachineReading]
     hub: HubAccess
@@ -109,7 +109,7 @@ def _make_planner(hub: HubAccess, api_key_env: str) -> Planner:
     return Planner(hub, api_key_env=api_key_env)
 
 
-def _machine_budget(setup: LlamaSetup) -> Budget:
+def _machine_budget(setup: LlamaConfig) -> Budget:
     from ggbench.machine.cpu import default_threads
     from ggbench.sizing.budget import devices_budget, machine_budget
     from ggbench.sizing.device_split import device_memories

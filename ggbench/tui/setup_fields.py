@@ -1,4 +1,4 @@
-"""The fields of a LlamaSetup that the TUI sets: how each is typed, shown and explained.
+"""The fields of a LlamaConfig that the TUI sets: how each is typed, shown and explained.
 
 Parsed as the command line parses them: a limit or a length that one accepts means the same in the other.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from ggbench.engines.config import KV_TYPES, MAX_THREADS, UNQUANTIZED, FlashAttn, LlamaSetup
+from ggbench.engines.llama.config import KV_TYPES, MAX_THREADS, UNQUANTIZED, FlashAttn, LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.sizing.cluster_record import parse_servers
 from ggbench.units import exact_size, format_bytes, format_count, parse_size, parse_tokens
@@ -20,7 +20,7 @@ _OFF, _ON = "off", "on"
 
 @dataclass(frozen=True, slots=True)
 class SetupField:
-    """One field of LlamaSetup, as text in a panel."""
+    """One field of LlamaConfig, as text in a panel."""
 
     name: str
     label: str
@@ -36,9 +36,9 @@ class SetupField:
     @property
     def default(self) -> object:
         """The value that llama.cpp's own tools take."""
-        return getattr(LlamaSetup(), self.name)
+        return getattr(LlamaConfig(), self.name)
 
-    def text_of(self, setup: LlamaSetup) -> str:
+    def text_of(self, setup: LlamaConfig) -> str:
         """Return the value as it would be typed; empty for the default of a field without choices."""
         value = getattr(setup, self.name)
         return "" if value == self.default and not self.choices else self.text(value)
@@ -108,7 +108,7 @@ FIELDS = (
 """Every field that can be set, in the order of the panel."""
 
 
-def setup_of(texts: Mapping[str, str], base: LlamaSetup) -> LlamaSetup:
+def setup_of(texts: Mapping[str, str], base: LlamaConfig) -> LlamaConfig:
     """Return `base` with the fields that these texts mean, by name. Raises UsageError."""
     values: dict[str, Any] = {field.name: field.value_of(texts[field.name]) for field in FIELDS}
     setup = dataclasses.replace(base, **values)
@@ -119,9 +119,9 @@ def setup_of(texts: Mapping[str, str], base: LlamaSetup) -> LlamaSetup:
     return setup
 
 
-def describe_setup(setup: LlamaSetup) -> str:
+def describe_setup(setup: LlamaConfig) -> str:
     """Return what is not the default, `KV q8_0, limit 12.0 GiB`; empty where nothing is."""
-    default = LlamaSetup()
+    default = LlamaConfig()
     same = setup.type_k == setup.type_v
     parts = {
         "type_k": f"KV {setup.type_k}" if same else f"K {setup.type_k}",

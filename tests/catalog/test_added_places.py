@@ -9,8 +9,7 @@ import pytest
 
 from ggbench import paths
 from ggbench.errors import BadFile, UsageError
-from ggbench.models.added_places import add_place, added_models, forget_place, is_local, typed_path
-from ggbench.models.remembered import remembered_places
+from ggbench.models.added_places import add_place, added_models, forget_place, is_local, remembered_places, typed_path
 from tests.fakes.model_stores import gguf_bytes
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.decode.command import command
 from ggbench.models.command_line import named, reproduce, stated_bandwidth
 from ggbench.models.selector import Target, resolve
@@ -19,22 +19,22 @@ from ggbench.stats.decode_timing import Bandwidth
 @pytest.mark.parametrize(
     ("setup", "options"),
     [
-        (LlamaSetup(), ""),
-        (LlamaSetup(split_mode="row"), "--split-mode row"),
-        (LlamaSetup(split_mode="none", main_gpu=1), "--main-gpu 1 --split-mode none"),
-        (LlamaSetup(cpu_moe=True), "--cpu-moe"),
-        (LlamaSetup(n_cpu_moe=12), "--n-cpu-moe 12"),
-        (LlamaSetup(override_tensor=("ffn_.*=CPU", "attn=CUDA0")), "--override-tensor 'ffn_.*=CPU,attn=CUDA0'"),
-        (LlamaSetup(threads=4, threads_batch=8), "--threads 4 --threads-batch 8"),
-        (LlamaSetup(mmap=False, mlock=True), "--no-mmap --mlock"),
-        (LlamaSetup(kv_offload=False), "--no-kv-offload"),
-        (LlamaSetup(swa_full=True), "--swa-full"),
-        (LlamaSetup(n_gpu_layers=0, tensor_split=(0.5, 1.0)), "--n-gpu-layers 0 --tensor-split 0.5,1"),
-        (LlamaSetup(rpc_servers=("box:50052", "10.0.0.7:1")), "--rpc box:50052,10.0.0.7:1"),
-        (LlamaSetup(memory_limit_bytes=(1 << 30) + 1), "--memory-limit 1073741825B"),
+        (LlamaConfig(), ""),
+        (LlamaConfig(split_mode="row"), "--split-mode row"),
+        (LlamaConfig(split_mode="none", main_gpu=1), "--main-gpu 1 --split-mode none"),
+        (LlamaConfig(cpu_moe=True), "--cpu-moe"),
+        (LlamaConfig(n_cpu_moe=12), "--n-cpu-moe 12"),
+        (LlamaConfig(override_tensor=("ffn_.*=CPU", "attn=CUDA0")), "--override-tensor 'ffn_.*=CPU,attn=CUDA0'"),
+        (LlamaConfig(threads=4, threads_batch=8), "--threads 4 --threads-batch 8"),
+        (LlamaConfig(mmap=False, mlock=True), "--no-mmap --mlock"),
+        (LlamaConfig(kv_offload=False), "--no-kv-offload"),
+        (LlamaConfig(swa_full=True), "--swa-full"),
+        (LlamaConfig(n_gpu_layers=0, tensor_split=(0.5, 1.0)), "--n-gpu-layers 0 --tensor-split 0.5,1"),
+        (LlamaConfig(rpc_servers=("box:50052", "10.0.0.7:1")), "--rpc box:50052,10.0.0.7:1"),
+        (LlamaConfig(memory_limit_bytes=(1 << 30) + 1), "--memory-limit 1073741825B"),
     ],
 )
-def test_every_option_that_is_not_the_default_is_named(setup: LlamaSetup, options: str) -> None:
+def test_every_option_that_is_not_the_default_is_named(setup: LlamaConfig, options: str) -> None:
     """By its field's name, a switched-off one by its `--no-`, and words that a shell would change are quoted."""
     line = reproduce("decode", ("m", "q4_0"), setup, {"n": 100, "repeat": 2})
     assert line == " ".join(filter(None, ("ggbench decode m q4_0 -n 100 --repeat 2", options)))
@@ -52,9 +52,9 @@ SWITCHED: dict[str, Any] = {
 def test_every_field_of_a_setup_is_an_option_of_the_commands() -> None:
     """So that a reproduced line is understood; a new field without an option fails here."""
     options = {word for parameter in command.params for word in (*parameter.opts, *parameter.secondary_opts)}
-    for field in dataclasses.fields(LlamaSetup):
+    for field in dataclasses.fields(LlamaConfig):
         value: Any = not field.default if isinstance(field.default, bool) else SWITCHED[field.name]
-        switched = dataclasses.replace(LlamaSetup(), **{field.name: value})
+        switched = dataclasses.replace(LlamaConfig(), **{field.name: value})
         word = next(word for word in shlex.split(reproduce("decode", ("m",), switched, {})) if word.startswith("--"))
         assert word in options or field.name in ("n_seq_max", "n_outputs_max")  # which experiments set themselves
 

@@ -217,7 +217,7 @@ def test_a_store_without_permission_is_reported(home: Path) -> None:
 def test_a_second_scan_opens_no_file(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     put(home / ".lmstudio/models/a/b/m-q8_0.gguf")
     first = find_local_models()
-    monkeypatch.setattr("ggbench.models.header_index.read_facts", lambda path: pytest.fail(f"{path} was opened"))
+    monkeypatch.setattr("ggbench.models.local_files.read_facts", lambda path: pytest.fail(f"{path} was opened"))
     assert find_local_models() == first
 
 

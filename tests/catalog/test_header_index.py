@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from ggbench.errors import BadFile
-from ggbench.models.header_index import HeaderFacts, HeaderIndex, read_facts
+from ggbench.models.local_files import HeaderFacts, HeaderIndex, read_facts
 from tests.fakes.model_stores import gguf_bytes
 
 QWEN2 = HeaderFacts("qwen2", 32768, None, False, None)

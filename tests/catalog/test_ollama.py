@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.models.ollama import OllamaModel, ollama_models
+from ggbench.models.model_stores import OllamaModel, ollama_models
 from tests.fakes.model_stores import ollama_manifest, put_blob, put_in_ollama, put_manifest
 
 LIBRARY = "manifests/registry.ollama.ai/library"

@@ -11,9 +11,18 @@ import pytest
 
 from ggbench.errors import BadFile, NetworkError, UsageError
 from ggbench.hub.access import HubAccess
-from ggbench.models import wikitext
-from ggbench.models.texts import find_text, read_text, text_argument
-from ggbench.models.wikitext import ARCHIVE, MEMBER, REPO, WIKITEXT_2, fetch_archive, find_archive
+from ggbench.models import texts
+from ggbench.models.texts import (
+    ARCHIVE,
+    MEMBER,
+    REPO,
+    WIKITEXT_2,
+    fetch_archive,
+    find_archive,
+    find_text,
+    read_text,
+    text_argument,
+)
 from tests.fakes.hub import Corrupt, TestHub
 from tests.fakes.wikitext import TEXT, archive
 
@@ -111,7 +120,7 @@ def test_an_archive_that_is_no_good_is_one_line(
     hub: TestHub, monkeypatch: pytest.MonkeyPatch, content: bytes, error: type[Exception], message: str
 ) -> None:
     """Without its text, no archive at all, cut, encrypted, one that would fill the memory, or no text in it."""
-    monkeypatch.setattr(wikitext, "_LARGEST_BYTES", 1000)
+    monkeypatch.setattr(texts, "_LARGEST_MEMBER_BYTES", 1000)
     hub.add_repo(REPO, {ARCHIVE: content})
     with pytest.raises(error, match=message):
         find_text(WIKITEXT_2, HubAccess.from_environment())

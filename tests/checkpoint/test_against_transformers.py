@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from ggbench.engines.config import TransformersSetup
 from ggbench.engines.transformers.architectures import ARCHITECTURES, read_layout
 from ggbench.engines.transformers.checkpoint import read_checkpoint
-from ggbench.engines.transformers.config import Config
+from ggbench.engines.transformers.config import TransformersConfig
+from ggbench.engines.transformers.config_json import Config
 from ggbench.engines.transformers.storage import METHODS, Stored
 from ggbench.engines.transformers.twin_config import twin_config, write_config
 from ggbench.engines.transformers.weights import load_model, read_config
@@ -140,7 +140,7 @@ def test_a_checkpoint_saved_quantized_is_what_its_config_says(method: str, tmp_p
     pytest.importorskip("bitsandbytes")
     values = {**_SMALL, "architectures": ["LlamaForCausalLM"], "model_type": "llama"}
     write_config(Config("test", values), tmp_path)
-    setup = TransformersSetup(method, "bf16", device="cpu")
+    setup = TransformersConfig(method, "bf16", device="cpu")
     model = load_model(tmp_path, read_config(tmp_path, setup), setup, "cpu")
     model.save_pretrained(tmp_path / "saved")
     saved = read_checkpoint(tmp_path / "saved")

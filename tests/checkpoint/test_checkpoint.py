@@ -10,7 +10,7 @@ import pytest
 
 from ggbench.engines.transformers.architectures import read_layout
 from ggbench.engines.transformers.checkpoint import Checkpoint, read_checkpoint
-from ggbench.engines.transformers.config import Config
+from ggbench.engines.transformers.config_json import Config
 from ggbench.engines.transformers.storage import METHODS, Stored
 from ggbench.errors import BadFile, GgbenchError, Unsupported, UsageError
 from tests.fakes.checkpoints import GPTQ, QWEN2_TINY, safetensors_bytes, tensors_of, write_checkpoint, write_safetensors

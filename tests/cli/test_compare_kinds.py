@@ -225,5 +225,5 @@ def test_files_that_are_no_results_are_refused(ggbench: Run, store_file: Path, t
         ran = ggbench("compare", "1", "--against", path)
         assert (ran.code, ran.out, len(ran.err.splitlines())) == (5, "", 2)
         assert message in ran.err
-    nameless = ggbench("compare", "1", PEERS / "llama-batched-bench.md")
+    nameless = ggbench("compare", "1", PEERS / "llama-perplexity.txt")
     assert (nameless.code, "import it: ggbench import" in nameless.err) == (2, True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.models.remembered import add_server
+from ggbench.models.added_places import add_server
 from ggbench.runs.store.database import Store
 from tests.cli.conftest import Run
 from tests.fakes.measured import put_run, start

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ggbench.commands.downloads import DownloadLines, DownloadNotices
-from ggbench.hub.download_progress import FileProgress
+from ggbench.hub.download import FileProgress
 from ggbench.hub.repo_records import RepoFile
 from ggbench.units import MIB
 

@@ -53,9 +53,9 @@ def test_imported_runs_are_listed_shown_compared_and_plotted(ggbench: Run) -> No
 
 
 def test_import_as_json(ggbench: Run) -> None:
-    rows = ggbench("import", PEERS / "llama-batched-bench.md", "--model", "m", "--quant", "Q4_1", "--json").json["rows"]
+    rows = ggbench("import", PEERS / "llama-perplexity.txt", "--model", "m", "--quant", "Q4_1", "--json").json["rows"]
 
-    assert [(row["run_id"], row["is_new"], row["kind"], row["quant"]) for row in rows] == [(1, True, "speed", "q4_1")]
+    assert [(row["run_id"], row["is_new"], row["kind"], row["quant"]) for row in rows] == [(1, True, "quality", "q4_1")]
     assert len(rows[0]["file_sha256"]) == 64
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from ggbench.commands import downloads
 from ggbench.hub import download
-from ggbench.hub.download_progress import FileProgress
+from ggbench.hub.download import FileProgress
 from ggbench.models import repo_variants
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.hub import Hang, TestHub

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import Completed, Ending, Failed, OutOfMemory
 from ggbench.engines.events import ContextProven, Proving
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.prove_context import ProveContext
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.engine import Answer, obey
@@ -60,7 +60,7 @@ def test_options_reach_llama_cpp(ggbench: Run, machine: FakeMachine, tiny_twin: 
     )
     assert ggbench("decode", tiny_twin, "-n", "20", *options).code == 0
     load, context, *_ = machine.workers[0].requests
-    loaded = LlamaSetup(n_gpu_layers=3, main_gpu=1, tensor_split=(3, 1), memory_limit_bytes=1 << 30)
+    loaded = LlamaConfig(n_gpu_layers=3, main_gpu=1, tensor_split=(3, 1), memory_limit_bytes=1 << 30)
     assert load == protocol.LoadModel(str(tiny_twin), loaded, n_threads=5)
     made = replace(
         loaded, n_ctx=4096, n_batch=64, n_ubatch=32, type_k="q8_0", type_v="q4_0", flash_attn="on", threads=5
@@ -68,7 +68,7 @@ def test_options_reach_llama_cpp(ggbench: Run, machine: FakeMachine, tiny_twin: 
     assert context == protocol.MakeContext(made)
 
 
-PLACEMENT = LlamaSetup(
+PLACEMENT = LlamaConfig(
     split_mode="row",
     cpu_moe=True,
     n_cpu_moe=3,

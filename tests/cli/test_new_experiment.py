@@ -17,8 +17,8 @@ from ggbench.cli import main as cli_main
 from ggbench.commands.measuring import make_jobs, measure
 from ggbench.commands.options import Asked, measuring_options
 from ggbench.commands.run_output import show_measured
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import Completed
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.batched_decode import BatchedDecode
 from ggbench.machine.records import MachineReading
 from ggbench.models.command_line import named, reproduce
@@ -65,7 +65,7 @@ class BatchExperiment(Experiment):
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
         settings = session.settings(BatchSettings)
-        assert isinstance(session.setup, LlamaSetup)
+        assert isinstance(session.setup, LlamaConfig)
         yield from session.prepare()
         ending = yield from session.open(replace(session.setup, n_ctx=4096, n_seq_max=max(settings.batches)))
         for n_seqs in settings.batches:
@@ -143,7 +143,7 @@ def test_a_new_experiment_runs_from_its_command_to_its_results(
 
 
 def test_a_new_experiment_waits_in_the_queue_of_the_tui(tiny_twin: Path, tmp_path: Path) -> None:
-    job = Job(experiments.experiment_of("batches"), resolve_one(str(tiny_twin)), LlamaSetup(), BatchSettings())
+    job = Job(experiments.experiment_of("batches"), resolve_one(str(tiny_twin)), LlamaConfig(), BatchSettings())
     services = FakeServices(tmp_path)
     with watched_runs(services) as watched:
         watched.queue.add([job])

@@ -14,7 +14,7 @@ import pytest
 
 from ggbench.hub import download
 from ggbench.hub.access import HubAccess
-from ggbench.hub.download_progress import FileProgress
+from ggbench.hub.download import FileProgress
 from ggbench.hub.hf_cache import repo_folder
 from ggbench.hub.part_file import PART_SUFFIX
 from ggbench.models import repo_variants

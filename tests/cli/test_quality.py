@@ -12,7 +12,7 @@ import pytest
 from ggbench.engines import protocol
 from ggbench.engines.endings import Ending, Failed
 from ggbench.engines.workloads.score import Score
-from ggbench.models.wikitext import ARCHIVE, REPO
+from ggbench.models.texts import ARCHIVE, REPO
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.engine import FakeWorker
 from tests.fakes.hub import TestHub

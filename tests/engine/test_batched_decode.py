@@ -10,9 +10,9 @@ import pytest
 from llama_cpp import llama_cpp as lib
 
 from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import Completed, Failed
 from ggbench.engines.events import PromptRead, Steps
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.ggml_devices import GgmlDevices
 from ggbench.engines.llama.model import LlamaModel, llama_library
 from ggbench.engines.process import WorkerProcess
@@ -21,7 +21,7 @@ from ggbench.engines.workloads.batched_decode import BatchedDecode
 
 pytestmark = pytest.mark.llama
 
-SETUP = LlamaSetup(n_ctx=2048, n_batch=64, n_ubatch=64, flash_attn="on", threads=1, n_seq_max=4)
+SETUP = LlamaConfig(n_ctx=2048, n_batch=64, n_ubatch=64, flash_attn="on", threads=1, n_seq_max=4)
 
 
 @pytest.fixture

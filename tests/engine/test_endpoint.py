@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from ggbench.engines.config import EndpointSetup
 from ggbench.engines.contract import Source, Workload
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, TimedOut
 from ggbench.engines.events import Event, Opened, PromptRead, Ready, RequestEnded, ServerAnswered, Steps, TokensTogether
 from ggbench.engines.server.address import Address
+from ggbench.engines.server.config import EndpointConfig
 from ggbench.engines.server.engine import EndpointEngine
 from ggbench.engines.server.server import Server
 from ggbench.engines.workloads.batched_decode import BatchedDecode
@@ -25,7 +25,7 @@ from tests.fakes.endpoint_faults import hangs_at_once, of_streams
 from tests.fakes.endpoint_voices import Recording
 from tests.fakes.server_items import NETWORK_NS, PROMPT_NS_PER_TOKEN, Script, ScriptedServer, on_a_line, step_ns
 
-SETUP = EndpointSetup("http://s", "tiny")
+SETUP = EndpointConfig("http://s", "tiny")
 Opener = Callable[..., tuple[EndpointEngine, list[Event | Ending]]]
 
 
@@ -38,7 +38,7 @@ def cancel() -> threading.Event:
 def opened(monkeypatch: pytest.MonkeyPatch, cancel: threading.Event) -> Opener:
 
     def open_it(
-        script: Script | None = None, setup: EndpointSetup = SETUP, **server: object
+        script: Script | None = None, setup: EndpointConfig = SETUP, **server: object
     ) -> tuple[EndpointEngine, list[Event | Ending]]:
         scripted = ScriptedServer(script or on_a_line(), **server)  # type: ignore[arg-type]
         monkeypatch.setattr("ggbench.engines.server.engine.Server", lambda *_, **__: scripted)
@@ -111,7 +111,7 @@ def test_a_model_that_is_gone_is_an_error_with_those_that_are_there(opened: Open
 
 
 @pytest.mark.parametrize("setup", [SETUP, replace(SETUP, clock="client")])
-def test_chunks_are_counted_and_not_taken_apart(opened: Opener, setup: EndpointSetup) -> None:
+def test_chunks_are_counted_and_not_taken_apart(opened: Opener, setup: EndpointConfig) -> None:
     engine, _ = opened(on_a_line(sizes=(3, 1)), setup)
     *events, ending = engine.run(Decode(25, 40))
     assert isinstance(ending, Completed)
@@ -227,7 +227,7 @@ def test_cancelling_ends_the_first_request_of_a_server_that_counts_text(name: st
     with TestEndpoint(Recording(name), of_streams(hang)) as endpoint:
         engine = EndpointEngine(cancel, timeout_s=5)
         with Server(Address.parse(endpoint.url)) as server:
-            setup = EndpointSetup(server.info.base_url, server.info.models[0].name)
+            setup = EndpointConfig(server.info.base_url, server.info.models[0].name)
         endings = [list(engine.open(Source(), setup))[-1]]
         if isinstance(endings[-1], Completed):
             endings.append(list(engine.run(Prefill(25)))[-1])

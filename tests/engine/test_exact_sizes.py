@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.contract import Source
 from ggbench.engines.endings import Completed
 from ggbench.engines.events import Allocated
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.llama.logs import parse_allocations
 from ggbench.engines.memory import Place
@@ -88,7 +88,7 @@ def test_the_cache_of_a_real_context_is_the_theorys_to_the_byte(
 ) -> None:
     """At a length whose size is no whole MiB."""
     engine = LlamaEngine(lambda: WorkerProcess(timeout_s=60))
-    setup = LlamaSetup(n_ctx=1280, type_k=types[0], type_v=types[1], n_gpu_layers=0, threads=1)
+    setup = LlamaConfig(n_ctx=1280, type_k=types[0], type_v=types[1], n_gpu_layers=0, threads=1)
     *events, ending = engine.open(Source(tiny_twin), setup, dry=dry)
     engine.close()
     assert ending == Completed()

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.contract import Source
 from ggbench.engines.endings import Completed, Crashed, Ending, Failed, OutOfMemory
 from ggbench.engines.events import Allocated, Event, Loaded, Opened, PromptRead, Ready, Steps
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.process import WorkerProcess
 from ggbench.engines.workloads.batched_decode import BatchedDecode
@@ -24,7 +24,7 @@ from ggbench.gguf_file.header import read_model_file
 
 pytestmark = pytest.mark.llama
 
-SETUP = LlamaSetup(n_ctx=512, n_batch=256, n_ubatch=128, flash_attn="on", threads=1)
+SETUP = LlamaConfig(n_ctx=512, n_batch=256, n_ubatch=128, flash_attn="on", threads=1)
 """One thread, because two wait for each other on a busy machine."""
 
 
@@ -45,7 +45,7 @@ def engine(workers: list[WorkerProcess]) -> Iterator[LlamaEngine]:
 
 
 def opened(
-    engine: LlamaEngine, path: Path, setup: LlamaSetup = SETUP, *, dry: bool = False
+    engine: LlamaEngine, path: Path, setup: LlamaConfig = SETUP, *, dry: bool = False
 ) -> tuple[list[Event | Ending], Ending]:
     *events, last = engine.open(Source(path), setup, dry=dry)
     assert isinstance(last, Ending)

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from llama_cpp import llama_cpp as lib
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.defaults import CONTEXT, DIFFERENCES, MODEL, Value, set_defaults
 from tests.engine.test_llama_setup import Params, load  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.llama
 
-SETUP = LlamaSetup(n_ctx=512, threads=1)
+SETUP = LlamaConfig(n_ctx=512, threads=1)
 ALWAYS = {"progress_callback", "n_ctx", "n_threads", "n_threads_batch"}
 
 
@@ -44,7 +44,7 @@ def test_every_field_of_llama_cpp_is_decided(structure: Any, defaults: dict[str,
 )
 def test_what_is_passed_is_what_llama_server_passes(
     load: Callable[..., Params],  # noqa: F811 - the fixture
-    setup: LlamaSetup,
+    setup: LlamaConfig,
     dry: bool,
     differs: set[str],
 ) -> None:

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup, Setup
-from ggbench.engines.contract import Source, engine_module
+from ggbench.engines.contract import EngineConfig, Source, engine_module
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
 from ggbench.engines.events import Allocated, Loaded, Opened, Ready, Steps
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine, launch
 from ggbench.engines.memory import Place
 from ggbench.engines.workloads.decode import Decode
 from ggbench.errors import StoreError
 from tests.fakes.engine_bench import Bench, Script
 
-SETUP = LlamaSetup(n_ctx=512, threads=1)
+SETUP = LlamaConfig(n_ctx=512, threads=1)
 FILE = Source(Path("/models/x.gguf"))
 LOAD_LOG = (
     protocol.Log(2, "load_tensors:        CUDA0 model buffer size =   100.00 MiB"),
@@ -105,7 +105,7 @@ def test_every_field_of_the_setup_is_of_the_load_or_of_the_context() -> None:
         "split_mode",
     }
     tested |= {"cpu_moe", "n_cpu_moe", "override_tensor", "mmap", "mlock", "memory_limit_bytes", "rpc_servers"}
-    assert {field.name for field in fields(LlamaSetup)} == tested
+    assert {field.name for field in fields(LlamaConfig)} == tested
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_every_field_of_the_setup_is_of_the_load_or_of_the_context() -> None:
     [(replace(SETUP, memory_limit_bytes=1 << 30), 0), (SETUP, 1 << 30)],
     ids=["memory limit", "reserve"],
 )
-def test_another_limit_takes_another_worker(setup: LlamaSetup, reserve_bytes: int) -> None:
+def test_another_limit_takes_another_worker(setup: LlamaConfig, reserve_bytes: int) -> None:
     bench = llama_bench(HEALTHY)
     bench.open()
     bench.open(setup, reserve_bytes=reserve_bytes)
@@ -188,12 +188,12 @@ def test_without_an_n_ctx_the_model_alone_is_loaded() -> None:
     assert bench.asked == [[protocol.LoadModel]]
 
 
-class OtherSetup(Setup):
+class OtherSetup(EngineConfig):
     """Another engine's."""
 
 
 @pytest.mark.parametrize(("source", "setup"), [(Source(url="http://127.0.0.1"), SETUP), (FILE, OtherSetup())])
-def test_what_is_not_a_file_for_llama_cpp_is_refused(source: Source, setup: Setup) -> None:
+def test_what_is_not_a_file_for_llama_cpp_is_refused(source: Source, setup: EngineConfig) -> None:
     bench = llama_bench(HEALTHY)
     (ending,) = bench.engine.open(source, setup)
     assert isinstance(ending, Failed)
@@ -216,8 +216,8 @@ def test_the_first_worker_is_ready_before_anything_is_opened() -> None:
 
 
 def test_an_engine_is_found_by_the_name_of_its_setup() -> None:
-    module = engine_module(LlamaSetup.engine)
-    assert module.SETUP is LlamaSetup
+    module = engine_module(LlamaConfig.engine)
+    assert module.SETUP is LlamaConfig
     assert module.launch is launch
     for name in ("elsewhere", "protocol", "../llama", ""):
         with pytest.raises(StoreError, match="no engine"):

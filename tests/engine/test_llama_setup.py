@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from llama_cpp import llama_cpp as lib
 
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.contract import Source
 from ggbench.engines.endings import Completed, Ending, Failed
 from ggbench.engines.events import Allocated, Opened
 from ggbench.engines.llama import model
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.llama.ggml_devices import GgmlDevices
 from ggbench.engines.llama.model import LlamaModel, LlamaRefused, llama_library
@@ -23,7 +23,7 @@ from ggbench.engines.process import WorkerProcess
 
 pytestmark = pytest.mark.llama
 
-SETUP = LlamaSetup(n_ctx=512, n_batch=256, n_ubatch=128, flash_attn="on", threads=1)
+SETUP = LlamaConfig(n_ctx=512, n_batch=256, n_ubatch=128, flash_attn="on", threads=1)
 
 
 class Params:
@@ -72,7 +72,7 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Params]:
     }.items():
         monkeypatch.setattr(lib, name, function)
 
-    def load(setup: LlamaSetup, *, dry: bool = False) -> Params:
+    def load(setup: LlamaConfig, *, dry: bool = False) -> Params:
         model.load("x.gguf", setup, GgmlDevices(llama_library()), lambda share: None, dry=dry)
         model.make_context(setup)
         return params
@@ -93,15 +93,15 @@ def test_the_defaults_are_those_of_llama_server_where_they_matter(load: Callable
 @pytest.mark.parametrize(
     ("setup", "mode"),
     [
-        (LlamaSetup(mlock=True), lib.LLAMA_LOAD_MODE_MMAP_MLOCK),
-        (LlamaSetup(mmap=False), lib.LLAMA_LOAD_MODE_NONE),
-        (LlamaSetup(mmap=False, mlock=True), lib.LLAMA_LOAD_MODE_MLOCK),
-        (LlamaSetup(memory_limit_bytes=1 << 30), lib.LLAMA_LOAD_MODE_NONE),
-        (LlamaSetup(memory_limit_bytes=1 << 30, mlock=True), lib.LLAMA_LOAD_MODE_MLOCK),
+        (LlamaConfig(mlock=True), lib.LLAMA_LOAD_MODE_MMAP_MLOCK),
+        (LlamaConfig(mmap=False), lib.LLAMA_LOAD_MODE_NONE),
+        (LlamaConfig(mmap=False, mlock=True), lib.LLAMA_LOAD_MODE_MLOCK),
+        (LlamaConfig(memory_limit_bytes=1 << 30), lib.LLAMA_LOAD_MODE_NONE),
+        (LlamaConfig(memory_limit_bytes=1 << 30, mlock=True), lib.LLAMA_LOAD_MODE_MLOCK),
     ],
     ids=["mlock", "no mmap", "neither", "limit", "limit and mlock"],
 )
-def test_how_the_file_is_read(load: Callable[..., Params], setup: LlamaSetup, mode: int) -> None:
+def test_how_the_file_is_read(load: Callable[..., Params], setup: LlamaConfig, mode: int) -> None:
     """A limit of main memory would count a mapped file twice; a dry load maps nothing."""
     complete = replace(setup, n_ctx=512, threads=1)
     assert load(complete).of_model.load_mode == mode
@@ -120,7 +120,7 @@ def test_how_the_file_is_read(load: Callable[..., Params], setup: LlamaSetup, mo
     ],
     ids=["row", "none", "tensor", "main GPU", "main GPU and row"],
 )
-def test_how_gpus_share_a_model(load: Callable[..., Params], setup: LlamaSetup, mode: int, main_gpu: int) -> None:
+def test_how_gpus_share_a_model(load: Callable[..., Params], setup: LlamaConfig, mode: int, main_gpu: int) -> None:
     model = load(setup).of_model
     assert (model.split_mode, model.main_gpu) == (mode, main_gpu)
 
@@ -167,7 +167,7 @@ EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
     ids=["cpu-moe", "both", "n-cpu-moe", "given ones first"],
 )
 def test_experts_and_other_tensors_that_stay_in_main_memory(
-    load: Callable[..., Params], setup: LlamaSetup, patterns: list[str]
+    load: Callable[..., Params], setup: LlamaConfig, patterns: list[str]
 ) -> None:
     cpu = GgmlDevices(llama_library()).buffer_types["CPU"]
     assert load(setup).overrides == [(pattern, cpu) for pattern in patterns]
@@ -184,7 +184,7 @@ def test_experts_and_other_tensors_that_stay_in_main_memory(
     ids=["buffer type", "no buffer type", "shares", "type"],
 )
 def test_an_option_that_llama_cpp_cannot_take_is_refused(
-    load: Callable[..., Params], setup: LlamaSetup, message: str
+    load: Callable[..., Params], setup: LlamaConfig, message: str
 ) -> None:
     with pytest.raises(LlamaRefused, match=message.replace("(", r"\(")):
         load(setup)

@@ -12,10 +12,10 @@ import pytest
 from llama_cpp import llama_cpp as lib
 
 from ggbench.engines import workloads
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.contract import Source, Workload
 from ggbench.engines.endings import Completed
 from ggbench.engines.events import Allocated
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.llama.ggml_devices import GgmlDevices
 from ggbench.engines.llama.model import LlamaModel, llama_library
@@ -31,7 +31,7 @@ from tests.engine.test_batched_decode import _KEPT
 
 pytestmark = pytest.mark.llama
 
-SETUP = LlamaSetup(n_ctx=1024, n_batch=64, n_ubatch=32, flash_attn="on", threads=1)
+SETUP = LlamaConfig(n_ctx=1024, n_batch=64, n_ubatch=32, flash_attn="on", threads=1)
 WORKLOADS = (
     Prefill(150),
     Decode(150, 5),

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
 from ggbench.engines.events import PromptRead, Ready, Steps
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.process import WorkerProcess
 from ggbench.engines.workloads.decode import Decode
 
@@ -174,7 +174,7 @@ def test_a_refusal_leaves_the_worker_alive(cue: str, expected: Ending) -> None:
 
 def test_a_file_name_that_is_not_utf8_is_refused_by_name() -> None:
     with start("obey") as worker:
-        refused = ending_of(worker, protocol.LoadModel("caf\udce9.gguf", LlamaSetup()))
+        refused = ending_of(worker, protocol.LoadModel("caf\udce9.gguf", LlamaConfig()))
         assert isinstance(refused, Failed)
         assert "UTF-8" in refused.message
         assert ending_of(worker) == Completed()
@@ -210,9 +210,9 @@ PARENT = """
 import sys
 from ggbench.engines import protocol
 from ggbench.engines.process import WorkerProcess
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 worker = WorkerProcess(command=sys.argv[1:] or (sys.executable, "-P", "-m", "ggbench.engines.llama.worker"))
-events = worker.call(protocol.LoadModel("/nowhere.gguf", LlamaSetup()))
+events = worker.call(protocol.LoadModel("/nowhere.gguf", LlamaConfig()))
 print(next(events).pid, flush=True)
 sys.stdin.read()
 """

@@ -8,7 +8,6 @@ import msgspec
 import pytest
 
 from ggbench.engines import protocol, workloads
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.contract import Workload
 from ggbench.engines.events import (
     ContextProven,
@@ -22,6 +21,7 @@ from ggbench.engines.events import (
     Steps,
     Tokenized,
 )
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import Place
 from ggbench.engines.workloads.batched_decode import BatchedDecode
 from ggbench.engines.workloads.decode import Decode
@@ -31,7 +31,7 @@ from ggbench.engines.workloads.prove_context import ProveContext
 from ggbench.engines.workloads.score import RowsFile, Score
 from ggbench.engines.workloads.tokenize import Tokenize
 
-SETUP = LlamaSetup(
+SETUP = LlamaConfig(
     n_ctx=512,
     type_k="q8_0",
     tensor_split=(0.25, 0.75),

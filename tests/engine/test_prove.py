@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import Completed, Ending, Failed, OutOfMemory
 from ggbench.engines.events import ContextProven, Loaded, Opened, Proving
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.process import WorkerProcess
 from ggbench.engines.workloads.decode import Decode
 from ggbench.engines.workloads.prove_context import ProveContext
@@ -19,7 +19,7 @@ from ggbench.units import MIB
 
 pytestmark = pytest.mark.llama
 
-SETUP = LlamaSetup(n_batch=256, n_ubatch=128, flash_attn="on", threads=1)
+SETUP = LlamaConfig(n_batch=256, n_ubatch=128, flash_attn="on", threads=1)
 
 
 @pytest.fixture
@@ -34,13 +34,13 @@ def ask(worker: WorkerProcess, request: protocol.Request) -> tuple[list[object],
     return list(messages), last
 
 
-def load(worker: WorkerProcess, path: Path, setup: LlamaSetup = SETUP) -> list[object]:
+def load(worker: WorkerProcess, path: Path, setup: LlamaConfig = SETUP) -> list[object]:
     messages, ending = ask(worker, protocol.LoadModel(str(path), setup))
     assert ending == Completed()
     return messages
 
 
-def context(worker: WorkerProcess, n_ctx: int, setup: LlamaSetup = SETUP) -> tuple[list[object], Ending]:
+def context(worker: WorkerProcess, n_ctx: int, setup: LlamaConfig = SETUP) -> tuple[list[object], Ending]:
     return ask(worker, protocol.MakeContext(replace(setup, n_ctx=n_ctx)))
 
 
@@ -55,7 +55,7 @@ def context(worker: WorkerProcess, n_ctx: int, setup: LlamaSetup = SETUP) -> tup
     ],
     ids=["256", "2048", "8192", "no-fa", "q8_0"],
 )
-def test_a_proof_uses_every_cell(worker: WorkerProcess, tiny_twin: Path, n_ctx: int, setup: LlamaSetup) -> None:
+def test_a_proof_uses_every_cell(worker: WorkerProcess, tiny_twin: Path, n_ctx: int, setup: LlamaConfig) -> None:
     load(worker, tiny_twin)
     assert context(worker, n_ctx, setup)[1] == Completed()
     events, ending = ask(worker, ProveContext())

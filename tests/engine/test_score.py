@@ -13,9 +13,9 @@ import msgspec
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import Completed, Failed
 from ggbench.engines.events import Scored
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.process import WorkerProcess
 from ggbench.engines.workloads.score import RowsFile, Score
 from ggbench.engines.workloads.tokenize import Tokenize
@@ -24,7 +24,7 @@ from tests.conftest import TINY
 pytestmark = pytest.mark.llama
 
 N_CTX, FIRST = 32, 16
-SETUP = LlamaSetup(n_ctx=512, n_batch=128, n_ubatch=128, threads=1, n_seq_max=2, n_outputs_max=64)
+SETUP = LlamaConfig(n_ctx=512, n_batch=128, n_ubatch=128, threads=1, n_seq_max=2, n_outputs_max=64)
 
 
 @pytest.fixture

@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup, TransformersSetup
 from ggbench.engines.contract import Source, engine_module
 from ggbench.engines.endings import Completed, Crashed, Failed, OutOfMemory
 from ggbench.engines.events import Loaded, Opened, Steps
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.engines.transformers.crash_cause import is_memory_error, one_line, wanted_bytes
 from ggbench.engines.transformers.engine import SETUP as ENGINE_SETUP
 from ggbench.engines.transformers.engine import TransformersEngine
@@ -26,7 +27,7 @@ from ggbench.engines.workloads.score import Score
 from ggbench.errors import EngineFailed, UsageError
 from tests.fakes.engine_bench import Bench, Script
 
-SETUP = TransformersSetup(n_ctx=512, threads=1)
+SETUP = TransformersConfig(n_ctx=512, threads=1)
 FOLDER = Source(Path("/checkpoints/x"))
 HEALTHY: Script = {
     protocol.LoadCheckpoint: (Loaded(0.1), Completed()),
@@ -40,7 +41,7 @@ def _bench(*scripts: Script, check: Callable[[str], None] = lambda method: None)
 
 
 def test_the_engine_is_found_by_its_setup() -> None:
-    assert engine_module(TransformersSetup.engine).SETUP is ENGINE_SETUP is TransformersSetup
+    assert engine_module(TransformersConfig.engine).SETUP is ENGINE_SETUP is TransformersConfig
 
 
 def test_a_model_and_its_cache_are_opened_and_no_log_leaves() -> None:
@@ -91,7 +92,7 @@ def test_a_refused_cache_keeps_the_worker() -> None:
 
 def test_what_is_no_checkpoint_and_what_is_not_open() -> None:
     bench = _bench()
-    assert [type(item) for item in bench.engine.open(FOLDER, LlamaSetup())] == [Failed]
+    assert [type(item) for item in bench.engine.open(FOLDER, LlamaConfig())] == [Failed]
     assert list(bench.engine.run(Decode(25, 1))) == [Failed("decode", "no model is open")]
 
 
@@ -178,14 +179,14 @@ def test_nothing_of_torch_is_imported_by_a_command() -> None:
 def test_a_compiled_decode_needs_a_static_cache() -> None:
     """A cache that grows would be compiled again and again."""
     with pytest.raises(UsageError, match="does not grow"):
-        TransformersSetup(torch_compile=True).check()
-    TransformersSetup(torch_compile=True, cache="static").check()
+        TransformersConfig(torch_compile=True).check()
+    TransformersConfig(torch_compile=True, cache="static").check()
 
 
 def test_a_setup_holds_what_a_run_needs() -> None:
     """Exactly: torch pads nothing. A given n_ctx stays, and one that is too small is refused."""
-    assert TransformersSetup().holding(525).n_ctx == 525
-    assert TransformersSetup(n_ctx=600).holding(525).n_ctx == 600
+    assert TransformersConfig().holding(525).n_ctx == 525
+    assert TransformersConfig(n_ctx=600).holding(525).n_ctx == 600
     with pytest.raises(UsageError, match="does not hold the 525 tokens"):
-        TransformersSetup(n_ctx=500).check_holds(525)
-    assert TransformersSetup(n_ctx=600, n_seq_max=4).as_asked() == TransformersSetup()
+        TransformersConfig(n_ctx=500).check_holds(525)
+    assert TransformersConfig(n_ctx=600, n_seq_max=4).as_asked() == TransformersConfig()

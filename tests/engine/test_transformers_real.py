@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from ggbench.engines.config import TransformersSetup
 from ggbench.engines.contract import Source
 from ggbench.engines.endings import Completed, Crashed, Ending, Failed, OutOfMemory
 from ggbench.engines.events import Allocated, ContextProven, Event, Opened, PromptRead, Ready, Steps
 from ggbench.engines.process import WorkerProcess
 from ggbench.engines.transformers.checkpoint import read_checkpoint
+from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.engines.transformers.engine import COMMAND, TransformersEngine
 from ggbench.engines.transformers.storage import METHODS
 from ggbench.engines.workloads.batched_decode import BatchedDecode
@@ -33,7 +33,7 @@ pytestmark = [
     pytest.mark.skipif(importlib.util.find_spec("transformers") is None, reason="needs ggbench[transformers]"),
     pytest.mark.timeout(300),
 ]
-CPU = TransformersSetup(device="cpu", threads=1)
+CPU = TransformersConfig(device="cpu", threads=1)
 CONVERTED = ("int8", "nf4", "nf4-dq")
 """What bitsandbytes makes of weights at load."""
 
@@ -56,7 +56,7 @@ def _need_packages(method: str) -> None:
         pytest.importorskip("bitsandbytes")
 
 
-def _open(engine: TransformersEngine, folder: Path, setup: TransformersSetup) -> list[Event | Ending]:
+def _open(engine: TransformersEngine, folder: Path, setup: TransformersConfig) -> list[Event | Ending]:
     return list(engine.open(Source(folder), setup))
 
 
@@ -68,7 +68,7 @@ def test_prompts_and_decodes_are_timed_and_memory_is_what_the_config_says(
     _need_packages(method)
     folder = _folder(tmp_path, QWEN2_TINY)
     dtype = METHODS[method].dtype or "bf16"
-    setup = TransformersSetup(method, dtype, cache, device="cpu", threads=1, n_ctx=64)  # type: ignore[arg-type]
+    setup = TransformersConfig(method, dtype, cache, device="cpu", threads=1, n_ctx=64)  # type: ignore[arg-type]
     opened = _open(engine, folder, setup)
     assert opened[-1] == Completed()
     allocated = [event for event in opened if isinstance(event, Allocated)][-1]
@@ -87,12 +87,12 @@ def test_prompts_and_decodes_are_timed_and_memory_is_what_the_config_says(
 
 def test_sequences_are_decoded_together_and_a_context_is_proven(tmp_path: Path, engine: TransformersEngine) -> None:
     folder = _folder(tmp_path, QWEN2_TINY)
-    opened = _open(engine, folder, TransformersSetup(device="cpu", threads=1, n_ctx=128, n_seq_max=4))
+    opened = _open(engine, folder, TransformersConfig(device="cpu", threads=1, n_ctx=128, n_seq_max=4))
     assert isinstance(opened[0], Ready)
     events = list(engine.run(BatchedDecode(8, 10, 4)))
     assert events[-1] == Completed()
     assert sum(len(event.step_ns) for event in events if isinstance(event, Steps)) == 10
-    reopened = _open(engine, folder, TransformersSetup(device="cpu", threads=1, n_ctx=700, cache="dynamic"))
+    reopened = _open(engine, folder, TransformersConfig(device="cpu", threads=1, n_ctx=700, cache="dynamic"))
     assert not any(isinstance(event, Ready) for event in reopened)
     (proven,) = [event for event in engine.run(ProveContext()) if isinstance(event, ContextProven)]
     assert proven.full and proven.n_batch_tokens == 512
@@ -102,7 +102,7 @@ def test_a_cache_beyond_the_limit_is_out_of_memory_and_the_worker_goes_on(
     tmp_path: Path, engine: TransformersEngine
 ) -> None:
     folder = _folder(tmp_path, QWEN2_TINY)
-    limited = TransformersSetup(device="cpu", threads=1, memory_limit_bytes=256 * MIB, cache="static", n_ctx=1 << 20)
+    limited = TransformersConfig(device="cpu", threads=1, memory_limit_bytes=256 * MIB, cache="static", n_ctx=1 << 20)
     ending = _open(engine, folder, limited)[-1]
     assert isinstance(ending, OutOfMemory) and ending.alive
     assert ending.stage == "context" and (ending.missing_bytes or 0) > 0
@@ -113,14 +113,14 @@ def test_a_cache_beyond_the_limit_is_out_of_memory_and_the_worker_goes_on(
 
 def test_weights_beyond_the_limit_are_out_of_memory_in_the_load(tmp_path: Path, engine: TransformersEngine) -> None:
     folder = _folder(tmp_path, {**QWEN2_TINY, "vocab_size": 400_000})
-    limited = TransformersSetup(device="cpu", threads=1, memory_limit_bytes=128 * MIB, n_ctx=64)
+    limited = TransformersConfig(device="cpu", threads=1, memory_limit_bytes=128 * MIB, n_ctx=64)
     ending = _open(engine, folder, limited)[-1]
     assert isinstance(ending, OutOfMemory) and ending.stage == "load"
 
 
 def test_a_prompt_beyond_the_limit_is_out_of_memory(tmp_path: Path, engine: TransformersEngine) -> None:
     folder = _folder(tmp_path, {**QWEN2_TINY, "max_position_embeddings": 1 << 16})
-    setup = TransformersSetup(
+    setup = TransformersConfig(
         device="cpu", threads=1, attention="eager", memory_limit_bytes=300 * MIB, cache="static", n_ctx=16_384
     )
     assert _open(engine, folder, setup)[-1] == Completed()
@@ -129,7 +129,7 @@ def test_a_prompt_beyond_the_limit_is_out_of_memory(tmp_path: Path, engine: Tran
 
 
 def test_a_killed_worker_is_a_crash_with_what_was_timed_before(tmp_path: Path, engine: TransformersEngine) -> None:
-    opened = _open(engine, _folder(tmp_path, QWEN2_TINY), TransformersSetup(device="cpu", threads=1, n_ctx=4096))
+    opened = _open(engine, _folder(tmp_path, QWEN2_TINY), TransformersConfig(device="cpu", threads=1, n_ctx=4096))
     (pid,) = [event.pid for event in opened if isinstance(event, Ready)]
     assert pid is not None
     seen: list[Event | Ending] = []
@@ -146,13 +146,13 @@ def test_a_killed_worker_is_a_crash_with_what_was_timed_before(tmp_path: Path, e
     ("values", "setup", "words"),
     [
         ({"model_type": "no_such_model"}, CPU, "no_such_model"),
-        ({}, TransformersSetup(device="cuda", threads=1), "torch sees no CUDA GPU"),
-        ({}, TransformersSetup("gptq-int4", "f16", device="cpu", threads=1), "computed on a CUDA GPU"),
-        ({}, TransformersSetup(attention="flash_attention_2", device="cpu", threads=1), "lash"),
+        ({}, TransformersConfig(device="cuda", threads=1), "torch sees no CUDA GPU"),
+        ({}, TransformersConfig("gptq-int4", "f16", device="cpu", threads=1), "computed on a CUDA GPU"),
+        ({}, TransformersConfig(attention="flash_attention_2", device="cpu", threads=1), "lash"),
     ],
 )
 def test_what_cannot_be_loaded_is_one_line(
-    tmp_path: Path, engine: TransformersEngine, values: dict[str, object], setup: TransformersSetup, words: str
+    tmp_path: Path, engine: TransformersEngine, values: dict[str, object], setup: TransformersConfig, words: str
 ) -> None:
     if setup.device == "cuda":
         import torch
@@ -193,7 +193,7 @@ def test_what_is_converted_need_not_fit_into_the_limit(tmp_path: Path, engine: T
     """Random weights are made unquantized first, which a file would hold outside of memory."""
     _need_packages("nf4")
     folder = _folder(tmp_path, {**QWEN2_TINY, "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 12})
-    limited = TransformersSetup("nf4", "bf16", device="cpu", threads=1, memory_limit_bytes=300 * MIB, n_ctx=64)
+    limited = TransformersConfig("nf4", "bf16", device="cpu", threads=1, memory_limit_bytes=300 * MIB, n_ctx=64)
     checkpoint = read_checkpoint(folder)
     assert (checkpoint.model_file(METHODS["bf16"]).weight_bytes or 0) > 300 * MIB
     assert _open(engine, folder, limited)[-1] == Completed()
@@ -210,7 +210,7 @@ def test_a_trained_checkpoint_is_loaded_as_it_was_saved(
 
     values = {key: value for key, value in QWEN2_TINY.items() if key not in ("architectures", "model_type")}
     AutoModelForCausalLM.from_config(AutoConfig.for_model("qwen2", **values)).save_pretrained(tmp_path)
-    opened = _open(engine, tmp_path, TransformersSetup(method, "bf16", device="cpu", threads=1, n_ctx=64))
+    opened = _open(engine, tmp_path, TransformersConfig(method, "bf16", device="cpu", threads=1, n_ctx=64))
     assert opened[-1] == Completed()
     allocated = [event for event in opened if isinstance(event, Allocated)][-1]
     assert allocated.tensor_bytes == read_checkpoint(tmp_path).model_file(METHODS[method]).weight_bytes

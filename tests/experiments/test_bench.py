@@ -11,9 +11,10 @@ import pytest
 
 from ggbench.decisions.bench import run_bench
 from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup, Setup
+from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Completed, Crashed, Ending, OutOfMemory
 from ggbench.engines.events import ContextProven
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine, launch
 from ggbench.engines.workloads.prove_context import ProveContext
 from ggbench.errors import StoreError
@@ -33,7 +34,7 @@ from tests.fakes.jobs import decodes
 from tests.fakes.small_machine import context_of, found
 
 EDGE = 8192
-SETUP = LlamaSetup(memory_limit_bytes=100 * MIB)
+SETUP = LlamaConfig(memory_limit_bytes=100 * MIB)
 
 
 def edged(edge: int = EDGE) -> Answer:
@@ -60,7 +61,7 @@ def edged(edge: int = EDGE) -> Answer:
     return answer
 
 
-def bench(rig: Rig, targets: list[Target], setup: LlamaSetup = SETUP, n_gen: int = 300) -> list[Progress]:
+def bench(rig: Rig, targets: list[Target], setup: LlamaConfig = SETUP, n_gen: int = 300) -> list[Progress]:
     return list(run_bench(rig, decodes(targets, n_gen, setup), maxctx=True))
 
 
@@ -101,7 +102,7 @@ def test_without_maxctx_nothing_is_searched(target: Target) -> None:
 
 def test_the_search_is_of_the_same_setup(target: Target) -> None:
     rig, workers = fake_rig(answers=dict.fromkeys(range(3), edged()))
-    setup = LlamaSetup(
+    setup = LlamaConfig(
         n_ctx=512, type_k="q8_0", type_v="q4_0", n_ubatch=128, flash_attn="on", memory_limit_bytes=99 * MIB
     )
     (summary,) = summaries(bench(rig, [target], setup, n_gen=20))
@@ -191,9 +192,9 @@ def test_a_store_that_fails_is_reported(target: Target, store: Store, monkeypatc
 
 @pytest.mark.llama
 def test_the_real_thing(target: Target, tiny_twin: Path) -> None:
-    setup = LlamaSetup(memory_limit_bytes=32 * MIB, threads=1)
+    setup = LlamaConfig(memory_limit_bytes=32 * MIB, threads=1)
 
-    def start(_setup: Setup, cancel: threading.Event) -> LlamaEngine:
+    def start(_setup: EngineConfig, cancel: threading.Event) -> LlamaEngine:
         return launch(cancel, timeout_s=60)
 
     rig = Rig(launch=start, threads=1, describe_environment=environment)

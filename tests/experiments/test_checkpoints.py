@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup, TransformersSetup
 from ggbench.engines.endings import Ending, OutOfMemory
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.engines.workloads.prove_context import ProveContext
 from ggbench.errors import DoesNotFit, UsageError
 from ggbench.experiments.decode.measure import EXPERIMENT as DECODE
@@ -33,7 +34,7 @@ from ggbench.units import MIB
 from tests.fakes.checkpoints import QWEN2_TINY
 from tests.fakes.engine import FakeWorker, fake_rig, obey
 
-LIMIT = TransformersSetup(memory_limit_bytes=64 * MIB, device="cpu")
+LIMIT = TransformersConfig(memory_limit_bytes=64 * MIB, device="cpu")
 
 
 @pytest.fixture
@@ -53,7 +54,7 @@ def _run(rig: Rig, job: Job) -> Run:
 
 def test_a_decode_is_stored_and_read_back_with_its_setup(target: Target, store: Store) -> None:
     rig, workers = fake_rig(store)
-    setup = target.setup(TransformersSetup(cache="static"))
+    setup = target.setup(TransformersConfig(cache="static"))
     run = _run(rig, Job(DECODE, target, setup, DecodeSettings(2000)))
     assert run.outcome is Outcome.COMPLETED
     assert isinstance(run.result, DecodeResult) and run.result.fit is not None and run.result.limit is not None
@@ -67,12 +68,12 @@ def test_a_decode_is_stored_and_read_back_with_its_setup(target: Target, store: 
 
 
 def test_a_setup_of_another_engine_gives_the_defaults(target: Target) -> None:
-    assert target.setup(LlamaSetup(type_k="q8_0")) == TransformersSetup(method="bf16", dtype="bf16")
+    assert target.setup(LlamaConfig(type_k="q8_0")) == TransformersConfig(method="bf16", dtype="bf16")
 
 
 def test_every_case_has_a_cache_of_its_own(target: Target) -> None:
     rig, workers = fake_rig()
-    setup = target.setup(TransformersSetup(device="cpu"))
+    setup = target.setup(TransformersConfig(device="cpu"))
     run = _run(rig, Job(SPEED, target, setup, SpeedSettings((1, 64), 32, (1, 4), within_s=None)))
     assert run.outcome is Outcome.COMPLETED
     assert isinstance(run.result, SpeedResult) and len(run.result.cases) == 4
@@ -111,8 +112,10 @@ def _holding(n_made: int, n_proven: int) -> tuple[Rig, list[FakeWorker]]:
     return fake_rig(None, {0: answer})
 
 
-@pytest.mark.parametrize("setup", [LIMIT, TransformersSetup(cache="static", memory_limit_bytes=64 * MIB, device="cpu")])
-def test_the_largest_cache_is_closed_in_on_and_proven(target: Target, setup: TransformersSetup) -> None:
+@pytest.mark.parametrize(
+    "setup", [LIMIT, TransformersConfig(cache="static", memory_limit_bytes=64 * MIB, device="cpu")]
+)
+def test_the_largest_cache_is_closed_in_on_and_proven(target: Target, setup: TransformersConfig) -> None:
     rig, _ = _holding(n_made=30_000, n_proven=20_000)
     run = _run(rig, Job(MAXCTX, target, target.setup(setup), ContextSettings()))
     assert run.outcome is Outcome.COMPLETED
@@ -128,7 +131,7 @@ def test_the_largest_cache_is_closed_in_on_and_proven(target: Target, setup: Tra
 
 def test_a_search_ends_at_the_n_ctx_that_is_given(target: Target) -> None:
     rig, _ = _holding(n_made=30_000, n_proven=30_000)
-    setup = target.setup(TransformersSetup(n_ctx=4096, memory_limit_bytes=64 * MIB, device="cpu"))
+    setup = target.setup(TransformersConfig(n_ctx=4096, memory_limit_bytes=64 * MIB, device="cpu"))
     run = _run(rig, Job(MAXCTX, target, setup, ContextSettings()))
     assert isinstance(run.result, ContextResult)
     assert (run.result.max_n_ctx, run.result.first_fail_n_ctx) == (4096, None)
@@ -136,7 +139,7 @@ def test_a_search_ends_at_the_n_ctx_that_is_given(target: Target) -> None:
 
 def test_weights_that_exceed_the_limit_are_an_error_before_anything_is_loaded(target: Target) -> None:
     rig, workers = fake_rig()
-    setup = target.setup(TransformersSetup(memory_limit_bytes=MIB, device="cpu"))
+    setup = target.setup(TransformersConfig(memory_limit_bytes=MIB, device="cpu"))
     finished = _finished(rig, Job(MAXCTX, target, setup, ContextSettings()))
     assert isinstance(finished.error, DoesNotFit)
     assert "does not fit into 1.00 MiB of main memory: weights of" in finished.error.message
@@ -146,4 +149,4 @@ def test_weights_that_exceed_the_limit_are_an_error_before_anything_is_loaded(ta
 
 def test_quality_needs_a_gguf(target: Target) -> None:
     with pytest.raises(UsageError, match="quality needs a GGUF"):
-        Job(QUALITY, target, target.setup(TransformersSetup()), DecodeSettings(1))
+        Job(QUALITY, target, target.setup(TransformersConfig()), DecodeSettings(1))

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup, Setup
+from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Ending, OutOfMemory
 from ggbench.engines.events import Opened
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine, launch
 from ggbench.engines.workloads.decode import Decode
 from ggbench.engines.workloads.prefill import Prefill
@@ -69,7 +70,7 @@ def test_a_decode_reads_its_prompt_and_warms_up_before_anything_is_timed(target:
 
 def test_the_threads_of_a_setup_are_settled_before_it_starts(target: Target, store: Store) -> None:
     rig, workers = fake_rig(store)
-    own, given = runs_of(rig, decode_job(target, 10), decode_job(target, 10, LlamaSetup(threads=3, threads_batch=5)))
+    own, given = runs_of(rig, decode_job(target, 10), decode_job(target, 10, LlamaConfig(threads=3, threads_batch=5)))
     assert [run.head.setup.threads for run in (own, given)] == [2, 3]  # type: ignore[attr-defined]
     assert "--threads 2" in own.head.command
     assert "--threads 3 --threads-batch 5" in given.head.command
@@ -90,21 +91,21 @@ def test_batches_are_what_llama_cpp_made_of_them(target: Target) -> None:
         yield OutOfMemory("context", "failed to allocate")
 
     rig, _ = fake_rig(answers={0: clamp, 1: refuse})
-    job = decode_job(target, 20, LlamaSetup(n_ubatch=64))
+    job = decode_job(target, 20, LlamaConfig(n_ubatch=64))
     made, refused = runs_of(rig, job, job)
     assert (made.memory.n_batch, made.memory.n_ubatch) == (256, 64)
-    assert made.head.setup == LlamaSetup(n_ubatch=64, threads=2)
+    assert made.head.setup == LlamaConfig(n_ubatch=64, threads=2)
     assert (refused.memory.n_batch, refused.memory.n_ubatch) == (None, None)
 
 
 @pytest.mark.llama
 def test_llama_cpp_reports_its_own_batches(target: Target, store: Store) -> None:
 
-    def start(_setup: Setup, cancel: threading.Event) -> LlamaEngine:
+    def start(_setup: EngineConfig, cancel: threading.Event) -> LlamaEngine:
         return launch(cancel, timeout_s=60)
 
     rig = dataclasses.replace(fake_rig(store)[0], launch=start)
-    (run,) = runs_of(rig, prefill_job(target, 8, setup=LlamaSetup(threads=1)))
+    (run,) = runs_of(rig, prefill_job(target, 8, setup=LlamaConfig(threads=1)))
     assert (run.memory.n_ctx, run.memory.n_batch, run.memory.n_ubatch) == (256, 256, 256)
 
 
@@ -136,8 +137,8 @@ def test_prompt_lengths_are_timed_from_medians(target: Target) -> None:
         pytest.param(lambda target: decode_job(target, 0), id="no token"),
         pytest.param(lambda target: decode_job(target, 1, repeat=0), id="no repetition"),
         pytest.param(lambda target: prefill_job(target, 0), id="no prompt"),
-        pytest.param(lambda target: decode_job(target, 10, LlamaSetup(n_ctx=34)), id="one token short"),
-        pytest.param(lambda target: prefill_job(target, 512, setup=LlamaSetup(n_ctx=511)), id="a prompt too long"),
+        pytest.param(lambda target: decode_job(target, 10, LlamaConfig(n_ctx=34)), id="one token short"),
+        pytest.param(lambda target: prefill_job(target, 512, setup=LlamaConfig(n_ctx=511)), id="a prompt too long"),
         pytest.param(lambda target: decode_job(target, 1 << 31), id="beyond any context"),
     ],
 )
@@ -148,13 +149,13 @@ def test_what_cannot_be_measured(target: Target, make: Callable[[Target], object
 
 def test_the_context_is_just_enough() -> None:
     for n_gen, n_ctx in ((10_000, 10_240), (231, 256), (232, 512)):
-        assert LlamaSetup().holding(DecodeSettings(n_gen).n_ctx_needed) == LlamaSetup(n_ctx=n_ctx)
-    assert LlamaSetup().holding(PrefillSettings((1, 300)).n_ctx_needed) == LlamaSetup(n_ctx=512)
-    assert LlamaSetup(n_ctx=1000).holding(DecodeSettings(10).n_ctx_needed) == LlamaSetup(n_ctx=1000)
+        assert LlamaConfig().holding(DecodeSettings(n_gen).n_ctx_needed) == LlamaConfig(n_ctx=n_ctx)
+    assert LlamaConfig().holding(PrefillSettings((1, 300)).n_ctx_needed) == LlamaConfig(n_ctx=512)
+    assert LlamaConfig(n_ctx=1000).holding(DecodeSettings(10).n_ctx_needed) == LlamaConfig(n_ctx=1000)
 
 
 def test_the_command_names_every_option_that_is_not_the_default(target: Target) -> None:
-    setup = LlamaSetup(type_k="q8_0", tensor_split=(3.0, 1.0), memory_limit_bytes=1 << 30, n_gpu_layers=12)
+    setup = LlamaConfig(type_k="q8_0", tensor_split=(3.0, 1.0), memory_limit_bytes=1 << 30, n_gpu_layers=12)
     elsewhere = dataclasses.replace(target, path=Path("/models/a b.gguf"))
     assert DECODE.command(decode_job(elsewhere, 10, setup, repeat=2), Bandwidth(1008e9, "given")) == (
         "ggbench decode '/models/a b.gguf' -n 10 --repeat 2 --bandwidth 1008GB/s --type-k q8_0 --n-gpu-layers 12"

@@ -10,9 +10,9 @@ from types import SimpleNamespace
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import Completed, Ending, OutOfMemory
 from ggbench.engines.events import PromptRead, Steps
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
 from ggbench.errors import DoesNotFit, UsageError
 from ggbench.experiments.forecast import twin_timer, twins
@@ -101,10 +101,10 @@ def _run(
     answer: Answer,
     store: Store | None = None,
     settings: ForecastSettings | None = None,
-    setup: LlamaSetup | None = None,
+    setup: LlamaConfig | None = None,
 ) -> tuple[Run, list[FakeWorker]]:
     rig, workers = fake_rig(store, {0: answer, 1: answer})
-    job = Job(EXPERIMENT, resolve_one(str(model)), setup or LlamaSetup(), settings or ForecastSettings())
+    job = Job(EXPERIMENT, resolve_one(str(model)), setup or LlamaConfig(), settings or ForecastSettings())
     *_, end = run_job(rig, job)
     assert isinstance(end, Finished)
     return end.run, workers
@@ -140,7 +140,7 @@ def test_twins_on_a_server_take_turns_in_one_worker(model: Path) -> None:
     """A server answers one client at a time, so each twin is timed in all rounds before the next one is loaded."""
     paths: list[Path] = []
     with listening(speaks()) as server:
-        run, workers = _run(model, _Costly(paths, is_one=True), setup=LlamaSetup(rpc_servers=(server,)))
+        run, workers = _run(model, _Costly(paths, is_one=True), setup=LlamaConfig(rpc_servers=(server,)))
     alone, _ = _run(model, _Costly([]))
     assert run.outcome is Outcome.COMPLETED
     assert _result(run).b_ms == _result(alone).b_ms
@@ -220,7 +220,7 @@ def test_a_second_forecast_takes_the_timings_of_the_first(model: Path, tmp_path:
         assert again.reason == f"the timings are those of run {first.run_id}"
         assert again.result == first.result
         rig, workers = fake_rig(store, {0: (answer := _Costly([])), 1: answer})
-        job = Job(EXPERIMENT, resolve_one(str(model)), LlamaSetup(type_k="q8_0"), ForecastSettings())
+        job = Job(EXPERIMENT, resolve_one(str(model)), LlamaConfig(type_k="q8_0"), ForecastSettings())
         list(run_job(rig, job))
         assert len(workers) == 2
 
@@ -242,7 +242,7 @@ def test_a_model_of_the_same_shape_takes_the_timings_of_another(model: Path, tmp
 
 def test_what_it_takes_is_said_before_anything_is_written(model: Path) -> None:
     rig, _ = fake_rig(None, {0: (answer := _Costly([])), 1: answer})
-    progress = list(run_job(rig, Job(EXPERIMENT, resolve_one(str(model)), LlamaSetup(), ForecastSettings())))
+    progress = list(run_job(rig, Job(EXPERIMENT, resolve_one(str(model)), LlamaConfig(), ForecastSettings())))
     texts = [each.text for each in progress if isinstance(each, Point) and isinstance(each.observation, ForecastCost)]
     assert len(texts) == 1
     assert texts[0].startswith("about 5 s and ")
@@ -266,7 +266,7 @@ def test_a_disk_without_room_is_an_error_before_anything_is_written(
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1000))
     rig, workers = fake_rig()
-    *_, end = run_job(rig, Job(EXPERIMENT, resolve_one(str(model)), LlamaSetup(), ForecastSettings()))
+    *_, end = run_job(rig, Job(EXPERIMENT, resolve_one(str(model)), LlamaConfig(), ForecastSettings()))
     assert isinstance(end, Finished) and isinstance(end.error, DoesNotFit)
     assert "free, and the twins take" in end.error.message
     assert "XDG_CACHE_HOME" in end.error.hint
@@ -293,7 +293,7 @@ def test_a_forecast_that_was_disturbed_is_made_again(model: Path, tmp_path: Path
 
 @pytest.mark.llama
 def test_llama_cpp_loads_twins_that_share_a_file(model: Path) -> None:
-    job = Job(EXPERIMENT, resolve_one(str(model)), LlamaSetup(), ForecastSettings(n_depth=257, n_gen=2, rounds=2))
+    job = Job(EXPERIMENT, resolve_one(str(model)), LlamaConfig(), ForecastSettings(n_depth=257, n_gen=2, rounds=2))
     *_, end = run_job(make_rig(None, needs_bandwidth=False), job)
     assert isinstance(end, Finished)
     assert end.run.outcome is Outcome.COMPLETED, end.run.reason

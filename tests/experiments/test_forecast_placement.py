@@ -10,9 +10,9 @@ import pytest
 
 from ggbench.decisions import comparable_runs
 from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import Completed, Ending
 from ggbench.engines.events import PromptRead, Steps
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
 from ggbench.experiments.forecast import twin_timer, twins
 from ggbench.experiments.forecast.measure import EXPERIMENT
@@ -47,7 +47,7 @@ class _Placed:
     def __init__(self, has_gpu: bool = True) -> None:
         self._has_gpu = has_gpu
         self._file: ModelFile | None = None
-        self._setup = LlamaSetup()
+        self._setup = LlamaConfig()
 
     def __call__(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
         match request:
@@ -87,7 +87,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _run(
-    model: Path, setup: LlamaSetup, store: Store | None = None, *, has_gpu: bool = True
+    model: Path, setup: LlamaConfig, store: Store | None = None, *, has_gpu: bool = True
 ) -> tuple[Run, list[FakeWorker]]:
     rig, workers = fake_rig(store, {number: _Placed(has_gpu) for number in range(2)})
     rig = replace(rig, describe_environment=lambda versions: replace(environment(versions), gpus=(GPU,)))
@@ -107,7 +107,7 @@ def _latency_ms(run: Run, n: int) -> float:
 
 
 def test_layers_on_both_are_counted_by_where_they_are(model: Path) -> None:
-    run, workers = _run(model, LlamaSetup(n_gpu_layers=9))
+    run, workers = _run(model, LlamaConfig(n_gpu_layers=9))
     file = read_model_file(model)
     in_main_memory, on_the_gpu = step_cost(file, range(8)), step_cost(file, range(8, 16))
     for n in (1, 8192):
@@ -123,7 +123,7 @@ def test_layers_on_both_are_counted_by_where_they_are(model: Path) -> None:
 
 
 def test_the_output_alone_may_be_on_the_gpu(model: Path) -> None:
-    run, _ = _run(model, LlamaSetup(n_gpu_layers=1))
+    run, _ = _run(model, LlamaConfig(n_gpu_layers=1))
     cost = step_cost(read_model_file(model), range(16))
     expected_ns = BASE_NS["GPU"] + NS_PER_BYTE["CPU"] * cost.layer_bytes + KV_NS_PER_BYTE["CPU"] * cost.kv_bytes(1)
     assert _latency_ms(run, 1) == pytest.approx(expected_ns / 1e6, rel=1e-3)
@@ -132,7 +132,7 @@ def test_the_output_alone_may_be_on_the_gpu(model: Path) -> None:
 
 def test_tensors_of_some_layers_may_stay_in_main_memory(model: Path) -> None:
     override = r"blk\.[0-3]\.ffn_(up|down)=CPU"
-    run, workers = _run(model, LlamaSetup(override_tensor=(override,)))
+    run, workers = _run(model, LlamaConfig(override_tensor=(override,)))
     file = read_model_file(model)
     kept, others = step_cost(file, range(4)), step_cost(file, range(4, 16))
     layers_ns = KEPT_NS_PER_BYTE * kept.layer_bytes + NS_PER_BYTE["GPU"] * others.layer_bytes
@@ -145,7 +145,7 @@ def test_tensors_of_some_layers_may_stay_in_main_memory(model: Path) -> None:
 
 def test_without_a_gpu_all_layers_are_in_main_memory(model: Path) -> None:
     """Which the basis says, as llama.cpp may be built without one."""
-    run, _ = _run(model, LlamaSetup(n_gpu_layers=9), has_gpu=False)
+    run, _ = _run(model, LlamaConfig(n_gpu_layers=9), has_gpu=False)
     cost = step_cost(read_model_file(model), range(16))
     expected_ns = BASE_NS["CPU"] + NS_PER_BYTE["CPU"] * cost.layer_bytes + KV_NS_PER_BYTE["CPU"] * cost.kv_bytes(1)
     assert _latency_ms(run, 1) == pytest.approx(expected_ns / 1e6, rel=1e-3)
@@ -154,12 +154,12 @@ def test_without_a_gpu_all_layers_are_in_main_memory(model: Path) -> None:
 
 def test_another_split_measures_nothing(model: Path, tmp_path: Path) -> None:
     with Store.open(tmp_path / "results.sqlite") as store:
-        _run(model, LlamaSetup(n_gpu_layers=9), store)
-        again, workers = _run(model, LlamaSetup(n_gpu_layers=13), store)
-        alone, _ = _run(model, LlamaSetup(n_gpu_layers=13))
+        _run(model, LlamaConfig(n_gpu_layers=9), store)
+        again, workers = _run(model, LlamaConfig(n_gpu_layers=13), store)
+        alone, _ = _run(model, LlamaConfig(n_gpu_layers=13))
         assert not workers
         assert _latency_ms(again, 1) == pytest.approx(_latency_ms(alone, 1))
         assert _found(again).basis == "twins of 2 and 6 of 16 layers, 12 on the GPU"
-        whole, workers = _run(model, LlamaSetup(), store)
+        whole, workers = _run(model, LlamaConfig(), store)
         assert not workers
         assert _found(whole).basis == "twins of 2 and 6 of 16 layers"

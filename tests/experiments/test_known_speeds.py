@@ -12,7 +12,7 @@ import pytest
 
 from ggbench.decisions import known_speeds as module
 from ggbench.decisions.known_speeds import expected_at, known_speeds, with_expected
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory, Place
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
@@ -81,7 +81,7 @@ def _add(
     kind: str = "decode",
     settings: Settings | None = None,
     *,
-    setup: LlamaSetup | None = None,
+    setup: LlamaConfig | None = None,
     environment: Environment | None = HERE,
     outcome: Outcome = Outcome.COMPLETED,
     memory: Memory = ON_CPU,
@@ -89,15 +89,15 @@ def _add(
     head = RunHead(
         kind=kind,
         subject=Subject(model="tiny", quant="f32", source="twin", shape_key=file.shape_key, weight_bytes=1000),
-        setup=setup or LlamaSetup(n_ctx=1280),
+        setup=setup or LlamaConfig(n_ctx=1280),
         settings=settings or DecodeSettings(1000),
         environment=environment,
     )
     return store.add(Run(head=head, outcome=outcome, memory=memory, result=result))
 
 
-def _one(store: Store | None, file: ModelFile, setup: LlamaSetup | None = None, budget: Budget = BUDGET) -> KnownSpeed:
-    (known,) = known_speeds(store, [file], setup or LlamaSetup(), budget)
+def _one(store: Store | None, file: ModelFile, setup: LlamaConfig | None = None, budget: Budget = BUDGET) -> KnownSpeed:
+    (known,) = known_speeds(store, [file], setup or LlamaConfig(), budget)
     assert known is not None
     return known
 
@@ -111,7 +111,7 @@ def test_without_any_run_the_bound_is_known(store: Store) -> None:
     assert (first.value, first.low, first.high) == pytest.approx((limit.b_ms, limit.b_ms, math.inf))
     assert limit.w_tokens_per_ms is not None
     assert step_ms_at(known, 5000).value == pytest.approx(limit.b_ms + 4999 / limit.w_tokens_per_ms)
-    assert known_speeds(store, [None, file], LlamaSetup(), replace(BUDGET, bandwidth=None)) == [None, None]
+    assert known_speeds(store, [None, file], LlamaConfig(), replace(BUDGET, bandwidth=None)) == [None, None]
 
 
 def test_a_run_of_the_same_tensors_is_the_surest(store: Store) -> None:
@@ -195,8 +195,8 @@ def test_two_models_may_happen_to_be_alike(store: Store) -> None:
         {"environment": replace(HERE, llama_cpp_python="0.0.1")},
         {"environment": None},
         {"environment": replace(HERE, imported=ELSEWHERE)},
-        {"setup": LlamaSetup(type_k="q8_0")},
-        {"setup": LlamaSetup(threads=(HERE.n_cores or 0) + 1)},
+        {"setup": LlamaConfig(type_k="q8_0")},
+        {"setup": LlamaConfig(threads=(HERE.n_cores or 0) + 1)},
         {"outcome": Outcome.INTERRUPTED},
     ],
 )
@@ -211,7 +211,7 @@ def test_what_does_not_decide_the_speed_may_differ(store: Store) -> None:
     """The context's length, a memory limit, and without a GPU what would go there."""
     file = _file()
     _add(store, file, _decode(file))
-    setup = LlamaSetup(n_ctx=8192, n_gpu_layers=0, memory_limit_bytes=1 << 30, mmap=False)
+    setup = LlamaConfig(n_ctx=8192, n_gpu_layers=0, memory_limit_bytes=1 << 30, mmap=False)
     assert _one(store, file, setup).basis == "measured"
 
 
@@ -239,7 +239,7 @@ def test_a_plan_shows_what_is_expected_at_its_n_ctx(store: Store) -> None:
     file = _file()
     _add(store, file, FORECAST, "forecast", ForecastSettings())
     row = PlanRow("tiny", "f32", "file", n_ctx=4096)
-    known = known_speeds(store, [file, _file(9), None], LlamaSetup(), BUDGET)
+    known = known_speeds(store, [file, _file(9), None], LlamaConfig(), BUDGET)
     found, bound, unknown = with_expected([row] * 3, known)
     assert found.expected is not None
     assert (found.expected.basis, found.expected.speed_basis) == ("twins of 2 and 6 of 32 layers", "forecast")

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup, Setup
+from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine, launch
 from ggbench.engines.process import WorkerProcess
 from ggbench.engines.workloads.prove_context import ProveContext
@@ -284,7 +285,7 @@ def test_the_command_searches_again_from_any_folder(target: Target, kv_bytes: in
 
 def test_a_cache_in_main_memory_is_not_searched_on_a_gpu(target: Target, kv_bytes: int) -> None:
     """No GPU's memory would end such a search, and main memory has no limit there."""
-    setup = LlamaSetup(memory_limit_bytes=LIMIT, kv_offload=False)
+    setup = LlamaConfig(memory_limit_bytes=LIMIT, kv_offload=False)
     finished = search(SmallMachine(kv_bytes, 4096, device="CUDA0").rig(), target, setup)
     assert isinstance(finished.error, UsageError)
     assert "--no-kv-offload" in finished.error.hint
@@ -302,9 +303,9 @@ def test_it_agrees_with_blind_bisection(tmp_path: Path) -> None:
     """Real contexts under the same limit: bisection that knows nothing ends at the same edge, with more of them."""
     path = cached_twin("broad", BROAD, "q8_0", tmp_path)
     limit_bytes = 161 * MIB
-    setup = LlamaSetup(memory_limit_bytes=limit_bytes, threads=1)
+    setup = LlamaConfig(memory_limit_bytes=limit_bytes, threads=1)
 
-    def start(_setup: Setup, cancel: threading.Event) -> LlamaEngine:
+    def start(_setup: EngineConfig, cancel: threading.Event) -> LlamaEngine:
         return launch(cancel, timeout_s=60)
 
     rig = Rig(launch=start, threads=1, describe_environment=environment)

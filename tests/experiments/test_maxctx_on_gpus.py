@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import DoesNotFit
 from ggbench.gguf_file.header import read_model_file
 from ggbench.machine.records import Gpu, GpuProcess
@@ -62,7 +62,7 @@ def test_layers_left_in_main_memory_do_not_count_against_the_gpu(
     limit_bytes = COMPUTE + file.weight_bytes // 2
     machine = SmallMachine(kv_bytes, 4096, device="CUDA0")
 
-    context, _ = found(machine.rig(), target, LlamaSetup(memory_limit_bytes=limit_bytes, n_gpu_layers=1))
+    context, _ = found(machine.rig(), target, LlamaConfig(memory_limit_bytes=limit_bytes, n_gpu_layers=1))
 
     assert file.weight_bytes > limit_bytes - COMPUTE
     assert context.max_n_ctx == 4096
@@ -81,7 +81,7 @@ def test_without_a_layer_on_the_gpu_main_memory_is_searched(
     target: Target, kv_bytes: int, gpus: Callable[..., None]
 ) -> None:
     gpus()
-    setup = LlamaSetup(memory_limit_bytes=LIMIT, n_gpu_layers=0)
+    setup = LlamaConfig(memory_limit_bytes=LIMIT, n_gpu_layers=0)
     context, _ = found(SmallMachine(kv_bytes, 4096, device="CUDA0").rig(), target, setup)
     assert context.plan.free_bytes != CARD.free_bytes
     assert (context.plan.memory_bytes, context.plan.memory_source) == (LIMIT, "given as --memory-limit")

@@ -11,8 +11,7 @@ from typing import ClassVar
 
 import pytest
 
-from ggbench.engines.config import Setup
-from ggbench.engines.contract import Engine, Source, Workload, engine_module
+from ggbench.engines.contract import Engine, EngineConfig, Source, Workload, engine_module
 from ggbench.engines.endings import Completed, Ending, Failed
 from ggbench.engines.events import Allocated, Event, Opened, PromptRead, Ready, Steps
 from ggbench.engines.memory import DeviceBuffers, Place
@@ -35,7 +34,7 @@ from tests.fakes.recorded import decode_job, decoded
 
 
 @dataclass(frozen=True, slots=True)
-class ServerSetup(Setup):
+class ServerSetup(EngineConfig):
     engine: ClassVar[str] = "test_server"
 
     url: str = "http://127.0.0.1:8080"
@@ -48,7 +47,7 @@ class ServerEngine:
     def __init__(self) -> None:
         self.closed = False
 
-    def open(self, source: Source, setup: Setup) -> Iterator[Event | Ending]:
+    def open(self, source: Source, setup: EngineConfig) -> Iterator[Event | Ending]:
         assert isinstance(setup, ServerSetup)
         yield Ready(None, {"llama_cpp": "a server's"})
         yield Allocated((DeviceBuffers("RPC0", Place.REMOTE, weight_bytes=1 << 20),))
@@ -94,7 +93,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 def rig_of(store: Store | None = None) -> Rig:
     """One that finds the engine by the setup's name of it."""
 
-    def start(setup: Setup, cancel: threading.Event) -> Engine:
+    def start(setup: EngineConfig, cancel: threading.Event) -> Engine:
         return engine_module(setup.engine).launch(cancel, timeout_s=1, hold=None)
 
     return Rig(launch=start, threads=2, describe_environment=environment, store=store)

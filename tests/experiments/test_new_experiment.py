@@ -9,8 +9,8 @@ from typing import ClassVar
 
 import pytest
 
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import Completed
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.batched_decode import BatchedDecode
 from ggbench.engines.workloads.prefill import Prefill
 from ggbench.errors import UsageError
@@ -96,7 +96,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_new_experiment_runs_and_is_stored(target: Target, store: Store) -> None:
     rig, workers = fake_rig(store)
-    progress = list(run_job(rig, Job(CHAT, target, LlamaSetup(n_ubatch=64), ChatSettings(3))))
+    progress = list(run_job(rig, Job(CHAT, target, LlamaConfig(n_ubatch=64), ChatSettings(3))))
     finished = progress[-1]
     assert isinstance(finished, Finished)
     assert (finished.run.outcome, finished.error, finished.store_error) == (Outcome.COMPLETED, None, None)
@@ -114,7 +114,7 @@ def test_a_new_experiment_runs_and_is_stored(target: Target, store: Store) -> No
 
 
 def test_a_new_experiment_that_is_killed_is_reduced_from_what_it_had(target: Target, store: Store) -> None:
-    job = Job(CHAT, target, LlamaSetup(), ChatSettings(3))
+    job = Job(CHAT, target, LlamaConfig(), ChatSettings(3))
     with contextlib.closing(run_job(fake_rig(store)[0], job)) as progress:
         next(each for each in progress if isinstance(each, Point) and each.observation == Turn(1, 64))
     run = read_run(store, store.list_runs()[0])
@@ -124,4 +124,4 @@ def test_a_new_experiment_that_is_killed_is_reduced_from_what_it_had(target: Tar
 
 def test_a_new_experiment_is_checked_before_anything_is_loaded(target: Target) -> None:
     with pytest.raises(UsageError, match="does not hold the 196 tokens"):
-        Job(CHAT, target, LlamaSetup(n_ctx=100), ChatSettings(3))
+        Job(CHAT, target, LlamaConfig(n_ctx=100), ChatSettings(3))

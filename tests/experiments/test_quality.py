@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import Ending, OutOfMemory
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.score import Score
 from ggbench.experiments.quality import base_rows, text_scorer
 from ggbench.experiments.quality.logits_file import LogitsFile, begin_logits_file, read_logits_file
@@ -63,7 +63,7 @@ def _run(
     base: Base | None = None,
 ) -> tuple[Run, list[Progress], list[FakeWorker]]:
     rig, workers = fake_rig(store, dict(enumerate(answers)))
-    progress = list(run_job(rig, Job(EXPERIMENT, target, LlamaSetup(), settings, base)))
+    progress = list(run_job(rig, Job(EXPERIMENT, target, LlamaConfig(), settings, base)))
     end = progress[-1]
     assert isinstance(end, Finished)
     return end.run, progress, workers
@@ -284,7 +284,7 @@ def test_a_run_goes_on_where_an_earlier_one_stopped(trained: Target, settings: Q
     with Store.open(tmp_path / "results.sqlite") as store:
         stopped, _, _ = _run(trained, settings, [_dies], store)
         rig, workers = fake_rig(store, {0: scores()})
-        other = list(run_job(rig, Job(EXPERIMENT, trained, LlamaSetup(type_k="q8_0"), settings)))
+        other = list(run_job(rig, Job(EXPERIMENT, trained, LlamaConfig(type_k="q8_0"), settings)))
         assert _requests(workers[0])[0].chunks[0][0] == 0
         assert isinstance(other[-1], Finished)
         run, progress, (worker,) = _run(trained, settings, [scores()], store)

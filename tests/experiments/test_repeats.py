@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ggbench.decisions.repeats import repeats_among
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run, RunHead
@@ -19,7 +19,7 @@ def _run(**versions: str) -> Run:
     head = RunHead(
         kind="decode",
         subject=Subject(model="m", quant="q8_0", source="file", file="m.gguf"),
-        setup=LlamaSetup(),
+        setup=LlamaConfig(),
         settings=DecodeSettings(64),
         environment=replace(ENVIRONMENT, **versions),  # type: ignore[arg-type]
     )

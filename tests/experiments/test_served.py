@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from ggbench.engines.config import EndpointSetup, Setup
-from ggbench.engines.contract import Engine
+from ggbench.engines.contract import Engine, EngineConfig
+from ggbench.engines.server.config import EndpointConfig
 from ggbench.engines.server.contract import OfferedModel
 from ggbench.engines.server.engine import EndpointEngine
 from ggbench.errors import NetworkError, UsageError
@@ -33,7 +33,7 @@ from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
 from tests.fakes.server_items import NETWORK_NS, PROMPT_NS_PER_TOKEN, Script, ScriptedServer, on_a_line, step_ns
 
-SETUP = EndpointSetup("http://s", "tiny")
+SETUP = EndpointConfig("http://s", "tiny")
 OFFERED = OfferedModel("tiny", quant="Q4_K - Medium", n_params=1000, tensor_bytes=700, n_ctx_train=2048)
 TARGET = Target("tiny", "q4_k_m", "endpoint", None, served=ServedModel(OFFERED, SETUP))
 Runner = Callable[..., Run]
@@ -46,7 +46,7 @@ def run(monkeypatch: pytest.MonkeyPatch, store: Store) -> Runner:
         scripted = ScriptedServer(script or on_a_line(), **server)  # type: ignore[arg-type]
         monkeypatch.setattr("ggbench.engines.server.engine.Server", lambda *_, **__: scripted)
 
-        def launch(setup: Setup, cancel: threading.Event) -> Engine:
+        def launch(setup: EngineConfig, cancel: threading.Event) -> Engine:
             return EndpointEngine(cancel, timeout_s=5)
 
         rig = Rig(launch=launch, threads=2, describe_environment=environment, store=store)

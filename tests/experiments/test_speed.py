@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import Crashed, Ending, OutOfMemory
 from ggbench.engines.events import Steps
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.batched_decode import BatchedDecode
 from ggbench.errors import UsageError
 from ggbench.experiments.speed.measure import EXPERIMENT, run_within
@@ -46,7 +46,7 @@ def speed_job(
     **setup: object,
 ) -> Job:
     settings = SpeedSettings(inputs, n_gen, batches, within_s)
-    return Job(EXPERIMENT, target, replace(LlamaSetup(), **setup), settings)  # type: ignore[arg-type]
+    return Job(EXPERIMENT, target, replace(LlamaConfig(), **setup), settings)  # type: ignore[arg-type]
 
 
 def found(run: Run) -> SpeedResult:
@@ -264,7 +264,7 @@ def test_the_command_says_what_is_not_the_default(target: Target) -> None:
     rig, _ = fake_rig()
     (run,) = runs_of(rig, speed_job(target, (1, 6), (1, 8), 32, 90))
     assert run.head.command == f"ggbench speed {target.path} --inputs 1,6 -n 32 --batch 1,8 --within 90s --threads 2"
-    assert EXPERIMENT.command(Job(EXPERIMENT, target, LlamaSetup(), SpeedSettings())) == f"ggbench speed {target.path}"
+    assert EXPERIMENT.command(Job(EXPERIMENT, target, LlamaConfig(), SpeedSettings())) == f"ggbench speed {target.path}"
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ggbench.decisions.doctor.checkup import Calibration, Checkup
 from ggbench.engines.llama.build import LlamaBuild, LlamaDevice
-from ggbench.hub.login import HubLogin
+from ggbench.hub.access import HubLogin
 from ggbench.machine.condition import CpuState, GpuDriver, GpuState, MemoryState
 from ggbench.machine.disks import Place
 from ggbench.runs.store.health import StoreHealth

@@ -6,12 +6,12 @@ import threading
 from collections.abc import Callable, Iterator
 
 from ggbench.engines import protocol
-from ggbench.engines.config import Setup, TransformersSetup
-from ggbench.engines.contract import Engine
+from ggbench.engines.contract import Engine, EngineConfig
 from ggbench.engines.endings import Cancelled, Completed, Ending
 from ggbench.engines.events import Allocated, ContextProven, Loaded, Opened, PromptRead, Ready, Steps
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.memory import DeviceBuffers, Place
+from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.engines.transformers.engine import TransformersEngine
 from ggbench.engines.workloads.batched_decode import BatchedDecode
 from ggbench.engines.workloads.decode import Decode
@@ -104,12 +104,12 @@ def fake_rig(
     """A rig whose n-th worker answers as `answers[n]` says, else obeys; and the workers that it started."""
     workers: list[FakeWorker] = []
 
-    def launch(setup: Setup, event: threading.Event) -> Engine:
+    def launch(setup: EngineConfig, event: threading.Event) -> Engine:
         def start() -> FakeWorker:
             workers.append(FakeWorker(event, (answers or {}).get(len(workers))))
             return workers[-1]
 
-        if isinstance(setup, TransformersSetup):
+        if isinstance(setup, TransformersConfig):
             return TransformersEngine(start, check=lambda method: None)
         return LlamaEngine(start)
 

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from ggbench.engines import protocol
-from ggbench.engines.config import Setup
-from ggbench.engines.contract import Engine, Source
+from ggbench.engines.contract import Engine, EngineConfig, Source
 from ggbench.engines.endings import Ending
 from ggbench.engines.events import Event
 
@@ -34,7 +33,11 @@ class Bench(Generic[EngineT]):
     """An engine and every worker that it started; one after another takes the next script, the last again and again."""
 
     def __init__(
-        self, make: Callable[[Callable[[], FakeTransport]], EngineT], source: Source, setup: Setup, *scripts: Script
+        self,
+        make: Callable[[Callable[[], FakeTransport]], EngineT],
+        source: Source,
+        setup: EngineConfig,
+        *scripts: Script,
     ) -> None:
         self.source, self.setup = source, setup
         self.workers: list[FakeTransport] = []
@@ -45,7 +48,7 @@ class Bench(Generic[EngineT]):
 
         self.engine = make(start)
 
-    def open(self, setup: Setup | None = None, **options: int) -> list[Event | Ending]:
+    def open(self, setup: EngineConfig | None = None, **options: int) -> list[Event | Ending]:
         """Open the source with this setup, else its own; `options` are the engine's."""
         opened: Any = self.engine.open
         return list(opened(self.source, setup or self.setup, **options))

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import Completed, Ending, OutOfMemory
 from ggbench.engines.events import ContextProven, Steps
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.decode import Decode
 from ggbench.engines.workloads.prove_context import ProveContext
 from ggbench.experiments.decode.record import DecodeSettings
@@ -30,12 +30,12 @@ _WORKERS = 1000
 """More than one job starts: the proof of a search starts one for each measurement."""
 
 
-def decodes(targets: Sequence[Target], n_gen: int, setup: LlamaSetup | None = None) -> list[Job]:
+def decodes(targets: Sequence[Target], n_gen: int, setup: LlamaConfig | None = None) -> list[Job]:
     experiment = experiment_of("decode")
-    return [Job(experiment, target, setup or LlamaSetup(), DecodeSettings(n_gen)) for target in targets]
+    return [Job(experiment, target, setup or LlamaConfig(), DecodeSettings(n_gen)) for target in targets]
 
 
-def searches(targets: Sequence[Target], setup: LlamaSetup) -> list[Job]:
+def searches(targets: Sequence[Target], setup: LlamaConfig) -> list[Job]:
     """A search for the largest context of each target."""
     experiment = experiment_of("maxctx")
     return [Job(experiment, target, setup, ContextSettings()) for target in targets]
@@ -45,7 +45,7 @@ def scored(folder: Path, text: Path, n_ctx: int = 32) -> list[Job]:
     """A quality run of every quant in a folder beside the largest, 8 chunks at a time."""
     targets = resolve(str(folder))
     settings = QualitySettings(find_text(text)[0], n_ctx, n_seqs=8)
-    return quality_jobs(targets, LlamaSetup(), settings, largest_here(targets), (("f16", "f16"),))
+    return quality_jobs(targets, LlamaConfig(), settings, largest_here(targets), (("f16", "f16"),))
 
 
 @dataclass

@@ -10,7 +10,7 @@ from pathlib import Path
 from ggbench.decisions.pick_candidates import PickRequest
 from ggbench.decisions.pick_record import Candidate, Pick
 from ggbench.decisions.recommendation import recommend
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
 from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.machine.records import GpuReading, MachineReading
@@ -83,7 +83,7 @@ class FakePlanner:
     """Plans at once, or waits for `opened` before every row of the models in `held`."""
 
     asked: list[tuple[str, tuple[str, ...], int | None, str | None]] = field(default_factory=list)
-    setups: list[LlamaSetup] = field(default_factory=list)
+    setups: list[LlamaConfig] = field(default_factory=list)
     held: set[str] = field(default_factory=set)
     reached: threading.Event = field(default_factory=threading.Event)
     opened: threading.Event = field(default_factory=threading.Event)
@@ -97,7 +97,7 @@ class FakePlanner:
     is_closed: bool = False
 
     def rows(
-        self, model: str, quants: Sequence[str], budget: Budget, setup: LlamaSetup, first: str | None = None
+        self, model: str, quants: Sequence[str], budget: Budget, setup: LlamaConfig, first: str | None = None
     ) -> Generator[PlannedQuant]:
         self.asked.append((model, tuple(quants), setup.n_ctx, first))
         self.setups.append(setup)

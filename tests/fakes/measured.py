@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
@@ -48,7 +48,7 @@ def start(model: str = "synth:qwen1.5-0.5b", quant: str = "q4_k_m", command: str
     return RunHead(
         kind="decode",
         subject=subject,
-        setup=LlamaSetup(n_ctx=3072),
+        setup=LlamaConfig(n_ctx=3072),
         settings=DecodeSettings(3000),
         environment=ENVIRONMENT,
         command=command if command is not None else f"ggbench decode {model} {quant} -n 3000",

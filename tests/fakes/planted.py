@@ -12,9 +12,9 @@ from typing import Any
 from unittest.mock import patch
 
 from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import Completed, Crashed, Ending
 from ggbench.engines.events import PromptRead, Steps
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
 from ggbench.experiments.tune.measure import EXPERIMENT
 from ggbench.experiments.tune.record import TuneSettings
@@ -66,13 +66,13 @@ class PlantedMachine:
 
     def __post_init__(self) -> None:
         self._rng = random.Random(self.seed)
-        self._setup = LlamaSetup()
+        self._setup = LlamaConfig()
         self._level = 1.0
 
     def clock(self) -> float:
         return self.seconds
 
-    def cost(self, setup: LlamaSetup, n_depth: int) -> float:
+    def cost(self, setup: LlamaConfig, n_depth: int) -> float:
         """Return the time of a step over that of the defaults, without noise."""
         planted = [self.effects, self.at_depth] if n_depth > 1 else [self.effects]
         return math.prod(
@@ -123,8 +123,8 @@ class PlantedMachine:
         """A rig all of whose workers are of this machine."""
         return fake_rig(store, dict.fromkeys(range(1000), self.answer))[0]
 
-    def tune(self, target: Target, settings: TuneSettings, setup: LlamaSetup | None = None) -> Run:
-        job = Job(EXPERIMENT, target, setup or LlamaSetup(), settings)
+    def tune(self, target: Target, settings: TuneSettings, setup: LlamaConfig | None = None) -> Run:
+        job = Job(EXPERIMENT, target, setup or LlamaConfig(), settings)
         with self.clocked():
             *_, finished = run_job(self.rig(), job)
         assert isinstance(finished, Finished)

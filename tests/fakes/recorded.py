@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ggbench.engines.config import LlamaSetup, Setup
+from ggbench.engines.contract import EngineConfig
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.decode.measure import EXPERIMENT as DECODE
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.prefill.measure import EXPERIMENT as PREFILL
@@ -14,14 +15,14 @@ from ggbench.runs.progress import Finished
 from ggbench.runs.rig import Rig
 from ggbench.runs.run import Run
 
-PLAIN = LlamaSetup()
+PLAIN = LlamaConfig()
 
 
-def decode_job(target: Target, n_gen: int, setup: Setup = PLAIN, *, repeat: int = 1) -> Job:
+def decode_job(target: Target, n_gen: int, setup: EngineConfig = PLAIN, *, repeat: int = 1) -> Job:
     return Job(DECODE, target, setup, DecodeSettings(n_gen, repeat=repeat))
 
 
-def prefill_job(target: Target, *lengths: int, setup: Setup = PLAIN, repeat: int = 3) -> Job:
+def prefill_job(target: Target, *lengths: int, setup: EngineConfig = PLAIN, repeat: int = 3) -> Job:
     return Job(PREFILL, target, setup, PrefillSettings(lengths, repeat))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from textual.app import App
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.machine.readings import MachineReader
 from ggbench.machine.records import MachineReading
@@ -46,7 +46,7 @@ class RunApp(App[None]):
     def on_mount(self) -> None:
         self.push_screen(RunScreen())
         (target,) = resolve(self._path)
-        self.run_queue.add([Job(experiment_of("decode"), target, LlamaSetup(threads=1), DecodeSettings(100_000))])
+        self.run_queue.add([Job(experiment_of("decode"), target, LlamaConfig(threads=1), DecodeSettings(100_000))])
 
     def on_unmount(self) -> None:
         self.run_queue.close()

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup, Setup
-from ggbench.engines.contract import Stage
+from ggbench.engines.contract import EngineConfig, Stage
 from ggbench.engines.endings import Completed, Crashed, Ending, Failed, OutOfMemory
 from ggbench.engines.events import ContextProven, Loaded, Opened, Proving
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.memory import Place
 from ggbench.engines.workloads.prove_context import ProveContext
@@ -65,7 +65,7 @@ class SmallMachine:
             self.workers.append(FakeWorker(cancel, self.answer))
             return self.workers[-1]
 
-        def launch(_setup: Setup, cancel: threading.Event) -> LlamaEngine:
+        def launch(_setup: EngineConfig, cancel: threading.Event) -> LlamaEngine:
             return LlamaEngine(lambda: start(cancel))
 
         return Rig(launch=launch, threads=2, describe_environment=environment, store=store, cancel=self.cancel)
@@ -117,12 +117,12 @@ class SmallMachine:
         return OutOfMemory(stage, "failed to allocate", missing_bytes=missing_bytes if self.says_missing else None)
 
 
-def limited(limit_bytes: int = LIMIT) -> LlamaSetup:
-    return LlamaSetup(memory_limit_bytes=limit_bytes)
+def limited(limit_bytes: int = LIMIT) -> LlamaConfig:
+    return LlamaConfig(memory_limit_bytes=limit_bytes)
 
 
 def search(
-    rig: Rig, target: Target, setup: LlamaSetup | None = None, *, prove: bool = True, cap_train: bool = False
+    rig: Rig, target: Target, setup: LlamaConfig | None = None, *, prove: bool = True, cap_train: bool = False
 ) -> Finished:
     job = Job(EXPERIMENT, target, setup or limited(), ContextSettings(prove=prove, cap_train=cap_train))
     *_, finished = run_job(rig, job)
@@ -130,7 +130,7 @@ def search(
     return finished
 
 
-def found(rig: Rig, target: Target, setup: LlamaSetup | None = None, **settings: bool) -> tuple[ContextResult, Run]:
+def found(rig: Rig, target: Target, setup: LlamaConfig | None = None, **settings: bool) -> tuple[ContextResult, Run]:
     """The certificate of a search that ended without an error, and its run."""
     finished = search(rig, target, setup, **settings)
     assert finished.error is None, finished.error

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.gguf_file.deferred_package import defer_package
+from ggbench.gguf_file.gguf_constants import defer_package
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ def test_names_and_numbers_of_a_catalog_need_no_gguf() -> None:
         "from ggbench.models.catalog import load_catalog\n"
         "from ggbench.gguf_file.blueprint import count_params\n"
         "from ggbench.gguf_file.quants import quant_from_file_name\n"
-        "import ggbench.gguf_file.header, ggbench.gguf_file.parser, ggbench.gguf_file.twin, ggbench.gguf_file.sparse\n"
+        "import ggbench.gguf_file.header, ggbench.gguf_file.parser, ggbench.gguf_file.twin, ggbench.gguf_file.twin\n"
         "assert all(count_params(model.hyper) for model in load_catalog())\n"
         "assert quant_from_file_name('x-q4_k_m.gguf') == 'q4_k_m'\n"
         "assert not any(name.partition('.')[0] == 'gguf' for name in sys.modules)\n"

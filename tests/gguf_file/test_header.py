@@ -9,7 +9,7 @@ import pytest
 
 from ggbench.errors import BadFile
 from ggbench.gguf_file.header import assemble, read_local_header, read_model_file
-from ggbench.gguf_file.shards import ShardName, model_name, parse_shard_name
+from ggbench.gguf_file.quants import ShardName, model_name, parse_shard_name
 
 if TYPE_CHECKING:
     from tests.gguf_file.conftest import Encoder

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ggbench.gguf_file.layer_kinds import LayerKind, layer_kinds
+from ggbench.gguf_file.layer_states import LayerKind, layer_kinds
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.twin import plan_twin
 from ggbench.models.catalog import load_catalog

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import Unsupported, UsageError
 from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.gguf_file.header import read_model_file
-from ggbench.gguf_file.layer_kinds import layer_kinds
-from ggbench.gguf_file.layer_selection import select_layers
+from ggbench.gguf_file.layer_states import layer_kinds
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
-from ggbench.gguf_file.twin import plan_twin, twin_of, write_cached
+from ggbench.gguf_file.twin import plan_twin, select_layers, twin_of, write_cached
 from ggbench.models.planned_variants import PlannedVariant
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
@@ -73,7 +72,7 @@ def test_llama_cpp_gives_selected_layers_their_caches() -> None:
     variants = [
         PlannedVariant(name, "q4_k_m", "file", twin_of(whole(name), "x", layers)) for name, layers in selections.items()
     ]
-    setup = LlamaSetup(threads=1, n_ctx=4096, flash_attn="on")
+    setup = LlamaConfig(threads=1, n_ctx=4096, flash_attn="on")
     with DryAllocator(real(), setup) as allocator:
         rows = list(plan(variants, PlanRequest(budget_of(8), setup), allocator))
     assert [row.kv_bytes for row in rows] == [row.theory_kv_bytes for row in rows] == [

@@ -10,7 +10,7 @@ import pytest
 from ggbench.gguf_file.encoded_header import encode_model
 from ggbench.gguf_file.ggml_types import tensor_bytes
 from ggbench.gguf_file.header import read_model_file
-from ggbench.gguf_file.layer_kinds import layer_kinds
+from ggbench.gguf_file.layer_states import layer_kinds
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.twin import twin_of, write_cached
 from tests.gguf_file.test_architecture import BASE, KV_CACHE_OF_METADATA, Keys, run_llama_cpp

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ggbench.errors import BadFile
-from ggbench.gguf_file.projector import Projector, read_projector
+from ggbench.gguf_file.header import Projector, read_projector
 from tests.fakes.projector import a_projector
 
 

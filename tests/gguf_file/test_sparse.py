@@ -10,7 +10,7 @@ import pytest
 from ggbench.errors import DoesNotFit
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.header import read_model_file
-from ggbench.gguf_file.sparse import write_sparse
+from ggbench.gguf_file.twin import write_sparse
 from tests.conftest import TINY
 from tests.gguf_file.conftest import I32, STRING, U16, Encoder
 

@@ -6,12 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ggbench.gguf_file.twin_folder import remove_left_twins, twin_folder
+from ggbench.gguf_file.twin import remove_left_twins, twin_folder
 
 _HOLDS = """
 import sys, time
 from pathlib import Path
-from ggbench.gguf_file.twin_folder import twin_folder
+from ggbench.gguf_file.twin import twin_folder
 with twin_folder(Path(sys.argv[1])) as folder:
     (folder / "twin-0.gguf").write_bytes(bytes(1000))
     (folder / "link.gguf").symlink_to("twin-0.gguf")

@@ -7,7 +7,7 @@ from pathlib import Path
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import twin_of
-from ggbench.gguf_file.twin_group import group_twins
+from ggbench.gguf_file.twin_writer import group_twins
 from tests.conftest import TINY
 
 

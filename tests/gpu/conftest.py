@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engines.config import LlamaSetup, Setup
+from ggbench.engines.contract import EngineConfig
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine, launch
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.machine.cpu import default_threads
@@ -64,7 +65,7 @@ def twin(gpu: Gpu, tmp_path_factory: pytest.TempPathFactory) -> Twin:
 @pytest.fixture
 def rig(gpu: Gpu) -> Rig:
 
-    def start(_setup: Setup, cancel: threading.Event) -> LlamaEngine:
+    def start(_setup: EngineConfig, cancel: threading.Event) -> LlamaEngine:
         return launch(cancel, timeout_s=TIMEOUT_S)
 
     return Rig(
@@ -80,7 +81,7 @@ def rig(gpu: Gpu) -> Rig:
 def measure(rig: Rig) -> Measure:
 
     def run(target: Target, n_gen: int, **setup: object) -> QuantSummary:
-        job = decode_job(target, n_gen, LlamaSetup(**setup))  # type: ignore[arg-type]
+        job = decode_job(target, n_gen, LlamaConfig(**setup))  # type: ignore[arg-type]
         return QuantSummary.of(runs_of(rig, job))
 
     return run

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import Completed, Ending
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.process import WorkerProcess
 from ggbench.engines.workloads.prefill import Prefill
 from ggbench.runs.outcome import Outcome
@@ -26,7 +26,7 @@ ARTICLE_N_CTX = 33_780
 
 @pytest.mark.parametrize("limit_bytes", [24 * GIB, None], ids=["24 GiB", "all there is"])
 def test_the_largest_context_has_a_certificate(limit_bytes: int | None, twin: Twin, rig: Rig, note: Note) -> None:
-    finished = search(rig, twin(LARGE, "q4_k_m"), LlamaSetup(memory_limit_bytes=limit_bytes))
+    finished = search(rig, twin(LARGE, "q4_k_m"), LlamaConfig(memory_limit_bytes=limit_bytes))
     run, found = finished.run, context_of(finished.run)
     note(
         f"maxctx {LARGE} q4_k_m under {'24 GiB' if limit_bytes else 'no limit'}",
@@ -85,11 +85,11 @@ def answer(worker: WorkerProcess, request: protocol.Request) -> Ending:
 
 def test_memory_that_goes_during_a_decode_is_an_outcome(twin: Twin, measure: Measure, note: Note) -> None:
     path = str(twin(SMALL, "q4_k_m").path)
-    setup = LlamaSetup(n_ctx=8192, n_ubatch=2048, flash_attn="off", threads=1)
+    setup = LlamaConfig(n_ctx=8192, n_ubatch=2048, flash_attn="off", threads=1)
     with WorkerProcess(None, TIMEOUT_S) as worker, WorkerProcess(None, TIMEOUT_S) as glutton:
         assert answer(worker, protocol.LoadModel(path, setup)) == Completed()
         assert answer(worker, protocol.MakeContext(setup)) == Completed()
-        glutted = answer(glutton, protocol.LoadModel(path, LlamaSetup(memory_limit_bytes=MIB)))
+        glutted = answer(glutton, protocol.LoadModel(path, LlamaConfig(memory_limit_bytes=MIB)))
         ended = answer(worker, Prefill(4096))
     alive = assert_alive(measure, twin)
     note(

@@ -10,9 +10,8 @@ from pathlib import Path
 
 from ggbench.errors import GgbenchError
 from ggbench.gguf_file.encoded_header import encode_header
-from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.header import read_model_file, read_projector
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.projector import read_projector
 from ggbench.gguf_file.twin import twin_of
 from ggbench.hub.headers import read_variant_header
 from ggbench.hub.listing import list_repo

@@ -16,7 +16,7 @@ from ggbench.errors import BadFile, NetworkError
 from ggbench.gguf_file.encoded_header import encode_header
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import TensorInfo
-from ggbench.hub import api, ranges
+from ggbench.hub import api, headers
 from ggbench.hub.access import HubAccess
 from ggbench.hub.headers import read_headers, read_variant_header
 from ggbench.hub.listing import list_repo
@@ -178,17 +178,17 @@ def test_a_broken_header_is_fetched_again_online(access: HubAccess, hub: TestHub
     assert read_variant_header(offline(access), listing, listing.variants[0])
 
 
-@pytest.mark.parametrize("cap_bytes", [1 << 10, ranges.MAX_HEADER_BYTES])
+@pytest.mark.parametrize("cap_bytes", [1 << 10, headers.MAX_HEADER_BYTES])
 def test_a_header_not_readable_by_range_is_not_cached(
     access: HubAccess, hub: TestHub, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch, cap_bytes: int
 ) -> None:
     listing = list_files(access, hub, {"m-q8_0.gguf": tiny_twin.read_bytes()})
     hub.fail("/cdn/*", WrongLength(1), times=None)
-    monkeypatch.setattr(ranges, "MAX_HEADER_BYTES", cap_bytes)
+    monkeypatch.setattr(headers, "MAX_HEADER_BYTES", cap_bytes)
     with pytest.raises(BadFile, match="were listed"):
         read_variant_header(access, listing, listing.variants[0])
     hub.heal()
-    if cap_bytes < ranges.FIRST_BYTES:
+    if cap_bytes < headers.FIRST_BYTES:
         with pytest.raises(BadFile, match="larger than"):
             read_variant_header(access, listing, listing.variants[0])
     with pytest.raises(NetworkError, match="needs the network"):

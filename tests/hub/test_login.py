@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.hub.login import HubLogin, describe_login
+from ggbench.hub.access import HubLogin, describe_login
 
 SECRET = "hf_" + "x" * 34
 

@@ -8,11 +8,11 @@ import random
 import pytest
 
 from ggbench.errors import BadFile, NetworkError
-from ggbench.hub import api, ranges
+from ggbench.hub import api, headers
 from ggbench.hub.access import HubAccess
+from ggbench.hub.api import Stop, Stopped
+from ggbench.hub.headers import FIRST_BYTES, RangeSource
 from ggbench.hub.listing import list_repo
-from ggbench.hub.ranges import FIRST_BYTES, RangeSource
-from ggbench.hub.session import Stop, Stopped
 from tests.fakes.hub import (
     Cut,
     Fault,
@@ -144,7 +144,7 @@ def test_a_hang_times_out_and_is_retried(access: HubAccess, hub: TestHub, monkey
 
 def test_the_header_limit_is_enforced(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes up to the limit can be read, even in a chunk that exceeds it; a larger read is rejected at once."""
-    monkeypatch.setattr(ranges, "MAX_HEADER_BYTES", (2 << 20) + 10)
+    monkeypatch.setattr(headers, "MAX_HEADER_BYTES", (2 << 20) + 10)
     source = open_source(access, hub)
     with pytest.raises(BadFile, match="larger than"):
         source.read(3 << 20)

@@ -12,9 +12,8 @@ from ggbench.formats.imported_run import ImportedRun, Named
 from ggbench.runs.store.database import Store
 
 PEERS = Path(__file__).parent.parent / "data" / "peers"
-"""SmolLM2-135M-Instruct Q4_1 on two cores: `llama-bench -p 64 -n 16 -d 0,256,512 -r 2` in each of its formats,
-`llama-batched-bench -c 2048 -npp 64,128 -ntg 16 -npl 1,2,4`, and `llama-perplexity -c 256 --chunks 6` with both of its
-streams, alone and with Q2_K against it."""
+"""SmolLM2-135M-Instruct Q4_1 on two cores: `llama-bench -p 64 -n 16 -d 0,256,512 -r 2` in each of its formats, and
+`llama-perplexity -c 256 --chunks 6` with both of its streams, alone and with Q2_K against it."""
 
 ReadRuns = Callable[..., list[ImportedRun]]
 

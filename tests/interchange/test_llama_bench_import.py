@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import BadFile
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.prefill.record import PrefillResult
@@ -18,7 +18,7 @@ from ggbench.show.plot.curves import PlottedRun
 from ggbench.show.presenter import presenter_of
 from tests.interchange.conftest import PEERS, ReadRuns
 
-FORMATS = ("json", "jsonl", "csv", "sql", "md")
+FORMATS = ("json", "jsonl", "csv", "md")
 
 Row = dict[str, Any]
 
@@ -105,7 +105,7 @@ def test_how_it_was_loaded_is_read(read: ReadRuns) -> None:
     (run,) = read("row.json", json.dumps([row]))
 
     setup = run.run.head.setup
-    assert isinstance(setup, LlamaSetup)
+    assert isinstance(setup, LlamaConfig)
     assert (setup.flash_attn, setup.mmap, setup.kv_offload, setup.type_k) == ("on", False, False, "q8_0")
     assert (setup.tensor_split, setup.override_tensor, setup.n_gpu_layers) == ((3.0, 1.0), ("ffn_up=CPU",), 99)
 
@@ -117,7 +117,7 @@ def test_an_older_row_without_today_s_fields_is_read(read: ReadRuns) -> None:
     (run,) = read("old.json", json.dumps([old]))
 
     setup = run.run.head.setup
-    assert isinstance(setup, LlamaSetup)
+    assert isinstance(setup, LlamaConfig)
     assert (setup.mmap, setup.flash_attn) == (False, "on")
 
 
@@ -182,8 +182,6 @@ def test_an_imported_decode_is_read_back_and_drawn(store: Store, read: ReadRuns)
         ("x.jsonl", '{"n_prompt": 1, "n_gen": 0, "avg_ts": 5}\n{"n_prompt"', "x.jsonl, line 2"),
         ("x.csv", 'n_prompt,n_gen,avg_ts\n1,0,2\n1,0\n', "x.csv, line 3: it has 2 values under 3 names"),
         ("x.csv", 'n_prompt,n_gen,avg_ts\n1,"zero",2\n', "x.csv, line 2: n_gen is 'zero'"),
-        ("x.sql", "INSERT INTO llama_bench (n_prompt, n_gen) VALUES ('1');", "x.sql, line 1: it has 1 values for 2"),
-        ("x.sql", "INSERT INTO llama_bench (n_prompt) VALUES (randomblob(9));", "no SQL value at 'randomblob(9));'"),
         ("x.md", "| model | test | t/s |\n|---|---|---|\n| a | xx9 | 1 |\n", "x.md, line 3: 'xx9' is not a test"),
         ("x.md", "| model | test | t/s |\n|---|---|---|\n| a | pp9 | fast |\n", "'fast' is not a speed"),
         ("x.json", '[{"n_prompt": 1, "n_gen": 1, "n_depth": 9, "avg_ts": 1}]', "pp1+tg1 @ d9"),
@@ -207,27 +205,6 @@ def test_hostile_text_is_plain_once_it_is_read(read: ReadRuns) -> None:
     assert run.run.subject.model == "[31mevil"
     assert run.run.head.environment is not None
     assert run.run.head.environment.cpu == "ab"
-
-
-def test_a_quoted_sql_value_is_one_value(read: ReadRuns) -> None:
-    columns, values = "model_filename, n_prompt, n_gen, avg_ts", "'x''); DROP TABLE y;--', '8', '0', '4.5'"
-    text = f"INSERT INTO llama_bench ({columns}) VALUES ({values});"
-
-    (run,) = read("row.sql", text)
-
-    assert run.run.subject.model == "x'); DROP TABLE y;--"
-
-
-def test_a_dump_of_sqlite_is_read_by_the_order_of_its_table(read: ReadRuns) -> None:
-    text = (
-        "CREATE TABLE llama_bench (\n  n_gen INTEGER,\n  n_prompt INTEGER,\n  avg_ts REAL\n);\n"
-        "INSERT INTO llama_bench VALUES(0,64,128.0);\n"
-    )
-
-    (run,) = read("dump.sql", text)
-
-    assert isinstance(run.run.result, PrefillResult)
-    assert run.run.result.prefills[0].prefill_ms == 500.0
 
 
 def test_a_name_that_is_given_does_not_replace_one_in_the_file(read: ReadRuns) -> None:

@@ -43,7 +43,6 @@ def test_what_is_no_file_is_refused(tmp_path: Path) -> None:
 def test_binary_content_is_refused(tmp_path: Path) -> None:
     for name, content, expected in (
         ("x.gguf", b"GGUF\3\0\0\0" + bytes(64), "no results"),
-        ("x.sqlite", b"SQLite format 3\0" + bytes(64), "is an SQLite database"),
         ("x.bin", bytes(range(256)), "no results"),
     ):
         path = tmp_path / name
@@ -59,7 +58,7 @@ def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_byte_order_mark_and_windows_lines_do_no_harm(tmp_path: Path) -> None:
-    for name in ("llama-bench.csv", "llama-bench.md", "llama-bench.json", "llama-bench.sql"):
+    for name in ("llama-bench.csv", "llama-bench.md", "llama-bench.json"):
         path = tmp_path / name
         path.write_bytes(b"\xef\xbb\xbf" + (PEERS / name).read_bytes().replace(b"\n", b"\r\n"))
         assert len(list(read_runs(path, Named()))) == 2

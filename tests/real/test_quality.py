@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.quality.measure import EXPERIMENT
 from ggbench.experiments.quality.record import QualityResult, QualitySettings
 from ggbench.models.selector import resolve_one
@@ -26,7 +26,7 @@ from ggbench.runs.rig import make_rig
 pytestmark = [pytest.mark.real, pytest.mark.llama]
 
 PROSE = Path(__file__).parents[1] / "data" / "prose.txt"
-SETUP = LlamaSetup(threads=1)
+SETUP = LlamaConfig(threads=1)
 
 
 def _score(path: Path, base: Path | None = None, **changed: object) -> QualityResult:

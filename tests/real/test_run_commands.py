@@ -14,18 +14,18 @@ from typing import Any
 import pytest
 
 from ggbench.decisions.run_commands import run_commands
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.models.planned_variants import planned_model
 
 pytestmark = [pytest.mark.llama, pytest.mark.skipif(shutil.which("llama-server") is None, reason="needs llama-server")]
 
 SETUPS = (
-    LlamaSetup(n_ctx=2048),
-    LlamaSetup(n_ctx=1024, type_k="q8_0", type_v="q8_0", n_ubatch=128, n_batch=256, threads=1, threads_batch=2),
-    LlamaSetup(n_ctx=768, type_k="q4_0", type_v="q4_0", flash_attn="on", n_gpu_layers=0),
-    LlamaSetup(n_ctx=512, flash_attn="off", mmap=False, kv_offload=False, swa_full=True),
-    LlamaSetup(n_ctx=512, mlock=True, override_tensor=(r"\.ffn_up=CPU",), cpu_moe=True, split_mode="none"),
-    LlamaSetup(n_ctx=512, n_cpu_moe=1),
+    LlamaConfig(n_ctx=2048),
+    LlamaConfig(n_ctx=1024, type_k="q8_0", type_v="q8_0", n_ubatch=128, n_batch=256, threads=1, threads_batch=2),
+    LlamaConfig(n_ctx=768, type_k="q4_0", type_v="q4_0", flash_attn="on", n_gpu_layers=0),
+    LlamaConfig(n_ctx=512, flash_attn="off", mmap=False, kv_offload=False, swa_full=True),
+    LlamaConfig(n_ctx=512, mlock=True, override_tensor=(r"\.ffn_up=CPU",), cpu_moe=True, split_mode="none"),
+    LlamaConfig(n_ctx=512, n_cpu_moe=1),
 )
 
 
@@ -50,7 +50,7 @@ def _properties(line: str) -> dict[str, Any]:
             server.kill()
 
 
-def _assert_serves(path: Path, setup: LlamaSetup) -> None:
+def _assert_serves(path: Path, setup: LlamaConfig) -> None:
     (variant,) = planned_model(str(path)).variants
     assert variant.to_run is not None
     properties = _properties(run_commands(variant.to_run, setup, on_gpu=False).llama_server)
@@ -60,7 +60,7 @@ def _assert_serves(path: Path, setup: LlamaSetup) -> None:
 
 
 @pytest.mark.parametrize("setup", SETUPS)
-def test_the_line_starts_a_server_with_this_context(setup: LlamaSetup, tiny_twin: Path, tmp_path: Path) -> None:
+def test_the_line_starts_a_server_with_this_context(setup: LlamaConfig, tiny_twin: Path, tmp_path: Path) -> None:
     """Of a twin whose name a shell would split."""
     path = tmp_path / "it's $HOME & more-q8_0.gguf"
     path.hardlink_to(tiny_twin)
@@ -71,7 +71,7 @@ def test_the_line_starts_a_server_with_this_context(setup: LlamaSetup, tiny_twin
 @pytest.mark.parametrize("type_kv", ["f16", "q8_0"])
 def test_a_trained_model_is_served_with_its_context(type_kv: str, smollm2: Path) -> None:
     """8,192 tokens, what SmolLM2 was trained on; beyond it the slot is capped, as the notes say."""
-    setup = LlamaSetup(n_ctx=8192, type_k=type_kv, type_v=type_kv)
+    setup = LlamaConfig(n_ctx=8192, type_k=type_kv, type_v=type_kv)
     _assert_serves(smollm2, setup)
     (variant,) = planned_model(str(smollm2)).variants
     assert variant.to_run is not None

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.config import Setup
+from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Crashed, Ending, OutOfMemory
 from ggbench.engines.events import Steps
 from ggbench.engines.llama.engine import LlamaEngine
@@ -211,7 +211,7 @@ def test_a_log_before_the_worker_is_ready_does_not_hide_who_measures(target: Tar
                 yield protocol.Log(2, "ggml_cuda_init: found 1 CUDA devices")
             yield from super().call(request)
 
-    def launch(_setup: Setup, cancel: threading.Event) -> LlamaEngine:
+    def launch(_setup: EngineConfig, cancel: threading.Event) -> LlamaEngine:
         return LlamaEngine(lambda: Chatty(cancel))
 
     rig = dataclasses.replace(fake_rig(store)[0], launch=launch)
@@ -236,7 +236,7 @@ def test_a_worker_that_misbehaves_is_a_run(
     target: Target, store: Store, cue: str, outcome: Outcome, reason: str
 ) -> None:
 
-    def launch(_setup: Setup, cancel: threading.Event) -> LlamaEngine:
+    def launch(_setup: EngineConfig, cancel: threading.Event) -> LlamaEngine:
         command = (sys.executable, str(FAKE_WORKER), cue)
         return LlamaEngine(lambda: WorkerProcess(cancel, timeout_s=0.5, command=command))
 

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import Ending, OutOfMemory
 from ggbench.engines.events import Steps
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.logs import parse_allocations
 from ggbench.engines.memory import Place
 from ggbench.engines.workloads.decode import Decode
@@ -55,12 +55,12 @@ def test_the_bandwidth_is_that_of_the_memory_where_the_weights_are(lines: list[s
 @pytest.mark.parametrize(
     ("setup", "has_limit"),
     [
-        pytest.param(LlamaSetup(), True, id="all on the GPU"),
-        pytest.param(LlamaSetup(kv_offload=False), False, id="the cache in main memory"),
-        pytest.param(LlamaSetup(override_tensor=(r"ffn_up=CPU",)), False, id="some tensors in main memory"),
+        pytest.param(LlamaConfig(), True, id="all on the GPU"),
+        pytest.param(LlamaConfig(kv_offload=False), False, id="the cache in main memory"),
+        pytest.param(LlamaConfig(override_tensor=(r"ffn_up=CPU",)), False, id="some tensors in main memory"),
     ],
 )
-def test_memories_of_two_speeds_have_no_one_limit(target: Target, setup: LlamaSetup, has_limit: bool) -> None:
+def test_memories_of_two_speeds_have_no_one_limit(target: Target, setup: LlamaConfig, has_limit: bool) -> None:
     rig = with_gpu(fake_rig(answers={0: on_gpu, 1: on_gpu})[0])
     (run,) = runs_of(rig, decode_job(target, 10, setup))
     assert (decoded(run).limit is not None) is has_limit
@@ -221,7 +221,7 @@ def test_a_limit_hides_what_the_worker_held(target: Target) -> None:
     rig = with_gpu(fake_rig(answers=dict.fromkeys(range(2), on_gpu))[0])
     rig = replace(rig, read_machine=lambda: MachineReading(time.time_ns(), None, 1, 2, (gpu,)))
     free, limited = runs_of(
-        rig, prefill_job(target, 8), prefill_job(target, 8, setup=LlamaSetup(memory_limit_bytes=1 << 30))
+        rig, prefill_job(target, 8), prefill_job(target, 8, setup=LlamaConfig(memory_limit_bytes=1 << 30))
     )
     assert free.gpu_use is not None and free.gpu_use.worker_bytes == 640 << 20
     assert limited.gpu_use is not None and limited.gpu_use.worker_bytes is None

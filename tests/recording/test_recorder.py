@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.events import Steps
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.machine.records import MachineReading
 from ggbench.runs.recorder import ReadingLog, Recorder
@@ -17,7 +17,7 @@ S = 1_000_000_000
 HEAD = RunHead(
     kind="decode",
     subject=Subject(model="m", quant="q4_0", source="file"),
-    setup=LlamaSetup(),
+    setup=LlamaConfig(),
     settings=DecodeSettings(10),
 )
 

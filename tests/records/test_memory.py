@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.contract import Source
 from ggbench.engines.events import Allocated
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.memory import DeviceBuffers, Memory, Place
 from ggbench.engines.process import WorkerProcess
@@ -78,7 +78,7 @@ def test_the_weights_of_a_real_load_are_its_tensors(quant: str, mmap: bool, tmp_
     hyper = replace(load_catalog().model("qwen1.5-0.5b").hyper, n_vocab=8192)
     twin = cached_twin("small", hyper, quant, tmp_path, n_layer=2)
     engine = LlamaEngine(lambda: WorkerProcess(timeout_s=60))
-    setup = LlamaSetup(n_gpu_layers=0, mmap=mmap, threads=1)
+    setup = LlamaConfig(n_gpu_layers=0, mmap=mmap, threads=1)
     allocated = [event for event in engine.open(Source(twin), setup) if isinstance(event, Allocated)][-1]
     engine.close()
     memory = Memory(buffers=allocated.buffers, tensor_bytes=allocated.tensor_bytes)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console, RenderableType
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory, Place
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
@@ -69,7 +69,7 @@ def completed() -> QuantSummary:
             weight_bytes=4_762_927_104,
             kv_bytes_per_token=524_288,
         ),
-        setup=LlamaSetup(n_ctx=10240, type_k="f16", type_v="q8_0"),
+        setup=LlamaConfig(n_ctx=10240, type_k="f16", type_v="q8_0"),
         settings=DecodeSettings(10_000),
         environment=ENVIRONMENT,
         command="ggbench decode /models/qwen1_5-7b-chat-q4_k_m.gguf -n 10000",
@@ -124,7 +124,7 @@ def unbounded() -> QuantSummary:
             weight_bytes=658_300_928,
             kv_bytes_per_token=98_304,
         ),
-        setup=LlamaSetup(n_ctx=512),
+        setup=LlamaConfig(n_ctx=512),
         settings=DecodeSettings(300),
         command="ggbench decode synth:qwen1.5-0.5b q8_0 -n 300",
     )
@@ -160,7 +160,7 @@ def out_of_memory() -> QuantSummary:
             weight_bytes=15_443_137_536,
             kv_bytes_per_token=524_288,
         ),
-        setup=LlamaSetup(n_ctx=32768, memory_limit_bytes=24 << 30),
+        setup=LlamaConfig(n_ctx=32768, memory_limit_bytes=24 << 30),
         settings=DecodeSettings(10_000),
         environment=ENVIRONMENT,
         command="ggbench decode hf:qwen/qwen1.5-7b-chat-gguf f16 --n-ctx 32768 --memory-limit 25769803776",
@@ -184,7 +184,7 @@ def twin() -> QuantSummary:
             weight_bytes=292_770_000,
             kv_bytes_per_token=98_304,
         ),
-        setup=LlamaSetup(n_ctx=2304, flash_attn="off", threads=2),
+        setup=LlamaConfig(n_ctx=2304, flash_attn="off", threads=2),
         settings=DecodeSettings(2000),
         environment=ENVIRONMENT,
         command="ggbench decode synth:qwen1.5-0.5b q2_k -n 2000 --flash-attn off --threads 2",

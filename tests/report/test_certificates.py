@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory, Place
 from ggbench.experiments.maxctx.record import ContextResult, ContextSettings, Probe, SearchPlan
 from ggbench.experiments.maxctx.show import PRESENTER
@@ -24,7 +24,7 @@ def search(result: ContextResult, memory: Memory | None = None, **changes: objec
     head = RunHead(
         kind="maxctx",
         subject=Subject(model="m", quant="q4_k_m", source="file", file="f"),
-        setup=LlamaSetup(),
+        setup=LlamaConfig(),
         settings=ContextSettings(),
     )
     run = Run(head=head, outcome=Outcome.COMPLETED, memory=memory or Memory(n_ctx=result.max_n_ctx), result=result)

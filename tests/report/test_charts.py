@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.quality.record import Divergence, Estimate, QualityResult, ScoredBase, ScoredText, TextSource
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.charts.charts import runs_of
@@ -98,7 +98,7 @@ def test_quality_meets_speed_by_quant(completed: QuantSummary) -> None:
 
 
 def test_the_base_is_a_point_where_it_was_decoded(completed: QuantSummary) -> None:
-    base = with_head(with_subject(completed, quant="f16"), setup=LlamaSetup(n_ctx=10240))
+    base = with_head(with_subject(completed, quant="f16"), setup=LlamaConfig(n_ctx=10240))
     chart = quality_over_speed([completed, scored(completed, 12.0, 0.02), base])
     assert [(point.run, point.y) for point in chart.points] == [(1, 0.02), (2, 0.0)]
     assert chart.points[1].text.endswith("the base")

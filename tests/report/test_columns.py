@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run, RunHead
@@ -82,7 +82,7 @@ def test_sliding_windows_are_told_apart_from_whole_caches() -> None:
 
 def test_unknown_is_a_dash_for_people_and_nothing_for_programs() -> None:
     subject = Subject(model="m", quant="q", source="file", file="f")
-    head = RunHead(kind="decode", subject=subject, setup=LlamaSetup(), settings=DecodeSettings(1), command="c")
+    head = RunHead(kind="decode", subject=subject, setup=LlamaConfig(), settings=DecodeSettings(1), command="c")
     row = QuantSummary.of([Run(head=head, outcome=Outcome.FAILED, reason="refused")])
     known = {"model", "quant", "file", "source", "outcome", "note", "command"}
     for key in set(COLUMNS) - known:

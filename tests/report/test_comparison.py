@@ -13,8 +13,9 @@ from ggbench.decisions.comparison import ComparedLine, Comparison, compare_quant
 from ggbench.decisions.comparison_sentence import sentence_of
 from ggbench.decisions.comparison_terminal import ComparisonReport
 from ggbench.decisions.differences import differences_of
-from ggbench.engines.config import LlamaSetup, TransformersSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory, Place
+from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.prefill.record import PrefillResult
 from ggbench.runs.outcome import Outcome
@@ -60,7 +61,7 @@ def row(
         records[index] = replace(record, **own)
     result, memory, subject = records
     head = RunHead(
-        kind="decode", subject=subject, setup=LlamaSetup(), settings=DecodeSettings(400), environment=ENVIRONMENT
+        kind="decode", subject=subject, setup=LlamaConfig(), settings=DecodeSettings(400), environment=ENVIRONMENT
     )
     run = Run(head=replace(head, **head_changes), outcome=Outcome.COMPLETED, memory=memory, result=result)
     return QuantSummary.of([replace(run, **changes)])  # type: ignore[arg-type]
@@ -177,7 +178,7 @@ def test_nothing_differs_between_a_run_and_its_repetition() -> None:
 def test_differences_are_named_with_their_letters() -> None:
     other = replace(ENVIRONMENT, llama_cpp="build 7001", system_info="CUDA : ARCHS = 890 | CPU : AMX = 1", gpus=())
     changed = row(
-        quant="q8_0", bpw=8.5, n_ctx=1024, setup=LlamaSetup(threads=4, flash_attn="off"), environment=other,
+        quant="q8_0", bpw=8.5, n_ctx=1024, setup=LlamaConfig(threads=4, flash_attn="off"), environment=other,
         limit=DecodeLimit(250.0, 8.0, 40e9, "given"),
     )  # fmt: skip
     file, configuration, environment = compare_quants([row(), changed, row()]).differences
@@ -305,8 +306,8 @@ def test_the_program_that_ran_each_quant_differs() -> None:
 
 
 def test_options_of_one_engine_do_not_differ_from_another_engine() -> None:
-    torch = TransformersSetup(threads=1, attention="eager")
-    rows = [row(setup=LlamaSetup(mlock=True)), row(setup=torch)]
+    torch = TransformersConfig(threads=1, attention="eager")
+    rows = [row(setup=LlamaConfig(mlock=True)), row(setup=torch)]
     (found,) = [each for each in differences_of(rows) if each.topic == "configuration"]
     assert "engine: llama in a, transformers in b" in found.lines
     assert "threads: one per core in a, 1 in b" in found.lines

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.forecast.document import expected_text, planned_speed_text
 from ggbench.experiments.forecast.measure import EXPERIMENT
 from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
@@ -23,7 +23,7 @@ RUN = Run(
     head=RunHead(
         kind=EXPERIMENT.kind,
         subject=Subject(model="qwen1.5-7b", quant="q4_k_m", source="twin", n_layer=32),
-        setup=LlamaSetup(),
+        setup=LlamaConfig(),
         settings=ForecastSettings(),
         command="ggbench forecast qwen1.5-7b q4_k_m",
     ),

@@ -15,8 +15,8 @@ from ggbench.decisions.pick_show import commands_of, headline, pick_document, re
 from ggbench.decisions.pick_terminal import pick_report
 from ggbench.decisions.recommendation import recommend
 from ggbench.decisions.run_commands_record import FileToRun
-from ggbench.engines.config import LlamaSetup
-from ggbench.models.published.typical import typical_loss
+from ggbench.decisions.typical_loss import typical_loss
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.show.documents import document
 from ggbench.show.terminal.tables import fitted_table, names, notes
 from ggbench.sizing.plan_record import Budget
@@ -49,7 +49,7 @@ def _candidates() -> list[Candidate]:
 def test_a_pick_in_a_terminal(golden: Golden, render: Callable[..., str]) -> None:
     pick = recommend(_candidates(), Needs(WORKLOADS["chat"], given_tok_s=15, max_loss=0.05))
     assert pick.recommended is not None
-    commands = commands_of(pick.recommended.candidate, BUDGET, LlamaSetup())
+    commands = commands_of(pick.recommended.candidate, BUDGET, LlamaConfig())
     golden("pick_80.txt", render(pick_report(pick, BUDGET, commands, width=80), 80))
     golden("pick_all_140.txt", render(pick_report(pick, BUDGET, commands, width=140, show_all=True), 140))
 
@@ -62,8 +62,8 @@ def test_nothing_that_meets_the_needs_in_a_terminal(golden: Golden, render: Call
 
 def test_the_json_has_the_same_keys_whatever_is_known(golden: Golden) -> None:
     picks = [recommend(_candidates(), Needs(given_tok_s=tok_s)) for tok_s in (15.0, 500.0)]
-    found, nothing = (json.loads(document("pick", **pick_document(pick, BUDGET, LlamaSetup()))) for pick in picks)
-    golden("pick.json", document("pick", **pick_document(picks[0], BUDGET, LlamaSetup())) + "\n")
+    found, nothing = (json.loads(document("pick", **pick_document(pick, BUDGET, LlamaConfig()))) for pick in picks)
+    golden("pick.json", document("pick", **pick_document(picks[0], BUDGET, LlamaConfig())) + "\n")
     assert found.keys() == nothing.keys()
     assert found["pick"]["quality"]["kld"] == 0.0051
     assert nothing["pick"] is None

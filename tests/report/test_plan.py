@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.runs.outcome import Outcome
 from ggbench.show.documents import document, plan_document
 from ggbench.show.terminal.plan import plan_report
@@ -61,7 +61,7 @@ FITS = PlanRow(
     flash_attn=True,
     command="ggbench plan qwen1.5-7b q4_k_m --gpu 3060",
 )
-KV = Change("KV q8_0", LlamaSetup(n_ctx=8192, type_k="q8_0", type_v="q8_0"), 5 * GIB, GIB, 12_800, 41.3)
+KV = Change("KV q8_0", LlamaConfig(n_ctx=8192, type_k="q8_0", type_v="q8_0"), 5 * GIB, GIB, 12_800, 41.3)
 FITS_NOT = replace(
     FITS, quant="q8_0", bpw=8.5, left_bytes=-1_500_000_000, fits=False, planned_n_ctx=None,
     changes=(KV,), at_n_ctx=PlannedSpeed(8192, 24.2, 41.3, False),
@@ -77,7 +77,7 @@ ROWS = (FITS_NOT, FITS, LONG, REFUSED)
 
 @pytest.mark.parametrize("width", [80, 150])
 def test_a_plan_in_a_terminal(width: int, render: Callable[..., str], golden: Golden) -> None:
-    report = plan_report(BUDGET, LlamaSetup(), SOURCES, ROWS, width=width)
+    report = plan_report(BUDGET, LlamaConfig(), SOURCES, ROWS, width=width)
     golden(f"plan_{width}.txt", render(report, width=width))
 
 
@@ -90,7 +90,7 @@ def test_a_plan_in_json(golden: Golden) -> None:
 
 def test_what_every_row_says_is_told_once(render: Callable[..., str]) -> None:
     rows = [replace(row, notes=("2 of 33 layers on the GPU",)) for row in (FITS, FITS_NOT)]
-    text = render(plan_report(BUDGET, LlamaSetup(), SOURCES, rows, width=150), width=150)
+    text = render(plan_report(BUDGET, LlamaConfig(), SOURCES, rows, width=150), width=150)
     assert text.count("2 of 33 layers") == 1
 
 
@@ -99,7 +99,7 @@ def test_what_some_rows_say_is_told_once_below(render: Callable[..., str]) -> No
         replace(FITS, quant=quant, notes=("it is repacked",) if quant != "q8_0" else ())
         for quant in ("q8_0", "q4_0", "q2_k")
     ]
-    text = render(plan_report(BUDGET, LlamaSetup(), {}, noted, width=80), width=80)
+    text = render(plan_report(BUDGET, LlamaConfig(), {}, noted, width=80), width=80)
     assert text.count("it is repacked") == 1
     assert "q4_0, q2_k: it is repacked" in text
 
@@ -107,7 +107,7 @@ def test_what_some_rows_say_is_told_once_below(render: Callable[..., str]) -> No
 def test_main_memory_has_no_column_for_the_cpu(render: Callable[..., str]) -> None:
     budget = replace(BUDGET, on_gpu=False, bandwidth=None)
     rows = [replace(FITS, host_weight_bytes=0, limit=None, decode=())]
-    text = render(plan_report(budget, LlamaSetup(type_k="q8_0"), SOURCES, rows, width=150), width=150)
+    text = render(plan_report(budget, LlamaConfig(type_k="q8_0"), SOURCES, rows, width=150), width=150)
     assert "weights" in text
     assert "on CPU" not in text
     assert "on GPU" not in text
@@ -117,16 +117,16 @@ def test_main_memory_has_no_column_for_the_cpu(render: Callable[..., str]) -> No
 
 def test_a_cache_in_main_memory_and_its_windows_are_shown(render: Callable[..., str]) -> None:
     elsewhere = replace(FITS, device_kv_bytes=0, swa_cells=1024)
-    text = render(plan_report(BUDGET, LlamaSetup(kv_offload=False), SOURCES, [elsewhere], width=160), 160)
+    text = render(plan_report(BUDGET, LlamaConfig(kv_offload=False), SOURCES, [elsewhere], width=160), 160)
     assert "KV on CPU" in text
     assert "4.00 GiB" in text
     assert "sliding-window caches of 1,024 cells (of all 8,192 with --swa-full)" in text
-    assert "KV on CPU" not in render(plan_report(BUDGET, LlamaSetup(), SOURCES, [FITS], width=160), 160)
+    assert "KV on CPU" not in render(plan_report(BUDGET, LlamaConfig(), SOURCES, [FITS], width=160), 160)
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 160])
 def test_bpw_is_never_left_out(width: int, render: Callable[..., str]) -> None:
-    lines = render(plan_report(BUDGET, LlamaSetup(), SOURCES, ROWS, width=width), width=width).splitlines()
+    lines = render(plan_report(BUDGET, LlamaConfig(), SOURCES, ROWS, width=width), width=width).splitlines()
     top = next(index for index, line in enumerate(lines) if " BPW " in line)
     assert lines[top].split()[:6] == ["BPW", "memory", "fits", "max", "n_ctx", "tok/s"]
     assert lines[top + 1].split()[:3] == ["quant", "bits", "file"]
@@ -136,7 +136,7 @@ def test_bpw_is_never_left_out(width: int, render: Callable[..., str]) -> None:
 def test_lines_below_the_table_take_the_whole_width(render: Callable[..., str]) -> None:
     note = " ".join(["word"] * 30)
     rows = [replace(FITS, notes=(note,)), replace(FITS, quant="q2_k")]
-    text = render(plan_report(BUDGET, LlamaSetup(), {}, rows, width=120), width=120)
+    text = render(plan_report(BUDGET, LlamaConfig(), {}, rows, width=120), width=120)
     assert f"q4_k_m: {' '.join(['word'] * 22)}\n" in text
 
 
@@ -145,23 +145,23 @@ def test_what_helps_is_a_table_below_the_plan(render: Callable[..., str]) -> Non
         replace(KV, kind="close programs", setup=None, programs=(Program("a\x1b[2J", (7, 8), GIB),)),
         KV,
         replace(KV, kind="quant", setup=None, quant="q4_k_m"),
-        replace(KV, kind="n_ctx", setup=LlamaSetup(n_ctx=4096), left_bytes=-1),
+        replace(KV, kind="n_ctx", setup=LlamaConfig(n_ctx=4096), left_bytes=-1),
     )
     row = replace(FITS_NOT, changes=changes)
-    lines = render(plan_report(BUDGET, LlamaSetup(), {}, [row], width=150), width=150).splitlines()
+    lines = render(plan_report(BUDGET, LlamaConfig(), {}, [row], width=150), width=150).splitlines()
     below = lines[next(index for index, line in enumerate(lines) if line.startswith("what would")) :]
     assert below[0].rstrip() == "what would make it fit at n_ctx 8,192"
     assert [line.split("  ")[0] for line in below[4:7]] == [
         "close a[2J (1.00 GiB in 2 processes)", "-ctk q8_0 -ctv q8_0", "q4_k_m as planned",
     ]  # fmt: skip
     assert len(below) == 7
-    assert "what would" not in render(plan_report(BUDGET, LlamaSetup(), {}, [FITS], width=120))
+    assert "what would" not in render(plan_report(BUDGET, LlamaConfig(), {}, [FITS], width=120))
 
 
 def test_where_no_change_is_enough_all_are_shown_with_what_is_missing(render: Callable[..., str]) -> None:
     short = replace(KV, left_bytes=-GIB)
     rows = [replace(FITS_NOT, changes=(short,)), replace(FITS_NOT, quant="q2_k", left_bytes=-1, changes=(short,))]
-    text = render(plan_report(BUDGET, LlamaSetup(), {}, rows, width=120))
+    text = render(plan_report(BUDGET, LlamaConfig(), {}, rows, width=120))
     assert "what would make q2_k fit at n_ctx 8,192; no single change is enough" in text
     assert "-ctk q8_0 -ctv q8_0  5.00 GiB  ✗ 1.00 GiB missing" in text
 
@@ -171,7 +171,7 @@ def test_expected_speeds_say_where_they_are_from() -> None:
     expected.append(PlannedForecast(8.0, (6.0, 9.0), "twins of 2 and 6 of 32 layers", "forecast"))
     rows = [replace(FITS, quant=f"q{n}", expected=each) for n, each in enumerate(expected)]
     console = Console(width=140, record=True, file=io.StringIO())
-    console.print(plan_report(BUDGET, LlamaSetup(), SOURCES, rows, width=140))
+    console.print(plan_report(BUDGET, LlamaConfig(), SOURCES, rows, width=140))
     text = console.export_text()
     assert "expected, measured: run 0, run 1, run 2, run 3 and 2 more" in text
     assert "expected, forecast: twins of 2 and 6 of 32 layers" in text

@@ -16,7 +16,7 @@ from ggbench.experiments.quality.record import (
     ScoredText,
     TextSource,
 )
-from ggbench.models.wikitext import SHA256
+from ggbench.models.texts import SHA256
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.presenter import presenter_of

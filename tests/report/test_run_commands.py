@@ -11,14 +11,14 @@ import pytest
 
 from ggbench.decisions.run_commands import commands_lines, modelfile_lines, run_commands
 from ggbench.decisions.run_commands_record import FileToRun, RunCommands
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from tests.fakes.modelfile import parse_modelfile
 
 HERE = FileToRun("model", "q4_k_m", (Path("/models/model-q4_k_m.gguf"),), is_here=True)
-DEFAULT = LlamaSetup(n_ctx=8192)
+DEFAULT = LlamaConfig(n_ctx=8192)
 
 
-def commands(file: FileToRun = HERE, setup: LlamaSetup = DEFAULT, **more: object) -> RunCommands:
+def commands(file: FileToRun = HERE, setup: LlamaConfig = DEFAULT, **more: object) -> RunCommands:
     """Return the commands for main memory, unless said otherwise."""
     return run_commands(file, setup, **{"on_gpu": False, **more})  # type: ignore[arg-type]
 
@@ -34,24 +34,24 @@ def test_a_default_load_names_the_context_and_one_slot_alone() -> None:
 @pytest.mark.parametrize(
     ("setup", "words"),
     [
-        (LlamaSetup(type_k="q8_0", type_v="q4_0"), "-ctk q8_0 -ctv q4_0"),
-        (LlamaSetup(flash_attn="off"), "-fa off"),
-        (LlamaSetup(n_batch=1024, n_ubatch=256), "-b 1024 -ub 256"),
-        (LlamaSetup(n_gpu_layers=12), "-ngl 12"),
-        (LlamaSetup(main_gpu=1), "-sm none -mg 1"),
-        (LlamaSetup(split_mode="row", tensor_split=(3.0, 1.0)), "-sm row -ts 3,1"),
-        (LlamaSetup(n_cpu_moe=5), "-ncmoe 5"),
-        (LlamaSetup(cpu_moe=True), "-cmoe"),
-        (LlamaSetup(override_tensor=("ffn_up=CPU", "blk.1=CPU")), "-ot ffn_up=CPU,blk.1=CPU"),
-        (LlamaSetup(threads=4, threads_batch=8), "-t 4 -tb 8"),
-        (LlamaSetup(mmap=False), "-lm none"),
-        (LlamaSetup(mlock=True), "-lm mmap+mlock"),
-        (LlamaSetup(mmap=False, mlock=True), "-lm mlock"),
-        (LlamaSetup(kv_offload=False), "-nkvo"),
-        (LlamaSetup(swa_full=True), "--swa-full"),
+        (LlamaConfig(type_k="q8_0", type_v="q4_0"), "-ctk q8_0 -ctv q4_0"),
+        (LlamaConfig(flash_attn="off"), "-fa off"),
+        (LlamaConfig(n_batch=1024, n_ubatch=256), "-b 1024 -ub 256"),
+        (LlamaConfig(n_gpu_layers=12), "-ngl 12"),
+        (LlamaConfig(main_gpu=1), "-sm none -mg 1"),
+        (LlamaConfig(split_mode="row", tensor_split=(3.0, 1.0)), "-sm row -ts 3,1"),
+        (LlamaConfig(n_cpu_moe=5), "-ncmoe 5"),
+        (LlamaConfig(cpu_moe=True), "-cmoe"),
+        (LlamaConfig(override_tensor=("ffn_up=CPU", "blk.1=CPU")), "-ot ffn_up=CPU,blk.1=CPU"),
+        (LlamaConfig(threads=4, threads_batch=8), "-t 4 -tb 8"),
+        (LlamaConfig(mmap=False), "-lm none"),
+        (LlamaConfig(mlock=True), "-lm mmap+mlock"),
+        (LlamaConfig(mmap=False, mlock=True), "-lm mlock"),
+        (LlamaConfig(kv_offload=False), "-nkvo"),
+        (LlamaConfig(swa_full=True), "--swa-full"),
     ],
 )
-def test_every_setting_is_named_as_llama_cpp_names_it(setup: LlamaSetup, words: str) -> None:
+def test_every_setting_is_named_as_llama_cpp_names_it(setup: LlamaConfig, words: str) -> None:
     made = commands(setup=replace(setup, n_ctx=512))
     assert made.llama_server == f"llama-server -m /models/model-q4_k_m.gguf -c 512 {words} -np 1"
     assert made.llama_cli == f"llama-cli -m /models/model-q4_k_m.gguf -c 512 {words}"
@@ -118,14 +118,14 @@ def test_ollama_takes_kv_type_and_flash_attention_from_its_servers_environment()
 @pytest.mark.parametrize(
     ("setup", "mmproj", "obstacle"),
     [
-        (LlamaSetup(type_k="q8_0"), None, "a KV cache of K q8_0 and V f16"),
-        (LlamaSetup(type_k="q5_1", type_v="q5_1"), None, "a KV cache of K q5_1 and V q5_1"),
-        (LlamaSetup(n_cpu_moe=2), None, "experts or single tensors in main memory"),
-        (LlamaSetup(rpc_servers=("a:1",)), None, "devices of other machines"),
-        (LlamaSetup(), Path("/models/mmproj.gguf"), "a projector in a file of its own"),
+        (LlamaConfig(type_k="q8_0"), None, "a KV cache of K q8_0 and V f16"),
+        (LlamaConfig(type_k="q5_1", type_v="q5_1"), None, "a KV cache of K q5_1 and V q5_1"),
+        (LlamaConfig(n_cpu_moe=2), None, "experts or single tensors in main memory"),
+        (LlamaConfig(rpc_servers=("a:1",)), None, "devices of other machines"),
+        (LlamaConfig(), Path("/models/mmproj.gguf"), "a projector in a file of its own"),
     ],
 )
-def test_what_ollama_cannot_do_is_said(setup: LlamaSetup, mmproj: Path | None, obstacle: str) -> None:
+def test_what_ollama_cannot_do_is_said(setup: LlamaConfig, mmproj: Path | None, obstacle: str) -> None:
     """Nothing is printed that would run otherwise than planned."""
     made = commands(setup=setup, mmproj=mmproj)
     assert (made.modelfile, made.ollama) == ("", ())

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run, RunHead
@@ -63,7 +63,7 @@ def test_any_command_stays_in_its_code_span(command: str) -> None:
 @given(name=st.text(st.characters(codec="utf-8"), max_size=40))
 def test_any_name_stays_in_its_cell(name: str) -> None:
     subject = Subject(model=name, quant="q4_0", source="file", file="f")
-    head = RunHead(kind="decode", subject=subject, setup=LlamaSetup(), settings=DecodeSettings(1))
+    head = RunHead(kind="decode", subject=subject, setup=LlamaConfig(), settings=DecodeSettings(1))
     row = QuantSummary.of([Run(head=head, outcome=Outcome.COMPLETED)])
     keys = ("model", "quant", "source")
     html = MarkdownIt("commonmark").enable("table").render(rows_as_markdown([row], keys))

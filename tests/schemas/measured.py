@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from ggbench.decisions.run_commands_record import RunCommands
-from ggbench.engines import config
-from ggbench.engines.config import LlamaSetup, Setup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import Memory
+from ggbench.engines.server.config import EndpointConfig
+from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.experiments.forecast.record import ForecastResult
 from ggbench.experiments.maxctx.record import ContextResult, Probe, SearchPlan
@@ -22,9 +23,7 @@ from ggbench.stats.decode_timing import LatencySummary
 from tests.schemas.published import NEAR
 from tests.schemas.shapes import Fields, Struct, about, any_of, by, many, of, one, sometimes, struct
 
-SETUPS = tuple(
-    kind for kind in vars(config).values() if isinstance(kind, type) and issubclass(kind, Setup) and kind != Setup
-)
+SETUPS = (LlamaConfig, EndpointConfig, TransformersConfig)
 """One for each engine."""
 ENDS = tuple[float | None, float | None] | None
 """Of an interval of 95 %; an end of null is unbounded."""
@@ -34,7 +33,7 @@ CONFIG: Fields = {"config": about(any_of(*SETUPS), "How the model was loaded, by
 REASON: Fields = {"reason": about(str | None, "Why it did not complete, in one line; null where it did.")}
 PROVENANCE: Fields = {"provenance": one(Subject, "source")}
 HASH: Fields = {"header_sha256": about(str | None, "Of the GGUF's header; null where it is unknown.")}
-TYPES: Fields = of(LlamaSetup, "type_k type_v", maybe=True)
+TYPES: Fields = of(LlamaConfig, "type_k type_v", maybe=True)
 MEASURED_FILE: Fields = {
     **of(Subject, "model quant file"),
     **PROVENANCE,

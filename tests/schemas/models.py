@@ -16,10 +16,10 @@ from ggbench.decisions.pick_record import (
     Workload,
 )
 from ggbench.decisions.run_commands_record import RunCommands
-from ggbench.engines.transformers.config import Config
+from ggbench.engines.transformers.config_json import Config
 from ggbench.engines.transformers.storage import Stored
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
-from ggbench.hub.download_progress import FileProgress
+from ggbench.hub.download import FileProgress
 from ggbench.hub.hf_cache import VerifiedFile
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoSummary, RepoVariant
 from ggbench.models.catalog import CatalogModel

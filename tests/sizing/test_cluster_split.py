@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.sizing.cluster_plan import split_setup
 from ggbench.sizing.cluster_record import DeviceSpeed
 from ggbench.sizing.cluster_split import best_split, step_ms
@@ -40,7 +40,7 @@ def fits(split: Sequence[int]) -> list[int]:
 def test_layers_follow_the_shares(
     shares: tuple[float, ...], n_gpu_layers: int, devices: tuple[int | None, ...]
 ) -> None:
-    setup = LlamaSetup(tensor_split=shares, n_gpu_layers=n_gpu_layers)
+    setup = LlamaConfig(tensor_split=shares, n_gpu_layers=n_gpu_layers)
     assert device_layers(4, setup, DEVICES) == devices
 
 
@@ -87,6 +87,6 @@ def test_a_split_becomes_shares_in_layers_with_the_output_on_the_last_device() -
     speeds = [*(speed(f"RPC0[{server}]", 1.0, server) for server in ("a:1", "b:1", "c:1")), speed("CPU", 1.0)]
     best = best_split(speeds, 10, [3, 0, 4, 3], 512, fits)
     assert best is not None
-    setup = split_setup(LlamaSetup(rpc_servers=("a:1", "b:1", "c:1")), speeds, best)
+    setup = split_setup(LlamaConfig(rpc_servers=("a:1", "b:1", "c:1")), speeds, best)
     assert (setup.rpc_servers, setup.tensor_split, setup.n_gpu_layers) == (("a:1", "c:1"), (3.0, 5.0), 8)
     assert device_layers(10, setup, DEVICES) == (*[None] * 3, *[0] * 3, *[1] * 5)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import Unsupported
 from ggbench.experiments.forecast.placement import layer_placements
 from ggbench.gguf_file.blueprint import build_model
@@ -23,33 +23,33 @@ EXPERTS = build_model(
 
 @pytest.mark.parametrize(("n_gpu_layers", "placed"), [(-1, -1), (5, -1), (99, -1), (0, 0)])
 def test_a_model_in_one_memory_is_placed_as_a_whole(n_gpu_layers: int, placed: int) -> None:
-    (only,) = layer_placements(MODEL, LlamaSetup(n_gpu_layers=n_gpu_layers))
+    (only,) = layer_placements(MODEL, LlamaConfig(n_gpu_layers=n_gpu_layers))
     assert (only.layers, only.setup.n_gpu_layers, only.name) == ((0, 1, 2, 3), placed, "")
 
 
 def test_the_last_layers_go_to_the_gpu() -> None:
-    first, second = layer_placements(MODEL, LlamaSetup(n_gpu_layers=2, n_cpu_moe=1))
+    first, second = layer_placements(MODEL, LlamaConfig(n_gpu_layers=2, n_cpu_moe=1))
     assert (first.layers, first.setup.n_gpu_layers, first.name) == ((3,), -1, "1 on the GPU")
     assert (second.layers, second.setup.n_gpu_layers, second.name) == ((0, 1, 2), 0, "")
 
 
 def test_experts_in_main_memory_are_a_placement_of_their_own() -> None:
-    whole, kept = layer_placements(EXPERTS, LlamaSetup(n_cpu_moe=3))
+    whole, kept = layer_placements(EXPERTS, LlamaConfig(n_cpu_moe=3))
     assert (whole.layers, kept.layers) == ((3,), (0, 1, 2))
     assert kept.name == "3 on the GPU with their experts in main memory"
     assert kept.setup.tensor_overrides == (
         (r"\.(ffn_down_exps\.weight|ffn_gate_exps\.weight|ffn_up_exps\.weight)$", "CPU"),
     )
-    all_kept, in_main_memory = layer_placements(EXPERTS, LlamaSetup(n_gpu_layers=3, cpu_moe=True))
+    all_kept, in_main_memory = layer_placements(EXPERTS, LlamaConfig(n_gpu_layers=3, cpu_moe=True))
     assert (all_kept.layers, in_main_memory.layers) == ((2, 3), (0, 1))
 
 
 def test_what_is_outside_the_layers_stays_where_an_override_puts_it() -> None:
-    (only,) = layer_placements(MODEL, LlamaSetup(override_tensor=("^output=CPU",)))
+    (only,) = layer_placements(MODEL, LlamaConfig(override_tensor=("^output=CPU",)))
     assert only.setup.override_tensor[0].startswith("^output")
 
 
 def test_another_device_is_refused() -> None:
     """It would have to be timed as well."""
     with pytest.raises(Unsupported, match="CUDA1"):
-        layer_placements(MODEL, LlamaSetup(override_tensor=("ffn_up=CUDA1", "ffn_down=CPU")))
+        layer_placements(MODEL, LlamaConfig(override_tensor=("ffn_up=CUDA1", "ffn_down=CPU")))

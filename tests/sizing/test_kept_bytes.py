@@ -2,7 +2,7 @@
 
 import pytest
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.models.catalog import load_catalog
 from ggbench.models.planned_variants import PlannedVariant
@@ -24,7 +24,7 @@ MODELS = (
 @pytest.mark.parametrize("n_ctx", [512, 40_000])
 def test_every_kind_of_cache_has_the_bytes_that_llama_cpp_allocates(n_ctx: int, type_k: str) -> None:
     catalog = load_catalog()
-    setup = LlamaSetup(threads=1, n_ctx=n_ctx, type_k=type_k, flash_attn="on")
+    setup = LlamaConfig(threads=1, n_ctx=n_ctx, type_k=type_k, flash_attn="on")
     variants = [PlannedVariant(name, "f16", "file", build_model(catalog.model(name).hyper, name)) for name in MODELS]
     with DryAllocator(real(), setup) as allocator:
         rows = list(plan(variants, PlanRequest(budget_of(512), setup), allocator))

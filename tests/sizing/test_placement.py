@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.contract import Source
 from ggbench.engines.endings import Completed
 from ggbench.engines.events import Allocated
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine, launch
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.parser import ArrayLength
-from ggbench.gguf_file.sparse import write_sparse
+from ggbench.gguf_file.twin import write_sparse
 from ggbench.models.planned_variants import planned_model
 from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext, setup_to_load
@@ -52,23 +52,23 @@ def bytes_of(file: ModelFile, pattern: str) -> int:
 @pytest.mark.parametrize(
     ("setup", "kept"),
     [
-        pytest.param(LlamaSetup(cpu_moe=True), r"ffn_(up|down|gate)_exps", id="--cpu-moe"),
-        pytest.param(LlamaSetup(n_cpu_moe=10), r"^blk\.\d\.ffn_(up|down|gate)_exps", id="--n-cpu-moe"),
-        pytest.param(LlamaSetup(n_cpu_moe=99), r"ffn_(up|down|gate)_exps", id="--n-cpu-moe above the layers"),
+        pytest.param(LlamaConfig(cpu_moe=True), r"ffn_(up|down|gate)_exps", id="--cpu-moe"),
+        pytest.param(LlamaConfig(n_cpu_moe=10), r"^blk\.\d\.ffn_(up|down|gate)_exps", id="--n-cpu-moe"),
+        pytest.param(LlamaConfig(n_cpu_moe=99), r"ffn_(up|down|gate)_exps", id="--n-cpu-moe above the layers"),
         pytest.param(
-            LlamaSetup(override_tensor=(r"blk\.1\d\.ffn_up_exps=CPU", "attn_q=CPU")),
+            LlamaConfig(override_tensor=(r"blk\.1\d\.ffn_up_exps=CPU", "attn_q=CPU")),
             r"^blk\.1\d\.ffn_up_exps|attn_q",
             id="--override-tensor",
         ),
         pytest.param(
-            LlamaSetup(override_tensor=("ffn_up_exps=CUDA0",), cpu_moe=True),
+            LlamaConfig(override_tensor=("ffn_up_exps=CUDA0",), cpu_moe=True),
             r"ffn_(down|gate)_exps",
             id="the first that matches decides",
         ),
     ],
 )
-def test_tensors_that_are_kept_in_main_memory(moe: ModelFile, setup: LlamaSetup, kept: str) -> None:
-    placement, plain = Placement(moe, setup, on_gpu=True), Placement(moe, LlamaSetup(), on_gpu=True)
+def test_tensors_that_are_kept_in_main_memory(moe: ModelFile, setup: LlamaConfig, kept: str) -> None:
+    placement, plain = Placement(moe, setup, on_gpu=True), Placement(moe, LlamaConfig(), on_gpu=True)
     assert plain.weight_bytes is not None and placement.weight_bytes is not None
     assert plain.host_weight_bytes == bytes_of(moe, r"^token_embd")
     assert placement.weight_bytes == plain.weight_bytes - bytes_of(moe, kept)
@@ -82,8 +82,8 @@ def test_tensors_that_are_kept_in_main_memory(moe: ModelFile, setup: LlamaSetup,
 
 @pytest.mark.llama
 def test_experts_beside_layers_that_are_not_offloaded(moe: ModelFile) -> None:
-    whole = Placement(moe, LlamaSetup(n_gpu_layers=12), on_gpu=True)
-    without = Placement(moe, LlamaSetup(n_gpu_layers=12, cpu_moe=True), on_gpu=True)
+    whole = Placement(moe, LlamaConfig(n_gpu_layers=12), on_gpu=True)
+    without = Placement(moe, LlamaConfig(n_gpu_layers=12, cpu_moe=True), on_gpu=True)
     assert whole.weight_bytes is not None and without.weight_bytes is not None
     assert whole.weight_bytes - without.weight_bytes == bytes_of(moe, r"^blk\.(1[3-9]|2\d)\.ffn_(up|down|gate)_exps")
     assert without.cache_bytes(CONTEXT) == round(CONTEXT.cache_bytes * 11 / 24)
@@ -91,12 +91,12 @@ def test_experts_beside_layers_that_are_not_offloaded(moe: ModelFile) -> None:
 
 def test_a_cache_in_main_memory_takes_nothing_of_the_gpu() -> None:
     file = build_model(TINY, "tiny")
-    placement = Placement(file, LlamaSetup(kv_offload=False), on_gpu=True)
-    assert placement.weight_bytes == Placement(file, LlamaSetup(), on_gpu=True).weight_bytes
+    placement = Placement(file, LlamaConfig(kv_offload=False), on_gpu=True)
+    assert placement.weight_bytes == Placement(file, LlamaConfig(), on_gpu=True).weight_bytes
     assert placement.cache_bytes(CONTEXT) == 0
     assert placement.context_bytes(CONTEXT) == CONTEXT.device_compute_bytes
     assert placement.theory_n_ctx(GIB) is None
-    in_main_memory = Placement(file, LlamaSetup(kv_offload=False), on_gpu=False)
+    in_main_memory = Placement(file, LlamaConfig(kv_offload=False), on_gpu=False)
     assert in_main_memory.cache_bytes(CONTEXT) == CONTEXT.cache_bytes
 
 
@@ -104,17 +104,17 @@ def test_a_cache_in_main_memory_takes_nothing_of_the_gpu() -> None:
 @pytest.mark.parametrize(
     ("setup", "note"),
     [
-        (LlamaSetup(n_ctx=1024, cpu_moe=True), "of their tensors in main memory by override"),
-        (LlamaSetup(n_ctx=1024, kv_offload=False), "the KV cache, 192.0 MiB, lies in main memory"),
+        (LlamaConfig(n_ctx=1024, cpu_moe=True), "of their tensors in main memory by override"),
+        (LlamaConfig(n_ctx=1024, kv_offload=False), "the KV cache, 192.0 MiB, lies in main memory"),
     ],
 )
-def test_a_plan_says_what_lies_in_main_memory(setup: LlamaSetup, note: str) -> None:
+def test_a_plan_says_what_lies_in_main_memory(setup: LlamaConfig, note: str) -> None:
     variants = planned_model("qwen1.5-moe-a2.7b", ["q4_k_m"]).variants
     rows = {}
-    for each in (LlamaSetup(n_ctx=1024), setup):
+    for each in (LlamaConfig(n_ctx=1024), setup):
         with DryAllocator(fake(dry_answer(192, device="CUDA0")), each) as allocator:
             [rows[each]] = plan(variants, PlanRequest(BUDGET, each), allocator)
-    row, plain = rows[setup], rows[LlamaSetup(n_ctx=1024)]
+    row, plain = rows[setup], rows[LlamaConfig(n_ctx=1024)]
     assert plain.limit is not None and row.limit is None
     assert any(note in each for each in row.notes)
     assert (row.planned_n_ctx or 0) > (plain.planned_n_ctx or 0)
@@ -123,7 +123,7 @@ def test_a_plan_says_what_lies_in_main_memory(setup: LlamaSetup, note: str) -> N
 
 def test_every_option_of_a_context_reaches_the_dry_allocator(tmp_path: Path) -> None:
     worker = FakeWorker(threading.Event(), dry_answer(2))
-    setup = LlamaSetup(
+    setup = LlamaConfig(
         n_ctx=99, n_ubatch=128, type_k="q8_0", threads=3, threads_batch=5, swa_full=True, kv_offload=False,
         memory_limit_bytes=GIB, cpu_moe=True, n_seq_max=4,
     )  # fmt: skip
@@ -132,23 +132,23 @@ def test_every_option_of_a_context_reaches_the_dry_allocator(tmp_path: Path) -> 
         dry.load(file, write_sparse(file, tmp_path))
         dry.context(1024)
     load, context = worker.requests
-    assert load.setup == LlamaSetup(cpu_moe=True)  # type: ignore[union-attr]
-    assert context.setup == LlamaSetup(  # type: ignore[union-attr]
+    assert load.setup == LlamaConfig(cpu_moe=True)  # type: ignore[union-attr]
+    assert context.setup == LlamaConfig(  # type: ignore[union-attr]
         n_ctx=1024, n_ubatch=128, type_k="q8_0", threads=3, threads_batch=5, swa_full=True, kv_offload=False,
         cpu_moe=True, n_seq_max=4,
     )  # fmt: skip
 
 
 def test_what_a_plan_loads_does_not_need_the_card() -> None:
-    asked = LlamaSetup(main_gpu=3, tensor_split=(1.0, 2.0), n_gpu_layers=12)
-    assert setup_to_load(asked, BUDGET) == LlamaSetup(main_gpu=0, n_gpu_layers=12)
+    asked = LlamaConfig(main_gpu=3, tensor_split=(1.0, 2.0), n_gpu_layers=12)
+    assert setup_to_load(asked, BUDGET) == LlamaConfig(main_gpu=0, n_gpu_layers=12)
     main_memory = Budget("main memory", False, GIB, "made up", 0, "")
-    assert setup_to_load(LlamaSetup(), main_memory) == LlamaSetup(n_gpu_layers=0)
+    assert setup_to_load(LlamaConfig(), main_memory) == LlamaConfig(n_gpu_layers=0)
 
 
 @pytest.mark.llama
 def test_llama_cpp_refuses_no_option_of_main_memory(tiny_twin: Path) -> None:
-    setup = LlamaSetup(
+    setup = LlamaConfig(
         n_ctx=512, threads=1, threads_batch=2, swa_full=True, kv_offload=False, cpu_moe=True, mmap=False,
         override_tensor=("ffn_up=CPU",), n_seq_max=2,
     )  # fmt: skip
@@ -177,8 +177,8 @@ def test_a_large_vocabulary_takes_memory_besides_the_buffers() -> None:
         file, tensors=file.tensors[:236], metadata=file.metadata | {"tokenizer.ggml.tokens": ArrayLength(262_144)}
     )
     context = DryContext(165_376, 523_763_712, 0, 189_059_072, 1 * MIB, True)
-    besides = BESIDE_BUFFERS_BYTES + Placement(large, LlamaSetup(), on_gpu=False).unreserved_bytes(context)
+    besides = BESIDE_BUFFERS_BYTES + Placement(large, LlamaConfig(), on_gpu=False).unreserved_bytes(context)
     assert besides == pytest.approx(108 * MIB, rel=0.04)
-    assert Placement(large, LlamaSetup(), on_gpu=True).unreserved_bytes(context) == 0
-    without_vocabulary = Placement(file, LlamaSetup(), on_gpu=False)
+    assert Placement(large, LlamaConfig(), on_gpu=True).unreserved_bytes(context) == 0
+    without_vocabulary = Placement(file, LlamaConfig(), on_gpu=False)
     assert without_vocabulary.unreserved_bytes(replace(context, n_ctx=512)) == 0

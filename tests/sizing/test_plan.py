@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.config import FlashAttn, LlamaSetup
 from ggbench.engines.contract import Source
 from ggbench.engines.endings import Completed, Crashed, Ending, Failed
 from ggbench.engines.events import Allocated
+from ggbench.engines.llama.config import FlashAttn, LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine, launch
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.encoded_header import encode_header
@@ -38,7 +38,7 @@ from tests.fakes.engine import Answer, FakeWorker
 SIZES = ("0.5b", "1.8b", "4b", "7b", "14b", "32b")
 OTHER_MIX = {("qwen1.5-1.8b", "q2_k"), ("qwen1.5-14b", "q2_k")}
 """Where llama.cpp has since changed what it takes for rows that are no multiple of 256."""
-LIKE_THE_ARTICLE = LlamaSetup(n_ctx=1024, flash_attn="off", threads=1)
+LIKE_THE_ARTICLE = LlamaConfig(n_ctx=1024, flash_attn="off", threads=1)
 
 Cells = dict[tuple[str, str | None], Figure]
 
@@ -112,8 +112,8 @@ def test_quants_of_one_shape_need_the_same_cache_and_compute_buffers() -> None:
     variants = planned_model("qwen2.5-0.5b", ["q8_0", "q2_k"]).variants
     contexts = []
     for variant in variants:
-        with DryAllocator(real(), LlamaSetup(threads=1)) as allocator:
-            [row] = plan([variant], PlanRequest(budget_of(8), LlamaSetup(n_ctx=4096)), allocator)
+        with DryAllocator(real(), LlamaConfig(threads=1)) as allocator:
+            [row] = plan([variant], PlanRequest(budget_of(8), LlamaConfig(n_ctx=4096)), allocator)
             contexts.append((row.kv_bytes, row.compute_bytes, row.flash_attn))
     assert contexts[0] == contexts[1]
     assert contexts[0][0] == 48 * MIB  # 24 layers x 2 heads x 64 x 2 (K and V) x 2 bytes x 4096
@@ -146,7 +146,7 @@ def recurrent_model() -> ModelFile:
 @pytest.mark.llama
 def test_a_state_that_does_not_grow() -> None:
     variant = PlannedVariant("mamba", "f32", "file", recurrent_model())
-    with DryAllocator(real(), LlamaSetup(threads=1)) as allocator:
+    with DryAllocator(real(), LlamaConfig(threads=1)) as allocator:
         [row] = plan([variant], PlanRequest(budget_of(8)), allocator)
     assert (row.planned_n_ctx, row.reached_ceiling, row.fits) == (1 << 20, True, True)
     state_bytes = 2 * (3 + 16) * 512 * 4  # 2 layers x (3 x 512 of convolution + 16 x 512 of state), in f32
@@ -161,14 +161,14 @@ def budget_of(gib: float, *, on_gpu: bool = True) -> Budget:
 
 
 def plan_tiny(
-    answer: Answer, budget: Budget, setup: LlamaSetup | None = None, quants: tuple[str, ...] = ("f16",)
+    answer: Answer, budget: Budget, setup: LlamaConfig | None = None, quants: tuple[str, ...] = ("f16",)
 ) -> list[PlanRow]:
     """Plans of the tiny model, whose true cache is 2 MiB for 1024 tokens, with an engine that answers so."""
     file = build_model(TINY, "tiny")
     variants = [PlannedVariant("tiny", quant, "catalog", file) for quant in quants]
 
-    with DryAllocator(fake(answer), setup or LlamaSetup()) as allocator:
-        return list(plan(variants, PlanRequest(budget, setup or LlamaSetup()), allocator))
+    with DryAllocator(fake(answer), setup or LlamaConfig()) as allocator:
+        return list(plan(variants, PlanRequest(budget, setup or LlamaConfig()), allocator))
 
 
 def test_the_budget_is_used_up_to_one_step() -> None:
@@ -185,7 +185,7 @@ def test_the_budget_is_used_up_to_one_step() -> None:
 
 def test_a_memory_smaller_than_the_weights_says_what_is_missing() -> None:
     """Also where not even the weights fit, what is missing for the requested context is reported."""
-    [row] = plan_tiny(dry_answer(2), budget_of(0.001), LlamaSetup(n_ctx=1024))
+    [row] = plan_tiny(dry_answer(2), budget_of(0.001), LlamaConfig(n_ctx=1024))
     assert row.device_weight_bytes is not None
     assert (row.fits, row.planned_n_ctx) == (False, None)
     assert row.left_bytes == row.budget_bytes - row.device_weight_bytes - 109 * MIB  # type: ignore[operator]
@@ -206,7 +206,7 @@ def test_on_the_cpu_everything_lies_in_main_memory() -> None:
 @pytest.mark.llama
 @pytest.mark.parametrize("flash_attn", ["on", "off"])
 def test_what_is_planned_is_what_is_allocated(tiny_twin: Path, flash_attn: FlashAttn) -> None:
-    setup = LlamaSetup(n_ctx=2048, flash_attn=flash_attn, threads=1)
+    setup = LlamaConfig(n_ctx=2048, flash_attn=flash_attn, threads=1)
     [variant] = planned_model(str(tiny_twin)).variants
     with DryAllocator(real(), setup) as allocator:
         [row] = plan([variant], PlanRequest(budget_of(1, on_gpu=False), setup), allocator)
@@ -221,19 +221,19 @@ def test_what_is_planned_is_what_is_allocated(tiny_twin: Path, flash_attn: Flash
 
 
 def test_half_of_the_layers_hold_half_of_the_cache() -> None:
-    [row] = plan_tiny(dry_answer(2, device="CUDA0"), budget_of(1), LlamaSetup(n_ctx=1024, n_gpu_layers=2))
+    [row] = plan_tiny(dry_answer(2, device="CUDA0"), budget_of(1), LlamaConfig(n_ctx=1024, n_gpu_layers=2))
     assert (row.kv_bytes, row.device_kv_bytes) == (2 * MIB, MIB)
     assert (row.limit, row.decode) == (None, ())
     assert any("2 of 3 layers" in note for note in row.notes)
 
 
 def test_a_formula_that_disagrees_is_shown() -> None:
-    [row] = plan_tiny(dry_answer(3), budget_of(1), LlamaSetup(n_ctx=1024))
+    [row] = plan_tiny(dry_answer(3), budget_of(1), LlamaConfig(n_ctx=1024))
     assert (row.kv_bytes, row.theory_kv_bytes) == (3 * MIB, 2 * MIB)
     assert [note for note in row.notes if "theory" in note] == [
         "KV: the theory counts 2.00 MiB, llama.cpp's allocator 3.00 MiB"
     ]
-    [agreeing] = plan_tiny(dry_answer(2.001), budget_of(1), LlamaSetup(n_ctx=1024))
+    [agreeing] = plan_tiny(dry_answer(2.001), budget_of(1), LlamaConfig(n_ctx=1024))
     assert agreeing.notes == ()
 
 
@@ -259,7 +259,7 @@ def test_a_worker_that_dies_is_a_row_and_the_next_gets_a_new_one() -> None:
 
     file = build_model(TINY, "tiny")
     variants = [PlannedVariant("tiny", quant, "catalog", file) for quant in ("f16", "again")]
-    with DryAllocator(LlamaEngine(start), LlamaSetup()) as allocator:
+    with DryAllocator(LlamaEngine(start), LlamaConfig()) as allocator:
         rows = list(plan(variants, PlanRequest(budget_of(1)), allocator))
     assert [row.outcome for row in rows] == [Outcome.CRASHED, Outcome.COMPLETED]
     assert "SIGSEGV" in rows[0].reason
@@ -270,7 +270,7 @@ def test_a_file_that_cannot_be_read_is_a_row(tiny_twin: Path, tmp_path: Path) ->
     (tmp_path / "m-q4_0.gguf").write_bytes(b"junk")
     (tmp_path / "m-q8_0.gguf").write_bytes(tiny_twin.read_bytes()[: 64 << 10])
     variants = planned_model(str(tmp_path)).variants
-    with DryAllocator(fake(dry_answer(2)), LlamaSetup()) as allocator:
+    with DryAllocator(fake(dry_answer(2)), LlamaConfig()) as allocator:
         rows = {row.quant: row for row in plan(variants, PlanRequest(budget_of(1)), allocator)}
     assert "not a GGUF" in rows["q4_0"].reason
     assert rows["q8_0"].fits
@@ -297,7 +297,7 @@ def test_speeds_follow_from_the_bandwidth() -> None:
 def test_a_quant_that_does_not_fit_names_the_cache_with_which_it_would(gib: float, kv_type: str | None) -> None:
     """The largest that would, and a plan with it agrees; none where it fits as it is, or with no cache."""
     variants = planned_model("qwen1.5-7b", ["q8_0"]).variants
-    setup = LlamaSetup(n_ctx=16_384, threads=1)
+    setup = LlamaConfig(n_ctx=16_384, threads=1)
     with DryAllocator(real(), setup) as allocator:
         [row] = plan(variants, PlanRequest(budget_of(gib), setup), allocator)
     assert (row.fits_with and row.fits_with.type_k, row.fits_with and row.fits_with.type_v) == (kv_type, kv_type)
@@ -315,7 +315,7 @@ def test_a_quant_that_does_not_fit_names_the_cache_with_which_it_would(gib: floa
 @pytest.mark.llama
 def test_flash_attention_alone_may_make_it_fit() -> None:
     variants = planned_model("qwen1.5-0.5b", ["q8_0"]).variants
-    setup = LlamaSetup(n_ctx=32_768, flash_attn="off", threads=1)
+    setup = LlamaConfig(n_ctx=32_768, flash_attn="off", threads=1)
     found = []
     with DryAllocator(real(), setup) as allocator:
         for gib in (4.2, 3.4):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.events import Allocated
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import launch
 from ggbench.experiments.maxctx.prober import ContextProber
 from ggbench.gguf_file.header import read_model_file
@@ -21,7 +21,7 @@ from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.units import GIB, MIB
 
-SETUP = LlamaSetup(n_ctx=4096, threads=1)
+SETUP = LlamaConfig(n_ctx=4096, threads=1)
 
 
 def shallow_twins(size: str, folder: Path) -> list[Path]:

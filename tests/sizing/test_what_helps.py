@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.sizing.change import Change, Program
 from ggbench.sizing.plan_record import PlanRow
 from ggbench.sizing.what_helps import with_other_quants, with_programs
@@ -41,7 +41,7 @@ def test_as_few_programs_as_are_enough_are_named(missing_gib: int, names: str) -
 
 
 def test_what_is_enough_comes_first_and_what_costs_least_before_the_rest() -> None:
-    load = LlamaSetup(n_ctx=1024)
+    load = LlamaConfig(n_ctx=1024)
     n_ctx, cache = Change("n_ctx", load, 1, GIB, None, None), Change("KV q8_0", load, 1, -GIB, None, None)
     half = replace(SHORT, n_ctx=8192, planned_n_ctx=4096, changes=(cache, n_ctx, replace(n_ctx, kind="n_gpu_layers")))
     [row] = with_programs([half], PROGRAMS)
@@ -51,8 +51,8 @@ def test_what_is_enough_comes_first_and_what_costs_least_before_the_rest() -> No
 
 
 def test_the_cache_that_fits_is_the_first_of_the_caches() -> None:
-    q4 = Change("KV q4_0", LlamaSetup(type_k="q4_0", type_v="q4_0", flash_attn="on"), 1, GIB, None, None)
-    short = replace(q4, kind="KV q8_0", setup=LlamaSetup(type_k="q8_0", type_v="q8_0"), left_bytes=-1)
+    q4 = Change("KV q4_0", LlamaConfig(type_k="q4_0", type_v="q4_0", flash_attn="on"), 1, GIB, None, None)
+    short = replace(q4, kind="KV q8_0", setup=LlamaConfig(type_k="q8_0", type_v="q8_0"), left_bytes=-1)
     found = replace(SHORT, changes=(q4, short)).fits_with
     assert found is not None
     assert (found.type_k, found.type_v, found.flash_attn) == ("q4_0", "q4_0", "on")

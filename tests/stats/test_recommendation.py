@@ -12,8 +12,8 @@ from ggbench.decisions.needs import check
 from ggbench.decisions.pareto import dominates, pareto_front
 from ggbench.decisions.pick_record import WORKLOADS, Candidate, Loss, Needs, Pick, TurnSpeed
 from ggbench.decisions.recommendation import recommend
+from ggbench.decisions.typical_loss import typical_loss
 from ggbench.errors import UsageError
-from ggbench.models.published.typical import typical_loss
 from ggbench.runs.outcome import Outcome
 from ggbench.stats.intervals import Expected
 from ggbench.stats.known_speed import SpeedBasis

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory, Place
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.machine.records import GpuUse, Throttling
@@ -48,7 +48,7 @@ def head() -> RunHead:
             kv_bytes_per_token=98_304,
             n_ctx_train=32_768,
         ),
-        setup=LlamaSetup(
+        setup=LlamaConfig(
             n_ctx=512,
             flash_attn="on",
             tensor_split=(0.25, 0.75),

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError, UnknownName
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.maxctx.record import Probe
@@ -32,7 +32,7 @@ def assert_is_stored(stored: StoredRun, run: Run) -> None:
     head = run.head
     assert (stored.kind, stored.engine, stored.command) == (head.kind, head.setup.engine, head.command)
     assert (stored.subject, stored.environment) == (head.subject, head.environment)
-    assert decode(stored.setup_json, LlamaSetup) == (head.setup, "")
+    assert decode(stored.setup_json, LlamaConfig) == (head.setup, "")
     assert decode(stored.settings_json, DecodeSettings) == (head.settings, "")
     assert (stored.state, stored.reason) == (run.outcome.value, run.reason)
     assert (stored.memory, stored.gpu_use) == (run.memory, run.gpu_use)
@@ -301,6 +301,6 @@ def test_settings_that_make_no_run_are_explained(text: str) -> None:
 
 
 def test_a_record_survives_json() -> None:
-    setup = LlamaSetup(tensor_split=(0.25, 0.75), main_gpu=None, n_ctx=1 << 31)
+    setup = LlamaConfig(tensor_split=(0.25, 0.75), main_gpu=None, n_ctx=1 << 31)
     text = msgspec.json.encode(msgspec.to_builtins(setup)).decode()
-    assert decode(text, LlamaSetup) == (setup, "")
+    assert decode(text, LlamaConfig) == (setup, "")

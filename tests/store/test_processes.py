@@ -19,11 +19,11 @@ import sys
 from pathlib import Path
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.runs.run import RunHead
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.runs.subject import Subject
 from ggbench.runs.store.database import Store
 
-setup, settings = LlamaSetup(), DecodeSettings(300)
+setup, settings = LlamaConfig(), DecodeSettings(300)
 head = RunHead(kind="decode", subject=Subject(model="m", quant="q8_0", source="file"), setup=setup, settings=settings)
 store = Store.open(Path(sys.argv[1]))
 run_id = store.begin(head)

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.gguf_file.model_file import ModelFile
@@ -84,13 +84,13 @@ def test_the_cache_goes_with_its_layers() -> None:
 @pytest.mark.parametrize(
     ("setup", "message"),
     [
-        (LlamaSetup(override_tensor=(r"ffn_up=CPU", r"ffn_uq=CPU")), "matches --override-tensor 'ffn_uq=CPU'"),
-        (LlamaSetup(n_cpu_moe=2), "drawn q8_0 has no expert tensors for --n-cpu-moe"),
-        (LlamaSetup(cpu_moe=True, n_cpu_moe=2), "drawn q8_0 has no expert tensors for --cpu-moe"),
+        (LlamaConfig(override_tensor=(r"ffn_up=CPU", r"ffn_uq=CPU")), "matches --override-tensor 'ffn_uq=CPU'"),
+        (LlamaConfig(n_cpu_moe=2), "drawn q8_0 has no expert tensors for --n-cpu-moe"),
+        (LlamaConfig(cpu_moe=True, n_cpu_moe=2), "drawn q8_0 has no expert tensors for --cpu-moe"),
     ],
     ids=["pattern", "n-cpu-moe", "cpu-moe"],
 )
-def test_an_override_that_matches_no_tensor_is_an_error(setup: LlamaSetup, message: str) -> None:
+def test_an_override_that_matches_no_tensor_is_an_error(setup: LlamaConfig, message: str) -> None:
     """llama.cpp ignores it, so that a measurement would have the name of something that was not done."""
     with pytest.raises(UsageError, match=re.escape(message)):
         check_overrides(drawn(TINY), setup)
@@ -100,6 +100,6 @@ def test_overrides_that_match_are_accepted() -> None:
     """Also the experts of more layers than there are, as people write --n-cpu-moe 99."""
     experts = {"n_expert": 4, "n_expert_used": 2, "n_ff_expert": 256, "n_ff_shared_expert": 256}
     moe = dataclasses.replace(TINY, architecture="qwen2moe", **experts)  # type: ignore[arg-type]
-    check_overrides(drawn(moe), LlamaSetup(n_cpu_moe=99, override_tensor=(r"blk\.1\.attn=CPU",)))
-    check_overrides(drawn(moe), LlamaSetup(cpu_moe=True))
-    check_overrides(drawn(TINY), LlamaSetup())
+    check_overrides(drawn(moe), LlamaConfig(n_cpu_moe=99, override_tensor=(r"blk\.1\.attn=CPU",)))
+    check_overrides(drawn(moe), LlamaConfig(cpu_moe=True))
+    check_overrides(drawn(TINY), LlamaConfig())

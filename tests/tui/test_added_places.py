@@ -12,10 +12,17 @@ from textual import events
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import BadFile, UnknownName
-from ggbench.models.added_places import add_place, added_models, forget_place
-from ggbench.models.remembered import add_server, forget_server, remembered_places, remembered_servers
+from ggbench.models.added_places import (
+    add_place,
+    add_server,
+    added_models,
+    forget_place,
+    forget_server,
+    remembered_places,
+    remembered_servers,
+)
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.entry_point import command
 from ggbench.tui.library_models import Section, list_models
@@ -314,7 +321,9 @@ def test_servers_are_asked_with_the_key_of_the_command_line(monkeypatch: pytest.
         services = Services.of_this_machine(offline=True, api_key_env="MY_KEY")
         (target,) = services.resolve(endpoint.url)
         planner = services.make_planner()
-        assert [row.row.model for row in planner.rows(endpoint.url, (), BUDGET, LlamaSetup())] == [target.subject.model]
+        assert [row.row.model for row in planner.rows(endpoint.url, (), BUDGET, LlamaConfig())] == [
+            target.subject.model
+        ]
         assert {request.headers.get("Authorization") for request in endpoint.requests} == {"Bearer s3cret"}
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError, StoreError, UsageError
 from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
 from ggbench.runs.outcome import Outcome
@@ -156,7 +156,7 @@ def test_an_error_without_a_hint_is_one_line(app: App, planner: FakePlanner, dri
 
 def test_a_machine_that_cannot_be_read_is_reported(services: Services, drive: Drive) -> None:
 
-    def machine_budget(_setup: LlamaSetup) -> Any:  # noqa: ANN401 - it returns nothing
+    def machine_budget(_setup: LlamaConfig) -> Any:  # noqa: ANN401 - it returns nothing
         raise UsageError("there is no GPU 3 here", "there are 2, counted from 0")
 
     async def steps(app: App, pilot: Page) -> None:
@@ -233,9 +233,9 @@ def test_what_was_measured_takes_the_place_of_what_was_planned(
     app: App, planner: FakePlanner, jobs: FakeServices, drive: Drive
 ) -> None:
     with Store.open(jobs.folder / "results.sqlite") as store:
-        put_run(store, dataclasses.replace(start("synth:small-0.6b", "q8_0"), setup=LlamaSetup(type_k="q4_0")))
+        put_run(store, dataclasses.replace(start("synth:small-0.6b", "q8_0"), setup=LlamaConfig(type_k="q4_0")))
         put_run(store, start("synth:small-0.6b", "q4_k_m"), n_gen=9000)
-        head = dataclasses.replace(start("synth:small-0.6b", "q4_k_m"), kind="maxctx", setup=LlamaSetup())
+        head = dataclasses.replace(start("synth:small-0.6b", "q4_k_m"), kind="maxctx", setup=LlamaConfig())
         head = dataclasses.replace(head, settings=ContextSettings())
         found = ContextResult(max_n_ctx=24_576, verified_by_decode=True)
         store.finish(store.begin(head), Run(head=head, outcome=Outcome.COMPLETED, result=found))

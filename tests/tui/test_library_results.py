@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.runs.imported import Imported
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
@@ -22,6 +22,6 @@ def test_an_imported_decode_is_not_this_machine_s(tmp_path: Path) -> None:
     environment = replace(measured.ENVIRONMENT, imported=IMPORTED)
     elsewhere = replace(run, head=replace(run.head, environment=environment))
 
-    asked = (head.subject.model, head.subject.quant, head.subject.file, LlamaSetup())
+    asked = (head.subject.model, head.subject.quant, head.subject.file, LlamaConfig())
     assert LatestResults.of([run]).decode(*asked) is not None
     assert LatestResults.of([elsewhere]).decode(*asked) is None

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import BadFile
 from ggbench.runs.experiment import Job
 from ggbench.tui.app import GgbenchApp
@@ -57,7 +57,7 @@ def test_a_run_takes_the_context_that_was_planned(
     asked: list[int | None] = []
 
     def add(jobs: Sequence[Job]) -> None:
-        asked.extend(job.setup.n_ctx for job in jobs if isinstance(job.setup, LlamaSetup))
+        asked.extend(job.setup.n_ctx for job in jobs if isinstance(job.setup, LlamaConfig))
 
     async def steps(app: App, pilot: Page) -> None:
         monkeypatch.setattr(app.run_queue, "add", add)

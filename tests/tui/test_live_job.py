@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Finished
@@ -30,7 +30,7 @@ def completed_run() -> Run:
     latency = LatencySummary(12.0, 13.0, 14.0, 83.3, None, (82.0, 84.6))
     subject = Subject(model="m", quant="q8_0", source="file", file="m.gguf")
     head = RunHead(
-        kind="decode", subject=subject, setup=LlamaSetup(), settings=DecodeSettings(300), command="ggbench decode m"
+        kind="decode", subject=subject, setup=LlamaConfig(), settings=DecodeSettings(300), command="ggbench decode m"
     )
     return Run(head=head, outcome=Outcome.COMPLETED, result=DecodeResult(25, 300, fit=fit, latency=latency))
 

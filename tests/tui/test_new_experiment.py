@@ -11,7 +11,7 @@ import pytest
 from rich.text import Text
 from textual.pilot import Pilot
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.machine.records import MachineReading
 from ggbench.models.selector import resolve
 from ggbench.runs.experiment import Concluded, Conclusion, Experiment, Job, experiment_of
@@ -93,7 +93,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_it_is_run_listed_and_opened(app: GgbenchApp, tiny_twin: Path, drive: Drive) -> None:
     (target,) = resolve(str(tiny_twin))
-    job = Job(experiment_of("count"), target, LlamaSetup(), CountSettings(4))
+    job = Job(experiment_of("count"), target, LlamaConfig(), CountSettings(4))
 
     async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:
         queue = WatchedQueue(app.run_queue)

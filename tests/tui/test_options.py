@@ -10,7 +10,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.runs.experiment import Job
 from ggbench.sizing.plan_record import Budget
@@ -29,7 +29,7 @@ from tests.tui.conftest import Drive
 
 App = GgbenchApp
 Page = Pilot[None]
-CHANGED = LlamaSetup(
+CHANGED = LlamaConfig(
     memory_limit_bytes=12 * GIB, n_ctx=16_384, type_k="q8_0", type_v="q8_0", flash_attn="on", n_gpu_layers=10,
     n_cpu_moe=4, threads=3, swa_full=True, rpc_servers=("10.0.0.7:50052", "box:1"),
 )  # fmt: skip
@@ -38,13 +38,13 @@ CHANGED = LlamaSetup(
 @pytest.fixture
 def setups(
     services: Services, planner: FakePlanner, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch
-) -> tuple[App, list[LlamaSetup], list[Job]]:
+) -> tuple[App, list[LlamaConfig], list[Job]]:
     model = local(str(tiny_twin), "q8_0", store="folder", name="tiny", paths=(tiny_twin,))
     planner.rows_of[str(tiny_twin)] = [PlannedQuant("q8_0", plan_row("tiny", "q8_0", BUDGET))]
-    budgets: list[LlamaSetup] = []
+    budgets: list[LlamaConfig] = []
     jobs: list[Job] = []
 
-    def machine_budget(setup: LlamaSetup) -> Budget:
+    def machine_budget(setup: LlamaConfig) -> Budget:
         budgets.append(setup)
         return BUDGET
 
@@ -58,8 +58,8 @@ def setups(
 
 def test_every_field_reads_what_it_shows() -> None:
     base = dataclasses.replace(CHANGED, n_ubatch=256)
-    assert setup_of({field.name: field.text_of(base) for field in FIELDS}, LlamaSetup(n_ubatch=256)) == base
-    assert setup_of({field.name: field.text_of(LlamaSetup()) for field in FIELDS}, CHANGED) == LlamaSetup()
+    assert setup_of({field.name: field.text_of(base) for field in FIELDS}, LlamaConfig(n_ubatch=256)) == base
+    assert setup_of({field.name: field.text_of(LlamaConfig()) for field in FIELDS}, CHANGED) == LlamaConfig()
 
 
 @pytest.mark.parametrize(
@@ -107,11 +107,11 @@ def test_a_text_is_read_as_the_command_line_reads_it(name: str, text: str, value
 )
 def test_what_is_not_default_is_described(changes: dict[str, object], text: str) -> None:
     """Briefly, as it stands in the status line."""
-    assert describe_setup(dataclasses.replace(LlamaSetup(), **changes)) == text  # type: ignore[arg-type]
+    assert describe_setup(dataclasses.replace(LlamaConfig(), **changes)) == text  # type: ignore[arg-type]
 
 
 def test_options_decide_plans_and_runs(
-    setups: tuple[App, list[LlamaSetup], list[Job]], planner: FakePlanner, drive: Drive
+    setups: tuple[App, list[LlamaConfig], list[Job]], planner: FakePlanner, drive: Drive
 ) -> None:
     app, budgets, jobs = setups
 
@@ -124,7 +124,7 @@ def test_options_decide_plans_and_runs(
         assert "  flash attention" in shown
         shown = await press(app, pilot, "enter")
         assert isinstance(app.screen, LibraryScreen)
-        assert app.setup == LlamaSetup(memory_limit_bytes=12 * GIB, n_ctx=16_384, type_k="bf16", type_v="bf16")
+        assert app.setup == LlamaConfig(memory_limit_bytes=12 * GIB, n_ctx=16_384, type_k="bf16", type_v="bf16")
         assert "KV bf16, limit 12.0 GiB, n_ctx 16,384" in shown
         assert budgets[-1] == app.setup
         assert planner.setups[-1] == app.setup
@@ -134,9 +134,9 @@ def test_options_decide_plans_and_runs(
         assert jobs[-1].setup == dataclasses.replace(app.setup, n_ctx=None)
         assert jobs[-1].experiment.kind == "maxctx"
         shown = await press(app, pilot, "1", "O")
-        assert app.setup == LlamaSetup()
+        assert app.setup == LlamaConfig()
         assert "limit" not in shown
-        assert planner.setups[-1] == LlamaSetup()
+        assert planner.setups[-1] == LlamaConfig()
 
     drive(app, steps, (120, 30))
 
@@ -150,8 +150,8 @@ def test_a_bad_value_is_one_line_and_keeps_the_panel(app: App, drive: Drive) -> 
         assert app.focused.id == "n_ctx"
         assert "✗" not in await press(app, pilot, "backspace")
         await press(app, pilot, "escape")
-        assert app.setup == LlamaSetup()
-        app.setup = dataclasses.replace(LlamaSetup(), flash_attn="off")
+        assert app.setup == LlamaConfig()
+        app.setup = dataclasses.replace(LlamaConfig(), flash_attn="off")
         shown = await press(app, pilot, "o", "down", "down", "down", "left", "left", "left", "left", "enter")
         assert "needs flash attention" in " ".join(shown.split())
         assert isinstance(app.screen, OptionsScreen)
@@ -167,13 +167,13 @@ def test_one_key_sets_every_field_to_its_default(app: App, drive: Drive) -> None
         assert shown.count("●") == len(FIELDS)
         assert "●" not in await press(app, pilot, "ctrl+r")
         await press(app, pilot, "enter")
-        assert app.setup == LlamaSetup()
+        assert app.setup == LlamaConfig()
 
     drive(app, steps)
 
 
 def test_a_search_asks_before_it_fills_the_memory(
-    setups: tuple[App, list[LlamaSetup], list[Job]], drive: Drive
+    setups: tuple[App, list[LlamaConfig], list[Job]], drive: Drive
 ) -> None:
     app, _, jobs = setups
 
@@ -187,9 +187,9 @@ def test_a_search_asks_before_it_fills_the_memory(
         shown = await press(app, pilot, "m", *"4g?", "enter")
         assert "✗ '4g?' is not a size" in shown
         await press(app, pilot, "backspace", "enter")
-        assert jobs[-1].setup == LlamaSetup(memory_limit_bytes=4 * GIB)
-        assert app.setup == LlamaSetup()
+        assert jobs[-1].setup == LlamaConfig(memory_limit_bytes=4 * GIB)
+        assert app.setup == LlamaConfig()
         await press(app, pilot, "1", "m", "enter")
-        assert jobs[-1].setup == LlamaSetup()
+        assert jobs[-1].setup == LlamaConfig()
 
     drive(app, steps)

@@ -22,7 +22,7 @@ from tests.fakes.candidates import candidate
 from tests.fakes.driving import press, settle
 from tests.fakes.library import FakePlanner
 from tests.fakes.snapshots import check_snapshot, words_of
-from tests.tui.conftest import Drive, Size
+from tests.tui.conftest import Drive
 
 App = GgbenchApp
 Page = Pilot[None]
@@ -178,11 +178,10 @@ def test_what_cannot_be_picked_is_said(app: App, drive: Drive, planner: FakePlan
     drive(app, steps)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
-def test_a_pick_looks_as_accepted(app: App, drive: Drive, size: Size) -> None:
+def test_a_pick_looks_as_accepted(app: App, drive: Drive) -> None:
 
     async def steps(app: App, pilot: Page) -> None:
         await press(app, pilot, "P", "enter")
-        check_snapshot(app, f"pick_{size[0]}")
+        check_snapshot(app, "pick")
 
-    drive(app, steps, size)
+    drive(app, steps)

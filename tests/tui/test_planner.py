@@ -11,7 +11,7 @@ import pytest
 
 from ggbench.decisions.pick_candidates import PickRequest, caches_of
 from ggbench.decisions.pick_record import Needs
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.process import Transport, WorkerProcess
 from ggbench.errors import BadFile, GgbenchError
@@ -67,8 +67,8 @@ def test_rows_are_those_of_the_plan_command(tiny_twin: Path, offline: HubAccess)
         return workers[-1]
 
     planner = Planner(offline, lambda: LlamaEngine(start_worker))
-    (planned,) = planner.rows(str(tiny_twin), (), BUDGET, LlamaSetup(threads=1))
-    setup = LlamaSetup(n_ctx=1024, threads=1)
+    (planned,) = planner.rows(str(tiny_twin), (), BUDGET, LlamaConfig(threads=1))
+    setup = LlamaConfig(n_ctx=1024, threads=1)
     (shorter,) = planner.rows(str(tiny_twin), (), BUDGET, setup, "q8_0")
     assert len(workers) == 1
     with DryAllocator(LlamaEngine(WorkerProcess), dataclasses.replace(setup, n_gpu_layers=0)) as allocator:
@@ -86,7 +86,7 @@ def test_a_pick_that_comes_after_the_end_starts_no_worker(
     """Its thread may have waited while the app was closed; nobody would end the worker."""
     planner = Planner(offline, start)
     planner.close()
-    setup = LlamaSetup()
+    setup = LlamaConfig()
     request = PickRequest(Needs(), BUDGET, setup, caches_of([("f16", "f16")], setup))
     with Store.open(tmp_path / "results.sqlite") as store, pytest.raises(GgbenchError, match="closing"):
         planner.pick(str(tiny_twin), (), request, store)
@@ -100,7 +100,7 @@ def test_other_needs_read_no_header_again(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    planner, setup, asked = Planner(offline, start), LlamaSetup(), []
+    planner, setup, asked = Planner(offline, start), LlamaConfig(), []
 
     def counted(model: str, quants: Sequence[str], hub: HubAccess) -> PlannedModel:
         asked.append(model)
@@ -121,7 +121,7 @@ def test_the_worker_is_kept_until_it_has_to_be_another(
     offline: HubAccess, start: Callable[[], LlamaEngine], workers: list[FakeWorker], tiny_twin: Path
 ) -> None:
     planner = Planner(offline, start)
-    for setup in (LlamaSetup(), LlamaSetup(n_ctx=512), LlamaSetup(type_k="q8_0"), LlamaSetup(type_k="q8_0")):
+    for setup in (LlamaConfig(), LlamaConfig(n_ctx=512), LlamaConfig(type_k="q8_0"), LlamaConfig(type_k="q8_0")):
         list(planner.rows(str(tiny_twin), (), BUDGET, setup))
     assert [worker.closed for worker in workers] == [True, False]
     planner.close()
@@ -133,9 +133,9 @@ def test_a_worker_lets_go_of_the_servers_after_each_plan(
 ) -> None:
     planner = Planner(offline, start)
     with listening(speaks()) as server:
-        list(planner.rows(str(tiny_twin), (), BUDGET, LlamaSetup(rpc_servers=(server,))))
+        list(planner.rows(str(tiny_twin), (), BUDGET, LlamaConfig(rpc_servers=(server,))))
     assert [worker.closed for worker in workers] == [True]
-    list(planner.rows(str(tiny_twin), (), BUDGET, LlamaSetup()))
+    list(planner.rows(str(tiny_twin), (), BUDGET, LlamaConfig()))
     assert [worker.closed for worker in workers] == [True, False]
 
 
@@ -146,7 +146,7 @@ def test_what_was_forecast_is_expected(
     head = RunHead(
         kind="forecast",
         subject=Subject(model="tiny", quant="q8_0", source="twin", shape_key=file.shape_key),
-        setup=LlamaSetup(),
+        setup=LlamaConfig(),
         settings=ForecastSettings(),
         environment=environment(VERSIONS),
     )
@@ -154,10 +154,10 @@ def test_what_was_forecast_is_expected(
     with Store.open() as store:
         store.add(Run(head=head, outcome=Outcome.COMPLETED, result=ForecastResult("twins", None, None, tok_s)))
     planner = Planner(offline, start)
-    (planned,) = planner.rows(str(tiny_twin), (), BUDGET, LlamaSetup(n_ctx=4096))
+    (planned,) = planner.rows(str(tiny_twin), (), BUDGET, LlamaConfig(n_ctx=4096))
     assert planned.row.expected is not None
     assert (planned.row.expected.basis, planned.row.expected.speed_basis) == ("twins", "forecast")
-    (elsewhere,) = planner.rows(str(tiny_twin), (), dataclasses.replace(BUDGET, is_here=False), LlamaSetup())
+    (elsewhere,) = planner.rows(str(tiny_twin), (), dataclasses.replace(BUDGET, is_here=False), LlamaConfig())
     assert elsewhere.row.expected is None
     planner.close()
 
@@ -166,10 +166,10 @@ def test_whoever_leaves_a_plan_lets_the_next_one_in(
     offline: HubAccess, start: Callable[[], LlamaEngine], tiny_twin: Path
 ) -> None:
     planner = Planner(offline, start)
-    left = planner.rows("qwen1.5-0.5b", ("q8_0", "q4_0"), BUDGET, LlamaSetup(), "q4_0")
+    left = planner.rows("qwen1.5-0.5b", ("q8_0", "q4_0"), BUDGET, LlamaConfig(), "q4_0")
     assert next(left).name == "q4_0"
     left.close()
-    assert [each.name for each in planner.rows("synth:qwen1.5-0.5b", ("q2_k",), BUDGET, LlamaSetup())] == ["q2_k"]
+    assert [each.name for each in planner.rows("synth:qwen1.5-0.5b", ("q2_k",), BUDGET, LlamaConfig())] == ["q2_k"]
     planner.close()
 
 
@@ -179,9 +179,9 @@ def test_two_files_of_one_quant_have_two_names(
     for name in ("a-Q8_0.gguf", "b-Q8_0.gguf", "b-Q4_0.gguf"):
         (tmp_path / name).write_bytes(tiny_twin.read_bytes())
     planner = Planner(offline, start)
-    names = {quant.name for quant in planner.rows(str(tmp_path), (), BUDGET, LlamaSetup())}
+    names = {quant.name for quant in planner.rows(str(tmp_path), (), BUDGET, LlamaConfig())}
     assert names == {"a-Q8_0", "b-Q8_0", "q4_0"}
-    (asked,) = planner.rows(str(tmp_path), ("b-Q8_0.gguf",), BUDGET, LlamaSetup())
+    (asked,) = planner.rows(str(tmp_path), ("b-Q8_0.gguf",), BUDGET, LlamaConfig())
     assert (asked.name, asked.row.quant) == ("b-Q8_0", "q8_0")
     planner.close()
 
@@ -198,10 +198,10 @@ def test_headers_are_read_once_until_they_are_forgotten(
     monkeypatch.setattr("ggbench.tui.planner.planned_model", counted)
     planner = Planner(offline, start)
     for n_ctx in (512, 1024):
-        list(planner.rows("qwen1.5-0.5b", ("q8_0",), BUDGET, LlamaSetup(n_ctx=n_ctx)))
+        list(planner.rows("qwen1.5-0.5b", ("q8_0",), BUDGET, LlamaConfig(n_ctx=n_ctx)))
     assert read == ["qwen1.5-0.5b"]
     planner.forget()
-    list(planner.rows("qwen1.5-0.5b", ("q8_0",), BUDGET, LlamaSetup()))
+    list(planner.rows("qwen1.5-0.5b", ("q8_0",), BUDGET, LlamaConfig()))
     assert len(read) == 2
     planner.close()
 
@@ -212,10 +212,10 @@ def test_a_deleted_file_is_reported_though_its_header_is_cached(
     path = tmp_path / "copy-q8_0.gguf"
     path.write_bytes(tiny_twin.read_bytes())
     planner = Planner(offline, start)
-    assert list(planner.rows(str(path), (), BUDGET, LlamaSetup()))
+    assert list(planner.rows(str(path), (), BUDGET, LlamaConfig()))
     path.unlink()
     with pytest.raises(BadFile):
-        list(planner.rows(str(path), (), BUDGET, LlamaSetup()))
+        list(planner.rows(str(path), (), BUDGET, LlamaConfig()))
     planner.close()
 
 
@@ -223,7 +223,7 @@ def test_the_models_of_a_server_are_rows_without_a_plan(
     offline: HubAccess, start: Callable[[], LlamaEngine], workers: list[FakeWorker]
 ) -> None:
     with TestEndpoint(AnyLength("llama_server")) as endpoint:
-        (row,) = Planner(offline, start).rows(endpoint.url, (), BUDGET, LlamaSetup())
+        (row,) = Planner(offline, start).rows(endpoint.url, (), BUDGET, LlamaConfig())
     assert row.name == row.row.model
     assert (row.row.provenance, row.row.fits, row.row.needed_bytes) == ("endpoint", None, None)
     assert row.row.n_params is not None

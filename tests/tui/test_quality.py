@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.quality.record import QualitySettings
 from ggbench.runs.experiment import Job
 from ggbench.tui.app import GgbenchApp
@@ -66,7 +66,7 @@ def test_marked_quants_are_scored_beside_the_largest(
         assert isinstance(settings, QualitySettings)
         assert settings.text.path == str(text)
         assert (settings.n_chunks, settings.within_s, settings.n_ctx, settings.n_seqs) == (24, 600, 64, 32)
-        assert isinstance(job.setup, LlamaSetup)
+        assert isinstance(job.setup, LlamaConfig)
         assert job.setup.n_ctx is None
         await press(app, pilot, "1", "k", "Q", "left", "enter")
         assert (asked[1].target.quant, asked[1].base) == ("q8_0", None)
@@ -84,7 +84,7 @@ def test_a_quantized_cache_is_scored_beside_f16(
         asked.extend(jobs)
 
     async def steps(app: App, pilot: Page) -> None:
-        app.setup = LlamaSetup(n_ctx=4096, type_k="q8_0", type_v="q8_0")
+        app.setup = LlamaConfig(n_ctx=4096, type_k="q8_0", type_v="q8_0")
         monkeypatch.setattr(app.run_queue, "add", add)
         await press(app, pilot, "enter", "Q")
         assert any("KV cache" in line and " q8_0 " in line for line in words_of(app).splitlines())

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.machine.readings import MachineReader
 from ggbench.models.selector import resolve
 from ggbench.runs.outcome import Outcome
@@ -104,7 +104,7 @@ def test_pause_skip_and_close_with_a_real_worker(tiny_twin: Path) -> None:
     target = resolve(str(tiny_twin))[0]
     with watched_runs(RealServices(MachineReader())) as watched:
         queue = watched.queue
-        queue.add(decodes([target, target], 100_000, LlamaSetup(threads=1)))
+        queue.add(decodes([target, target], 100_000, LlamaConfig(threads=1)))
         watched.wait(lambda queue: queue.items[0].state is JobState.DECODING)
         queue.pause()
         queue.skip()

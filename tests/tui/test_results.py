@@ -23,7 +23,7 @@ from tests.fakes.driving import press, settle
 from tests.fakes.measured import put_run, start
 from tests.fakes.results_screen import chosen, shown, table
 from tests.fakes.snapshots import check_snapshot, words_of
-from tests.tui.conftest import Look, Size
+from tests.tui.conftest import Look
 
 Page = Pilot[None]
 
@@ -211,26 +211,24 @@ def test_names_cannot_steer_the_screen(look: Look, path: Path) -> None:
     look(steps)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (140, 45)])
-def test_pictures(look: Look, filled: Path, size: Size, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pictures(look: Look, filled: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR")
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "j", "space", "j", "space")
-        check_snapshot(app, f"results_{size[0]}x{size[1]}")
+        check_snapshot(app, "results")
         await press(app, pilot, "c")
-        check_snapshot(app, f"compare_{size[0]}x{size[1]}")
+        check_snapshot(app, "compare")
         await press(app, pilot, "escape", "G", "enter")
-        check_snapshot(app, f"run_details_{size[0]}x{size[1]}")
+        check_snapshot(app, "run_details")
 
-    look(steps, size)
+    look(steps)
 
 
-@pytest.mark.parametrize("size", [(80, 24), (140, 45)])
-def test_picture_of_nothing(look: Look, size: Size, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_picture_of_nothing(look: Look, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR")
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
-        check_snapshot(app, f"results_empty_{size[0]}x{size[1]}")
+        check_snapshot(app, "results_empty")
 
-    look(steps, size)
+    look(steps)

@@ -13,7 +13,7 @@ from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Footer, Static
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import Memory
 from ggbench.errors import StoreError
 from ggbench.experiments.maxctx.record import BracketEnds, ContextResult, ContextSettings, Probe, Question, SearchPlan
@@ -191,7 +191,7 @@ def test_a_run_goes_on_behind_another_screen(target: Target, tmp_path: Path) -> 
 def test_a_search_shows_its_bracket(target: Target, tmp_path: Path) -> None:
 
     async def steps(host: Host, pilot: Pilot[None]) -> None:
-        host.run_queue.add(searches([target], LlamaSetup(n_ctx=4096)))
+        host.run_queue.add(searches([target], LlamaConfig(n_ctx=4096)))
         await reach(host, pilot, lambda queue: not queue.is_busy)
         assert "n_ctx 2,048, proven by a decode" in lines_of(host)[0]
         drawn = host.screen.query_one(BracketPlot).render().plain
@@ -294,7 +294,7 @@ def test_text_of_a_model_cannot_steer_the_terminal(tmp_path: Path) -> None:
 
 def test_kv_types_tell_the_rows_of_one_quant_apart() -> None:
     subject, other = (Subject(model="m", quant=quant, source="file") for quant in ("q4_1", "q2_k"))
-    quantized = LlamaSetup(type_k="q8_0", type_v="q8_0")
+    quantized = LlamaConfig(type_k="q8_0", type_v="q8_0")
     items = [
         QueueItem(0, subject, "quality"),
         QueueItem(1, subject, "quality", setup=quantized),
@@ -321,7 +321,7 @@ def test_numbers_of_every_state_fit_their_column() -> None:
     live.append(26, [2_345_678_901 + 300_000_000 * step for step in range(100)], "")
     plan = SearchPlan(theory_n_ctx=12_345_678, planned_n_ctx=131_328, budget_bytes=24 << 30)
     subject = Subject(model="m", quant="q", source="file", n_ctx_train=1_048_576)
-    head = RunHead(kind="maxctx", subject=subject, setup=LlamaSetup(), settings=ContextSettings())
+    head = RunHead(kind="maxctx", subject=subject, setup=LlamaConfig(), settings=ContextSettings())
     run = Run(head=head, outcome=Outcome.COMPLETED, result=ContextResult(plan=plan, max_n_ctx=131_072))
     for state in JobState:
         item = QueueItem(0, subject, "maxctx", state, run=run)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import Crashed, Ending, OutOfMemory
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.experiments.maxctx.record import ContextResult
@@ -135,7 +135,7 @@ def test_a_cancel_of_a_paused_queue_is_answered(target: Target, tmp_path: Path) 
 
 def test_a_search_reports_its_probes_and_ends_in_its_run(target: Target, tmp_path: Path) -> None:
     with watched_runs(FakeServices(tmp_path, [small_context])) as watched:
-        watched.queue.add(searches([target], LlamaSetup(n_ctx=4096)))
+        watched.queue.add(searches([target], LlamaConfig(n_ctx=4096)))
         watched.wait(is_done)
         (item,), live = watched.queue.items, watched.queue.live
     assert item.state is JobState.DONE
@@ -159,7 +159,7 @@ def test_a_search_that_is_skipped_knows_nothing_of_what_it_was_asking(target: Ta
             yield from obey(request)
 
     with watched_runs(FakeServices(tmp_path, [die_of_it])) as watched:
-        watched.queue.add(searches([target], LlamaSetup(n_ctx=4096)))
+        watched.queue.add(searches([target], LlamaConfig(n_ctx=4096)))
         assert asked.wait(60)
         live = watched.queue.live
         assert live is not None

@@ -6,14 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engines.config import EndpointSetup, LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.server.config import EndpointConfig
 from ggbench.engines.server.contract import OfferedModel
 from ggbench.errors import UsageError
 from ggbench.experiments.quality.record import QualitySettings
 from ggbench.hub.access import HubAccess
 from ggbench.models.selector import Target, resolve_one
 from ggbench.models.served_models import ServedModel
-from ggbench.models.wikitext import ARCHIVE, REPO
+from ggbench.models.texts import ARCHIVE, REPO
 from ggbench.tui.run_requests import NO_BASE, QualityAsked, QualityRequest, decode_request, search_request
 from tests.fakes.hub import TestHub
 from tests.fakes.scores import without_mark
@@ -26,7 +27,7 @@ def target(tiny_twin: Path, tmp_path: Path) -> Target:
 
 
 def _settings(target: Target, text: str) -> QualitySettings:
-    request = QualityRequest(QualityAsked(base=NO_BASE, text=text), LlamaSetup(), {})
+    request = QualityRequest(QualityAsked(base=NO_BASE, text=text), LlamaConfig(), {})
     (job,) = request.jobs([(target.model, (target,))], HubAccess.from_environment(), None)
     assert isinstance(job.settings, QualitySettings)
     return job.settings
@@ -45,12 +46,12 @@ def test_wikitext_2_is_downloaded_and_other_texts_are_files(
 
 
 def test_a_server_is_asked_with_its_own_setup() -> None:
-    setup = EndpointSetup("http://s", "tiny")
+    setup = EndpointConfig("http://s", "tiny")
     served = Target("tiny", "q4_0", "endpoint", None, served=ServedModel(OfferedModel("tiny"), setup))
     access = HubAccess.from_environment()
-    (job,) = decode_request(LlamaSetup(n_ctx=4096), 300).jobs([("http://s", (served,))], access, None)
+    (job,) = decode_request(LlamaConfig(n_ctx=4096), 300).jobs([("http://s", (served,))], access, None)
     assert job.setup == setup
     with pytest.raises(UsageError, match="quality needs a model file"):
-        QualityRequest(QualityAsked(base=NO_BASE), LlamaSetup(), {}).jobs([("http://s", (served,))], access, None)
+        QualityRequest(QualityAsked(base=NO_BASE), LlamaConfig(), {}).jobs([("http://s", (served,))], access, None)
     with pytest.raises(UsageError, match="maxctx needs a model file"):
-        search_request(LlamaSetup()).jobs([("http://s", (served,))], access, None)
+        search_request(LlamaConfig()).jobs([("http://s", (served,))], access, None)

@@ -12,8 +12,8 @@ import pytest
 from textual.pilot import Pilot
 
 from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import Ending
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.batched_decode import BatchedDecode
 from ggbench.experiments.maxctx.record import ContextResult
 from ggbench.experiments.speed.record import SpeedSettings
@@ -33,8 +33,6 @@ from tests.tui.test_run_queue import crash
 
 if TYPE_CHECKING:
     from tests.tui.conftest import Drive
-
-SIZES = ((80, 24), (140, 45))
 
 
 @pytest.fixture(autouse=True)
@@ -70,8 +68,7 @@ async def show_run(app: GgbenchApp, pilot: Pilot[None]) -> RunScreen:
     return screen
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_a_run(app: GgbenchApp, jobs: FakeServices, targets: list[Target], drive: Drive, size: tuple[int, int]) -> None:
+def test_a_run(app: GgbenchApp, jobs: FakeServices, targets: list[Target], drive: Drive) -> None:
     gate = Gate()
     slow = Slow(jobs.folder, [obey, crash, gate.answer], reading=jobs.reading)
     app.services = dataclasses.replace(app.services, make_rig=slow.make_rig)
@@ -81,20 +78,17 @@ def test_a_run(app: GgbenchApp, jobs: FakeServices, targets: list[Target], drive
         await asyncio.to_thread(gate.reached.wait, 60)
         screen = await show_run(app, pilot)
         assert screen._queue.items[2].state is JobState.DECODING
-        check_snapshot(app, f"run_{size[0]}x{size[1]}")
+        check_snapshot(app, "run")
         gate.opened.set()
 
-    drive(app, steps, size)
+    drive(app, steps)
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_a_search(
-    app: GgbenchApp, jobs: FakeServices, targets: list[Target], drive: Drive, size: tuple[int, int]
-) -> None:
+def test_a_search(app: GgbenchApp, jobs: FakeServices, targets: list[Target], drive: Drive) -> None:
     jobs.answers.append(small_context)
 
     async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:
-        app.run_queue.add(searches(targets[:1], LlamaSetup(n_ctx=16_384, memory_limit_bytes=1 << 30)))
+        app.run_queue.add(searches(targets[:1], LlamaConfig(n_ctx=16_384, memory_limit_bytes=1 << 30)))
         while app.run_queue.is_busy:
             await pilot.pause(0.01)
         await show_run(app, pilot)
@@ -102,15 +96,12 @@ def test_a_search(
         assert run is not None
         assert isinstance(run.result, ContextResult)
         assert run.result.max_n_ctx == 2048
-        check_snapshot(app, f"run_maxctx_{size[0]}x{size[1]}")
+        check_snapshot(app, "run_maxctx")
 
-    drive(app, steps, size)
+    drive(app, steps)
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_a_text_is_scored(
-    app: GgbenchApp, jobs: FakeServices, folder: Path, text: Path, drive: Drive, size: tuple[int, int]
-) -> None:
+def test_a_text_is_scored(app: GgbenchApp, jobs: FakeServices, folder: Path, text: Path, drive: Drive) -> None:
     scattered = Scattered(0.3, stops_at=14)
     jobs.answers += [Scattered(0.1).answer, scattered.answer]
 
@@ -121,16 +112,13 @@ def test_a_text_is_scored(
         assert live is not None
         live._counted_from = None  # no pace is twice the same
         await show_run(app, pilot)
-        check_snapshot(app, f"run_quality_{size[0]}x{size[1]}")
+        check_snapshot(app, "run_quality")
         scattered.opened.set()
 
-    drive(app, steps, size)
+    drive(app, steps)
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_a_grid_of_cases(
-    app: GgbenchApp, jobs: FakeServices, targets: list[Target], drive: Drive, size: tuple[int, int]
-) -> None:
+def test_a_grid_of_cases(app: GgbenchApp, jobs: FakeServices, targets: list[Target], drive: Drive) -> None:
     gate = Gate()
 
     def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
@@ -143,20 +131,19 @@ def test_a_grid_of_cases(
     settings = SpeedSettings((1, 512), 8, (1, 4), None)
 
     async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:
-        app.run_queue.add([Job(experiment_of("speed"), target, LlamaSetup(), settings) for target in targets[:2]])
+        app.run_queue.add([Job(experiment_of("speed"), target, LlamaConfig(), settings) for target in targets[:2]])
         await asyncio.to_thread(gate.reached.wait, 60)
         await show_run(app, pilot)
-        check_snapshot(app, f"run_speed_{size[0]}x{size[1]}")
+        check_snapshot(app, "run_speed")
         gate.opened.set()
 
-    drive(app, steps, size)
+    drive(app, steps)
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_nothing_to_run(app: GgbenchApp, drive: Drive, size: tuple[int, int]) -> None:
+def test_nothing_to_run(app: GgbenchApp, drive: Drive) -> None:
 
     async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:
         await show_run(app, pilot)
-        check_snapshot(app, f"run_empty_{size[0]}x{size[1]}")
+        check_snapshot(app, "run_empty")
 
-    drive(app, steps, size)
+    drive(app, steps)

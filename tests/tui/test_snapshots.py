@@ -22,7 +22,6 @@ from tests.fakes.snapshots import check_snapshot
 from tests.tui.conftest import Drive
 
 Page = Pilot[None]
-SIZES = [(80, 24), (140, 45)]
 GIB = 1 << 30
 QUESTION = "Download 4.43 GiB into Hugging Face's cache: maker/small-gguf q8_0?"
 
@@ -33,9 +32,8 @@ def colours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR")
 
 
-@pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("state", ["library", "help", "card", "confirm", "options", "search", "quality", "speed"])
-def test_the_library(services: Services, jobs: FakeServices, drive: Drive, size: tuple[int, int], state: str) -> None:
+def test_the_library(services: Services, jobs: FakeServices, drive: Drive, state: str) -> None:
     """Models of every section, a plan with marks, two measured quants, one on this disk, and what can lie over them."""
     with Store.open(jobs.folder / "results.sqlite") as store:
         for quant in ("q8_0", "q4_k_m"):
@@ -60,13 +58,12 @@ def test_the_library(services: Services, jobs: FakeServices, drive: Drive, size:
         if state == "confirm":
             app.push_screen(ConfirmScreen(QUESTION, "Download"))
             await settle(app, pilot)
-        check_snapshot(app, f"{state}_{size[0]}x{size[1]}")
+        check_snapshot(app, state)
 
-    drive(app, steps, size)
+    drive(app, steps)
 
 
-@pytest.mark.parametrize("size", SIZES)
-def test_pulls_in_every_state(app: GgbenchApp, drive: Drive, size: tuple[int, int]) -> None:
+def test_pulls_in_every_state(app: GgbenchApp, drive: Drive) -> None:
     target = Target("maker/small-gguf", "q8_0", "hub", None)
     states = (
         PullItem(0, "maker/small-gguf", "q8_0", PullState.DONE, GIB, GIB, path=Path("/hub/small-q8_0.gguf")),
@@ -80,7 +77,7 @@ def test_pulls_in_every_state(app: GgbenchApp, drive: Drive, size: tuple[int, in
         app.pull_queue._items = {item.id: item for item in states}
         app.pull_queue._targets = dict.fromkeys(range(len(states)), target)
         await press(app, pilot, "4", "j")
-        check_snapshot(app, f"pulls_{size[0]}x{size[1]}")
+        check_snapshot(app, "pulls")
         app.pull_queue._items = {}
 
-    drive(app, steps, size)
+    drive(app, steps)

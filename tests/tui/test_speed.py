@@ -11,8 +11,8 @@ import pytest
 from textual.pilot import Pilot
 
 from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import Ending
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.batched_decode import BatchedDecode
 from ggbench.experiments.speed.figures import case_grid
 from ggbench.experiments.speed.record import Case, CaseEnded, SpeedCase, SpeedSettings
@@ -36,7 +36,7 @@ SETTINGS = SpeedSettings((1, 512), 8, (1, 4), None)
 
 
 def speeds(targets: Sequence[Target]) -> list[Job]:
-    return [Job(experiment_of("speed"), target, LlamaSetup(), SETTINGS) for target in targets]
+    return [Job(experiment_of("speed"), target, LlamaConfig(), SETTINGS) for target in targets]
 
 
 def plotted(*cases: SpeedCase, doing: Case | None = None, settings: SpeedSettings = SETTINGS) -> PlottedRun:
@@ -62,7 +62,7 @@ def test_cases_are_chosen_in_a_dialog(app: App, drive: Drive, monkeypatch: pytes
         assert "batch sizes: '1,x' is not a list of batch sizes" in shown
         await press(app, pilot, "backspace", "8", "down", *"1h", "enter")
         assert asked[0].settings == SpeedSettings((1, 2048), 64, (1, 8), 3600)
-        assert isinstance(asked[0].setup, LlamaSetup)
+        assert isinstance(asked[0].setup, LlamaConfig)
         assert asked[0].setup.n_ctx is None
         await press(app, pilot, "1", "T", "enter")
         assert asked[1].settings == asked[0].settings

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.tune.record import TuneSettings
 from ggbench.experiments.tune.tuned import Tuned
 from ggbench.models.selector import resolve, resolve_one
@@ -54,7 +54,7 @@ def test_the_race_is_watched_and_kept(tiny_twin: Path, app: App, jobs: FakeServi
     async def steps(app: App, pilot: Page) -> None:
         queue = WatchedQueue(app.run_queue)
         with planted.clocked():
-            app.run_queue.add([Job(experiment_of("tune"), resolve(str(tiny_twin))[0], LlamaSetup(), SETTINGS)])
+            app.run_queue.add([Job(experiment_of("tune"), resolve(str(tiny_twin))[0], LlamaConfig(), SETTINGS)])
             await queue.idle()
         shown = await press(app, pilot, "2")
         assert "times the speed of the defaults" in shown
@@ -76,9 +76,9 @@ def test_what_was_found_is_taken_over_with_one_key(
     async def steps(app: App, pilot: Page) -> None:
         shown = await press(app, pilot, "slash", *"synth:small", "enter", "enter", "a")
         assert "no settings were found for" in shown
-        assert app.setup == LlamaSetup()
+        assert app.setup == LlamaConfig()
         monkeypatch.setattr("ggbench.experiments.tune.tuned.find_tuned", lambda *_: Tuned(run))
         await press(app, pilot, "a")
-        assert app.setup == LlamaSetup(flash_attn="off")
+        assert app.setup == LlamaConfig(flash_attn="off")
 
     drive(app, steps, (100, 30))

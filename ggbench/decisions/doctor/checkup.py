@@ -14,8 +14,7 @@ import ggbench
 from ggbench import paths
 from ggbench.engines.llama.build import LlamaBuild, describe_llama_build
 from ggbench.errors import GgbenchError
-from ggbench.hub.access import hub_cache_folder
-from ggbench.hub.login import HubLogin, describe_login
+from ggbench.hub.access import HubLogin, describe_login, hub_cache_folder
 from ggbench.machine.bandwidth import is_from_busy_machine, known_bandwidth
 from ggbench.machine.condition import (
     CpuState,

@@ -10,17 +10,17 @@ from dataclasses import replace
 import msgspec
 
 from ggbench.engines import protocol
-from ggbench.engines.config import LlamaSetup, Setup
-from ggbench.engines.contract import DEFAULT_TIMEOUT_S, Source, Workload
+from ggbench.engines.contract import DEFAULT_TIMEOUT_S, EngineConfig, Source, Workload
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
 from ggbench.engines.events import Allocated, Event, Loaded, Opened
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.logs import parse_allocations
 from ggbench.engines.llama.lost_servers import explained
 from ggbench.engines.llama.rpc_client import find_unusable
 from ggbench.engines.memory import Place
 from ggbench.engines.process import Transport, WorkerProcess
 
-SETUP = LlamaSetup
+SETUP = LlamaConfig
 
 _AMX_HINT = "llama.cpp's AMX code is known for this; ./scripts/ggbench builds it without"
 """Source: llama.cpp issue 20824; on some machines the first batch after repacking for AMX faults."""
@@ -55,14 +55,14 @@ class LlamaEngine:
         return self._worker is not None
 
     def open(
-        self, source: Source, setup: Setup, *, reserve_bytes: int = 0, dry: bool = False
+        self, source: Source, setup: EngineConfig, *, reserve_bytes: int = 0, dry: bool = False
     ) -> Iterator[Event | Ending]:
         """Load the model and make a context. Without an n_ctx the model alone is loaded.
 
         A loaded model stays where only what concerns the context differs. `reserve_bytes` of each GPU in use are left
         free. `dry` reads the header alone, allocates nothing and reports what it would be; the file may be sparse.
         """
-        if not isinstance(setup, LlamaSetup) or source.path is None:
+        if not isinstance(setup, LlamaConfig) or source.path is None:
             yield Failed("load", "llama.cpp loads GGUF files only")
             return
         n_threads = 0 if setup.memory_limit_bytes is None else max(setup.threads or 0, setup.threads_batch or 0)
@@ -143,9 +143,9 @@ class LlamaEngine:
         return msgspec.structs.replace(found, tensor_bytes=self._tensor_bytes)
 
 
-def load_of(setup: LlamaSetup) -> LlamaSetup:
+def load_of(setup: LlamaConfig) -> LlamaConfig:
     """The setup with every field that concerns the context alone at its default: equal for two that load alike."""
-    return replace(LlamaSetup(), **{name: getattr(setup, name) for name in _OF_THE_LOAD})
+    return replace(LlamaConfig(), **{name: getattr(setup, name) for name in _OF_THE_LOAD})
 
 
 def _lasting(load: protocol.LoadModel) -> tuple[object, ...]:

@@ -18,8 +18,8 @@ from typing import Any
 import llama_cpp
 from llama_cpp import llama_cpp as lib
 
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.contract import Stage, Workload
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.defaults import CONTEXT, MODEL, set_defaults
 from ggbench.engines.llama.ggml_devices import GgmlDevices, build_commit
 from ggbench.engines.llama.rpc_devices import BUILD_HINT, NoRpc, add_servers
@@ -123,7 +123,7 @@ class LlamaModel:
         self._servers.extend(added)
 
     def load(
-        self, path: str, setup: LlamaSetup, devices: GgmlDevices, on_progress: Callable[[float], None], *, dry: bool
+        self, path: str, setup: LlamaConfig, devices: GgmlDevices, on_progress: Callable[[float], None], *, dry: bool
     ) -> None:
         """Load a model in place of the one there is; dry, read its header alone. Raises LlamaRefused."""
         self.free_context()
@@ -171,7 +171,7 @@ class LlamaModel:
             self.handle = None
             raise LlamaRefused("load", "llama.cpp could not load the model")
 
-    def make_context(self, setup: LlamaSetup) -> tuple[int, int, int]:
+    def make_context(self, setup: LlamaConfig) -> tuple[int, int, int]:
         """Make a context in place of the one there is; returns n_ctx, n_batch and n_ubatch as rounded.
 
         `setup.n_ctx` and `setup.threads` have to be given. Raises LlamaRefused.
@@ -333,7 +333,7 @@ def _prompt_batches(tokens: ctypes.Array[Any], n_prompt: int, n_batch: int, n_se
     return batches
 
 
-def _overrides(setup: LlamaSetup, devices: GgmlDevices) -> Any:  # noqa: ANN401 - an array of a ctypes type
+def _overrides(setup: LlamaConfig, devices: GgmlDevices) -> Any:  # noqa: ANN401 - an array of a ctypes type
     """llama.cpp's array of tensor overrides, ended by an empty one; None where there are none. Raises LlamaRefused."""
     malformed = next((text for text in setup.override_tensor if "=" not in text), None)
     if malformed is not None:

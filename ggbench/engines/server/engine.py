@@ -10,11 +10,11 @@ import threading
 import time
 from collections.abc import Generator, Iterator, Sequence
 
-from ggbench.engines.config import EndpointSetup, Setup
-from ggbench.engines.contract import DEFAULT_TIMEOUT_S, Source, Workload
+from ggbench.engines.contract import DEFAULT_TIMEOUT_S, EngineConfig, Source, Workload
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, TimedOut
 from ggbench.engines.events import Event, Loaded, Opened, PromptRead, Ready, ServerAnswered
 from ggbench.engines.server.address import Address
+from ggbench.engines.server.config import EndpointConfig
 from ggbench.engines.server.contract import Generate, OfferedModel, ServerInfo
 from ggbench.engines.server.server import Server
 from ggbench.engines.server.streamed_request import StreamedRequest
@@ -26,7 +26,7 @@ from ggbench.engines.workloads.score import Score
 from ggbench.errors import GgbenchError, NetworkError, ServerTimeout, UnknownName, UsageError
 from ggbench.runs.serving import Clock, ServerFound
 
-SETUP = EndpointSetup
+SETUP = EndpointConfig
 
 _REFUSED: dict[type[Workload], str] = {
     Score: "a server gives no probabilities of all tokens of a text, which perplexity and KL divergence need",
@@ -57,9 +57,9 @@ class EndpointEngine:
         self._prompts = random.SystemRandom().randrange(1 << 30)
         """Number of the next prompt: no server may know one from an earlier run."""
 
-    def open(self, source: Source, setup: Setup) -> Iterator[Event | Ending]:
+    def open(self, source: Source, setup: EngineConfig) -> Iterator[Event | Ending]:
         """Find the server and its model, and time requests that compute nothing; the source has nothing to say."""
-        if not isinstance(setup, EndpointSetup):
+        if not isinstance(setup, EndpointConfig):
             yield Failed("load", "this is not the setup of a server")
             return
         self.close()
@@ -120,7 +120,7 @@ class EndpointEngine:
             self._server.close()
         self._server = None
 
-    def _choose_clock(self, info: ServerInfo, setup: EndpointSetup) -> None:
+    def _choose_clock(self, info: ServerInfo, setup: EndpointConfig) -> None:
         """Raises UsageError where the server's clock is asked for and it has none for each token."""
         if setup.clock == "server" and info.clock != "each token":
             raise UsageError(f"{info.title} has no clock for each token", "omit --clock to use the arrival of tokens")

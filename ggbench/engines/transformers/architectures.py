@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from ggbench.engines.transformers.config import MOST_LAYERS, Config
+from ggbench.engines.transformers.config_json import MOST_LAYERS, Config
 from ggbench.engines.transformers.storage import Parameter
 from ggbench.errors import BadFile, Unsupported
 from ggbench.gguf_file.gguf_constants import tensor_name

@@ -11,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ggbench.engines.transformers.architectures import Layout, read_layout
-from ggbench.engines.transformers.config import CONFIG, Config, parse_config, read_json
+from ggbench.engines.transformers.config_json import CONFIG, Config, parse_config, read_json
 from ggbench.engines.transformers.safetensors import SafetensorsHeader, read_safetensors, weight_map
 from ggbench.engines.transformers.storage import METHODS, Method, Parameter, Stored, method_by_name
 from ggbench.engines.transformers.stored_method import stored_method

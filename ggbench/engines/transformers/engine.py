@@ -11,16 +11,16 @@ from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 
 from ggbench.engines import protocol
-from ggbench.engines.config import Setup, TransformersSetup
-from ggbench.engines.contract import DEFAULT_TIMEOUT_S, Source, Workload
+from ggbench.engines.contract import DEFAULT_TIMEOUT_S, EngineConfig, Source, Workload
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
 from ggbench.engines.events import Event, Ready
 from ggbench.engines.process import Transport, WorkerProcess
+from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.engines.transformers.packages import check_packages
 from ggbench.engines.transformers.workloads import unsupported
 from ggbench.errors import GgbenchError
 
-SETUP = TransformersSetup
+SETUP = TransformersConfig
 
 COMMAND = (sys.executable, "-P", "-m", "ggbench.engines.transformers.worker")
 """Of the worker, without the number of its pipe."""
@@ -42,9 +42,9 @@ class TransformersEngine:
         self._worker: Transport | None = None
         self._loaded: protocol.LoadCheckpoint | None = None
 
-    def open(self, source: Source, setup: Setup) -> Iterator[Event | Ending]:
+    def open(self, source: Source, setup: EngineConfig) -> Iterator[Event | Ending]:
         """Load the checkpoint and make a cache. Without an n_ctx the model alone is loaded."""
-        if not isinstance(setup, TransformersSetup) or source.path is None:
+        if not isinstance(setup, TransformersConfig) or source.path is None:
             yield Failed("load", "Transformers loads the folder of a checkpoint only")
             return
         try:
@@ -96,4 +96,4 @@ class TransformersEngine:
                     yield item
         if isinstance(ending, Crashed | TimedOut | Cancelled) or (isinstance(ending, OutOfMemory) and not ending.alive):
             self.close()
-        return replace(ending, program=TransformersSetup.program) if isinstance(ending, Crashed) else ending
+        return replace(ending, program=TransformersConfig.program) if isinstance(ending, Crashed) else ending

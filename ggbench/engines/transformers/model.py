@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ggbench.engines.config import TransformersSetup
 from ggbench.engines.events import Allocated
 from ggbench.engines.llama import memory_limits
 from ggbench.engines.memory import DeviceBuffers, Place
+from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.engines.transformers.crash_cause import TransformersRefused
 from ggbench.engines.transformers.weights import load_model, read_config, torch_dtype
 from ggbench.units import format_bytes
@@ -33,7 +33,7 @@ class TransformersModel:
 
         self._torch = torch
         torch.set_grad_enabled(False)
-        self._setup = TransformersSetup()
+        self._setup = TransformersConfig()
         self._device = "cpu"
         self._model: Any = None
         self._step: Any = None
@@ -93,7 +93,7 @@ class TransformersModel:
             (buffers,), device_ids=(("CUDA0", bus_id),), is_all_offloaded=True, tensor_bytes=self._weight_bytes
         )
 
-    def load(self, folder: Path, setup: TransformersSetup) -> None:
+    def load(self, folder: Path, setup: TransformersConfig) -> None:
         """Load a checkpoint; a worker loads one. Raises TransformersRefused."""
         torch = self._torch
         has_cuda = torch.cuda.is_available()
@@ -113,7 +113,7 @@ class TransformersModel:
             limit = format_bytes(setup.memory_limit_bytes)
             raise TransformersRefused("load", f"weights of {size} exceed the limit of {limit}", out_of_memory=True)
 
-    def make_cache(self, setup: TransformersSetup) -> None:
+    def make_cache(self, setup: TransformersConfig) -> None:
         """Make a cache for the setup's n_ctx. A dynamic one is filled once, to see what it takes, and emptied again."""
         self.cache = None
         self.release()

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ggbench.engines.transformers.config import decode_object
+from ggbench.engines.transformers.config_json import decode_object
 from ggbench.engines.transformers.storage import DTYPE_BITS, Stored
 from ggbench.errors import BadFile, Unsupported
 from ggbench.gguf_file.header_bytes import Source

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from ggbench.engines.transformers.config import Config
+from ggbench.engines.transformers.config_json import Config
 from ggbench.engines.transformers.storage import METHODS, Method, awq, gptq
 from ggbench.errors import BadFile, Unsupported
 from ggbench.text import shorten

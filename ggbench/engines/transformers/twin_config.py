@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from ggbench.engines.transformers.config import CONFIG, Config
+from ggbench.engines.transformers.config_json import CONFIG, Config
 from ggbench.errors import Unsupported
 from ggbench.files import make_folders, replace_file
 from ggbench.gguf_file.blueprint import Hyperparameters

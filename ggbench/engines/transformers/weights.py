@@ -6,8 +6,8 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-from ggbench.engines.config import TransformersSetup
 from ggbench.engines.llama.memory_limits import beside_the_limit
+from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.engines.transformers.crash_cause import TransformersRefused
 
 _SEED = 20240601
@@ -21,7 +21,7 @@ _CONVERTED = frozenset({"int8", "nf4", "nf4-dq"})
 _NEEDS_CUDA = frozenset({"gptq-int4", "gptq-int8", "awq-int4"})
 
 
-def read_config(folder: Path, setup: TransformersSetup) -> Any:  # noqa: ANN401 - torch is not imported here
+def read_config(folder: Path, setup: TransformersConfig) -> Any:  # noqa: ANN401 - torch is not imported here
     """Return Transformers' config of a checkpoint, with all imported that loads its model. Raises ValueError."""
     from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -33,7 +33,7 @@ def read_config(folder: Path, setup: TransformersSetup) -> Any:  # noqa: ANN401 
     return config
 
 
-def load_model(folder: Path, config: Any, setup: TransformersSetup, device: str) -> Any:  # noqa: ANN401
+def load_model(folder: Path, config: Any, setup: TransformersConfig, device: str) -> Any:  # noqa: ANN401
     """Return the model, in evaluation mode, on one device. Raises TransformersRefused and what Transformers raises."""
     from transformers import AutoModelForCausalLM
 
@@ -125,7 +125,7 @@ def _empty_model(config: Any, options: dict[str, Any]) -> Any:  # noqa: ANN401
         return AutoModelForCausalLM.from_config(config, **options)
 
 
-def _quantization(config: Any, setup: TransformersSetup) -> dict[str, Any]:  # noqa: ANN401
+def _quantization(config: Any, setup: TransformersConfig) -> dict[str, Any]:  # noqa: ANN401
     """Return the option that converts at load; empty where nothing is converted, or the files already are."""
     stored = getattr(config, "quantization_config", None)
     if stored is not None or setup.method not in _CONVERTED:

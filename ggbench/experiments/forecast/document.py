@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.forecast.record import ForecastResult
 from ggbench.runs.run import Run
 from ggbench.show import UNKNOWN
@@ -23,7 +23,7 @@ def forecast_document(run: Run) -> dict[str, object]:
         **picked(subject, "model quant file"),
         "provenance": subject.source,
         **picked(subject, "file_bytes n_params bpw weight_bytes kv_bytes_per_token n_layer"),
-        **picked(setup if isinstance(setup, LlamaSetup) else None, "type_k type_v"),
+        **picked(setup if isinstance(setup, LlamaConfig) else None, "type_k type_v"),
         "b_ms": _value(found.b_ms),
         "b_ci95": _interval(found.b_ms),
         "w_tokens_per_ms": _value(found.w_tokens_per_ms),

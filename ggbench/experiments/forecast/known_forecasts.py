@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from ggbench.decisions.known_speeds import known_speeds
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
 from ggbench.experiments.forecast.measure import EXPERIMENT
 from ggbench.experiments.forecast.record import PROMPTS, ForecastResult, ForecastSettings
@@ -22,7 +22,7 @@ from ggbench.stats.intervals import Expected
 from ggbench.stats.known_speed import POSITIONS, KnownSpeed, inverse, prefill_ms_at, step_ms_at, tok_s_at
 
 
-def known_forecasts(store: Store | None, targets: Sequence[Target], setup: LlamaSetup, budget: Budget) -> list[Run]:
+def known_forecasts(store: Store | None, targets: Sequence[Target], setup: LlamaConfig, budget: Budget) -> list[Run]:
     """Return what is known of each target; where nothing is, or its header cannot be read, a run with the reason.
 
     Raises StoreError, and what a header raises where it is the only one.

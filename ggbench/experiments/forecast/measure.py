@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, ClassVar
 
-from ggbench.engines.config import LlamaSetup, Setup
+from ggbench.engines.contract import EngineConfig
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.experiments.forecast.record import (
     ForecastModel,
@@ -39,10 +40,10 @@ class ForecastExperiment(Experiment):
     needs_gguf: ClassVar[str] = "its twins are timed with llama.cpp"
     observed = (ForecastModel, ForecastPlacement, ForecastTwin, TwinTiming)
 
-    def check(self, setup: Setup, settings: Settings) -> None:
+    def check(self, setup: EngineConfig, settings: Settings) -> None:
         """Raise UsageError also where a context is asked for: the twins have one of their own."""
         super().check(setup, settings)
-        if isinstance(setup, LlamaSetup) and setup.n_ctx is not None:
+        if isinstance(setup, LlamaConfig) and setup.n_ctx is not None:
             raise UsageError("a forecast is for every length at once", "omit --n-ctx")
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import ModelFile, layer_of
 from ggbench.sizing.theory.offload import offload
@@ -22,13 +22,13 @@ class LayerPlacement:
 
     layers: tuple[int, ...]
     """Of the model; none where only the output is placed so."""
-    setup: LlamaSetup
+    setup: LlamaConfig
     """That places all layers of a twin so."""
     name: str = ""
     """For people: `30 on the GPU`; empty where all layers are placed as llama.cpp does by itself."""
 
 
-def layer_placements(model: ModelFile, setup: LlamaSetup) -> tuple[LayerPlacement, ...]:
+def layer_placements(model: ModelFile, setup: LlamaConfig) -> tuple[LayerPlacement, ...]:
     """Return the ways in which layers are placed, those on the GPU first; one of all layers where they are not split.
 
     Raises Unsupported for tensors that an override puts anywhere but into main memory.
@@ -54,13 +54,13 @@ def layer_placements(model: ModelFile, setup: LlamaSetup) -> tuple[LayerPlacemen
     return tuple(found)
 
 
-def without_gpu(model: ModelFile, setup: LlamaSetup) -> LayerPlacement:
+def without_gpu(model: ModelFile, setup: LlamaConfig) -> LayerPlacement:
     """Return where all layers are if llama.cpp has no GPU."""
     layers = tuple(range(model.n_layer - model.n_layer_nextn))
     return LayerPlacement(layers, setup, "all in main memory, as llama.cpp uses no GPU here")
 
 
-def _kept(model: ModelFile, setup: LlamaSetup) -> tuple[list[str], dict[int, list[str]]]:
+def _kept(model: ModelFile, setup: LlamaConfig) -> tuple[list[str], dict[int, list[str]]]:
     """Overrides of tensors outside the layers, and the names of those that each layer keeps in main memory."""
     outside, kept = [], dict[int, list[str]]()
     for tensor in model.tensors:

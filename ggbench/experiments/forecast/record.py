@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.runs.run import Result, Settings
 from ggbench.stats.decode_timing import DecodeLimit
@@ -73,7 +73,7 @@ class ForecastPlacement:
     number: int
     """From 0; the first has the output."""
     cost: StepCost
-    setup: LlamaSetup
+    setup: LlamaConfig
     """That places all layers of a twin so."""
     name: str = ""
     """For people: `30 on the GPU`; empty where there is nothing to say."""

@@ -8,10 +8,10 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.contract import Source
 from ggbench.engines.endings import Completed, Ending
 from ggbench.engines.events import PromptRead, Steps
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import Memory
 from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
 from ggbench.errors import Unsupported
@@ -27,10 +27,8 @@ from ggbench.experiments.forecast.record import (
 )
 from ggbench.experiments.forecast.twins import step_cost, twin_layers
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.twin import twin_of
-from ggbench.gguf_file.twin_folder import remove_left_twins, twin_folder
-from ggbench.gguf_file.twin_group import TwinGroup, group_twins
-from ggbench.gguf_file.twin_writer import require_room
+from ggbench.gguf_file.twin import remove_left_twins, twin_folder, twin_of
+from ggbench.gguf_file.twin_writer import TwinGroup, group_twins, require_room
 from ggbench.machine.cpu import describe_cpu
 from ggbench.machine.gpus import list_gpus
 from ggbench.paths import forecasts_dir
@@ -49,7 +47,7 @@ _NEAR = 1
 def time_twins(session: Session) -> Generator[Progress, None, Conclusion]:
     """Write the twins, time them by turns, remove them. Raises as `ForecastExperiment.measure`."""
     settings, setup = session.settings(ForecastSettings), session.setup
-    if not isinstance(setup, LlamaSetup):
+    if not isinstance(setup, LlamaConfig):
         raise Unsupported("a forecast measures twins with llama.cpp", "name a GGUF file instead")
     model = session.target.header()
     session.use_file(model)
@@ -83,7 +81,7 @@ def time_twins(session: Session) -> Generator[Progress, None, Conclusion]:
         return Completed()
 
 
-def _placements(model: ModelFile, twins: Sequence[ForecastTwin], setup: LlamaSetup) -> tuple[ForecastPlacement, ...]:
+def _placements(model: ModelFile, twins: Sequence[ForecastTwin], setup: LlamaConfig) -> tuple[ForecastPlacement, ...]:
     """Where the model's layers are; a twin of all of them is placed as the model is."""
     found = layer_placements(model, setup)
     if len(found) > 1 and not list_gpus():
@@ -131,7 +129,7 @@ def _announced(
     return Point(f"about {seconds} and {disk} of disk in {folder}, removed after", cost)
 
 
-def _plan(session: Session, model: ModelFile, setup: LlamaSetup) -> tuple[list[ForecastTwin], list[ModelFile]]:
+def _plan(session: Session, model: ModelFile, setup: LlamaConfig) -> tuple[list[ForecastTwin], list[ModelFile]]:
     """The twins to measure, which are recorded with what decides the steps of the model."""
     types = setup.type_k, setup.type_v
     n_layer = model.n_layer - model.n_layer_nextn
@@ -154,10 +152,10 @@ class _Workers:
         self._session, self._paths, self.shares_one = session, paths, shares_one
         n_own = 0 if shares_one else len(paths) - 1
         self._own = [session.rig.launch(session.setup, session.cancel) for _ in range(n_own)]
-        self._setup: LlamaSetup | None = None
+        self._setup: LlamaConfig | None = None
         self._open_number = 0
 
-    def open(self, setup: LlamaSetup) -> Generator[Progress, None, Ending]:
+    def open(self, setup: LlamaConfig) -> Generator[Progress, None, Ending]:
         """Open the first twin in the session's worker, and each other one in its own where it has one."""
         self._setup, self._open_number = setup, 0
         ending = yield from self._session.open(setup, self._paths[0])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ggbench.experiments.forecast.record import StepCost
-from ggbench.gguf_file.layer_kinds import LayerKind, layer_kinds
+from ggbench.gguf_file.layer_states import LayerKind, layer_kinds
 from ggbench.gguf_file.model_file import ModelFile, layer_of
 from ggbench.sizing.theory.kv_cache import kv_cache
 

@@ -10,10 +10,10 @@ import time
 from collections.abc import Generator
 from dataclasses import replace
 
-from ggbench.engines.config import TransformersSetup
 from ggbench.engines.endings import Completed, Ending, OutOfMemory
 from ggbench.engines.events import ContextProven, Event
 from ggbench.engines.memory import Memory
+from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.engines.workloads.prove_context import ProveContext
 from ggbench.errors import DoesNotFit, EngineFailed, Unsupported, UsageError
 from ggbench.experiments.maxctx.probe_text import answer_text, question_text
@@ -35,7 +35,7 @@ _CEILING = 1 << 20
 def search_checkpoint(session: Session) -> Generator[Progress, None, Conclusion]:
     """Make and prove caches. Raises DoesNotFit, EngineFailed, Unsupported, UsageError and what `materialize` does."""
     settings, setup = session.settings(ContextSettings), session.setup
-    if not isinstance(setup, TransformersSetup):
+    if not isinstance(setup, TransformersConfig):
         raise Unsupported("the largest context is searched by llama.cpp and Transformers", "name a GGUF file instead")
     if settings.mmproj:
         raise UsageError("a projector is loaded by llama.cpp alone", "omit --mmproj")
@@ -72,7 +72,7 @@ def search_checkpoint(session: Session) -> Generator[Progress, None, Conclusion]
 
 
 def _load(
-    session: Session, setup: TransformersSetup, budget: SearchBudget, weight_bytes: int
+    session: Session, setup: TransformersConfig, budget: SearchBudget, weight_bytes: int
 ) -> Generator[Progress, None, None]:
     """Load the model alone. Raises DoesNotFit and EngineFailed."""
     needs = f"weights of {format_bytes(weight_bytes)}"
@@ -97,7 +97,7 @@ class _Search:
     """The questions about one loaded checkpoint."""
 
     def __init__(
-        self, session: Session, setup: TransformersSetup, budget: SearchBudget, bracket: Bracket, expected: int
+        self, session: Session, setup: TransformersConfig, budget: SearchBudget, bracket: Bracket, expected: int
     ) -> None:
         self._session, self._setup, self._budget, self._bracket = session, setup, budget, bracket
         self._expected = expected

@@ -54,7 +54,7 @@ def command(
     from ggbench.commands.run_output import show_measured
     from ggbench.experiments.maxctx.measure import EXPERIMENT
     from ggbench.experiments.maxctx.record import ContextSettings
-    from ggbench.gguf_file.projector import read_projector
+    from ggbench.gguf_file.header import read_projector
 
     if every and asked.quants:
         raise UsageError(f"--all and the quant {asked.quants[0]!r} exclude each other", "omit one of them")

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ggbench.engines.config import LARGEST_N_CTX, LlamaSetup
 from ggbench.engines.endings import Cancelled, EngineEnded
+from ggbench.engines.llama.config import LARGEST_N_CTX, LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.errors import UsageError
 from ggbench.experiments.maxctx.record import ContextSettings, Probe, SearchPlan
@@ -66,7 +66,7 @@ def look_ahead(
     engine: LlamaEngine,
     file: ModelFile,
     path: Path,
-    setup: LlamaSetup,
+    setup: LlamaConfig,
     settings: ContextSettings,
 ) -> LookAhead:
     """Ask theory, then llama.cpp's allocator run dry, in milliseconds once its worker is ready; ends the engine.
@@ -165,7 +165,7 @@ def _slope(line: tuple[DryContext, DryContext], placement: Placement) -> float:
     return rise / (line[1].n_ctx - line[0].n_ctx)
 
 
-def _ceiling(file: ModelFile, setup: LlamaSetup, *, grows: bool, cap_train: bool) -> tuple[int, tuple[str, ...]]:
+def _ceiling(file: ModelFile, setup: LlamaConfig, *, grows: bool, cap_train: bool) -> tuple[int, tuple[str, ...]]:
     ceiling, warnings = LARGEST_N_CTX, []
     if not grows:
         ceiling = CEILING_WITHOUT_GROWTH

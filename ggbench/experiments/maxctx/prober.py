@@ -6,10 +6,10 @@ import time
 from collections.abc import Generator, Iterator
 from dataclasses import replace
 
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.contract import Source
 from ggbench.engines.endings import Completed, Ending, EngineEnded, OutOfMemory
 from ggbench.engines.events import Allocated, ContextProven, Event, Loaded, Opened, Opening, Proving, Ready
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.memory import Memory
 from ggbench.engines.workloads.prove_context import ProveContext
@@ -28,7 +28,7 @@ _PROVING = {"fill": "filling the context before a decode at its far end", "batch
 class ContextProber:
     """Makes contexts of one file. `close` ends the worker."""
 
-    def __init__(self, engine: LlamaEngine, file: ModelFile, setup: LlamaSetup, *, reserve_bytes: int = 0) -> None:
+    def __init__(self, engine: LlamaEngine, file: ModelFile, setup: LlamaConfig, *, reserve_bytes: int = 0) -> None:
         """`reserve_bytes` of each GPU are left free; the setup's memory limit is what model and context may take."""
         self._engine, self._source, self._setup = engine, Source(file.paths[0]), setup
         self._reserve_bytes = reserve_bytes

@@ -12,8 +12,8 @@ from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import Cancelled, EngineEnded, OutOfMemory
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.memory import Memory
 from ggbench.errors import DoesNotFit, EngineFailed, Unsupported
@@ -21,7 +21,7 @@ from ggbench.experiments.maxctx.look_ahead import LookAhead, SearchCancelled, lo
 from ggbench.experiments.maxctx.probe_text import answer_text, question_text
 from ggbench.experiments.maxctx.prober import ContextProber
 from ggbench.experiments.maxctx.record import BracketEnds, ContextSettings, Probe, ProbeKind, Question
-from ggbench.gguf_file.sparse import write_sparse
+from ggbench.gguf_file.twin import write_sparse
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import name_processes
 from ggbench.runs.experiment import Concluded, Conclusion
@@ -60,8 +60,8 @@ def _look_ahead(session: Session) -> Generator[Progress, None, LookAhead]:
         return look_ahead(engine, file, path, setup, settings)
 
 
-def _llama_setup(session: Session) -> LlamaSetup:
-    if not isinstance(session.setup, LlamaSetup):
+def _llama_setup(session: Session) -> LlamaConfig:
+    if not isinstance(session.setup, LlamaConfig):
         raise Unsupported("a search for the largest context needs llama.cpp", "name a GGUF file instead")
     return session.setup
 

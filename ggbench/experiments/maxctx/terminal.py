@@ -8,7 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ggbench.engines.config import LlamaSetup, Setup
+from ggbench.engines.contract import EngineConfig
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory, Place
 from ggbench.experiments.maxctx.probe_text import outcome_text
 from ggbench.experiments.maxctx.record import ContextResult, Probe, SearchPlan
@@ -93,7 +94,7 @@ def certificates_table(runs: Sequence[Run], *, width: int | None = None) -> Tabl
 def _facts(run: Run, found: ContextResult) -> Facts:
     setup, memory, plan = run.head.setup, run.memory, found.plan
     n_ubatch = memory.n_ubatch
-    if n_ubatch is None and isinstance(setup, LlamaSetup):
+    if n_ubatch is None and isinstance(setup, LlamaConfig):
         n_ubatch = setup.n_ubatch
     n_dry = sum(probe.is_dry for probe in found.probes)
     attention = {True: "flash attention on", False: "flash attention off", None: ""}[memory.flash_attn]
@@ -197,7 +198,7 @@ def _crash_notes(found: ContextResult, program: str) -> list[str]:
     ]
 
 
-def _budget(setup: Setup, plan: SearchPlan) -> str:
+def _budget(setup: EngineConfig, plan: SearchPlan) -> str:
     if plan.budget_bytes is None:
         return ""
     if plan.memory_bytes is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from ggbench.experiments.quality.record import QualityResult
 from ggbench.models.published.quality import Scored, ln_ppl_ratio, nearest_quality
 from ggbench.models.published.selection import NearRow
-from ggbench.models.wikitext import SHA256, WIKITEXT_2
+from ggbench.models.texts import SHA256, WIKITEXT_2
 from ggbench.runs.run import Run
 from ggbench.show.against import published_model
 from ggbench.show.names import kv_name, model_name

@@ -21,10 +21,10 @@ from typing import Protocol
 import msgspec
 import numpy as np
 
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.contract import Engine, Source
 from ggbench.engines.endings import OutOfMemory, require_completed
 from ggbench.engines.events import Tokenized
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import Memory
 from ggbench.engines.workloads.score import RowsFile, Score
 from ggbench.engines.workloads.tokenize import Tokenize
@@ -103,7 +103,7 @@ def require_trained(file: ModelFile) -> None:
 
 
 def _kept_logits(
-    scoring: Scoring, setup: LlamaSetup, file: ModelFile, scored: ScoredBase, stack: contextlib.ExitStack
+    scoring: Scoring, setup: LlamaConfig, file: ModelFile, scored: ScoredBase, stack: contextlib.ExitStack
 ) -> Generator[Progress, None, Path]:
     """Return the file of the base's logits in the cache, of an earlier run or written now, locked with the stack.
 
@@ -143,7 +143,7 @@ def _kept_logits(
     return path
 
 
-def _cache_path(scoring: Scoring, setup: LlamaSetup, file: ModelFile) -> Path:
+def _cache_path(scoring: Scoring, setup: LlamaConfig, file: ModelFile) -> Path:
     """A name for what decides the logits: the file, how it is loaded, llama.cpp's version, and the tokens."""
     state, environment = file.paths[0].stat(), scoring.session.environment
     decisive = (

@@ -83,8 +83,7 @@ def command(
     from ggbench.experiments.quality.jobs import quality_jobs
     from ggbench.experiments.quality.measure import EXPERIMENT
     from ggbench.experiments.quality.record import N_CTX, QualitySettings
-    from ggbench.models.texts import find_text
-    from ggbench.models.wikitext import WIKITEXT_2
+    from ggbench.models.texts import WIKITEXT_2, find_text
     from ggbench.units import parse_duration
 
     if base_logits and (base_quant or save_base_logits):
@@ -132,7 +131,7 @@ def _fetch_wikitext(asked: Asked) -> None:
 
     from ggbench.commands.downloads import download_progress
     from ggbench.commands.interrupts import DOWNLOAD_INTERRUPTED, interrupt_sets
-    from ggbench.models.wikitext import WIKITEXT_2, fetch_archive, find_archive
+    from ggbench.models.texts import WIKITEXT_2, fetch_archive, find_archive
     from ggbench.units import format_bytes
 
     access, cancel = asked.hub.access(), threading.Event()

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.quality.record import QualityResult
 from ggbench.experiments.quality.scores import PairedDifference, paired_difference
 from ggbench.runs.run import Run
@@ -22,7 +22,7 @@ _BASE = "model quant file header_sha256"
 def quality_document(run: Run) -> dict[str, object]:
     """Return the run for JSON: every key is always there, null for unknown."""
     subject, setup = run.subject, run.head.setup
-    llama = setup if isinstance(setup, LlamaSetup) else None
+    llama = setup if isinstance(setup, LlamaConfig) else None
     found = run.result if isinstance(run.result, QualityResult) else None
     apart, ppl, base = (None, None, None) if found is None else (found.divergence, found.ppl, found.base)
     return {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.quality.measure import EXPERIMENT
 from ggbench.experiments.quality.record import QualitySettings
 from ggbench.models.selector import Target
@@ -20,7 +20,7 @@ def largest_here(targets: Iterable[Target]) -> Base | None:
 
 def quality_jobs(
     targets: Sequence[Target],
-    setup: LlamaSetup,
+    setup: LlamaConfig,
     settings: QualitySettings,
     base: Base | None,
     kv_types: Sequence[tuple[str, str]],

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import Ending, require_completed
 from ggbench.engines.events import Event, Tokenized
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.score import Score
 from ggbench.experiments.quality.record import QualitySettings
 from ggbench.runs.session import Session
@@ -23,7 +23,7 @@ _LARGEST_VOCABULARY = 1 << 18
 _E = TypeVar("_E", bound=Event)
 
 
-def scoring_setup(settings: QualitySettings, setup: LlamaSetup, n_vocab: int | None) -> LlamaSetup:
+def scoring_setup(settings: QualitySettings, setup: LlamaConfig, n_vocab: int | None) -> LlamaConfig:
     """Return the setup with room for all chunks that are decoded at once, and for the rows of one request.
 
     A request scores no more positions than a ubatch has, since what goes beyond makes a second, small one.
@@ -40,7 +40,7 @@ class Scoring:
     """The chunks of a text that one model scores."""
 
     session: Session
-    setup: LlamaSetup
+    setup: LlamaConfig
     """As `scoring_setup` returns it."""
     text: str
     tokenized: Tokenized

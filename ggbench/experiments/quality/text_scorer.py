@@ -10,9 +10,9 @@ from collections.abc import Generator, Sequence
 import msgspec
 import numpy as np
 
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import Completed, EngineEnded, require_completed
 from ggbench.engines.events import Scored, Tokenized
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.tokenize import Tokenize
 from ggbench.errors import Unsupported, UsageError
 from ggbench.experiments.quality.base_rows import Rows, open_rows, require_trained
@@ -31,7 +31,7 @@ from ggbench.units import counted, format_count
 def score_text(session: Session) -> Generator[Progress, None, Conclusion]:
     """Score the text. Raises as `QualityExperiment.measure`."""
     settings = session.settings(QualitySettings)
-    if not isinstance(session.setup, LlamaSetup):
+    if not isinstance(session.setup, LlamaConfig):
         raise Unsupported("scoring a text needs llama.cpp", "name a GGUF file instead")
     text = read_text(settings.text)
     file = yield from session.prepare_file()

@@ -6,9 +6,10 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
 
-from ggbench.engines.config import LlamaSetup, TransformersSetup
 from ggbench.engines.endings import Ending, require_completed
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
+from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.experiments.speed.case_memory import CaseSize, size_cases
 from ggbench.experiments.speed.record import Case, CaseMemory, SpeedSettings
 from ggbench.runs.outcome import Outcome
@@ -64,10 +65,10 @@ class OwnContexts:
     _sizes: Mapping[Case, CaseSize] = field(default_factory=dict)
 
     @property
-    def setup(self) -> LlamaSetup:
+    def setup(self) -> LlamaConfig:
         """Return the setup of the run."""
         setup = self.session.setup
-        assert isinstance(setup, LlamaSetup)
+        assert isinstance(setup, LlamaConfig)
         return setup
 
     @property
@@ -115,10 +116,10 @@ class CheckpointContexts:
     """For weights and cache, before the model is loaded."""
 
     @property
-    def setup(self) -> TransformersSetup:
+    def setup(self) -> TransformersConfig:
         """Return the setup of the run."""
         setup = self.session.setup
-        assert isinstance(setup, TransformersSetup)
+        assert isinstance(setup, TransformersConfig)
         return setup
 
     def n_steps(self, case: Case) -> int:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ggbench.engines.config import LARGEST_N_CTX, LlamaSetup
 from ggbench.engines.endings import EngineEnded
+from ggbench.engines.llama.config import LARGEST_N_CTX, LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.experiments.speed.record import Case, CaseMemory
 from ggbench.gguf_file.model_file import ModelFile
@@ -30,7 +30,7 @@ class CaseSize:
 
 
 def size_cases(
-    engine: LlamaEngine, file: ModelFile, path: Path, setup: LlamaSetup, cases: Sequence[Case]
+    engine: LlamaEngine, file: ModelFile, path: Path, setup: LlamaConfig, cases: Sequence[Case]
 ) -> dict[Case, CaseSize]:
     """Return the size of every case, in milliseconds once the worker is ready; ends the engine.
 
@@ -58,7 +58,7 @@ def size_cases(
     return sizes
 
 
-def _size(dry: DryAllocator, file: ModelFile, setup: LlamaSetup, case: Case, budget: SearchBudget) -> CaseSize:
+def _size(dry: DryAllocator, file: ModelFile, setup: LlamaConfig, case: Case, budget: SearchBudget) -> CaseSize:
     """Raises EngineEnded."""
     placement = Placement(file, setup, on_gpu=budget.on_gpu, devices=budget.planned.devices)
     found = dry.context(case.n_ctx, replace(setup, n_seq_max=case.n_seqs))

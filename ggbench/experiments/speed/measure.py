@@ -8,7 +8,8 @@ from collections.abc import Generator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
-from ggbench.engines.config import LlamaSetup, Setup
+from ggbench.engines.contract import EngineConfig
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.experiments.speed.record import BatchLimit, Case, CaseEnded, SpeedCase, SpeedResult, SpeedSettings
 from ggbench.models.command_line import named, reproduce, stated_bandwidth
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from ggbench.runs.session import Session
     from ggbench.stats.known_speed import RunSpeed
 
+
 _DEFAULTS = SpeedSettings()
 
 
@@ -41,12 +43,12 @@ class SpeedExperiment(Experiment):
     timeout_s: ClassVar[float | None] = 3600.0
     """A batch of tokens far into a long prompt reports nothing for minutes on a CPU."""
 
-    def check(self, setup: Setup, settings: Settings) -> None:
+    def check(self, setup: EngineConfig, settings: Settings) -> None:
         """Raise UsageError also for a step of more sequences than a batch of the setup holds."""
         super().check(setup, settings)
         if setup.n_ctx is not None:
             raise UsageError("each case makes a context of its own length", "omit --n-ctx")
-        if isinstance(setup, LlamaSetup) and isinstance(settings, SpeedSettings):
+        if isinstance(setup, LlamaConfig) and isinstance(settings, SpeedSettings):
             largest = max(settings.batches)
             if setup.n_batch < largest:
                 raise UsageError(

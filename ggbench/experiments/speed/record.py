@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ggbench.engines.config import whole_steps
+from ggbench.engines.llama.config import whole_steps
 from ggbench.errors import UsageError
 from ggbench.experiments.decode.record import require_positive
 from ggbench.runs.outcome import Outcome

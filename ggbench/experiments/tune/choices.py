@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ggbench.engines.config import LlamaSetup, SplitMode
+from ggbench.engines.llama.config import LlamaConfig, SplitMode
 from ggbench.errors import UsageError
 from ggbench.experiments.tune.record import TuneSettings, changes
 
@@ -36,7 +36,7 @@ class Known:
     """That hold layers; 0 for main memory alone."""
 
 
-def choices(baseline: LlamaSetup, settings: TuneSettings, known: Known) -> list[tuple[Choice, ...]]:
+def choices(baseline: LlamaConfig, settings: TuneSettings, known: Known) -> list[tuple[Choice, ...]]:
     """Return the values of each setting other than the baseline's, by falling expected effect.
 
     Flash attention comes first: on a CPU it can triple the cost of a long context (scripts/EVIDENCE.md). `n_batch`
@@ -66,15 +66,15 @@ def choices(baseline: LlamaSetup, settings: TuneSettings, known: Known) -> list[
     return [tuple(each) for each in found if each]
 
 
-def singles(baseline: LlamaSetup, dimensions: Iterable[Iterable[Choice]]) -> list[LlamaSetup]:
+def singles(baseline: LlamaConfig, dimensions: Iterable[Iterable[Choice]]) -> list[LlamaConfig]:
     """Return a setup for each value, which changes that one alone; none that llama.cpp refuses."""
     found = (merged(baseline, [choice]) for dimension in dimensions for choice in dimension)
     return [each for each in found if each is not None]
 
 
 def combined(
-    baseline: LlamaSetup, good: Sequence[LlamaSetup], open_: Sequence[LlamaSetup], tried: Sequence[LlamaSetup]
-) -> list[LlamaSetup]:
+    baseline: LlamaConfig, good: Sequence[LlamaConfig], open_: Sequence[LlamaConfig], tried: Sequence[LlamaConfig]
+) -> list[LlamaConfig]:
     """Return combinations of setups that were better alone, and of the best with those of which that is open.
 
     First all that go together, then these, and what does not go with them, with each that is open, then the other
@@ -98,7 +98,7 @@ def combined(
     return list(new)[:_MOST_COMBINED]
 
 
-def merged(baseline: LlamaSetup, together: Iterable[Choice]) -> LlamaSetup | None:
+def merged(baseline: LlamaConfig, together: Iterable[Choice]) -> LlamaConfig | None:
     """Return the baseline with these changes; None where two disagree, or llama.cpp refuses what they make."""
     fields: dict[str, Any] = {}
     for choice in together:

@@ -6,7 +6,7 @@ import click
 
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import TOKENS, Asked, echo_tokens, measuring_options, option, plot_option
-from ggbench.engines.config import KV_TYPES
+from ggbench.engines.llama.config import KV_TYPES
 from ggbench.errors import UsageError
 from ggbench.experiments.tune.record import DEPTHS, N_PROMPT, Objective
 from ggbench.units import parse_duration, parse_tokens

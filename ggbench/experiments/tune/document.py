@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ggbench.decisions.run_commands import commands_lines, modelfile_lines, run_commands
 from ggbench.decisions.run_commands_record import FileToRun, RunCommands
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.tune.record import Gain, TunedCandidate, TuneResult, TuneSettings, changes_text
 from ggbench.models.command_line import setup_options
 from ggbench.runs.run import Run
@@ -102,10 +102,10 @@ def state_text(found: TuneResult, candidate: TunedCandidate) -> str:
     return "led the race" if candidate.number == found.finalist and not found.has_gain else candidate.state
 
 
-def setup_to_use(run: Run) -> LlamaSetup | None:
+def setup_to_use(run: Run) -> LlamaConfig | None:
     """Return the best setup, with the n_ctx asked for; the baseline if nothing beats it; None if nothing was timed."""
     found, given = result_of(run), run.head.setup
-    if not found.n_measured or not isinstance(given, LlamaSetup):
+    if not found.n_measured or not isinstance(given, LlamaConfig):
         return None
     best = found.best or found.candidates[0]
     return replace(best.setup, n_ctx=given.n_ctx)

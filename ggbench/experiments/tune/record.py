@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from ggbench.decisions.pick_record import Loss
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.runs.run import Result, Settings
 from ggbench.stats.intervals import Expected
@@ -56,7 +56,7 @@ class TuneCandidate:
     """A setup that may be tried; number 0 is the baseline."""
 
     number: int
-    setup: LlamaSetup
+    setup: LlamaConfig
     """With the n_ctx of the measurements."""
     obstacle: str = ""
     """Why it is not tried, in one line; empty where it is."""
@@ -154,7 +154,7 @@ class TunedCandidate:
     """One line of the table: a candidate, and what became of it."""
 
     number: int
-    setup: LlamaSetup
+    setup: LlamaConfig
     state: State
     reason: str = ""
     """Why it was dropped, failed or left out; empty otherwise."""
@@ -209,11 +209,11 @@ class TuneResult(Result):
         return changes(self.candidates[0].setup, candidate.setup)
 
 
-def changes(baseline: LlamaSetup, setup: LlamaSetup) -> dict[str, object]:
+def changes(baseline: LlamaConfig, setup: LlamaConfig) -> dict[str, object]:
     """The fields of a setup that differ from those of the baseline, with their values."""
     return {
         each.name: getattr(setup, each.name)
-        for each in fields(LlamaSetup)
+        for each in fields(LlamaConfig)
         if getattr(setup, each.name) != getattr(baseline, each.name)
     }
 

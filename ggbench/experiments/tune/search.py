@@ -9,9 +9,9 @@ from time import monotonic
 
 from ggbench.decisions.measured_losses import MeasuredLosses, measured_losses
 from ggbench.decisions.pick_record import Loss
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.contract import Source
 from ggbench.engines.endings import Cancelled, Completed, Ending, EngineEnded
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine, load_of
 from ggbench.errors import DoesNotFit, Unsupported, UsageError
 from ggbench.experiments.tune.choices import Choice, Known, choices, combined, singles
@@ -68,7 +68,7 @@ class _TooNoisy(Exception):
 def search(session: Session) -> Generator[Progress, None, Conclusion]:
     """Find the best settings within the time. Raises as `TuneExperiment.measure`."""
     settings, setup = session.settings(TuneSettings), session.setup
-    if not isinstance(setup, LlamaSetup):
+    if not isinstance(setup, LlamaConfig):
         raise Unsupported("a search for settings measures with llama.cpp", "name a GGUF file instead")
     file = yield from session.prepare_file()
     given = setup.holding(settings.n_ctx_needed)
@@ -96,7 +96,7 @@ def search(session: Session) -> Generator[Progress, None, Conclusion]:
         return ended.ending
 
 
-def _launch(session: Session, setup: LlamaSetup) -> LlamaEngine:
+def _launch(session: Session, setup: LlamaConfig) -> LlamaEngine:
     engine = session.rig.launch(setup, session.cancel)
     assert isinstance(engine, LlamaEngine)
     return engine
@@ -166,7 +166,7 @@ class _Search:
         cost = f"a measurement takes {format_number(self._seconds[BASELINE])} s"
         yield Point(f"{cost}; at most {format_rough_seconds(within_s)} in all", baseline)
 
-    def _enter(self, setups: Sequence[LlamaSetup]) -> Generator[Progress, None, None]:
+    def _enter(self, setups: Sequence[LlamaConfig]) -> Generator[Progress, None, None]:
         """Size new candidates, and let those that fit into the race as far as the time allows."""
         round_s = _FEWEST_ROUNDS * self._seconds[BASELINE] * (1 + 1 / BETWEEN_BASELINES)
         left_s = self._left_s() - (1 - _RACE_SHARE) * self._settings.within_s
@@ -185,7 +185,7 @@ class _Search:
                 room -= 1
                 self._race.enter([number])
 
-    def _loss(self, setup: LlamaSetup) -> Loss | None:
+    def _loss(self, setup: LlamaConfig) -> Loss | None:
         own, cache = self._candidates[BASELINE].setup, (setup.type_k, setup.type_v)
         return None if cache == (own.type_k, own.type_v) else self._losses.of_cache(self._header, cache)
 
@@ -297,7 +297,7 @@ class _Search:
             room = int(self._left_s() / warm_s) if warm_s else n_blocks
         return max(_FEWEST_IN_HASTE, min(n_blocks, room))
 
-    def _combinations(self, dimensions: Sequence[Sequence[Choice]], alone: Sequence[LlamaSetup]) -> list[LlamaSetup]:
+    def _combinations(self, dimensions: Sequence[Sequence[Choice]], alone: Sequence[LlamaConfig]) -> list[LlamaConfig]:
         """What to try together: the best value of each setting that was faster, and of those that may be."""
         race, baseline = self._race, self._candidates[BASELINE].setup
         numbers = {each.setup: each.number for each in self._candidates.values()}

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ggbench.engines.config import LlamaSetup
 from ggbench.engines.endings import EngineEnded
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.gpus import list_gpus
@@ -37,7 +37,7 @@ class SetupSize:
 class SetupSizes:
     """Sizes setups of one file within what was free at first; every question starts a dry worker, and ends it."""
 
-    def __init__(self, launch: Callable[[], LlamaEngine], file: ModelFile, setup: LlamaSetup) -> None:
+    def __init__(self, launch: Callable[[], LlamaEngine], file: ModelFile, setup: LlamaConfig) -> None:
         """`setup` has its n_ctx and its threads."""
         self._launch, self._file, self._setup = launch, file, setup
         self._budget: SearchBudget | None = None
@@ -54,7 +54,7 @@ class SetupSizes:
             return 0
         return len(self._budget.planned.devices) or len(list_gpus())
 
-    def of(self, setups: Sequence[LlamaSetup]) -> list[SetupSize]:
+    def of(self, setups: Sequence[LlamaConfig]) -> list[SetupSize]:
         """Return the size of each; empty of a model that llama.cpp does not load dry, as the real load will say why.
 
         Raises DoesNotFit where no memory is free at all.
@@ -95,7 +95,7 @@ class SetupSizes:
         index = bisect_left(ways, True, key=fits)
         return ways[index] if index < len(ways) else None
 
-    def _size(self, dry: DryAllocator, setup: LlamaSetup) -> SetupSize:
+    def _size(self, dry: DryAllocator, setup: LlamaConfig) -> SetupSize:
         budget = self._budget
         assert budget is not None and setup.n_ctx is not None
         placement = Placement(self._file, setup, on_gpu=budget.on_gpu, devices=budget.planned.devices)

@@ -6,7 +6,8 @@ import contextlib
 from dataclasses import dataclass, replace
 
 from ggbench.decisions.comparable_runs import ThisMachine
-from ggbench.engines.config import LlamaSetup, Setup
+from ggbench.engines.contract import EngineConfig
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError, StoreError
 from ggbench.experiments.tune.measure import EXPERIMENT
 from ggbench.experiments.tune.record import TuneResult, changes
@@ -18,7 +19,7 @@ from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import RUNNING, StoredRun
 from ggbench.runs.stored import read_run
 
-_DEFAULTS = LlamaSetup()
+_DEFAULTS = LlamaConfig()
 _KV = ("type_k", "type_v")
 
 
@@ -42,9 +43,9 @@ class Tuned:
         best = self.result.best
         return {} if best is None else self.result.changes(best)
 
-    def setup(self, asked: Setup, *, keeps_cache: bool = False) -> Setup:
+    def setup(self, asked: EngineConfig, *, keeps_cache: bool = False) -> EngineConfig:
         """Return a setup with the best settings; what a person set otherwise stays, with `keeps_cache` the KV types."""
-        if not isinstance(asked, LlamaSetup):
+        if not isinstance(asked, LlamaConfig):
             return asked
         own = changes(_DEFAULTS, asked)
         found = {

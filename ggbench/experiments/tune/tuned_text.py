@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.experiments.tune.document import ratio_text
 from ggbench.experiments.tune.measure import EXPERIMENT
@@ -26,7 +26,7 @@ def require_tuned(target: Target, found: Tuned | None) -> Tuned:
     if found is not None and not found.stale:
         return found
     name = plain(f"{target.model} {target.quant}")
-    command = EXPERIMENT.command(Job(EXPERIMENT, target, LlamaSetup(), TuneSettings()))
+    command = EXPERIMENT.command(Job(EXPERIMENT, target, LlamaConfig(), TuneSettings()))
     if found is None:
         raise UsageError(f"no settings were found for {name} on this machine", f"{command} searches for them")
     changed = "; ".join(found.stale)

@@ -49,7 +49,7 @@ def _clock_ms(run: PlottedRun) -> Floats:
     if len(run.positions):
         return np.cumsum(split_repetitions(run.positions, run.step_ns)[0].step_ms)
     line = fitted_line(run.fit)
-    windows = [each for each in run.observations if isinstance(each, DecodeWindow) and each.n_seqs == 1]
+    windows = [each for each in run.observations if isinstance(each, DecodeWindow)]
     if line is None or not windows:
         return np.empty(0)
     return np.cumsum(line.ms(np.arange(1, max(each.n_depth + each.n_gen for each in windows) + 1)))

@@ -157,7 +157,7 @@ def _latency_curve(run: PlottedRun, n_seqs: int) -> Curve:
         sizes = {name: _batch_size(name) for name in set(run.series)}
         kept = np.asarray([sizes[name] == n_seqs for name in run.series], bool)
         x, y = x[kept], y[kept]
-    windows = [each for each in run.observations if isinstance(each, DecodeWindow) and each.n_seqs == n_seqs]
+    windows = [each for each in run.observations if isinstance(each, DecodeWindow)]
     if not len(x) and windows:
         x, y, error = _window_means(windows)
     return Curve(

@@ -13,7 +13,7 @@ from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import ArrayLength
 from ggbench.gguf_file.quants import quant_label
-from ggbench.models.folder_contents import FolderEntry
+from ggbench.models.local_files import FolderEntry
 from ggbench.show import UNKNOWN
 from ggbench.show.terminal.tables import (
     TWIN_CAPTION,

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.forecast.document import planned_speed_text
 from ggbench.runs.outcome import Outcome
 from ggbench.show import FITS, FITS_NOT, UNKNOWN
@@ -26,7 +26,7 @@ _MOST_SOURCES = 4
 
 def plan_report(
     budget: Budget,
-    config: LlamaSetup | None,
+    config: LlamaConfig | None,
     sources: Mapping[str, str],
     rows: Sequence[PlanRow],
     *,
@@ -125,7 +125,7 @@ def longest_text(row: PlanRow) -> str:
 
 def _facts(
     budget: Budget,
-    config: LlamaSetup | None,
+    config: LlamaConfig | None,
     sources: Mapping[str, str],
     rows: Sequence[PlanRow],
     shared: Sequence[str],
@@ -143,7 +143,7 @@ def _facts(
     ]
 
 
-def _setting(config: LlamaSetup | None, rows: Sequence[PlanRow]) -> str:
+def _setting(config: LlamaConfig | None, rows: Sequence[PlanRow]) -> str:
     lengths = sorted({row.n_ctx for row in rows if row.n_ctx is not None})
     flash = {row.flash_attn for row in rows if row.flash_attn is not None}
     parts = [f"n_ctx {' and '.join(map(format_count, lengths))}"] if lengths else []

@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.machine.readings import name_processes
@@ -107,13 +107,13 @@ def _parameters(subject: Subject) -> str:
 
 
 _SHOWN: dict[str, Any] = {
-    name: getattr(LlamaSetup(), name)
+    name: getattr(LlamaConfig(), name)
     for name in ("n_ctx", "n_batch", "n_ubatch", "type_k", "type_v", "flash_attn", "threads", "memory_limit_bytes")
 }
 """The defaults of what has a line of its own."""
 
 
-def _loaded(setup: LlamaSetup, summary: QuantSummary) -> Facts:
+def _loaded(setup: LlamaConfig, summary: QuantSummary) -> Facts:
     flash_attn, per_token = summary.memory.flash_attn, summary.subject.kv_bytes_per_token
     cache = setup.type_k if setup.type_k == setup.type_v else f"K {setup.type_k}, V {setup.type_v}"
     flash = "" if flash_attn is None else f", flash attention {'on' if flash_attn else 'off'}"
@@ -136,7 +136,7 @@ def _limit_text(limit_bytes: int, memory: Memory) -> str:
     return f"{format_bytes(limit_bytes)} of address space on top of the idle worker, which the peak resident includes"
 
 
-def _batches(setup: LlamaSetup, memory: Memory) -> str:
+def _batches(setup: LlamaConfig, memory: Memory) -> str:
     """What llama.cpp took; what was requested where there was no context, or it is not known what it took."""
     if memory.n_batch is None or memory.n_ubatch is None:
         return f"n_batch {setup.n_batch}, n_ubatch {setup.n_ubatch} requested"

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.sizing.plan_record import DeviceMemory
@@ -75,7 +75,7 @@ def offload(file: ModelFile, n_gpu_layers: int, overrides: Sequence[tuple[str, s
     )
 
 
-def device_layers(n_layer: int, setup: LlamaSetup, devices: Sequence[DeviceMemory]) -> tuple[int | None, ...]:
+def device_layers(n_layer: int, setup: LlamaConfig, devices: Sequence[DeviceMemory]) -> tuple[int | None, ...]:
     """Return the device of each layer by its index, the output's as the last; None is main memory.
 
     Shares are those of `tensor_split`, else the free memory of each device, in 32-bit floats; layer i of those that are
@@ -91,7 +91,7 @@ def device_layers(n_layer: int, setup: LlamaSetup, devices: Sequence[DeviceMemor
     return (*[None] * (n_slots - n_offloaded), *(min(place, len(bounds) - 1) for place in places))
 
 
-def check_overrides(file: ModelFile, setup: LlamaSetup) -> None:
+def check_overrides(file: ModelFile, setup: LlamaConfig) -> None:
     """Raise UsageError for a tensor override that matches no tensor of the file: llama.cpp would ignore it silently."""
     names = [tensor.name for tensor in file.tensors]
     for override in setup.override_tensor:

@@ -17,7 +17,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal
 from textual.widgets import DataTable, Footer, Input, Static
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
 from ggbench.sizing.plan_record import Budget
 from ggbench.tui.host import host_of
@@ -131,7 +131,7 @@ class LibraryScreen(ChosenQuantsScreen):
         if action == "pull":
             return self.choice.can_pull
         if action == "reset_options":
-            return host_of(self).setup != LlamaSetup()
+            return host_of(self).setup != LlamaConfig()
         if action in ("decode", "search", "quality", "speed", "tune", "apply_tuned", "sort", "reverse_sort"):
             return bool(self.choice.rows)
         return True

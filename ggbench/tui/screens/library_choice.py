@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.tui.library_models import ModelEntry
 from ggbench.tui.library_quants import QuantRow, complete
 from ggbench.tui.library_results import LatestResults
@@ -30,7 +30,7 @@ class LibraryChoice:
         """Quants of the chosen model, by name, in the order in which they were planned."""
         self.n_ctx: int | None = None
         """The planned context where the arrow keys changed it; None is that of the options."""
-        self.options = LlamaSetup()
+        self.options = LlamaConfig()
         """How every model is loaded."""
         self._marks: dict[str, dict[str, None]] = {}
         """Names of quants by model, in the order in which they were marked."""
@@ -38,7 +38,7 @@ class LibraryChoice:
         self._results = LatestResults()
 
     @property
-    def setup(self) -> LlamaSetup:
+    def setup(self) -> LlamaConfig:
         """How the quants are planned to be loaded."""
         return replace(self.options, n_ctx=self.n_ctx or self.options.n_ctx)
 
@@ -94,7 +94,7 @@ class LibraryChoice:
         here = [row for row in self.rows.values() if row.is_here and not row.is_twin]
         return tuple(row.name for row in sorted(here, key=lambda row: -(row.plan.file_bytes or 0)))
 
-    def planned_setup(self, selection: Selection) -> LlamaSetup:
+    def planned_setup(self, selection: Selection) -> LlamaConfig:
         """Return how a selection is planned to be loaded: the arrow keys' n_ctx is that of the chosen model alone."""
         planned = {self.entry.model} if self.entry is not None else set()
         return self.setup if {model for model, _ in selection} <= planned else self.options

@@ -74,7 +74,7 @@ class ModelsScreen(StartScreen):
         services, is_first = host_of(self).services, self.catalog is None
 
         def read() -> Iterator[_Listed]:
-            from ggbench.models.remembered import remembered_servers
+            from ggbench.models.added_places import remembered_servers
 
             catalog, servers = services.load_catalog(), remembered_servers()
             if is_first:
@@ -148,7 +148,7 @@ class ModelsScreen(StartScreen):
         services = host_of(self).services
 
         def add() -> Iterator[tuple[str, int]]:
-            from ggbench.models.remembered import add_server
+            from ggbench.models.added_places import add_server
 
             n_models = len(services.resolve(message.base_url))
             add_server(message.base_url)
@@ -165,7 +165,7 @@ class ModelsScreen(StartScreen):
     @on(ModelList.ServerRemovalRequested)
     def _remove_server(self, message: ModelList.ServerRemovalRequested) -> None:
         def remove() -> Iterator[str]:
-            from ggbench.models.remembered import forget_server
+            from ggbench.models.added_places import forget_server
 
             forget_server(message.base_url)
             yield message.base_url

@@ -15,7 +15,7 @@ from textual.reactive import reactive
 from textual.widget import Widget
 from textual.widgets import Input, Label, Static
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.text import plain
 from ggbench.tui.screens.dialogs import Dialog
@@ -59,7 +59,7 @@ class ChoiceField(Static, can_focus=True):
         self.value = self._choices[(self._choices.index(self.value) + steps) % len(self._choices)]
 
 
-class OptionsScreen(Dialog["LlamaSetup | None"]):
+class OptionsScreen(Dialog["LlamaConfig | None"]):
     """Ends with the setup as changed, or with None if it was closed."""
 
     AUTO_FOCUS = "#memory_limit_bytes"
@@ -84,7 +84,7 @@ class OptionsScreen(Dialog["LlamaSetup | None"]):
         Binding("up", "app.focus_previous", show=False),
     ]
 
-    def __init__(self, setup: LlamaSetup) -> None:
+    def __init__(self, setup: LlamaConfig) -> None:
         super().__init__()
         self._setup = setup
 
@@ -115,7 +115,7 @@ class OptionsScreen(Dialog["LlamaSetup | None"]):
     def _mark(self) -> None:
         """Mark the fields that are not default, and drop an error."""
         for field in FIELDS:
-            is_changed = self._text(field).strip() not in ("", field.text_of(LlamaSetup()))
+            is_changed = self._text(field).strip() not in ("", field.text_of(LlamaConfig()))
             line = self.query_one(f"#line_{field.name}")
             line.set_class(is_changed, "-changed")
             line.query_one(".label", Label).update(f"{'●' if is_changed else ' '} {field.label}")
@@ -142,7 +142,7 @@ class OptionsScreen(Dialog["LlamaSetup | None"]):
     def action_reset(self) -> None:
         """Set every field to its default; enter applies it."""
         for field in FIELDS:
-            editor, text = self._editor(field), field.text_of(LlamaSetup())
+            editor, text = self._editor(field), field.text_of(LlamaConfig())
             if isinstance(editor, Input | ChoiceField):
                 editor.value = text
 
@@ -162,7 +162,7 @@ class OptionsScreen(Dialog["LlamaSetup | None"]):
         return self.query_one(f"#{field.name}")
 
 
-def _editor(field: SetupField, setup: LlamaSetup) -> Widget:
+def _editor(field: SetupField, setup: LlamaConfig) -> Widget:
     text = field.text_of(setup)
     if field.choices:
         return ChoiceField(field.choices, text, id=field.name)

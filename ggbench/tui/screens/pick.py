@@ -27,7 +27,7 @@ from ggbench.decisions.pick_show import (
     turn_text,
 )
 from ggbench.decisions.run_commands import commands_lines, modelfile_lines
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
 from ggbench.show.changes import change_text
 from ggbench.show.plot.palette import letter
@@ -56,7 +56,7 @@ class PickTask:
     title: str
     """Of the model; printable."""
     budget: Budget
-    setup: LlamaSetup
+    setup: LlamaConfig
     choose: Callable[[Needs], Pick]
     """May take a while, so call it in a thread. Raises GgbenchError."""
     measure: Callable[[Candidate], None]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from textual.widget import Widget
 from textual.widgets import Static
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.experiments.quality.record import N_CTX
 from ggbench.text import plain
@@ -45,7 +45,7 @@ class QualityDialog(FieldsDialog[QualityAsked]):
         TypedField("n_ctx", "tokens a chunk", f"{N_CTX}, as llama-perplexity", _n_ctx),
     )
 
-    def __init__(self, names: Sequence[str], bases: Sequence[str], setup: LlamaSetup, asked: QualityAsked) -> None:
+    def __init__(self, names: Sequence[str], bases: Sequence[str], setup: LlamaConfig, asked: QualityAsked) -> None:
         """`bases` are the quants that they can be compared with, the largest first."""
         super().__init__(names, {field.name: typed_text(asked, QualityAsked(), field.name) for field in self.FIELDS})
         self._bases = (LARGEST, *bases, NO_BASE)

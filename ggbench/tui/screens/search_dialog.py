@@ -12,7 +12,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widgets import Button, Input, Label, Static
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.sizing.plan_record import Budget
 from ggbench.text import plain
@@ -20,7 +20,7 @@ from ggbench.tui.screens.dialogs import Dialog
 from ggbench.units import format_bytes, format_count, parse_size
 
 
-class SearchDialog(Dialog["LlamaSetup | None"]):
+class SearchDialog(Dialog["LlamaConfig | None"]):
     """Ends with the setup, limited if the user gave a limit, or with None for no search."""
 
     AUTO_FOCUS = "Input"
@@ -38,7 +38,7 @@ class SearchDialog(Dialog["LlamaSetup | None"]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "No")]
 
-    def __init__(self, names: Sequence[str], budget: Budget, setup: LlamaSetup) -> None:
+    def __init__(self, names: Sequence[str], budget: Budget, setup: LlamaConfig) -> None:
         """`names` are the quants to search, `budget` the memory of this machine."""
         super().__init__()
         self._names, self._budget, self._setup = names, budget, setup

@@ -9,7 +9,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ggbench.engines.config import LlamaSetup
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import NetworkError, UsageError
 from ggbench.experiments.speed.record import SpeedSettings
 from ggbench.experiments.tune.record import TuneSettings
@@ -64,7 +64,7 @@ class StartScreen(TaskScreen):
 
         self.perform("start", find, lambda found: self._ask_first(request, *found, is_here=is_here))
 
-    def ask_to_search(self, selection: Selection, budget: Budget, start: Callable[[LlamaSetup], None]) -> None:
+    def ask_to_search(self, selection: Selection, budget: Budget, start: Callable[[LlamaConfig], None]) -> None:
         """Start a search with the options; without a memory limit ask first, offering one for this search."""
         from ggbench.tui.screens.search_dialog import SearchDialog
 
@@ -74,7 +74,7 @@ class StartScreen(TaskScreen):
             return
         names = tuple(name for _, quants in selection for name in quants)
 
-        def take(limited: LlamaSetup | None) -> None:
+        def take(limited: LlamaConfig | None) -> None:
             if limited is not None:
                 start(limited)
 
@@ -133,7 +133,7 @@ class StartScreen(TaskScreen):
         services, options = host_of(self).services, host_of(self).setup
         model, names = selection[0]
 
-        def find() -> Iterator[tuple[LlamaSetup, str]]:
+        def find() -> Iterator[tuple[LlamaConfig, str]]:
             from ggbench.experiments.tune.tuned import find_tuned
             from ggbench.experiments.tune.tuned_text import require_tuned, tuned_text
 
@@ -141,10 +141,10 @@ class StartScreen(TaskScreen):
             with services.open_store() as store:
                 tuned = require_tuned(target, find_tuned(store, target))
             setup = tuned.setup(options)
-            assert isinstance(setup, LlamaSetup)
+            assert isinstance(setup, LlamaConfig)
             yield setup, tuned_text(tuned)
 
-        def take(found: tuple[LlamaSetup, str]) -> None:
+        def take(found: tuple[LlamaConfig, str]) -> None:
             self._set_options(found[0])
             self.notify(f"{found[1]}; o shows the options", markup=False)
 
@@ -154,7 +154,7 @@ class StartScreen(TaskScreen):
         """Change how models are loaded, in plans and in runs."""
         from ggbench.tui.screens.options import OptionsScreen
 
-        def take(setup: LlamaSetup | None) -> None:
+        def take(setup: LlamaConfig | None) -> None:
             if setup is not None:
                 self._set_options(setup)
 
@@ -162,9 +162,9 @@ class StartScreen(TaskScreen):
 
     def action_reset_options(self) -> None:
         """Set every option to its default."""
-        self._set_options(LlamaSetup())
+        self._set_options(LlamaConfig())
 
-    def _set_options(self, setup: LlamaSetup) -> None:
+    def _set_options(self, setup: LlamaConfig) -> None:
         if setup != host_of(self).setup:
             host_of(self).setup = setup
             self.take_options()

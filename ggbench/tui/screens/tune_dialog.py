@@ -8,7 +8,7 @@ from typing import Any, ClassVar, get_args
 
 from textual.widget import Widget
 
-from ggbench.engines.config import KV_TYPES
+from ggbench.engines.llama.config import KV_TYPES
 from ggbench.errors import UsageError
 from ggbench.experiments.tune.record import DEPTHS, Objective, TuneSettings
 from ggbench.tui.screens.fields_dialog import FieldsDialog, TypedField, line_of, typed_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ggbench.hub import part_download
+from ggbench.hub import part_file
 from ggbench.hub.repo_records import RepoListing, RepoVariant
 from tests.fakes.hub import TestHub
 from tests.fakes.tiny_repo import add_tiny_repo, tiny_listing
@@ -12,8 +12,8 @@ from tests.fakes.tiny_repo import add_tiny_repo, tiny_listing
 
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(part_download, "BACKOFF_S", (0.001,) * 4)
-    monkeypatch.setattr(part_download, "READ_TIMEOUT_S", 0.2)
+    monkeypatch.setattr(part_file, "BACKOFF_S", (0.001,) * 4)
+    monkeypatch.setattr(part_file, "READ_TIMEOUT_S", 0.2)
 
 
 @pytest.fixture

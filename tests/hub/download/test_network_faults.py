@@ -10,9 +10,9 @@ import pytest
 
 from ggbench.errors import BadFile, GgbenchError, NetworkError
 from ggbench.hub.access import HubAccess
+from ggbench.hub.api import Stop
 from ggbench.hub.download import download, needed_bytes
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
-from ggbench.hub.session import Stop
 from tests.fakes.hub import (
     MEMBER_TOKEN,
     Corrupt,

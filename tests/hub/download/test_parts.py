@@ -14,10 +14,9 @@ from pathlib import Path
 import pytest
 
 from ggbench.errors import DoesNotFit, NetworkError, UsageError
-from ggbench.hub import part_download
+from ggbench.hub import part_file
 from ggbench.hub.access import HubAccess
-from ggbench.hub.download import download
-from ggbench.hub.download_progress import FileProgress
+from ggbench.hub.download import FileProgress, download
 from ggbench.hub.hf_cache import cached_paths
 from ggbench.hub.repo_records import RepoListing, RepoVariant
 from tests.fakes.hub import Hang, TestHub
@@ -83,7 +82,7 @@ def test_offline_without_the_file_says_so_and_keeps_the_part(
 def test_cancelling_keeps_the_part(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(part_download, "READ_TIMEOUT_S", 60)
+    monkeypatch.setattr(part_file, "READ_TIMEOUT_S", 60)
     hub.fail(BODIES, Hang(MIB))
     part = part_of(access, one)
     with pytest.raises(CancelledError):

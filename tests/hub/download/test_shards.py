@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from ggbench.errors import BadFile, NetworkError
-from ggbench.hub import part_download
+from ggbench.hub import part_file
 from ggbench.hub.access import HubAccess
-from ggbench.hub.download import download, needed_bytes
-from ggbench.hub.download_progress import summed
+from ggbench.hub.download import download, needed_bytes, summed
 from ggbench.hub.repo_records import RepoListing, RepoVariant
 from tests.fakes.hub import Cut, Hang, TestHub
 from tests.fakes.tiny_repo import CONTENT, MIB, SHARD_PATHS, SHARDS, part_of
@@ -30,7 +29,7 @@ def test_shards_are_downloaded_as_one(access: HubAccess, listing: RepoListing, s
 def test_two_shards_are_downloaded_in_parallel(
     access: HubAccess, hub: TestHub, listing: RepoListing, split: RepoVariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(part_download, "READ_TIMEOUT_S", 60)
+    monkeypatch.setattr(part_file, "READ_TIMEOUT_S", 60)
     hub.fail(f"*{SHARD_PATHS[0]}", Hang())
     blobs = [part_of(access, split).with_name(str(file.sha256)) for file in split.files]
     with pytest.raises(CancelledError):
@@ -77,7 +76,7 @@ def test_an_exception_in_a_thread_propagates(
 def test_a_large_file_is_requested_in_ranges(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(part_download, "RANGE_BYTES", 2 * MIB)
+    monkeypatch.setattr(part_file, "RANGE_BYTES", 2 * MIB)
     (path,) = download(access, listing, one)
     assert path.read_bytes() == CONTENT
     asked = [each.range for each in hub.requests if each.path.startswith("/cdn/")]

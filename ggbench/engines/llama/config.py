@@ -1,0 +1,133 @@
+"""How llama.cpp loads a model and makes its context."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal, Self
+
+from ggbench.engines.contract import EngineConfig, check_given
+from ggbench.errors import UsageError
+from ggbench.units import KV_CELLS
+
+FlashAttn = Literal["auto", "on", "off"]
+SplitMode = Literal["layer", "row", "none", "tensor"]
+
+KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
+"""Those that llama.cpp's own tools take for a cache."""
+
+MAX_THREADS = 512
+"""GGML_MAX_N_THREADS of ggml.h."""
+
+LARGEST_N_CTX = (1 << 31) - KV_CELLS
+"""Positions are signed 32-bit integers in llama.cpp; anything larger would be truncated silently."""
+
+UNQUANTIZED = frozenset(KV_TYPES[:3])
+"""Types of a V cache that need no flash attention."""
+
+_EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
+
+
+@dataclass(frozen=True, slots=True)
+class LlamaConfig(EngineConfig):
+    """How llama.cpp loads a model and makes its context; names are llama.cpp's own."""
+
+    engine: ClassVar[str] = "llama"
+    program: ClassVar[str] = "llama.cpp"
+    loads_gguf: ClassVar[bool] = True
+    sizes_dry: ClassVar[bool] = True
+
+    n_ctx: int | None = None
+    """Tokens; None lets the experiment take just enough for its run."""
+    n_batch: int = 2048
+    n_ubatch: int = 512
+    type_k: str = "f16"
+    type_v: str = "f16"
+    flash_attn: FlashAttn = "auto"
+    n_gpu_layers: int = -1
+    """Layers offloaded to the GPU; negative means all."""
+    main_gpu: int | None = None
+    """The one GPU to use; None spreads the model over all, as llama.cpp does."""
+    tensor_split: tuple[float, ...] = ()
+    """Share of the model for each device, those of RPC servers first; empty leaves it to llama.cpp."""
+    rpc_servers: tuple[str, ...] = ()
+    """`HOST:PORT` of llama.cpp's RPC servers, whose devices come before the GPUs of this machine."""
+    split_mode: SplitMode = "layer"
+    """How several GPUs share a model; `none` where `main_gpu` is given."""
+    cpu_moe: bool = False
+    """Keep the expert tensors of every layer in main memory."""
+    n_cpu_moe: int = 0
+    """Keep the expert tensors of the first N layers in main memory."""
+    override_tensor: tuple[str, ...] = ()
+    """`PATTERN=BUFFER_TYPE` each: tensors whose names match the regular expression go into that buffer type."""
+    threads: int | None = None
+    """CPU threads; None means one for each physical core."""
+    threads_batch: int | None = None
+    """CPU threads for prompts and batches; None means as many as `threads`."""
+    mmap: bool = True
+    """Map the file instead of reading it; a memory limit of main memory turns it off."""
+    mlock: bool = False
+    """Keep the model's pages in main memory."""
+    kv_offload: bool = True
+    """Keep the KV cache on the GPU with the layers that use it."""
+    swa_full: bool = False
+    """Keep all of the context in the caches of sliding-window layers; llama-server's default is off."""
+    n_seq_max: int = 1
+    """Sequences that a context can hold; n_ctx is shared out among them."""
+    n_outputs_max: int | None = None
+    """Tokens of one batch whose logits are computed; None means one of each sequence, as llama-server reserves."""
+    memory_limit_bytes: int | None = None
+    """What model and context together may take; None means all there is."""
+
+    @property
+    def cache_types(self) -> tuple[str, str]:
+        """Types of the K and the V cache."""
+        return self.type_k, self.type_v
+
+    def check(self) -> None:
+        """Raise UsageError for a V cache that llama.cpp refuses, which it does only once the model is loaded.
+
+        Source: `llama_init_from_model` in llama-context.cpp; with `auto` it switches flash attention on.
+        """
+        if self.flash_attn == "off" and self.type_v not in UNQUANTIZED:
+            raise UsageError(
+                f"a V cache of {self.type_v} needs flash attention, which is off",
+                "give --flash-attn on, or --type-v f16",
+            )
+
+    def check_holds(self, n_tokens: int) -> None:
+        """Raise UsageError where the given n_ctx is too small for a run, or the run too long for any context."""
+        check_given(self.n_ctx, n_tokens)
+        n_ctx = self.n_ctx or whole_steps(n_tokens)
+        if n_ctx > LARGEST_N_CTX:
+            raise UsageError(
+                f"this run needs an n_ctx of {n_ctx:,}, and llama.cpp's maximum is {LARGEST_N_CTX:,}",
+                "measure fewer tokens" if self.n_ctx is None else "give a smaller --n-ctx",
+            )
+
+    def holding(self, n_tokens: int) -> Self:
+        """Return the setup with the n_ctx that was given, else just enough in whole steps of llama.cpp's padding."""
+        return replace(self, n_ctx=self.n_ctx or whole_steps(n_tokens))
+
+    def as_asked(self) -> Self:
+        """Return the setup without what a kind of run decides itself."""
+        return replace(self, n_ctx=None, n_seq_max=1, n_outputs_max=None)
+
+    def with_threads(self, threads: int) -> Self:
+        """Return the setup with these threads where it names none."""
+        return replace(self, threads=self.threads or threads)
+
+    @property
+    def tensor_overrides(self) -> tuple[tuple[str, str], ...]:
+        """Pattern and buffer type of every tensor override, in llama.cpp's order: the first that matches decides.
+
+        Source of the patterns for experts: llama.cpp's common.h, `LLM_FFN_EXPS_REGEX`.
+        """
+        given = tuple(tuple(text.rsplit("=", 1)) for text in self.override_tensor)
+        layers = [] if self.cpu_moe else [rf"blk\.{layer}" for layer in range(self.n_cpu_moe)]
+        experts = tuple((layer + _EXPERTS, "CPU") for layer in (["", *layers] if self.cpu_moe else layers))
+        return (*((pattern, device) for pattern, device in given), *experts)
+
+
+def whole_steps(n_tokens: int) -> int:
+    """The smallest n_ctx that holds `n_tokens`, in whole steps of llama.cpp's padding."""
+    return -(-n_tokens // KV_CELLS) * KV_CELLS
