@@ -224,7 +224,7 @@ def _sources(rows: list[PlanRow], budget: Budget, allocator: DryAllocator) -> di
 
 
 def _exit_code(rows: list[PlanRow], *, named: bool) -> ExitCode:
-    from ggbench.runs.outcome import Outcome
+    from ggbench.engines.endings import Outcome
 
     if all(row.n_params is None for row in rows):
         return ExitCode.BAD_FILE

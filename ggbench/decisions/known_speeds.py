@@ -13,12 +13,12 @@ from dataclasses import replace
 
 from ggbench.decisions.bandwidth_shares import BandwidthShares, bandwidth_shares
 from ggbench.decisions.comparable_runs import ThisMachine, without_placement
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError, Unsupported
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.cpu import describe_cpu
 from ggbench.runs.experiment import experiment_of
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from ggbench.decisions.pick_record import Candidate
-from ggbench.runs.outcome import Outcome
+from ggbench.engines.endings import Outcome
 from ggbench.stats.intervals import Expected
 
 _Order = Literal["better", "as good", "worse", "unknown"]

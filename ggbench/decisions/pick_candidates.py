@@ -11,6 +11,7 @@ from ggbench.decisions.measured_losses import MeasuredLosses, measured_losses
 from ggbench.decisions.pick_record import Candidate, Loss, Needs, TurnSpeed
 from ggbench.decisions.turn import longest_fast_enough, turn_speed
 from ggbench.decisions.typical_loss import UNQUANTIZED, typical_loss
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError, StoreError
 from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
@@ -18,7 +19,6 @@ from ggbench.experiments.maxctx.record import ContextResult
 from ggbench.machine.programs import programs_that_hold_memory
 from ggbench.models.picked_models import PickedModel
 from ggbench.models.planned_variants import PlannedVariant
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run

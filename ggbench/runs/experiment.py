@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from ggbench.engines.contract import EngineConfig
+from ggbench.engines.endings import Outcome
 from ggbench.engines.memory import Memory
 from ggbench.errors import UsageError
 from ggbench.models.reference import MEASURE_CHECKPOINTS
 from ggbench.plugins import load_plugin
 from ggbench.runs.observation import WorkerPeak
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.recording import Recording
 from ggbench.runs.run import Result, Settings
 from ggbench.stats.decode_timing import Bandwidth

@@ -6,7 +6,7 @@ import re
 
 from ggbench.models.published.rows import load_published
 from ggbench.models.published.selection import LLAMA_CPP, NearRow, nearest_published
-from ggbench.runs.subject import Subject
+from ggbench.models.subject import Subject
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.published_document import published_document
 

@@ -161,3 +161,10 @@ def _moved(level: Expected, slope: Expected, distance: int, floor: float) -> Exp
     up, down = (steeper, flatter) if distance > 0 else (flatter, steeper)
     low = max(value - math.hypot(level.value - level.low, down), min(floor, value))
     return Expected(value, low, value + math.hypot(level.high - level.value, up))
+
+
+def measured_speed(run_id: int | None, step_ms: Known, reach: int, *, is_steady: bool = True) -> RunSpeed | None:
+    """Return what a run measured, up to the position `reach`; None where its steps show no line."""
+    return (
+        RunSpeed("measured", f"run {run_id}", step_ms, reach=reach, is_steady=is_steady) if len(step_ms) > 1 else None
+    )

@@ -12,22 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-
-@dataclass(frozen=True, slots=True)
-class TokenChunks:
-    """Tokens that came several at once, an entry for each chunk; an observation.
-
-    Only the whole of a chunk was timed. Nothing is known of the times between its tokens.
-    """
-
-    first_position: tuple[int, ...]
-    """Tokens in the KV cache at the first token of each chunk, that token included."""
-    n_tokens: tuple[int, ...]
-    elapsed_ns: tuple[int, ...]
-    """Since the token before the chunk."""
-    series: str = ""
-    """Of the steps that these lie between."""
-
+from ggbench.stats.serving import TokenChunks
 
 RARE = 0.05
 """Share of the tokens up to which those in chunks are left out of fits and percentiles."""

@@ -102,9 +102,9 @@ class QualityRequest:
         from ggbench.experiments.quality.jobs import largest_here, quality_jobs
         from ggbench.experiments.quality.measure import EXPERIMENT
         from ggbench.experiments.quality.record import QualitySettings
+        from ggbench.experiments.quality.texts import WIKITEXT_2, find_text
         from ggbench.models.reference import expand_path
         from ggbench.models.selector import resolve
-        from ggbench.models.texts import WIKITEXT_2, find_text
         from ggbench.runs.experiment import Base
 
         asked, setup = self.asked, replace(self.setup, n_ctx=None)

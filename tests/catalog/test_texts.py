@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ggbench.errors import BadFile, UsageError
-from ggbench.models.texts import TOPICS, find_text, read_text
+from ggbench.experiments.quality.texts import TOPICS, find_text, read_text
 
 
 def test_a_file_is_named_and_hashed(tmp_path: Path) -> None:

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 
 from ggbench.errors import BadFile, NetworkError, UsageError
-from ggbench.hub.access import HubAccess
-from ggbench.models import texts
-from ggbench.models.texts import (
+from ggbench.experiments.quality import texts
+from ggbench.experiments.quality.texts import (
     ARCHIVE,
     MEMBER,
     REPO,
@@ -23,6 +22,7 @@ from ggbench.models.texts import (
     read_text,
     text_argument,
 )
+from ggbench.hub.access import HubAccess
 from tests.fakes.hub import Corrupt, TestHub
 from tests.fakes.wikitext import TEXT, archive
 

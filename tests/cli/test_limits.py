@@ -50,34 +50,12 @@ def test_figures_given_by_hand_are_those_of_the_gpu(ggbench: Run) -> None:
     assert document["rows"][0]["w_tokens_per_ms"] == pytest.approx(1008e9 / (512 << 10) / 1e3)
 
 
-def test_every_output_names_the_convention_and_the_sources(ggbench: Run) -> None:
-    for convention, meaning in (("si", "10^9 bytes/s"), ("article", "2^30 bytes/s")):
-        out = ggbench("limits", "qwen1.5-7b", "--gpu", "4090", "--convention", convention).out
-        assert f"convention  {convention}" in out
-        assert meaning in out
-        assert "Ada GPU Architecture whitepaper" in out
-
-
 def test_a_file_is_counted_by_its_own_bytes(ggbench: Run, tiny_twin: Path) -> None:
     (row,) = ggbench("limits", tiny_twin, "--vram", "1GiB", "--json").json["rows"]
     assert (row["weights"], row["scheme"]) == ("q8_0", "q8_0 kv16")
     assert row["bpw"] == pytest.approx(8.5, abs=0.1)
     (row,) = ggbench("limits", tiny_twin, "w4", "--vram", "1GiB", "-ctk", "q8_0", "-ctv", "q8_0", "--json").json["rows"]
     assert row["scheme"] == "w4kv-q8_0"
-
-
-def test_batches_are_rows_of_their_own(ggbench: Run) -> None:
-    rows = ggbench("limits", "qwen1.5-7b", "w4", "--gpu", "4090", "--batch", "1,8", "--json").json["rows"]
-    assert [row["batch_size"] for row in rows] == [1, 8]
-    assert rows[0]["read_bytes"] == rows[1]["read_bytes"]
-    assert rows[1]["max_n_ctx"] == rows[0]["max_n_ctx"] // 8
-
-
-def test_plots_show_the_knees(ggbench: Run) -> None:
-    out = ggbench("limits", "qwen1.5-7b", "w16", "w4", *ARTICLE, "--plot").out
-    assert "◆" in out
-    assert "read w16kv16, knees ◆ 113 and 481" in out
-    assert "w4kv16: W 2064 tokens/ms, B 3.28 ms" in out
 
 
 def test_without_a_machine_what_needs_one_is_unknown(ggbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,9 +91,3 @@ def test_an_error_on_bad_input_says_what_is_accepted(ggbench: Run, args: tuple[s
     assert (ran.code, ran.out) == (2, "")
     assert what in ran.err
     assert len(ran.err.splitlines()) == 2
-
-
-def test_an_error_on_an_unknown_model_names_the_nearest(ggbench: Run) -> None:
-    ran = ggbench("limits", "qwen1.5-8b", "--gpu", "4090")
-    assert ran.code == 2
-    assert "qwen1.5-7b" in ran.err

@@ -47,11 +47,6 @@ def test_without_what_it_is_made_of_a_cache_keeps_its_digits(left_out: str) -> N
     assert allocated.cache_bytes == allocated.total("kv_bytes") == round(5.62 * MIB)
 
 
-def test_a_cache_of_other_rows_keeps_its_digits() -> None:
-    line = "llama_kv_cache: size = 3.33 MiB ( 8192 cells, 30 layers, 1/1 seqs), K (f16): 3.33 MiB, V (f16): 0.00 MiB"
-    assert parse_allocations([*SMOLLM2[:2], line], PLACES).cache_bytes == round(3.33 * MIB)
-
-
 def test_types_widths_and_streams() -> None:
     lines = [
         "print_info: n_embd_k_gqa          = [256, 512, 256, 0]",

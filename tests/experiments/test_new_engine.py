@@ -12,7 +12,7 @@ from typing import ClassVar
 import pytest
 
 from ggbench.engines.contract import Engine, EngineConfig, Source, Workload, engine_module
-from ggbench.engines.endings import Completed, Ending, Failed
+from ggbench.engines.endings import Completed, Ending, Failed, Outcome
 from ggbench.engines.events import Allocated, Event, Opened, PromptRead, Ready, Steps
 from ggbench.engines.memory import DeviceBuffers, Place
 from ggbench.engines.workloads.decode import Decode
@@ -25,7 +25,6 @@ from ggbench.models.command_line import reproduce
 from ggbench.models.selector import Target
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Finished
 from ggbench.runs.rig import Rig
 from ggbench.runs.store.database import Store

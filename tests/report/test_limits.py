@@ -43,26 +43,6 @@ def test_the_report_fits_its_terminal(
     assert "22,072" in text
 
 
-def test_the_bound_of_a_prefill_time_is_named_in_words(counted: tuple[CountedModel, KvCache], render: Render) -> None:
-    """A letter after a number would read as a unit prefix."""
-    model, kv = counted
-    for hardware, expected in ((SI, "20.29 compute"), (ARTICLE, "76.73 KV")):
-        rows = model_limits(model.weights, kv, hardware, range(1, 1000))
-        text = render(limits_report(model.model, count_parameters(model.file), kv, hardware, rows, width=100))
-        assert expected in text
-
-
-def test_what_is_not_known_is_not_shown_as_a_number(counted: tuple[CountedModel, KvCache], render: Render) -> None:
-    model, kv = counted
-    hardware = Hardware("a card", Convention.SI, memory_bytes=8 << 30, memory_source="given")
-    rows = model_limits(model.weights, kv, hardware, range(1, 100))
-    text = render(limits_report(model.model, count_parameters(model.file), kv, hardware, rows, width=100))
-    assert "not known" in text
-    assert "oom" in text
-    assert "tokens/ms" not in text
-    assert "Prefill" not in text
-
-
 def test_prefill_plot_shows_the_knees(counted: tuple[CountedModel, KvCache], golden: Golden) -> None:
     model, kv = counted
     rows = model_limits(model.weights, kv, ARTICLE, range(1, 131_073))
@@ -81,13 +61,3 @@ def test_decode_plot_ends_where_nothing_longer_fits(counted: tuple[CountedModel,
     golden("limits_decode_plot.txt", text)
     assert "w16kv16: W 2064 tokens/ms, B 13.12 ms, fits 22,072 ◆" in text
     assert text.count("◆") == 2
-
-
-def test_a_curve_without_knees_still_plots() -> None:
-    model = count_model("qwen1.5-0.5b", ("w16",))
-    kv = kv_cache(model.file)
-    rows = model_limits(model.weights, kv, ARTICLE, range(1, 3))
-    assert "knees ◆ none" in prefill_plot(rows, 40, 8, color=True)
-    unknown = Hardware("nothing", Convention.SI)
-    rows = model_limits(model.weights, kv, unknown, range(1, 3))
-    assert prefill_plot(rows, 40, 8, color=True) == decode_plot(rows, unknown, 40, 8, color=True) == ""

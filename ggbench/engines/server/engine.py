@@ -24,7 +24,7 @@ from ggbench.engines.workloads.prefill import Prefill
 from ggbench.engines.workloads.prove_context import ProveContext
 from ggbench.engines.workloads.score import Score
 from ggbench.errors import GgbenchError, NetworkError, ServerTimeout, UnknownName, UsageError
-from ggbench.runs.serving import Clock, ServerFound
+from ggbench.stats.serving import Clock, ServerFound
 
 SETUP = EndpointConfig
 

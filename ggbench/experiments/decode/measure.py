@@ -14,8 +14,8 @@ from ggbench.models.command_line import named, reproduce, stated_bandwidth
 from ggbench.runs.experiment import Conclusion, Experiment, Job
 from ggbench.runs.machine_use import throttled
 from ggbench.runs.recording import Recording
-from ggbench.runs.serving import ServerFound
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
+from ggbench.stats.serving import ServerFound
 
 if TYPE_CHECKING:
     from ggbench.runs.progress import Progress
@@ -54,8 +54,8 @@ class DecodeExperiment(Experiment):
 
     def reduce(self, recording: Recording) -> DecodeResult:
         """Fit, percentiles, limit and steadiness of what was timed."""
-        from ggbench.runs.serving import serving_of
         from ggbench.stats.linefit import fit_line
+        from ggbench.stats.serving import serving_of
         from ggbench.stats.speed import summarize_tokens
         from ggbench.stats.steadiness import unsteady
 
@@ -75,17 +75,15 @@ class DecodeExperiment(Experiment):
 
     def speed_of(self, run: Run) -> RunSpeed | None:
         """Return the line through its steps, at the level of their mean latency; None where they show no line."""
-        from ggbench.stats.known_speed import RunSpeed, measured_steps
+        from ggbench.stats.known_speed import measured_speed, measured_steps
 
         found, settings = run.result, run.head.settings
         if not isinstance(found, DecodeResult) or not isinstance(settings, DecodeSettings) or found.latency is None:
             return None
         n_gen = min(settings.n_gen, found.n_gen)
-        middle, reach = found.n_prompt + (n_gen + 1) // 2, found.n_prompt + n_gen
+        middle = found.n_prompt + (n_gen + 1) // 2
         steps = measured_steps([(middle, found.latency)], found.fit, found.limit)
-        if len(steps) < 2:
-            return None
-        return RunSpeed("measured", f"run {run.run_id}", steps, reach=reach, is_steady=not found.unsteady)
+        return measured_speed(run.run_id, steps, found.n_prompt + n_gen, is_steady=not found.unsteady)
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """`ggbench decode MODEL QUANT -n N` with every option that is not the default."""

@@ -13,7 +13,8 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ggbench.experiments.forecast.record import PROMPTS, ForecastPlacement, ForecastTwin, StepCost, TwinTiming
+from ggbench.experiments.forecast.record import PROMPTS, ForecastPlacement, ForecastTwin, TwinTiming
+from ggbench.sizing.layer_sample import StepCost
 from ggbench.stats.intervals import Expected
 from ggbench.stats.known_speed import POSITIONS
 from ggbench.stats.samples import t_95

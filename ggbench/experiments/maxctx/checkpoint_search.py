@@ -10,7 +10,7 @@ import time
 from collections.abc import Generator
 from dataclasses import replace
 
-from ggbench.engines.endings import Completed, Ending, OutOfMemory
+from ggbench.engines.endings import Completed, Ending, Outcome, OutOfMemory
 from ggbench.engines.events import ContextProven, Event
 from ggbench.engines.memory import Memory
 from ggbench.engines.transformers.config import TransformersConfig
@@ -21,7 +21,6 @@ from ggbench.experiments.maxctx.record import BracketEnds, ContextSettings, Prob
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import list_gpu_processes
 from ggbench.runs.experiment import Concluded, Conclusion
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Point, Progress, Working
 from ggbench.runs.session import Session, kv_bytes_per_token
 from ggbench.sizing.bracket import Bracket

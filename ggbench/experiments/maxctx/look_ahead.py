@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ggbench.engines.endings import Cancelled, EngineEnded
+from ggbench.engines.endings import Cancelled, EngineEnded, Outcome
 from ggbench.engines.llama.config import LARGEST_N_CTX, LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.errors import UsageError
@@ -15,7 +15,6 @@ from ggbench.experiments.maxctx.record import ContextSettings, Probe, SearchPlan
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import list_gpu_processes
-from ggbench.runs.outcome import Outcome
 from ggbench.sizing.budget import SearchBudget, beside_projector, search_budget
 from ggbench.sizing.device_split import device_memories
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import replace
 
 from ggbench.engines.contract import Source
-from ggbench.engines.endings import Completed, Ending, EngineEnded, OutOfMemory
+from ggbench.engines.endings import Completed, Ending, EngineEnded, Outcome, OutOfMemory
 from ggbench.engines.events import Allocated, ContextProven, Event, Loaded, Opened, Opening, Proving, Ready
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
@@ -16,7 +16,6 @@ from ggbench.engines.workloads.prove_context import ProveContext
 from ggbench.experiments.maxctx.record import Probe, ProofForeseen
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.memory import peak_rss_bytes
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Point, Progress, Working
 from ggbench.units import format_count, format_duration
 

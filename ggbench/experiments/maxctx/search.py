@@ -12,7 +12,7 @@ from collections.abc import Generator
 from dataclasses import replace
 from pathlib import Path
 
-from ggbench.engines.endings import Cancelled, EngineEnded, OutOfMemory
+from ggbench.engines.endings import Cancelled, EngineEnded, Outcome, OutOfMemory
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.memory import Memory
@@ -25,7 +25,6 @@ from ggbench.gguf_file.twin import write_sparse
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import name_processes
 from ggbench.runs.experiment import Concluded, Conclusion
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import ModelReady, Point, Progress, Working
 from ggbench.runs.session import Session
 from ggbench.sizing.bracket import Bracket

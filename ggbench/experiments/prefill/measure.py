@@ -11,8 +11,8 @@ from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
 from ggbench.models.command_line import named, reproduce, stated_bandwidth
 from ggbench.runs.experiment import Conclusion, Experiment, Job
 from ggbench.runs.recording import Recording
-from ggbench.runs.serving import ServerFound
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
+from ggbench.stats.serving import ServerFound
 
 if TYPE_CHECKING:
     from ggbench.runs.progress import Progress
@@ -41,7 +41,7 @@ class PrefillExperiment(Experiment):
 
     def reduce(self, recording: Recording) -> PrefillResult:
         """The median of each length that was timed, by rising length."""
-        from ggbench.runs.serving import serving_of
+        from ggbench.stats.serving import serving_of
         from ggbench.stats.speed import prompt_speed
 
         wanted = recording.settings(PrefillSettings).lengths

@@ -7,9 +7,9 @@ model, ln PPL ratio and KL divergence, compares better, and is why rows of other
 from __future__ import annotations
 
 from ggbench.experiments.quality.record import QualityResult
+from ggbench.experiments.quality.texts import SHA256, WIKITEXT_2
 from ggbench.models.published.quality import Scored, ln_ppl_ratio, nearest_quality
 from ggbench.models.published.selection import NearRow
-from ggbench.models.texts import SHA256, WIKITEXT_2
 from ggbench.runs.run import Run
 from ggbench.show.against import published_model
 from ggbench.show.names import kv_name, model_name

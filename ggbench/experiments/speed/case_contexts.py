@@ -6,17 +6,16 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
 
-from ggbench.engines.endings import Ending, require_completed
+from ggbench.engines.endings import Ending, Outcome, require_completed
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.experiments.speed.case_memory import CaseSize, size_cases
 from ggbench.experiments.speed.record import Case, CaseMemory, SpeedSettings
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Progress
-from ggbench.runs.serving import ServerFound
 from ggbench.runs.session import Session, kv_bytes_per_token
 from ggbench.sizing.budget import checkpoint_budget
+from ggbench.stats.serving import ServerFound
 from ggbench.units import format_bytes
 
 _SERVER_BATCH = 512

@@ -19,8 +19,8 @@ from ggbench.runs.progress import ModelReady
 from ggbench.runs.recording import Recording
 from ggbench.runs.rig import Rig
 from ggbench.runs.run import Settings
-from ggbench.runs.serving import ServerFound
 from ggbench.stats.decode_timing import Bandwidth
+from ggbench.stats.serving import ServerFound
 
 if TYPE_CHECKING:
     from ggbench.experiments.speed.cases import CaseSteps
@@ -65,7 +65,7 @@ class SpeedExperiment(Experiment):
     def reduce(self, recording: Recording) -> SpeedResult:
         """Every case that ended, and a line for each batch size of which any step was timed."""
         from ggbench.experiments.speed.cases import batch_lines
-        from ggbench.runs.serving import serving_of
+        from ggbench.stats.serving import serving_of
 
         limits = {each.n_seqs: each.limit for each in recording.of(BatchLimit)}
         serving = serving_of(recording.last(ServerFound), recording.requests)
@@ -73,7 +73,7 @@ class SpeedExperiment(Experiment):
 
     def speed_of(self, run: Run) -> RunSpeed | None:
         """Return the line through the steps of its cases of one sequence; None where there is none."""
-        from ggbench.stats.known_speed import RunSpeed, measured_steps
+        from ggbench.stats.known_speed import measured_speed, measured_steps
 
         if not isinstance(run.result, SpeedResult):
             return None
@@ -83,11 +83,8 @@ class SpeedExperiment(Experiment):
         if line is None or not cases:
             return None
         latencies = [(case.n_input + (case.n_gen + 1) // 2, latency) for case, latency in cases]
-        steps = measured_steps(latencies, line.fit, line.limit)
-        if len(steps) < 2:
-            return None
         reach = max(case.n_input + case.n_gen for case, _ in cases)
-        return RunSpeed("measured", f"run {run.run_id}", steps, reach=reach)
+        return measured_speed(run.run_id, measured_steps(latencies, line.fit, line.limit), reach)
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """`ggbench speed MODEL QUANT` with every option that is not the default."""

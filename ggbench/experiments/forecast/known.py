@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from ggbench.decisions.known_speeds import known_speeds
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
 from ggbench.experiments.forecast.measure import EXPERIMENT
@@ -13,7 +14,6 @@ from ggbench.experiments.forecast.record import PROMPTS, ForecastResult, Forecas
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.selector import Target
 from ggbench.runs.experiment import Job
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.session import subject_of
 from ggbench.runs.store.database import Store
@@ -48,13 +48,13 @@ def known_forecasts(store: Store | None, targets: Sequence[Target], setup: Llama
             settings=ForecastSettings(),
             command=f"{EXPERIMENT.command(Job(EXPERIMENT, target, setup, ForecastSettings()))} --no-measure",
         )
-        result = None if speed is None else _forecast_of(speed)
+        result = None if speed is None else forecast_of(speed)
         outcome = Outcome.COMPLETED if file is not None else Outcome.FAILED
         runs.append(Run(head=head, outcome=outcome, reason="" if speed is not None else reason, result=result))
     return runs
 
 
-def _forecast_of(known: KnownSpeed) -> ForecastResult:
+def forecast_of(known: KnownSpeed) -> ForecastResult:
     """Return a known speed at the positions and the lengths of a forecast; W is that of the last line."""
     first, last = known.step_ms[-2:]
     grown = tuple(

@@ -1,4 +1,4 @@
-"""What a run over a server's requests has besides its timings: the server, the requests, and whose clock it was."""
+"""How a server answered over all requests of a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,30 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ggbench.stats.token_times import TokenChunks
+
+def serving_of(server: ServerFound | None, requests: Sequence[RequestTiming]) -> Serving | None:
+    """Return what the requests have in common; None of a run without a server, or without a request."""
+    if server is None or not requests:
+        return None
+    decodes = [each for each in requests if each.series]
+    waits = [(each.first_token_ns - each.sent_ns) / 1e6 for each in decodes if each.first_token_ns is not None]
+    jitters = [each.jitter_ns / 1e6 for each in decodes if each.jitter_ns is not None]
+    drafts = [each for each in decodes if each.n_drafted is not None]
+    trips = server.round_trip_ns
+    return Serving(
+        server=" ".join(filter(None, (server.kind, server.version))),
+        clock="client" if any(each.clock == "client" for each in requests) else "server",
+        n_requests=len(requests),
+        n_tokens=sum(each.n_tokens for each in decodes),
+        n_tokens_together=sum(each.n_tokens_together for each in decodes),
+        ttft_ms=statistics.median(waits) if waits else None,
+        round_trip_ms=statistics.median(trips) / 1e6 if trips else None,
+        jitter_ms=statistics.median(jitters) if jitters else None,
+        n_drafted=sum(each.n_drafted or 0 for each in drafts) if drafts else None,
+        n_accepted=sum(each.n_accepted or 0 for each in drafts) if drafts else None,
+        remarks=tuple(dict.fromkeys(remark for each in requests for remark in each.remarks)),
+    )
+
 
 Clock = Literal["engine", "server", "client"]
 """Whose clock timed a step: the process on this machine that computes, a server's own, or that of the program that
@@ -27,6 +50,22 @@ class ServerFound:
     """Requests that it computes at once; None where it does not say, or has no such number."""
     round_trip_ns: tuple[int, ...] = ()
     """From sending a request that needs no model to the first byte of its answer, each time."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenChunks:
+    """Tokens that came several at once, an entry for each chunk; an observation.
+
+    Only the whole of a chunk was timed. Nothing is known of the times between its tokens.
+    """
+
+    first_position: tuple[int, ...]
+    """Tokens in the KV cache at the first token of each chunk, that token included."""
+    n_tokens: tuple[int, ...]
+    elapsed_ns: tuple[int, ...]
+    """Since the token before the chunk."""
+    series: str = ""
+    """Of the steps that these lie between."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,27 +141,3 @@ class Serving:
     n_accepted: int | None = None
     remarks: tuple[str, ...] = ()
     """What the server did not do as asked, each once."""
-
-
-def serving_of(server: ServerFound | None, requests: Sequence[RequestTiming]) -> Serving | None:
-    """Return what the requests have in common; None of a run without a server, or without a request."""
-    if server is None or not requests:
-        return None
-    decodes = [each for each in requests if each.series]
-    waits = [(each.first_token_ns - each.sent_ns) / 1e6 for each in decodes if each.first_token_ns is not None]
-    jitters = [each.jitter_ns / 1e6 for each in decodes if each.jitter_ns is not None]
-    drafts = [each for each in decodes if each.n_drafted is not None]
-    trips = server.round_trip_ns
-    return Serving(
-        server=" ".join(filter(None, (server.kind, server.version))),
-        clock="client" if any(each.clock == "client" for each in requests) else "server",
-        n_requests=len(requests),
-        n_tokens=sum(each.n_tokens for each in decodes),
-        n_tokens_together=sum(each.n_tokens_together for each in decodes),
-        ttft_ms=statistics.median(waits) if waits else None,
-        round_trip_ms=statistics.median(trips) / 1e6 if trips else None,
-        jitter_ms=statistics.median(jitters) if jitters else None,
-        n_drafted=sum(each.n_drafted or 0 for each in drafts) if drafts else None,
-        n_accepted=sum(each.n_accepted or 0 for each in drafts) if drafts else None,
-        remarks=tuple(dict.fromkeys(remark for each in requests for remark in each.remarks)),
-    )
