@@ -18,7 +18,7 @@ from ggbench.decisions.pick_record import (
 from ggbench.decisions.run_commands_record import RunCommands
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.sizing.plan_record import Budget, PlanRow
-from ggbench.sizing.theory.hardware import Convention, Hardware, KvReads
+from ggbench.sizing.theory.hardware import Hardware
 from ggbench.sizing.theory.kv_cache import KvCache
 from ggbench.sizing.theory.limits import SchemeLimits
 from ggbench.sizing.theory.weights import Parameters, Weights
@@ -81,15 +81,11 @@ _PICKED: Fields = {
     **CONFIG,
 }
 
-_CURVES = (
-    "By `rough`, where the output matrix is computed for every token of a prompt, and `exact`, for the last alone."
-)
 _REGIME = struct("Regime", "", {"bound": Literal["weights", "compute", "kv"], "first_n": int, "last_n": int})
-_BOTH = struct("RoughAndExact", _CURVES, {"rough": float, "exact": float})
 _PROMPT = struct(
     "Prompt",
     "The time that a prompt takes at least.",
-    {"n_prompt": int, "read_ms": float, "compute_ms": _BOTH, "first_token_ms": _BOTH, "floor_ms": float},
+    {"n_prompt": int, "read_ms": float, "compute_ms": float, "first_token_ms": float, "floor_ms": float},
 )
 _SCHEME = struct(
     "Scheme",
@@ -105,8 +101,8 @@ _SCHEME = struct(
     },
     of(SchemeLimits, "w_tokens_per_ms b_ms max_n_ctx fits"),
     {
-        "knees": about(by(many(int) | None), f"Last prompt length before what bounds it changes. {_CURVES}"),
-        "regimes": about(by(many(_REGIME) | None), f"What bounds a prompt, by its length. {_CURVES}"),
+        "knees": about(many(int) | None, "Last prompt length before what bounds it changes."),
+        "regimes": about(many(_REGIME) | None, "What bounds a prompt, by its length."),
     },
     of(SchemeLimits, "decode"),
     {"prefill": about(many(_PROMPT) | None, "At powers of two, and at the longest.")},
@@ -116,9 +112,7 @@ _LIMITS: Fields = {
     "convention": struct(
         "Convention",
         "What the prefixes of the figures mean.",
-        {"name": Convention},
-        of(Convention, "giga tera meaning"),
-        {"kv_reads": about(KvReads, "How often a prompt's KV cache is read.")},
+        {"name": str, "giga": int, "tera": int, "meaning": str},
     ),
     "machine": struct(
         "Hardware",

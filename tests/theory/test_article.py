@@ -1,18 +1,18 @@
 """Every theory cell of the article, as printed, against the functions."""
 
 import csv
-import dataclasses
 import functools
 import math
 from pathlib import Path
 
+import msgspec.structs
 import numpy as np
 import pytest
 
 from ggbench.gguf_file.blueprint import Hyperparameters, build_model
 from ggbench.machine.known_gpus import find_gpu
 from ggbench.models.catalog import load_catalog
-from ggbench.sizing.theory.hardware import Convention, known_hardware
+from ggbench.sizing.theory.hardware import known_hardware
 from ggbench.sizing.theory.kv_cache import kv_cache
 from ggbench.sizing.theory.limits import n_ctx_that_fits
 from ggbench.sizing.theory.prefill import prefill_curve
@@ -41,7 +41,7 @@ def cell_id(cell: Cell) -> str:
 def shape(size: str, gqa: str) -> Hyperparameters:
     """The model of a row; `without` gives every query head its own K and V."""
     hyper = load_catalog().model(f"qwen1.5-{size.lower()}").hyper
-    return dataclasses.replace(hyper, n_head_kv=hyper.n_head) if gqa == "without" else hyper
+    return msgspec.structs.replace(hyper, n_head_kv=hyper.n_head) if gqa == "without" else hyper
 
 
 @functools.cache
@@ -71,7 +71,7 @@ def computed(size: str, gqa: str, quantity: str, scheme: str, counting: str) -> 
         return kv.params_per_token * 1024 / MIB
     if quantity == "kv_params_per_token":
         return kv.params_per_token / MIB
-    hardware = known_hardware(find_gpu("rtx-4090"), Convention.ARTICLE)
+    hardware = known_hardware(find_gpu("rtx-4090"))
     assert hardware.memory_bytes and hardware.bandwidth_bytes_per_s and hardware.compute_flop_per_s
     bits = scheme_bits(scheme)
     assert bits is not None
@@ -84,15 +84,12 @@ def computed(size: str, gqa: str, quantity: str, scheme: str, counting: str) -> 
         return round(w_tokens_per_ms)
     if quantity == "b_ms":
         return round(b_ms, 2)
-    curve = prefill_curve(
-        weights,
-        kv,
-        hardware.bandwidth_bytes_per_s,
-        hardware.compute_flop_per_s,
-        LENGTHS,
-        exact=counting == "exact",
-        kv_reads=hardware.convention.kv_reads,
-    )
+    if counting == "rough":  # the output matrix is computed for every token, as a layer is
+        layers = parameters.layers + parameters.lm_head
+        weights = msgspec.structs.replace(
+            weights, parameters=msgspec.structs.replace(parameters, layers=layers, lm_head=0)
+        )
+    curve = prefill_curve(weights, kv, hardware.bandwidth_bytes_per_s, hardware.compute_flop_per_s, LENGTHS)
     knees = curve.knees()
     assert len(knees) in (0, 2)
     return knees[quantity == "knee_second"] if knees else NO_KNEE
