@@ -36,6 +36,7 @@ from ggbench.experiments.decode.record import N_PROMPT
 from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
 from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
 from ggbench.machine.cpu import default_threads
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, materialize, resolve_one
 from ggbench.models.texts import find_text
 from ggbench.runs.driver import run_job
@@ -251,7 +252,7 @@ def _bisected(_: Bench) -> Values:
 def _searches(search: Callable[[Target, LlamaConfig], tuple[int, int]]) -> Values:
     values: dict[Row, float] = {}
     for model, limit in SEARCHES:
-        target = resolve_one(model)
+        target = resolve_one(parse_model(model))
         materialize(target)  # writing a twin is no part of the search
         setup = LlamaConfig(memory_limit_bytes=parse_size(limit), n_gpu_layers=0, threads=default_threads())
         started = time.perf_counter()

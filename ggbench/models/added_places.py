@@ -20,7 +20,7 @@ from ggbench.engines.server.address import is_url
 from ggbench.errors import BadFile, UsageError
 from ggbench.files import replace_file
 from ggbench.models.disk import LocalModel, models_in_place, path_argument
-from ggbench.models.reference import EndpointRef, expand_path, parse_model, path_exists
+from ggbench.paths import expand_path, path_exists
 from ggbench.text import plain
 
 _STARTS = ("/", "~", "./", "../", "file://")
@@ -46,11 +46,13 @@ def typed_server(text: str) -> str | None:
     """Return the base URL of a server that a person typed or pasted; None for other text, and for pages of the Hub."""
     if not is_url(text.strip()):
         return None
+    from ggbench.models.reference import parse_model
+
     try:
         ref = parse_model(text.strip())
     except UsageError:
         return None
-    return ref.base_url if isinstance(ref, EndpointRef) else None
+    return ref.name if ref.is_server else None
 
 
 def is_local(text: str) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from ggbench.decisions.run_commands_record import FileToRun
 from ggbench.hub.access import HubAccess
 from ggbench.models.planned_variants import planned_model
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import materialize, resolve_one
 from tests.fakes.hub import TestHub
 
@@ -19,11 +20,11 @@ def test_a_planned_quant_knows_the_file_to_run(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "m-q8_0.gguf").hardlink_to(tiny_twin)
-    assert [each.to_run for each in planned_model("m-q8_0.gguf").variants] == [
+    assert [each.to_run for each in planned_model(parse_model("m-q8_0.gguf")).variants] == [
         FileToRun("m-q8_0", "q8_0", (Path("m-q8_0.gguf"),), is_here=True)
     ]
     for model in ("qwen1.5-0.5b", "synth:qwen1.5-0.5b"):
-        published, other = (each.to_run for each in planned_model(model, ["q4_k_m", "iq4_nl"]).variants)
+        published, other = (each.to_run for each in planned_model(parse_model(model, "q4_k_m", "iq4_nl")).variants)
         assert published == FileToRun("qwen1.5-0.5b", "q4_k_m", repo="Qwen/Qwen1.5-0.5B-Chat-GGUF")
         assert other == FileToRun("qwen1.5-0.5b", "iq4_nl")
 
@@ -31,12 +32,12 @@ def test_a_planned_quant_knows_the_file_to_run(
 def test_a_published_quant_knows_where_its_download_lands(hub: TestHub, tiny_twin: Path) -> None:
     hub.add_repo("org/tiny", {"tiny-q8_0.gguf": tiny_twin})
     access = HubAccess.from_environment()
-    (before,) = (each.to_run for each in planned_model("org/tiny", ["q8_0"], hub=access).variants)
+    (before,) = (each.to_run for each in planned_model(parse_model("org/tiny", "q8_0"), hub=access).variants)
     assert before is not None
     assert (before.model, before.quant, before.repo, before.is_here) == ("org/tiny", "q8_0", "org/tiny", False)
-    (twin,) = (each.to_run for each in planned_model("twin:org/tiny", ["q8_0"], hub=access).variants)
+    (twin,) = (each.to_run for each in planned_model(parse_model("twin:org/tiny", "q8_0"), hub=access).variants)
     assert twin == replace(before, model="hf:org/tiny")
-    materialize(resolve_one("org/tiny", "q8_0", hub=access))
-    (after,) = (each.to_run for each in planned_model("org/tiny", ["q8_0"], hub=access).variants)
+    materialize(resolve_one(parse_model("org/tiny", "q8_0"), hub=access))
+    (after,) = (each.to_run for each in planned_model(parse_model("org/tiny", "q8_0"), hub=access).variants)
     assert after == replace(before, is_here=True)
     assert all(path.is_file() for path in before.paths)

@@ -22,6 +22,7 @@ from ggbench.experiments.decode.measure import EXPERIMENT as DECODE
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.experiments.prefill.record import PrefillSettings
 from ggbench.gguf_file.header import read_model_file
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve
 from ggbench.runs.outcome import Outcome
 from ggbench.runs.store.database import Store
@@ -161,5 +162,5 @@ def test_the_command_names_every_option_that_is_not_the_default(target: Target) 
         "ggbench decode '/models/a b.gguf' -n 10 --repeat 2 --bandwidth 1008GB/s --type-k q8_0 --n-gpu-layers 12"
         " --tensor-split 3,1 --memory-limit 1GiB"
     )
-    twin = resolve("synth:qwen1.5-0.5b", ["q4_0"])[0]
+    twin = resolve(parse_model("synth:qwen1.5-0.5b", "q4_0"))[0]
     assert DECODE.command(decode_job(twin, 10)).startswith("ggbench decode synth:qwen1.5-0.5b q4_0 -n 10")

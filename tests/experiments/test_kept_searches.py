@@ -14,6 +14,7 @@ import pytest
 from ggbench.errors import StoreError
 from ggbench.experiments.maxctx.measure import EXPERIMENT
 from ggbench.experiments.maxctx.record import ContextSettings, Probe, Question
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve_one
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
@@ -117,7 +118,7 @@ def test_a_probe_that_gave_no_answer_is_no_failure(target: Target, kv_bytes: int
 def test_ctrl_c_before_the_file_is_there_leaves_no_run(kv_bytes: int, store: Store) -> None:
     """As of a decode whose file is not there yet: the header alone was looked at."""
     cancel = threading.Event()
-    target = resolve_one("synth:qwen1.5-0.5b", "q8_0")
+    target = resolve_one(parse_model("synth:qwen1.5-0.5b", "q8_0"))
     job = Job(EXPERIMENT, target, limited(4096 * MIB), ContextSettings())
     records = []
     for record in run_job(SmallMachine(kv_bytes, 4096, cancel=cancel).rig(store), job):

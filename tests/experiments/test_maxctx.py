@@ -26,6 +26,7 @@ from ggbench.gguf_file.twin import cached_twin
 from ggbench.hub.access import HubAccess
 from ggbench.machine.environment import environment
 from ggbench.models.planned_variants import planned_model
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve_one
 from ggbench.paths import twins_dir
 from ggbench.runs.driver import run_job
@@ -96,7 +97,7 @@ def test_what_is_planned_is_what_plan_finds(target: Target, tiny_twin: Path, kv_
     engines = [SmallMachine(kv_bytes, 8192).rig().launch(setup, threading.Event()) for _ in range(2)]
     assert isinstance(engines[0], LlamaEngine)
     assert isinstance(engines[1], LlamaEngine)
-    variants = planned_model(str(tiny_twin), (), hub=HubAccess.from_environment(offline=True)).variants
+    variants = planned_model(parse_model(str(tiny_twin)), hub=HubAccess.from_environment(offline=True)).variants
     [row] = plan(variants, PlanRequest(budget, setup), DryAllocator(engines[0], setup))
     seen = look_ahead(engines[1], read_model_file(tiny_twin), tiny_twin, setup, ContextSettings())
     assert seen.plan.planned_n_ctx == row.planned_n_ctx
@@ -172,7 +173,7 @@ def test_weights_above_the_limit(tiny_twin: Path, tmp_path: Path) -> None:
     """Nothing is loaded; what is missing is said, and which file beside it would fit."""
     (tmp_path / "model-q8_0.gguf").write_bytes(tiny_twin.read_bytes())
     (tmp_path / "model-q2_k.gguf").write_bytes(b"0" * 100_000)
-    target = resolve_one(str(tmp_path), "q8_0")
+    target = resolve_one(parse_model(str(tmp_path), "q8_0"))
     machine = SmallMachine(2048, 16384)
     finished = search(machine.rig(), target, limited(MIB))
     assert isinstance(finished.error, DoesNotFit)
@@ -182,7 +183,7 @@ def test_weights_above_the_limit(tiny_twin: Path, tmp_path: Path) -> None:
 
 def test_a_catalog_twin_above_the_limit_names_a_quant_that_fits(kv_bytes: int) -> None:
     """The twin is not even written; q8_0 of 0.5B is 628 MiB by the article, and q4_k_m 383 MiB."""
-    target = resolve_one("synth:qwen1.5-0.5b", "q8_0")
+    target = resolve_one(parse_model("synth:qwen1.5-0.5b", "q8_0"))
     finished = search(SmallMachine(kv_bytes, 0).rig(), target, limited(400 * MIB))
     assert isinstance(finished.error, DoesNotFit)
     assert "would fit" in finished.error.hint
@@ -309,7 +310,7 @@ def test_it_agrees_with_blind_bisection(tmp_path: Path) -> None:
         return launch(cancel, timeout_s=60)
 
     rig = Rig(launch=start, threads=1, describe_environment=environment)
-    context, run = found(rig, resolve_one(str(path)), setup)
+    context, run = found(rig, resolve_one(parse_model(str(path))), setup)
     with WorkerProcess(timeout_s=60) as worker:
         assert ending_of(worker, protocol.LoadModel(str(path), setup)) == Completed()
         low, high, n_asked = 0, limit_bytes // BROAD_KV // 256 + 1, 0

@@ -21,6 +21,7 @@ from ggbench.experiments.quality.logits_file import LogitsFile, begin_logits_fil
 from ggbench.experiments.quality.measure import EXPERIMENT
 from ggbench.experiments.quality.record import QualityResult, QualitySettings
 from ggbench.machine.memory import Ram
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve_one
 from ggbench.models.texts import find_text
 from ggbench.paths import logits_dir
@@ -43,7 +44,7 @@ N_SCORED = 15
 @pytest.fixture
 def trained(tmp_path: Path, tiny_twin: Path) -> Target:
     """The tiny twin without the mark of a twin, so that it passes for a trained model."""
-    target = resolve_one(str(without_mark(tiny_twin, tmp_path / "tiny-q8_0.gguf")))
+    target = resolve_one(parse_model(str(without_mark(tiny_twin, tmp_path / "tiny-q8_0.gguf"))))
     assert target.provenance == "file"
     return target
 
@@ -236,7 +237,7 @@ def test_a_base_with_other_tokens_is_refused(trained: Target, settings: QualityS
 
 
 def test_a_twin_has_no_quality(tiny_twin: Path, settings: QualitySettings) -> None:
-    run, _, workers = _run(resolve_one(str(tiny_twin)), settings, [scores()])
+    run, _, workers = _run(resolve_one(parse_model(str(tiny_twin))), settings, [scores()])
     assert run.outcome is Outcome.FAILED
     assert "twin" in run.reason
     assert not workers
@@ -245,7 +246,7 @@ def test_a_twin_has_no_quality(tiny_twin: Path, settings: QualitySettings) -> No
 def test_a_model_without_a_tokenizer_is_refused(tiny_twin: Path, settings: QualitySettings, tmp_path: Path) -> None:
     path = tmp_path / "tiny-q8_0.gguf"
     path.write_bytes(tiny_twin.read_bytes().replace(b"ggbench.twin", b"ggbench.none"))
-    run, _, workers = _run(resolve_one(str(path)), settings, [scores()])
+    run, _, workers = _run(resolve_one(parse_model(str(path))), settings, [scores()])
     assert run.outcome is Outcome.FAILED
     assert "tiny-q8_0 has no tokenizer" in run.reason
     assert not workers

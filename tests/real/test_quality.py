@@ -15,6 +15,7 @@ import pytest
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.quality.measure import EXPERIMENT
 from ggbench.experiments.quality.record import QualityResult, QualitySettings
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import resolve_one
 from ggbench.models.texts import find_text
 from ggbench.runs.driver import run_job
@@ -32,7 +33,11 @@ SETUP = LlamaConfig(threads=1)
 def _score(path: Path, base: Path | None = None, **changed: object) -> QualityResult:
     settings = replace(QualitySettings(find_text(PROSE)[0], n_ctx=256, n_seqs=8, n_chunks=2), **changed)  # type: ignore[arg-type]
     job = Job(
-        EXPERIMENT, resolve_one(str(path)), SETUP, settings, None if base is None else Base(resolve_one(str(base)))
+        EXPERIMENT,
+        resolve_one(parse_model(str(path))),
+        SETUP,
+        settings,
+        None if base is None else Base(resolve_one(parse_model(str(base)))),
     )
     *_, end = run_job(make_rig(None, needs_bandwidth=False), job)
     assert isinstance(end, Finished)

@@ -21,6 +21,7 @@ from ggbench.engines.process import WorkerProcess
 from ggbench.engines.workloads.decode import Decode
 from ggbench.engines.workloads.prefill import Prefill
 from ggbench.errors import BadFile, StoreError
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve, resolve_one
 from ggbench.runs.driver import run_job, run_jobs
 from ggbench.runs.observation import PromptTiming
@@ -50,7 +51,7 @@ def test_progress_comes_in_order_and_counts_what_is_timed(target: Target, store:
 
 
 def test_a_file_that_is_made_first_is_progress_in_bytes(tmp_path: Path) -> None:
-    records = list(run_job(fake_rig()[0], decode_job(resolve_one("synth:qwen1.5-0.5b", "q2_k"), 10)))
+    records = list(run_job(fake_rig()[0], decode_job(resolve_one(parse_model("synth:qwen1.5-0.5b", "q2_k")), 10)))
     writing = [record for record in records if isinstance(record, Working) and record.stage == "write"]
     assert writing and all(record.is_bytes for record in writing)
     assert writing[-1].done == writing[-1].total
@@ -123,7 +124,7 @@ def test_a_file_that_cannot_be_read_is_a_run(target: Target, tmp_path: Path, sto
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"")
     rig, workers = fake_rig(store)
-    jobs = [decode_job(resolve(str(broken))[0], 10), decode_job(target, 10)]
+    jobs = [decode_job(resolve(parse_model(str(broken)))[0], 10), decode_job(target, 10)]
     first, second = (record for record in run_jobs(rig, jobs) if isinstance(record, Finished))
     assert isinstance(first.error, BadFile)
     assert first.run.outcome is Outcome.FAILED
@@ -153,7 +154,7 @@ def test_cancelling_before_the_file_is_there_leaves_no_run(store: Store, tmp_pat
     cancel = threading.Event()
     rig, workers = fake_rig(store, cancel=cancel)
     records = []
-    for record in run_job(rig, decode_job(resolve_one("synth:qwen1.5-0.5b", "q4_0"), 10)):
+    for record in run_job(rig, decode_job(resolve_one(parse_model("synth:qwen1.5-0.5b", "q4_0")), 10)):
         records.append(record)
         cancel.set()
     assert not any(isinstance(record, Finished) for record in records)

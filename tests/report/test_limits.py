@@ -9,6 +9,7 @@ from rich.cells import cell_len
 
 from ggbench.machine.known_gpus import find_gpu
 from ggbench.models.counted_models import CountedModel, count_model
+from ggbench.models.reference import parse_model
 from ggbench.show.limit_plots import decode_plot, prefill_plot
 from ggbench.show.terminal.limits import limits_report
 from ggbench.sizing.theory.hardware import Convention, Hardware, known_hardware
@@ -25,7 +26,7 @@ SI = known_hardware(find_gpu("rtx-4090"), Convention.SI)
 
 @pytest.fixture(scope="module")
 def counted() -> tuple[CountedModel, KvCache]:
-    model = count_model("qwen1.5-7b", ("w16", "w8", "w4"))
+    model = count_model(parse_model("qwen1.5-7b", "w16", "w8", "w4"))
     return model, kv_cache(model.file)
 
 
@@ -84,7 +85,7 @@ def test_decode_plot_ends_where_nothing_longer_fits(counted: tuple[CountedModel,
 
 
 def test_a_curve_without_knees_still_plots() -> None:
-    model = count_model("qwen1.5-0.5b", ("w16",))
+    model = count_model(parse_model("qwen1.5-0.5b", "w16"))
     kv = kv_cache(model.file)
     rows = model_limits(model.weights, kv, ARTICLE, range(1, 3))
     assert "knees ◆ none" in prefill_plot(rows, 40, 8, color=True)

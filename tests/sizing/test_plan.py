@@ -24,6 +24,7 @@ from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import read_header
 from ggbench.models.planned_variants import PlannedVariant, planned_model
 from ggbench.models.published.rows import Figure, PublishedRow, load_published
+from ggbench.models.reference import parse_model
 from ggbench.runs.outcome import Outcome
 from ggbench.sizing.budget import given_budget
 from ggbench.sizing.dry_allocator import DryAllocator
@@ -64,7 +65,9 @@ def article_plans() -> dict[tuple[str, str | None], PlanRow]:
     rows: list[PlanRow] = []
     with DryAllocator(real(), LIKE_THE_ARTICLE) as allocator:
         for size in SIZES:
-            rows += plan(planned_model(f"qwen1.5-{size}").variants, PlanRequest(budget, LIKE_THE_ARTICLE), allocator)
+            rows += plan(
+                planned_model(parse_model(f"qwen1.5-{size}")).variants, PlanRequest(budget, LIKE_THE_ARTICLE), allocator
+            )
     return {(row.model, row.quant): row for row in rows}
 
 
@@ -109,7 +112,7 @@ def test_the_longest_context_near_the_articles(article_plans: dict[tuple[str, st
 
 @pytest.mark.llama
 def test_quants_of_one_shape_need_the_same_cache_and_compute_buffers() -> None:
-    variants = planned_model("qwen2.5-0.5b", ["q8_0", "q2_k"]).variants
+    variants = planned_model(parse_model("qwen2.5-0.5b", "q8_0", "q2_k")).variants
     contexts = []
     for variant in variants:
         with DryAllocator(real(), LlamaConfig(threads=1)) as allocator:
@@ -207,7 +210,7 @@ def test_on_the_cpu_everything_lies_in_main_memory() -> None:
 @pytest.mark.parametrize("flash_attn", ["on", "off"])
 def test_what_is_planned_is_what_is_allocated(tiny_twin: Path, flash_attn: FlashAttn) -> None:
     setup = LlamaConfig(n_ctx=2048, flash_attn=flash_attn, threads=1)
-    [variant] = planned_model(str(tiny_twin)).variants
+    [variant] = planned_model(parse_model(str(tiny_twin))).variants
     with DryAllocator(real(), setup) as allocator:
         [row] = plan([variant], PlanRequest(budget_of(1, on_gpu=False), setup), allocator)
     engine = real()
@@ -269,7 +272,7 @@ def test_a_worker_that_dies_is_a_row_and_the_next_gets_a_new_one() -> None:
 def test_a_file_that_cannot_be_read_is_a_row(tiny_twin: Path, tmp_path: Path) -> None:
     (tmp_path / "m-q4_0.gguf").write_bytes(b"junk")
     (tmp_path / "m-q8_0.gguf").write_bytes(tiny_twin.read_bytes()[: 64 << 10])
-    variants = planned_model(str(tmp_path)).variants
+    variants = planned_model(parse_model(str(tmp_path))).variants
     with DryAllocator(fake(dry_answer(2)), LlamaConfig()) as allocator:
         rows = {row.quant: row for row in plan(variants, PlanRequest(budget_of(1)), allocator)}
     assert "not a GGUF" in rows["q4_0"].reason
@@ -296,7 +299,7 @@ def test_speeds_follow_from_the_bandwidth() -> None:
 @pytest.mark.parametrize(("gib", "kv_type"), [(16, None), (14, "q8_0"), (11, "q4_0"), (9, None)])
 def test_a_quant_that_does_not_fit_names_the_cache_with_which_it_would(gib: float, kv_type: str | None) -> None:
     """The largest that would, and a plan with it agrees; none where it fits as it is, or with no cache."""
-    variants = planned_model("qwen1.5-7b", ["q8_0"]).variants
+    variants = planned_model(parse_model("qwen1.5-7b", "q8_0")).variants
     setup = LlamaConfig(n_ctx=16_384, threads=1)
     with DryAllocator(real(), setup) as allocator:
         [row] = plan(variants, PlanRequest(budget_of(gib), setup), allocator)
@@ -314,7 +317,7 @@ def test_a_quant_that_does_not_fit_names_the_cache_with_which_it_would(gib: floa
 
 @pytest.mark.llama
 def test_flash_attention_alone_may_make_it_fit() -> None:
-    variants = planned_model("qwen1.5-0.5b", ["q8_0"]).variants
+    variants = planned_model(parse_model("qwen1.5-0.5b", "q8_0")).variants
     setup = LlamaConfig(n_ctx=32_768, flash_attn="off", threads=1)
     found = []
     with DryAllocator(real(), setup) as allocator:

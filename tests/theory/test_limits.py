@@ -12,6 +12,7 @@ from ggbench.machine.known_gpus import find_gpu
 from ggbench.machine.records import Gpu
 from ggbench.models.catalog import load_catalog
 from ggbench.models.counted_models import count_model
+from ggbench.models.reference import parse_model
 from ggbench.sizing.theory.hardware import Convention, Hardware, KvReads, driver_hardware, known_hardware
 from ggbench.sizing.theory.kv_cache import kv_cache
 from ggbench.sizing.theory.limits import model_limits, n_ctx_that_fits
@@ -241,14 +242,17 @@ def test_a_gpu_of_this_machine_is_what_its_driver_says() -> None:
 
 
 def test_schemes_and_quants_of_a_catalog_model_count_together() -> None:
-    counted = count_model("synth:qwen1.5-7b", ("w4.5", "Q4_K_M"))
+    counted = count_model(parse_model("synth:qwen1.5-7b", "w4.5", "Q4_K_M"))
     assert [(weights.name, round(weights.bpw, 2)) for weights in counted.weights] == [("w4.5", 4.5), ("q4_k_m", 4.93)]
-    assert count_model("qwen1.5-7b:w8").weights == count_model("Qwen/Qwen1.5-7B-Chat-GGUF", ("w8kv16",)).weights
-    assert [weights.name for weights in count_model("qwen1.5-7b").weights] == ["w16", "w8", "w6", "w4"]
+    assert (
+        count_model(parse_model("qwen1.5-7b:w8")).weights
+        == count_model(parse_model("Qwen/Qwen1.5-7B-Chat-GGUF", "w8kv16")).weights
+    )
+    assert [weights.name for weights in count_model(parse_model("qwen1.5-7b")).weights] == ["w16", "w8", "w6", "w4"]
 
 
 @pytest.mark.parametrize("scheme", ["w0", "w-4", "w65", "q9_k", "x"])
 def test_a_scheme_of_no_size_is_refused(scheme: str) -> None:
     with pytest.raises((UsageError, UnknownName)) as caught:
-        count_model("qwen1.5-7b", (scheme,))
+        count_model(parse_model("qwen1.5-7b", scheme))
     assert caught.value.hint

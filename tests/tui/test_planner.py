@@ -20,6 +20,7 @@ from ggbench.gguf_file.header import read_model_file
 from ggbench.hub.access import HubAccess
 from ggbench.machine.environment import environment
 from ggbench.models.planned_variants import PlannedModel, planned_model
+from ggbench.models.reference import parse_model
 from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
@@ -71,7 +72,7 @@ def test_rows_are_those_of_the_plan_command(tiny_twin: Path, offline: HubAccess)
     (shorter,) = planner.rows(str(tiny_twin), (), BUDGET, setup, "q8_0")
     assert len(workers) == 1
     with DryAllocator(LlamaEngine(WorkerProcess), dataclasses.replace(setup, n_gpu_layers=0)) as allocator:
-        (row,) = plan(planned_model(str(tiny_twin)).variants, PlanRequest(BUDGET, setup), allocator)
+        (row,) = plan(planned_model(parse_model(str(tiny_twin))).variants, PlanRequest(BUDGET, setup), allocator)
     assert shorter.row == row
     assert planned.name == "q8_0"
     assert planned.row.n_ctx == 4096
@@ -103,7 +104,7 @@ def test_other_needs_read_no_header_again(
 
     def counted(model: str, quants: Sequence[str], hub: HubAccess) -> PlannedModel:
         asked.append(model)
-        return planned_model(model, quants, hub=hub)
+        return planned_model(parse_model(model, *quants), hub=hub)
 
     monkeypatch.setattr("ggbench.tui.planner.planned_model", counted)
     list(planner.rows(str(tiny_twin), (), BUDGET, setup))
@@ -192,7 +193,7 @@ def test_headers_are_read_once_until_they_are_forgotten(
 
     def counted(model: str, quants: Sequence[str], *, hub: HubAccess) -> PlannedModel:
         read.append(model)
-        return planned_model(model, quants, hub=hub)
+        return planned_model(parse_model(model, *quants), hub=hub)
 
     monkeypatch.setattr("ggbench.tui.planner.planned_model", counted)
     planner = Planner(offline, start)

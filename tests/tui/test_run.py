@@ -18,6 +18,7 @@ from ggbench.engines.memory import Memory
 from ggbench.errors import StoreError
 from ggbench.experiments.maxctx.record import BracketEnds, ContextResult, ContextSettings, Probe, Question, SearchPlan
 from ggbench.machine.records import GpuReading, MachineReading
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve
 from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run, RunHead
@@ -66,7 +67,7 @@ class Host(App[None]):
 
 @pytest.fixture
 def target(tiny_twin: Path) -> Target:
-    return resolve(str(tiny_twin))[0]
+    return resolve(parse_model(str(tiny_twin)))[0]
 
 
 def drive(

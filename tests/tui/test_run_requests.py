@@ -12,6 +12,7 @@ from ggbench.engines.server.contract import OfferedModel
 from ggbench.errors import UsageError
 from ggbench.experiments.quality.record import QualitySettings
 from ggbench.hub.access import HubAccess
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve_one
 from ggbench.models.served_models import ServedModel
 from ggbench.models.texts import ARCHIVE, REPO
@@ -23,7 +24,7 @@ from tests.fakes.wikitext import TEXT, archive
 
 @pytest.fixture
 def target(tiny_twin: Path, tmp_path: Path) -> Target:
-    return resolve_one(str(without_mark(tiny_twin, tmp_path / "tiny-q8_0.gguf")))
+    return resolve_one(parse_model(str(without_mark(tiny_twin, tmp_path / "tiny-q8_0.gguf"))))
 
 
 def _settings(target: Target, text: str) -> QualitySettings:
