@@ -13,7 +13,6 @@ from contextlib import ExitStack
 import pytest
 
 from ggbench.errors import ExitCode
-from ggbench.models.reference import parse_model
 from ggbench.models.selector import resolve_one
 from tests.cli.conftest import Run
 from tests.fakes.endpoint import Fault, Handler, Request, TestEndpoint
@@ -197,7 +196,7 @@ def test_a_server_that_goes_away_before_the_run_is_kept_with_its_exit_code(
     endpoint = serve()
 
     def resolve_and_close(*args: object, **more: object) -> object:
-        found = resolve_one(parse_model(*args), **more)  # type: ignore[arg-type]
+        found = resolve_one(*args, **more)  # type: ignore[arg-type]
         endpoint.close()
         return found
 
