@@ -22,7 +22,7 @@ from pathlib import Path
 from ggbench.decisions.comparison import Comparison, compare_quants
 from ggbench.decisions.repeats import Repeats, repeats_among
 from ggbench.decisions.run_spread import RunSpreads
-from ggbench.runs.outcome import Outcome
+from ggbench.engines.endings import Outcome
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run

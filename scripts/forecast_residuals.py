@@ -23,13 +23,14 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
 from ggbench.engines.workloads.prefill import Prefill
 from ggbench.experiments.forecast.measure import EXPERIMENT
-from ggbench.experiments.forecast.record import Expected, ForecastResult, ForecastSettings
+from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, materialize, resolve_one
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished
 from ggbench.runs.rig import Rig, make_rig
+from ggbench.stats.intervals import Expected
 from ggbench.stats.known_speed import inverse
 
 CASES = tuple(f"synth:qwen1.5-{size}:{quant}" for size in ("0.5b", "1.8b", "7b") for quant in ("q4_k_m", "q8_0"))

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from ggbench.sizing.dry_allocator import DryAllocator
     from ggbench.sizing.plan_record import Budget
 
+
 _CACHES = "f16,q8_0,q4_0"
 _WITHIN_S = 300.0
 """That --measure starts measurements for."""
@@ -256,7 +257,7 @@ def _show(pick: Pick, request: PickRequest, output: Output, *, show_all: bool, p
 
 
 def _exit_code(pick: Pick) -> ExitCode:
-    from ggbench.runs.outcome import Outcome
+    from ggbench.engines.endings import Outcome
 
     rows = [each.candidate.row for each in pick.checked]
     if all(row.n_params is None for row in rows):

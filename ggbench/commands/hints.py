@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import UNQUANTIZED, LlamaConfig
 from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.errors import StoreError
@@ -17,7 +18,6 @@ from ggbench.experiments.tune.record import TuneSettings
 from ggbench.experiments.tune.tuned import Tuned, find_tuned
 from ggbench.models.selector import Target
 from ggbench.runs.experiment import Job
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.text import plain

@@ -8,9 +8,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ggbench.experiments.decode.record import DecodeResult
-from ggbench.experiments.forecast.record import Expected, ForecastResult
+from ggbench.experiments.forecast.record import ForecastResult
 from ggbench.runs.run import Run
 from ggbench.stats.decode_timing import DecodeLimit
+from ggbench.stats.intervals import Expected
 from ggbench.units import counted, format_number
 
 _FEWEST = 2

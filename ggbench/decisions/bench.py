@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from ggbench.decisions.known_speeds import expected_at, known_here
 from ggbench.engines.contract import EngineConfig
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
 from ggbench.experiments.decode.record import DecodeSettings
@@ -18,14 +19,13 @@ from ggbench.machine.cpu import default_threads
 from ggbench.models.selector import Target
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
-from ggbench.runs.known_speed import KnownSpeed
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Finished, Progress, Started
 from ggbench.runs.rig import Rig
 from ggbench.runs.summary import QuantSummary
 from ggbench.sizing.budget import machine_budget
 from ggbench.sizing.plan_record import PlannedForecast
 from ggbench.stats.decode_timing import Bandwidth
+from ggbench.stats.known_speed import KnownSpeed
 
 
 def run_bench(rig: Rig, decodes: Sequence[Job], *, maxctx: bool = False) -> Generator[Progress]:

@@ -7,16 +7,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ggbench.engines.endings import Outcome
 from ggbench.experiments.decode.record import DecodeSettings
-from ggbench.experiments.forecast.record import Expected, ForecastResult
-from ggbench.experiments.quality.record import Estimate
+from ggbench.experiments.forecast.record import ForecastResult
 from ggbench.experiments.speed.record import BatchLine, Case, SpeedCase, SpeedResult
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import b_text, reader, tok_s_text, w_text
 from ggbench.show.metric import Metric, column_metric, derived, estimated
 from ggbench.stats.decode_timing import PrefillSpeed
-from ggbench.stats.intervals import Interval
+from ggbench.stats.intervals import Estimate, Expected, Interval
 from ggbench.units import format_bytes, format_count, format_interval, format_number
 
 _OTHER_LENGTHS = "different lengths"

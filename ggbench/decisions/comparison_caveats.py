@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from itertools import combinations
 
 from ggbench.decisions.compared_metrics import decoded_lengths, scored_base, scored_text
-from ggbench.runs.outcome import Outcome
-from ggbench.runs.subject import Subject
+from ggbench.engines.endings import Outcome
+from ggbench.models.subject import Subject
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.names import model_name
 from ggbench.show.plot.palette import letter

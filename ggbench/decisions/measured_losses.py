@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from ggbench.decisions.pick_record import Loss
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError
-from ggbench.experiments.forecast.record import Expected
 from ggbench.experiments.quality.measure import EXPERIMENT
-from ggbench.experiments.quality.record import Divergence, Estimate, QualityResult, ScoredBase
+from ggbench.experiments.quality.record import Divergence, QualityResult, ScoredBase
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run
+from ggbench.stats.intervals import Estimate, Expected
 
 _F16 = ("f16", "f16")
 _Group = tuple[str, str, int]

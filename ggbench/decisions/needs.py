@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ggbench.decisions.pick_record import Candidate, Checked, NeedCheck, Needs
-from ggbench.runs.outcome import Outcome
+from ggbench.engines.endings import Outcome
 
 
 def check(candidate: Candidate, needs: Needs) -> Checked:

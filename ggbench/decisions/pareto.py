@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import Literal
 
 from ggbench.decisions.pick_record import Candidate
-from ggbench.experiments.forecast.record import Expected
-from ggbench.runs.outcome import Outcome
+from ggbench.engines.endings import Outcome
+from ggbench.stats.intervals import Expected
 
 _Order = Literal["better", "as good", "worse", "unknown"]
 """Of one candidate by the other: `better` is clearly better, `as good` not worse, `worse` anything else."""

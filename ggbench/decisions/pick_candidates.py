@@ -11,16 +11,14 @@ from ggbench.decisions.measured_losses import MeasuredLosses, measured_losses
 from ggbench.decisions.pick_record import Candidate, Loss, Needs, TurnSpeed
 from ggbench.decisions.turn import longest_fast_enough, turn_speed
 from ggbench.decisions.typical_loss import UNQUANTIZED, typical_loss
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError, StoreError
-from ggbench.experiments.forecast.record import Expected
 from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
 from ggbench.experiments.maxctx.record import ContextResult
 from ggbench.machine.programs import programs_that_hold_memory
 from ggbench.models.picked_models import PickedModel
 from ggbench.models.planned_variants import PlannedVariant
-from ggbench.runs.known_speed import KnownSpeed
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run
@@ -29,6 +27,8 @@ from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan_variant, with_cache
 from ggbench.sizing.plan_record import Budget, KvCacheTypes, PlanRow
 from ggbench.sizing.what_helps import with_programs
+from ggbench.stats.intervals import Expected
+from ggbench.stats.known_speed import KnownSpeed
 
 CACHE_TYPES = ("f16", "q8_0", "q4_0")
 """Of both K and V, tried for each quant."""

@@ -9,10 +9,10 @@ from typing import Literal
 from ggbench.decisions.run_commands_record import FileToRun
 from ggbench.engines.llama.config import LARGEST_N_CTX, whole_steps
 from ggbench.errors import UsageError
-from ggbench.experiments.forecast.record import Expected
-from ggbench.runs.known_speed import SpeedBasis
 from ggbench.sizing.change import Change
 from ggbench.sizing.plan_record import PlanRow
+from ggbench.stats.intervals import Expected
+from ggbench.stats.known_speed import SpeedBasis
 
 Preference = Literal["quality", "speed", "context"]
 LossBasis = Literal["measured", "published typical", "unquantized"]

@@ -10,9 +10,9 @@ from ggbench.decisions.needs_text import wanted_text, workload_text
 from ggbench.decisions.pick_record import Candidate, Checked, Loss, NeedCheck, Pick
 from ggbench.decisions.run_commands import run_commands
 from ggbench.decisions.run_commands_record import RunCommands
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.forecast.document import expected_text
-from ggbench.runs.outcome import Outcome
 from ggbench.show import UNKNOWN
 from ggbench.show.documents import picked, setup_document
 from ggbench.show.names import kv_name

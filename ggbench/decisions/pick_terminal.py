@@ -23,7 +23,7 @@ from ggbench.decisions.pick_show import (
 )
 from ggbench.decisions.run_commands import commands_lines
 from ggbench.decisions.run_commands_record import RunCommands
-from ggbench.runs.outcome import Outcome
+from ggbench.engines.endings import Outcome
 from ggbench.show import FITS_NOT, UNKNOWN
 from ggbench.show.names import model_names
 from ggbench.show.terminal.changes import changes_report

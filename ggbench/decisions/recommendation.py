@@ -25,8 +25,7 @@ from collections.abc import Sequence
 from ggbench.decisions.needs import check
 from ggbench.decisions.pareto import pareto_front
 from ggbench.decisions.pick_record import Alternative, Candidate, Checked, Label, Needs, Pick, Preference
-from ggbench.experiments.forecast.record import Expected
-from ggbench.experiments.quality.record import Z_95
+from ggbench.stats.intervals import Z_95, Expected
 
 _FASTER = 1.05
 """Ratio from which on an alternative is called faster."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable
 
+from ggbench.engines.endings import Outcome
 from ggbench.errors import StoreError
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run

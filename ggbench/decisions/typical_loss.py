@@ -7,10 +7,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from ggbench.decisions.pick_record import Loss, PublishedLoss
-from ggbench.experiments.forecast.record import Expected
 from ggbench.models.published.quality import ln_ppl_ratio, size_octaves
 from ggbench.models.published.rows import PublishedRow, load_published
 from ggbench.models.published.selection import fold_quant
+from ggbench.stats.intervals import Expected
 from ggbench.units import counted
 
 UNQUANTIZED = frozenset({"f32", "f16", "bf16"})

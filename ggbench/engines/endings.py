@@ -2,13 +2,40 @@
 
 from __future__ import annotations
 
+import enum
 import signal
 from dataclasses import dataclass
 from typing import ClassVar
 
 from ggbench.engines.llama.logs import crash_cause
 from ggbench.errors import GgbenchError
-from ggbench.runs.outcome import Outcome
+
+
+class Outcome(enum.StrEnum):
+    """The end of a run, of a probe, or of a request to an engine."""
+
+    COMPLETED = "completed"
+    OUT_OF_MEMORY = "out_of_memory"
+    FAILED = "failed"
+    """The engine refused and is still alive; the reason is its own."""
+    CRASHED = "crashed"
+    TIMED_OUT = "timed_out"
+    CANCELLED = "cancelled"
+    INTERRUPTED = "interrupted"
+    """ggbench itself was killed; what had been stored is kept."""
+    SKIPPED = "skipped"
+    """A part of a run that was left out, since it would have taken too long."""
+
+    @property
+    def text(self) -> str:
+        """`out of memory` for `out_of_memory`."""
+        return self.value.replace("_", " ")
+
+    def because(self, reason: str) -> str:
+        """`failed: no such tensor`; the reason alone where it begins with the outcome, as `out of memory in decode`."""
+        if not reason:
+            return self.text
+        return reason if self.text in reason.partition(":")[0] else f"{self.text}: {reason}"
 
 
 class Ending:
@@ -16,6 +43,11 @@ class Ending:
 
     __slots__ = ()
     outcome: ClassVar[Outcome]
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the worker is gone, so that the next request needs another."""
+        return self.outcome in (Outcome.CRASHED, Outcome.TIMED_OUT, Outcome.CANCELLED)
 
     @property
     def reason(self) -> str:
@@ -50,6 +82,11 @@ class OutOfMemory(Ending):
     """What the first allocation that failed wanted beyond what a limit left; None where that is unknown."""
     device: str = ""
     """Which of several machines' devices ran out, for people; empty where there is one memory."""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the worker died of it."""
+        return not self.alive
 
     @property
     def reason(self) -> str:
@@ -119,6 +156,11 @@ class ServerLost(Ending):
     stage: str
     message: str
     """Which one, and what is known of it."""
+
+    @property
+    def is_final(self) -> bool:
+        """It is: the worker went with it."""
+        return True
 
     @property
     def reason(self) -> str:

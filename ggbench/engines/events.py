@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from ggbench.engines.memory import DeviceBuffers, Memory
-from ggbench.runs.serving import Clock, RequestTiming, ServerFound, TokenChunks
+from ggbench.stats.serving import Clock, RequestTiming, ServerFound, TokenChunks
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):

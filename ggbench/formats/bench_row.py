@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ggbench.errors import BadFile
-from ggbench.runs.imported import Cell, ImportedRow
+from ggbench.machine.records import Cell, ImportedRow
 from ggbench.text import plain, shorten
 
 TOOL = "llama-bench"

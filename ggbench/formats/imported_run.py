@@ -10,8 +10,7 @@ from datetime import UTC, datetime
 
 from ggbench.errors import UsageError
 from ggbench.formats.source_file import SourceFile
-from ggbench.machine.records import Environment
-from ggbench.runs.imported import Imported
+from ggbench.machine.records import Environment, Imported
 from ggbench.runs.recording import kind_of
 from ggbench.runs.run import Run
 from ggbench.runs.store.runs import SampleChunk

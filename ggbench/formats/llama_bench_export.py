@@ -15,12 +15,12 @@ from pathlib import PurePath
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.formats.bench_row import TOOL, BenchRow, measured_row
-from ggbench.machine.records import Environment
-from ggbench.runs.imported import Cell, ImportedRow
-from ggbench.runs.observation import DecodeWindow, ModelDescribed, PromptTiming
+from ggbench.machine.records import Cell, Environment, ImportedRow
+from ggbench.runs.observation import ModelDescribed, PromptTiming
 from ggbench.runs.recording import Recording, Series
 from ggbench.runs.run import Run
 from ggbench.runs.store.runs import WARMUP
+from ggbench.stats.window_fit import DecodeWindow
 
 WINDOW = 128
 """Tokens of a window, llama-bench's own n_gen."""

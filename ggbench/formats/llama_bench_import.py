@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath, PureWindowsPath
 
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import FlashAttn, LlamaConfig, SplitMode
 from ggbench.engines.memory import Memory
 from ggbench.errors import BadFile
@@ -17,23 +18,14 @@ from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
 from ggbench.experiments.speed.record import Case, CaseEnded, SpeedCase, SpeedResult, SpeedSettings
 from ggbench.formats.bench_row import TOOL, BenchRow
-from ggbench.formats.imported_run import (
-    SOURCE,
-    ImportedRun,
-    Named,
-    content_sha256,
-    environment_of,
-    observed,
-    utc_text,
-)
+from ggbench.formats.imported_run import SOURCE, ImportedRun, Named, content_sha256, environment_of, observed, utc_text
 from ggbench.formats.source_file import SourceFile
 from ggbench.gguf_file.quants import name_without_quant, quant_from_file_name, quant_from_words
-from ggbench.machine.records import Environment, Gpu
-from ggbench.runs.imported import Imported
-from ggbench.runs.observation import DecodeWindow, PromptTiming
-from ggbench.runs.outcome import Outcome
+from ggbench.machine.records import Environment, Gpu, Imported
+from ggbench.models.subject import Subject
+from ggbench.runs.observation import PromptTiming
 from ggbench.runs.run import Result, Run, RunHead, Settings
-from ggbench.runs.subject import Subject
+from ggbench.stats.window_fit import DecodeWindow
 from ggbench.text import in_words
 from ggbench.units import format_count
 

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory
 from ggbench.errors import BadFile, UsageError
@@ -20,7 +21,6 @@ from ggbench.experiments.maxctx.record import ContextResult, ContextSettings, Pr
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
 from ggbench.experiments.quality.record import (
     Divergence,
-    Estimate,
     QualityResult,
     QualitySettings,
     ScoredBase,
@@ -38,12 +38,11 @@ from ggbench.experiments.speed.record import (
 )
 from ggbench.formats.imported_run import ImportedRun, content_sha256, environment_of
 from ggbench.formats.source_file import SourceFile
-from ggbench.machine.records import Environment, GpuUse
-from ggbench.runs.imported import Imported
-from ggbench.runs.outcome import Outcome
+from ggbench.machine.records import Environment, GpuUse, Imported
+from ggbench.models.subject import Subject
 from ggbench.runs.run import Result, Run, RunHead, Settings
-from ggbench.runs.subject import Subject
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
+from ggbench.stats.intervals import Estimate
 from ggbench.text import plain
 
 _Row = Mapping[str, Any]

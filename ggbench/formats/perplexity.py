@@ -9,24 +9,18 @@ from __future__ import annotations
 import math
 import re
 
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import Memory
 from ggbench.errors import BadFile
-from ggbench.experiments.quality.record import (
-    Divergence,
-    Estimate,
-    QualityResult,
-    QualitySettings,
-    ScoredBase,
-    TextSource,
-)
+from ggbench.experiments.quality.record import Divergence, QualityResult, QualitySettings, ScoredBase, TextSource
 from ggbench.formats.imported_run import SOURCE, ImportedRun, Named, content_sha256, environment_of
 from ggbench.formats.source_file import SourceFile
 from ggbench.gguf_file.quants import name_without_quant, quant_from_file_name
-from ggbench.runs.imported import Imported
-from ggbench.runs.outcome import Outcome
+from ggbench.machine.records import Imported
+from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
-from ggbench.runs.subject import Subject
+from ggbench.stats.intervals import Estimate
 from ggbench.text import plain
 
 TOOL = "llama-perplexity"

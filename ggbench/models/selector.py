@@ -32,7 +32,7 @@ from ggbench.models.repo_variants import (
     selector_in,
 )
 from ggbench.models.served_models import ServedModel, ServerOptions, served_models
-from ggbench.runs.subject import Subject
+from ggbench.models.subject import Subject
 from ggbench.units import format_bytes
 
 

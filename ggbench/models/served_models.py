@@ -13,7 +13,7 @@ from ggbench.errors import UnknownName, UsageError
 from ggbench.gguf_file.quants import canonical_quant, known_quants, quant_from_file_name, quant_from_words
 from ggbench.models.command_line import setup_options
 from ggbench.models.reference import ModelRef
-from ggbench.runs.subject import Subject
+from ggbench.models.subject import Subject
 
 _UNKNOWN_QUANT = "unknown"
 _CLAIMED = re.compile(r"-(awq|gptq-int[348]|gptq|fp8)(?=$|-)", re.IGNORECASE)

@@ -6,13 +6,12 @@ from collections.abc import Generator, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import replace
 
-from ggbench.engines.endings import Ending
+from ggbench.engines.endings import Ending, Outcome
 from ggbench.engines.memory import DeviceBuffers, Memory
 from ggbench.errors import DoesNotFit, GgbenchError
 from ggbench.machine.readings import name_processes
 from ggbench.machine.records import GpuUse
 from ggbench.runs.experiment import Concluded, Conclusion, Experiment, Job
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Finished, Progress, Started
 from ggbench.runs.recorder import ReadingLog, Recorder
 from ggbench.runs.recording import Recording

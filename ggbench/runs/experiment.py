@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from ggbench.engines.contract import EngineConfig
+from ggbench.engines.endings import Outcome
 from ggbench.engines.memory import Memory
 from ggbench.errors import UsageError
 from ggbench.models.reference import MEASURE_CHECKPOINTS
 from ggbench.runs.observation import WorkerPeak
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.recording import Recording
 from ggbench.runs.run import Result, Settings
 from ggbench.stats.decode_timing import Bandwidth
@@ -21,10 +21,10 @@ from ggbench.text import in_words
 if TYPE_CHECKING:
     from ggbench.engines.endings import Ending
     from ggbench.models.selector import Target
-    from ggbench.runs.known_speed import RunSpeed
     from ggbench.runs.progress import Progress
     from ggbench.runs.run import Run
     from ggbench.runs.session import Session
+    from ggbench.stats.known_speed import RunSpeed
 
 
 @dataclass(frozen=True, slots=True)

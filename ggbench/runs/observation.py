@@ -48,25 +48,3 @@ class PromptTiming:
     """Tokens in the cache before; 0 of every prompt that ggbench measures."""
     n_asked: int | None = None
     """Tokens that were asked for, where a server counts other than `n_prompt`; else None."""
-
-
-@dataclass(frozen=True, slots=True)
-class DecodeWindow:
-    """Some consecutive steps that another tool timed together: of one repetition, or the mean of several."""
-
-    n_depth: int
-    """Tokens in the cache before the first step."""
-    n_gen: int
-    elapsed_ns: float
-    repeat: int | None = 1
-    """Repetitions that it is the mean of; None where the tool does not say."""
-
-    @property
-    def mean_position(self) -> float:
-        """Position of the middle of the window, 1-based: the mean over its steps."""
-        return self.n_depth + (self.n_gen + 1) / 2
-
-    @property
-    def step_ms(self) -> float:
-        """Mean latency of a step."""
-        return self.elapsed_ns / 1e6 / self.n_gen

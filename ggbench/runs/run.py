@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ggbench.engines.contract import EngineConfig
+from ggbench.engines.endings import Outcome
 from ggbench.engines.memory import Memory
+from ggbench.errors import UsageError
 from ggbench.machine.records import Environment, GpuUse
-from ggbench.runs.outcome import Outcome
-from ggbench.runs.subject import Subject
+from ggbench.models.subject import Subject
 
 
 class Settings:
@@ -78,3 +79,9 @@ class Run:
     def is_complete(self) -> bool:
         """Whether it ended as planned."""
         return self.outcome is Outcome.COMPLETED
+
+
+def require_positive(what: str, value: int) -> None:
+    """Raise UsageError for a count below 1."""
+    if value < 1:
+        raise UsageError(f"{what} is {value}", "it has to be at least 1")

@@ -35,6 +35,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.gpus import find_cuda_gpu
 from ggbench.machine.records import Environment
 from ggbench.models.selector import Target, materialize
+from ggbench.models.subject import Subject
 from ggbench.runs.experiment import Job
 from ggbench.runs.observation import GpusInUse, ModelDescribed, PromptTiming, WorkerStarted
 from ggbench.runs.progress import ModelReady, Point, Progress, Samples, Stage, Working
@@ -42,7 +43,6 @@ from ggbench.runs.recorder import Recorder
 from ggbench.runs.rig import Rig
 from ggbench.runs.run import Settings
 from ggbench.runs.store.runs import WARMUP
-from ggbench.runs.subject import Subject
 from ggbench.sizing.theory.offload import check_overrides, offload
 from ggbench.sizing.theory.roofline import decode_limit
 from ggbench.stats.decode_timing import DecodeLimit

@@ -6,28 +6,21 @@ from dataclasses import replace
 from typing import TypeVar
 
 from ggbench.engines.contract import engine_module
+from ggbench.engines.endings import Outcome
 from ggbench.engines.memory import Memory
 from ggbench.errors import StoreError
 from ggbench.experiments.registry import experiment_of
-from ggbench.machine.records import MachineReading
+from ggbench.machine.records import ImportedRow, MachineReading
 from ggbench.runs.experiment import Concluded
-from ggbench.runs.imported import ImportedRow
-from ggbench.runs.observation import (
-    DecodeWindow,
-    GpusInUse,
-    ModelDescribed,
-    PromptTiming,
-    WorkerPeak,
-    WorkerStarted,
-)
-from ggbench.runs.outcome import Outcome
+from ggbench.runs.observation import GpusInUse, ModelDescribed, PromptTiming, WorkerPeak, WorkerStarted
 from ggbench.runs.recording import Observation, Recording, Series, kind_of
 from ggbench.runs.run import Result, Run, RunHead
-from ggbench.runs.serving import RequestTiming, ServerFound, TokenChunks
 from ggbench.runs.store.codec import decode
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import RUNNING, StoredRun
 from ggbench.stats.decode_timing import DecodeLimit
+from ggbench.stats.serving import RequestTiming, ServerFound, TokenChunks
+from ggbench.stats.window_fit import DecodeWindow
 
 _T = TypeVar("_T")
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ggbench.engines.contract import EngineConfig
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import Memory
 from ggbench.engines.transformers.config import TransformersConfig
@@ -16,12 +17,11 @@ from ggbench.experiments.prefill.record import PrefillResult
 from ggbench.experiments.quality.record import QualityResult
 from ggbench.experiments.speed.record import SpeedCase, SpeedResult
 from ggbench.machine.records import Environment, GpuUse
-from ggbench.runs.outcome import Outcome
+from ggbench.models.subject import Subject
 from ggbench.runs.run import Result, Run
-from ggbench.runs.serving import Serving
-from ggbench.runs.subject import Subject
 from ggbench.sizing.plan_record import PlannedForecast
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
+from ggbench.stats.serving import Serving
 
 _R = TypeVar("_R", bound=Result)
 

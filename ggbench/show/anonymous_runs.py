@@ -11,7 +11,7 @@ import msgspec
 
 from ggbench.experiments.quality.record import ChunkScores
 from ggbench.gguf_file.quants import name_without_quant
-from ggbench.runs.subject import Subject
+from ggbench.models.subject import Subject
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.saving import SavedRun
 

@@ -10,15 +10,15 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, TypeAlias
 
+from ggbench.engines.endings import Outcome
 from ggbench.experiments.forecast.document import planned_speed_text
-from ggbench.experiments.quality.record import Estimate
 from ggbench.machine.records import Environment
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import ESSENTIAL, UNKNOWN
 from ggbench.show.glossary import UNSTEADY
 from ggbench.show.names import file_name, model_name, model_names
 from ggbench.stats.decode_timing import LatencySummary, LineFit, PrefillSpeed
+from ggbench.stats.intervals import Estimate
 from ggbench.text import plain
 from ggbench.units import (
     format_bandwidth,

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ggbench.experiments.forecast.record import Expected
 from ggbench.experiments.registry import experiment_of
-from ggbench.runs.known_speed import RunSpeed
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.metric import Metric, estimated
-from ggbench.stats.known_speed import interpolated, inverse
+from ggbench.stats.intervals import Expected
+from ggbench.stats.known_speed import RunSpeed, interpolated, inverse
 from ggbench.units import format_count, format_interval, format_number
 
 _DEPTHS = (0, 4096, 8192, 16384, 32768, 65536, 131072)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from ggbench.engines.endings import Outcome
 from ggbench.errors import GgbenchError
-from ggbench.runs.outcome import Outcome
+from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import StoredRun
 from ggbench.runs.stored import listed_run, read_run
-from ggbench.runs.subject import Subject
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.columns import ANSWERS, COLUMNS, note

@@ -12,7 +12,7 @@ from pathlib import PurePath
 from ggbench.engines.contract import EngineConfig
 from ggbench.gguf_file import quants
 from ggbench.gguf_file.quants import name_without_quant
-from ggbench.runs.subject import Subject
+from ggbench.models.subject import Subject
 from ggbench.runs.summary import QuantSummary
 from ggbench.text import plain
 

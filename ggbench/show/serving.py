@@ -7,7 +7,7 @@ from ggbench.experiments.decode.record import DecodeResult
 from ggbench.experiments.prefill.record import PrefillResult
 from ggbench.experiments.speed.record import SpeedResult
 from ggbench.runs.run import Run
-from ggbench.runs.serving import Serving
+from ggbench.stats.serving import Serving
 from ggbench.stats.token_times import RARE
 from ggbench.text import plain
 from ggbench.units import format_count, format_ms, format_percent

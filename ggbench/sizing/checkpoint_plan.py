@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from ggbench.engines.endings import Outcome
 from ggbench.engines.transformers.storage import Method
 from ggbench.errors import GgbenchError, Unsupported
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.checkpoints import FoundCheckpoint
 from ggbench.models.command_line import reproduce
-from ggbench.runs.outcome import Outcome
 from ggbench.sizing.longest import planning_ceiling
 from ggbench.sizing.plan import DEFAULT_N_CTX, PlanRequest
 from ggbench.sizing.plan_record import Budget, PlannedSpeed, PlanRow

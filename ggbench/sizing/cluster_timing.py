@@ -17,12 +17,11 @@ from ggbench.engines.llama.config import LlamaConfig, whole_steps
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
 from ggbench.errors import EngineFailed
-from ggbench.experiments.forecast.record import StepCost
-from ggbench.experiments.forecast.twins import step_cost, twin_layers
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import twin_of
 from ggbench.gguf_file.twin_writer import TwinGroup, group_twins
 from ggbench.sizing.cluster_record import DeviceSpeed, Link
+from ggbench.sizing.layer_sample import StepCost, step_cost, twin_layers
 from ggbench.sizing.plan_record import DeviceMemory
 
 N_DEPTH = 1025

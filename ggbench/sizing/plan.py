@@ -10,14 +10,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ggbench.engines.endings import EngineEnded
+from ggbench.engines.endings import EngineEnded, Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import write_sparse
 from ggbench.models.command_line import reproduce
 from ggbench.models.planned_variants import PlannedVariant
-from ggbench.runs.outcome import Outcome
 from ggbench.sizing.bounds import speed_bounds
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.longest import LONGEST, longest_n_ctx, planning_ceiling

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import FlashAttn
-from ggbench.runs.known_speed import SpeedBasis
-from ggbench.runs.outcome import Outcome
-from ggbench.runs.subject import Subject
+from ggbench.models.subject import Subject
 from ggbench.sizing.change import Change
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
+from ggbench.stats.known_speed import SpeedBasis
 
 
 @dataclass(frozen=True, slots=True)

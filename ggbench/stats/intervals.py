@@ -112,3 +112,29 @@ def _beyond(intervals: Sequence[Interval | None], *, more_is_better: bool) -> Be
 
 def _exp(exponent: float) -> float:
     return math.exp(exponent) if exponent < _LARGEST_EXPONENT else math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """A value with the interval that it should lie in, with a probability of 95 %."""
+
+    value: float
+    low: float
+    high: float
+
+
+Z_95 = 1.959963984540054
+"""Standard errors from the mean to either end of a 95 % interval."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A mean with its standard error, as llama-perplexity prints them."""
+
+    mean: float
+    error: float
+
+    @property
+    def ci95(self) -> tuple[float, float]:
+        """The 95 % interval of the mean."""
+        return self.mean - Z_95 * self.error, self.mean + Z_95 * self.error

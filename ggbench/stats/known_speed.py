@@ -8,10 +8,11 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
 
-from ggbench.experiments.forecast.record import POSITIONS, PROMPTS, Expected, ForecastResult
-from ggbench.runs.known_speed import KnownSpeed
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
+from ggbench.stats.intervals import Expected
 
 _FAR = 32768
 """Position up to which a measured line is given; a straight line continues from there."""
@@ -44,29 +45,6 @@ def inverse(expected: Expected, numerator: float = 1e3) -> Expected:
         numerator / each if each else math.inf for each in (expected.value, expected.high, expected.low)
     )
     return Expected(value, low, high)
-
-
-def forecast_of(known: KnownSpeed) -> ForecastResult:
-    """Return a known speed at the positions and the lengths of a forecast; W is that of the last line."""
-    first, last = known.step_ms[-2:]
-    grown = tuple(
-        (after - before) / (last[0] - first[0]) if math.isfinite(after) else math.inf
-        for before, after in (
-            (first[1].value, last[1].value),
-            (first[1].low, last[1].low),
-            (first[1].high, last[1].high),
-        )
-    )
-    ends = sorted(grown[1:])
-    slope = Expected(grown[0], max(0.0, min(ends[0], grown[0])), max(ends[1], grown[0]))
-    prefills = tuple((n, ms) for n in PROMPTS if (ms := prefill_ms_at(known, n)) is not None)
-    return ForecastResult(
-        known.source if known.basis != "bound" else known.basis,
-        step_ms_at(known, 1),
-        inverse(slope, 1.0) if slope.value > 0 else None,
-        tuple((n, tok_s_at(known, n)) for n in POSITIONS),
-        prefills,
-    )
 
 
 def measured_steps(
@@ -143,3 +121,47 @@ def _moved(level: Expected, slope: Expected, distance: int, floor: float) -> Exp
     up, down = (steeper, flatter) if distance > 0 else (flatter, steeper)
     low = max(value - math.hypot(level.value - level.low, down), min(floor, value))
     return Expected(value, low, value + math.hypot(level.high - level.value, up))
+
+
+SpeedBasis = Literal["measured", "forecast", "other runs", "bound"]
+"""From the surest: runs of this very quant; twins of its layers; the share of the bound that this machine's other runs
+reach; the memory's bandwidth alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownSpeed:
+    """Latency of a step by position, and time of a prompt by its length, each with a 95 % interval.
+
+    Of a `bound` the value is the least that is possible, and the interval is open: `high` is infinite.
+    """
+
+    basis: SpeedBasis
+    source: str
+    """For people: `run 12`, `twins of 2 and 6 of 32 layers`."""
+    step_ms: tuple[tuple[int, Expected], ...]
+    """By rising position; at least two."""
+    prefill_ms: tuple[tuple[int, Expected], ...] = ()
+    """By rising length of a prompt that is read from an empty context; empty where unknown."""
+    is_steady: bool = True
+    """Whether the machine was while the steps were measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunSpeed:
+    """What one run says of the speed of one sequence; as `KnownSpeed`, but either part may be empty."""
+
+    basis: SpeedBasis
+    source: str
+    step_ms: tuple[tuple[int, Expected], ...] = ()
+    prefill_ms: tuple[tuple[int, Expected], ...] = ()
+    reach: int | None = None
+    """The last position that was measured, or forecast; None where no step was."""
+    is_steady: bool = True
+    """Whether the machine was, as far as the run could see."""
+
+
+def measured_speed(run_id: int | None, step_ms: Known, reach: int, *, is_steady: bool = True) -> RunSpeed | None:
+    """Return what a run measured, up to the position `reach`; None where its steps show no line."""
+    return (
+        RunSpeed("measured", f"run {run_id}", step_ms, reach=reach, is_steady=is_steady) if len(step_ms) > 1 else None
+    )

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ggbench.runs.serving import TokenChunks
+from ggbench.stats.serving import TokenChunks
 
 RARE = 0.05
 """Share of the tokens up to which those in chunks are left out of fits and percentiles."""

@@ -11,11 +11,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePath
 
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.forecast.document import planned_speed_text
 from ggbench.models.catalog import Catalog
 from ggbench.models.disk import LocalModel
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import FITS, FITS_NOT, UNKNOWN
 from ggbench.show.columns import b_text, speed_text, w_text

@@ -15,21 +15,22 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ggbench.engines.contract import EngineConfig
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError, StoreError
+from ggbench.models.subject import Subject
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Finished, ModelReady, Point, Progress, Samples, Stage, Working
 from ggbench.runs.rig import Rig
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
-from ggbench.runs.subject import Subject
 from ggbench.show.presenter import presenter_of
 from ggbench.tui.live_job import LiveJob
 
 if TYPE_CHECKING:
     from ggbench.tui.services import Services
+
 
 _NOTIFY_EVERY_S = 1.0
 """Between two notices of nothing but more tokens, or of more of the same work."""

@@ -103,9 +103,9 @@ class QualityRequest:
         from ggbench.experiments.quality.jobs import largest_here, quality_jobs
         from ggbench.experiments.quality.measure import EXPERIMENT
         from ggbench.experiments.quality.record import QualitySettings
+        from ggbench.experiments.quality.texts import WIKITEXT_2, find_text
         from ggbench.models.reference import parse_model
         from ggbench.models.selector import resolve
-        from ggbench.models.texts import WIKITEXT_2, find_text
         from ggbench.paths import expand_path
         from ggbench.runs.experiment import Base
 

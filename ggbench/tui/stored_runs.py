@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from ggbench.engines.endings import Outcome
 from ggbench.errors import GgbenchError, StoreError, UnknownName
 from ggbench.machine.records import MachineReading
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import RUNNING, Samples, StoredRun

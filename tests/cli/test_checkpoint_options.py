@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from importlib import metadata
 from pathlib import Path
-from pkgutil import iter_modules
 
 import pytest
 
-from ggbench import experiments
 from ggbench.errors import ExitCode
-from ggbench.models.reference import MEASURE_CHECKPOINTS
 from tests.cli.conftest import Run
 from tests.fakes.checkpoints import GPTQ, QWEN2_TINY, write_checkpoint
 
@@ -76,17 +72,6 @@ def test_what_needs_a_gguf_says_so(ggbench: Run, folder: Path, command: str) -> 
     assert f"{measuring} also measure checkpoints" in README.read_text(encoding="utf-8")
 
 
-def test_the_commands_that_measure_a_checkpoint_are_those_whose_experiments_do() -> None:
-    modules = [
-        importlib.import_module(f"ggbench.experiments.{each.name}.measure")
-        for each in iter_modules(experiments.__path__)
-        if each.ispkg
-    ]
-    kinds = [module.EXPERIMENT for module in modules if hasattr(module, "EXPERIMENT")]
-    measured = [each.kind for each in kinds if not each.needs_gguf]
-    assert sorted((*measured, "bench")) == sorted(MEASURE_CHECKPOINTS)
-
-
 def test_missing_packages_are_named_before_anything_is_loaded(
     ggbench: Run, folder: Path, packages: dict[str, str]
 ) -> None:
@@ -96,13 +81,6 @@ def test_missing_packages_are_named_before_anything_is_loaded(
     assert ran.code == ExitCode.ENGINE_FAILED
     assert "torch, transformers 4.57.1 (5.0 or later)" in ran.err
     assert "pip install 'ggbench[transformers]'" in ran.err
-
-
-def test_a_method_has_packages_of_its_own(ggbench: Run, folder: Path) -> None:
-    ran = ggbench("decode", f"tf:{folder}", "nf4", "-n", "500")
-    assert ran.code == ExitCode.ENGINE_FAILED
-    assert "nf4 of a checkpoint needs packages that are not here: bitsandbytes" in ran.err
-    assert "ggbench[transformers,bitsandbytes]" in ran.err
 
 
 def test_code_of_a_checkpoint_is_refused_by_name(ggbench: Run, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.runs.outcome import Outcome
+from ggbench.engines.endings import Outcome
 from tests.cli.conftest import Run
 from tests.fakes.checkpoints import GPTQ, QWEN2_TINY, write_checkpoint
 from tests.fakes.hub import TestHub

@@ -44,21 +44,6 @@ def test_the_longest_context_is_what_the_weights_leave(ggbench: Run) -> None:
     assert ran.code == 3
 
 
-def test_published_sizes_stand_below(ggbench: Run) -> None:
-    ran = ggbench("plan", "synth-tf:qwen1.5-7b", "bf16", "nf4", *CARD, "--against", "published", "--json")
-    bf16, nf4 = ran.json["rows"]
-    article = next(each for each in bf16["against"] if each["source"] == "article")
-    assert (article["table"], article["file_size_gb"], article["memory_gb"]) == ("6.3.1", 15.45, 14.88)
-    assert article["file_share"] == pytest.approx(15.45e9 / bf16["file_bytes"] - 1)
-    assert article["beside_weights_bytes"] == round(14.88 * 2**30) - bf16["weight_bytes"]
-    assert [each["system"] for each in nf4["against"]] == ["bitsandbytes-int4"]
-    text = ggbench("plan", "synth-tf:qwen1.5-7b", "bf16", "nf4", *CARD, "--against", "published").out
-    assert "Beside published sizes" in text
-    assert "article 6.3.1" in text
-    none = ggbench("plan", "synth-tf:qwen3-8b", "bf16", *CARD, "--against", "published").out
-    assert "No published row states a size of these quants." in none
-
-
 def test_a_folder_is_planned_and_inspected(ggbench: Run, tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "tiny", {**QWEN2_TINY, "quantization_config": GPTQ}, "gptq-int4")
     [row] = ggbench("plan", f"tf:{folder}", *CARD, "--json").json["rows"]
@@ -70,15 +55,6 @@ def test_a_folder_is_planned_and_inspected(ggbench: Run, tmp_path: Path) -> None
     assert found["tensors"][1]["name"] == "model.layers.0.self_attn.q_proj.qweight"
     assert [each["quant"] for each in found["methods"]] == ["gptq-int4"]
     assert sum(each["n_bytes"] for each in found["tensors"]) == found["weight_bytes"]
-
-
-def test_inspect_shows_what_each_method_makes_of_it(ggbench: Run) -> None:
-    ran = ggbench("inspect", "synth-tf:qwen1.5-0.5b", "--tensors")
-    assert ran.code == 0
-    for text in ("Loaded as", "tied to the embedding", "gptq-int4  8.15", "model.layers.23.mlp.down_proj.weight"):
-        assert text in ran.out
-    document = ggbench("inspect", "synth-tf:qwen1.5-0.5b", "--json").json
-    assert {each["quant"]: round(each["bpw"], 2) for each in document["methods"]}["nf4"] == 8.36
 
 
 def test_a_method_that_does_not_go_is_a_row_with_its_reason(ggbench: Run, tmp_path: Path) -> None:
@@ -117,13 +93,6 @@ def test_bad_input_is_two_lines(ggbench: Run, words: list[str], code: int, what:
     assert what in ran.err
     assert hint in ran.err
     assert "Traceback" not in ran.err
-
-
-def test_a_checkpoint_of_another_method_is_refused(ggbench: Run, tmp_path: Path) -> None:
-    folder = write_checkpoint(tmp_path / "tiny", {**QWEN2_TINY, "quantization_config": GPTQ}, "gptq-int4")
-    ran = ggbench("plan", f"tf:{folder}", "nf4", *CARD)
-    assert ran.code == 2
-    assert "tiny is stored as gptq-int4, and nf4 was asked for" in ran.err
 
 
 def test_a_partial_download_is_shown_and_fails(ggbench: Run, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ggbench import paths
-from ggbench.runs.outcome import Outcome
+from ggbench.engines.endings import Outcome
 from ggbench.runs.store.database import Store
 from tests.cli.conftest import Run
 from tests.fakes.measured import fill, put_failed, put_run, start
@@ -100,33 +100,6 @@ def test_runs_are_saved_once_and_over_a_file_only_by_force(ggbench: Run, filled:
     assert not table.exists()
     assert {path.name for path in tmp_path.iterdir()} >= {"both.svg", "both-samples.csv"}
     assert not [path for path in tmp_path.iterdir() if path.name.endswith(".part")]
-
-
-def test_one_run_is_saved_by_results_show(ggbench: Run, filled: Path, tmp_path: Path) -> None:
-    assert ggbench("results", "show", "1", "--svg", tmp_path / "one.svg", "--csv", tmp_path / "one.csv").code == 0
-    assert len((tmp_path / "one-samples.csv").read_text().splitlines()) == 3001
-    ran = ggbench("results", "show", "2", "--svg", tmp_path / "none.svg")
-    assert (ran.code, ran.out) == (1, "")
-    assert "there are no samples to plot" in ran.err
-
-
-def test_a_place_that_cannot_be_written_is_one_line(
-    ggbench: Run, filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    missing = ggbench("compare", "1", "3", "--svg", tmp_path / "gone" / "x.svg")
-    assert (missing.code, missing.err.splitlines()[0]) == (
-        1,
-        f"Error: cannot save in {tmp_path / 'gone'}: No such file or directory",
-    )
-    folder = ggbench("compare", "1", "3", "--csv", tmp_path)
-    assert (folder.code, folder.err.splitlines()[0]) == (2, f"Error: {tmp_path} is a folder")
-
-    def refuse(*_: object, **_options: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(Path, "open", refuse)
-    refused = ggbench("compare", "1", "3", "--svg", tmp_path / "x.svg")
-    assert (refused.code, refused.err.splitlines()[0]) == (1, f"Error: cannot save in {tmp_path}: Permission denied")
 
 
 def test_two_files_of_one_name_and_quant_have_two_names(

@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from ggbench import paths
+from ggbench.engines.endings import Outcome
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
-from ggbench.experiments.quality.record import Estimate, QualityResult, QualitySettings, ScoredText, TextSource
-from ggbench.runs.outcome import Outcome
+from ggbench.experiments.quality.record import QualityResult, QualitySettings, ScoredText, TextSource
 from ggbench.runs.run import Run as RunRecord
 from ggbench.runs.run import RunHead
 from ggbench.runs.store.database import Store
 from ggbench.stats.decode_timing import PrefillSpeed
+from ggbench.stats.intervals import Estimate
 from tests.cli.conftest import Run
 from tests.fakes.measured import put_run, start
 
@@ -69,15 +70,6 @@ def test_repeats_are_no_difference_and_another_quant_is(ggbench: Run, store_file
     low, high = versus["ratio_ci95"]
     assert low < versus["ratio"] < high < 1
     assert versus["difference_ci95"][0] < versus["difference"] < versus["difference_ci95"][1] < 0
-
-
-def test_what_differs_is_said_before_any_number(ggbench: Run, store_file: Path) -> None:
-    with Store.open(store_file) as store:
-        put_run(store, start())
-        put_run(store, replace(start(), settings=replace(start().settings, n_warmup=0)))  # type: ignore[type-var]
-    out = ggbench("compare", "1", "2").out
-    assert "n_warmup: 8 in a, 0 in b" in out
-    assert out.index("n_warmup") < out.index("tok/s") < out.index("show no difference")
 
 
 def test_a_run_far_from_its_repeats_is_not_judged(ggbench: Run, store_file: Path) -> None:

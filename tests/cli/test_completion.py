@@ -97,20 +97,6 @@ def test_what_cannot_be_known_offers_nothing_and_says_nothing(complete: Complete
     assert set(complete(*words)) <= {""}
 
 
-def test_a_damaged_catalog_or_store_says_nothing(complete: Complete) -> None:
-    from ggbench import paths
-
-    for file in (paths.user_models_file(), paths.results_file()):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_bytes(b"= no\x00 =")
-    assert complete("plan", "q") == []
-    assert complete("results", "show", "") == [""]
-
-
-def test_gpus_are_offered(complete: Complete) -> None:
-    assert "rtx-4090" in complete("plan", "x", "--gpu", "rtx-40")
-
-
 def test_models_are_offered_without_what_lists_and_reads_files() -> None:
     asked = {"COMP_LINE": "ggbench plan qw", "_GGBENCH_COMPLETE": "bash_complete"}
     command = [sys.executable, "-X", "importtime", "-P", "-m", "ggbench"]

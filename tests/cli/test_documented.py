@@ -63,16 +63,6 @@ def test_help_fits_80_columns(ggbench: Run, monkeypatch: pytest.MonkeyPatch, nam
         assert [line for line in ggbench(*words.split(), "--help").out.splitlines() if len(line) > _WIDTH] == []
 
 
-def test_options_are_grouped(ggbench: Run) -> None:
-    for name in ("bench", "plan", "quality", "maxctx"):
-        text = ggbench(name, "--help").out
-        places = [text.find(f"\n{heading}:\n") for heading in ("Options", "Model and context", "Memory and placement")]
-        assert -1 not in places, name
-        assert places == sorted(places)
-        assert places[1] < text.index(" --n-ubatch") < places[2] < text.index("\n  --memory-limit")
-    assert "Output:" not in ggbench("doctor", "--help").out
-
-
 @pytest.mark.parametrize("topic", TOPICS)
 @pytest.mark.parametrize("width", [50, 80])
 def test_topics_are_wrapped_to_the_terminal(
@@ -86,9 +76,3 @@ def test_topics_are_wrapped_to_the_terminal(
 
 def test_every_exit_code_is_documented() -> None:
     assert {code for code, _ in EXIT_CODES} == set(ExitCode)
-
-
-def test_numbers_are_explained_with_their_origin(ggbench: Run) -> None:
-    words = " ".join(ggbench("help", "numbers").out.split())
-    for said in ("latency(n) = (n - 1) / W + B", "Bits per weight", "95 % interval", "Where a number comes from"):
-        assert said in words

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-import re
 from pathlib import Path
 
 import pytest
 
-from ggbench.formats.formats import LLAMA_BENCH, SAMPLES, WHOLE
 from tests.cli.conftest import FakeMachine, Run
 from tests.interchange.conftest import PEERS
 
@@ -52,13 +48,6 @@ def test_imported_runs_are_listed_shown_compared_and_plotted(ggbench: Run) -> No
     assert (compared.code, "no difference" in compared.out) == (0, True)
 
 
-def test_import_as_json(ggbench: Run) -> None:
-    rows = ggbench("import", PEERS / "llama-perplexity.txt", "--model", "m", "--quant", "Q4_1", "--json").json["rows"]
-
-    assert [(row["run_id"], row["is_new"], row["kind"], row["quant"]) for row in rows] == [(1, True, "quality", "q4_1")]
-    assert len(rows[0]["file_sha256"]) == 64
-
-
 def test_nothing_is_stored_where_one_file_is_broken(ggbench: Run, tmp_path: Path) -> None:
     broken = tmp_path / "broken.json"
     broken.write_text("[{]")
@@ -80,13 +69,6 @@ def test_a_decode_is_exported_as_rows_of_llama_bench(ggbench: Run, decoded: Path
     assert "written as llama-bench's default: build_commit" in ran.err
 
 
-def test_every_format_is_offered(ggbench: Run) -> None:
-    """The command names them itself, since what writes them is loaded only when it is needed."""
-    text = ggbench("export", "--help").out.partition("--format FORMAT")[2].partition("\n  -o")[0]
-    offered = set(re.findall(r"llama-bench-[a-z]+|csv(?=:)|json(?=:)", text))
-    assert offered == {*LLAMA_BENCH, SAMPLES, WHOLE}
-
-
 def test_windows_are_where_they_are_asked_for(ggbench: Run, decoded: Path) -> None:
     ran = ggbench(
         "export", "1", "--format", "llama-bench-md", "--depths", "100,300,9000", "-n", "64", "--build", "mine"
@@ -96,14 +78,6 @@ def test_windows_are_where_they_are_asked_for(ggbench: Run, decoded: Path) -> No
     assert "tg64 @ d300" in ran.out
     assert "d9000" not in ran.out
     assert "build: mine (0)" in ran.out
-
-
-def test_samples_are_exported_as_csv(ggbench: Run, decoded: Path) -> None:
-    rows = list(csv.DictReader(io.StringIO(ggbench("export", "1", "--format", "csv").out)))
-
-    assert len(rows) == 500
-    assert (rows[0]["run_id"], rows[0]["kind"], rows[0]["position"]) == ("1", "decode", "26")
-    assert int(rows[0]["step_ns"]) > 0
 
 
 def test_a_bundle_brings_a_run_home(
@@ -159,9 +133,3 @@ def test_a_run_without_tests_of_llama_bench_is_named(ggbench: Run) -> None:
     assert (alone.code, "none of these runs" in alone.err) == (2, True)
     assert "run 1 (quality) has nothing that llama-bench measures" in beside.err
     assert len(beside.out.splitlines()) == 4
-
-
-def test_a_folder_that_cannot_be_written_is_an_error(ggbench: Run, decoded: Path, tmp_path: Path) -> None:
-    ran = ggbench("export", "1", "--format", "csv", "-o", tmp_path / "missing" / "x.csv")
-
-    assert (ran.code, "cannot save in" in ran.err) == (1, True)

@@ -54,13 +54,6 @@ def test_what_was_forecast_is_known(ggbench: Run, machine: FakeMachine, tiny_twi
     assert shown.json["tok_s"] == measured.json["tok_s"]
 
 
-def test_bad_input_is_refused_in_two_lines(ggbench: Run, tiny_twin: Path) -> None:
-    for arguments in (("forecast",), ("forecast", tiny_twin, "-c", "4096"), ("forecast", "nothing/here.gguf")):
-        ran = ggbench(*arguments)
-        assert ran.code in (2, 5), ran.err
-        assert ran.out == ""
-
-
 def test_a_bench_shows_what_is_expected_of_a_quant_that_failed(
     ggbench: Run, machine: FakeMachine, tiny_twin: Path
 ) -> None:

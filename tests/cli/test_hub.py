@@ -165,18 +165,6 @@ def test_a_repo_that_cannot_be_had(
         assert "hf_not" not in ran.err
 
 
-def test_a_repo_without_gguf_says_what_there_is(ggbench: Run, hub: TestHub) -> None:
-    hub.add_repo("org/original", files={"model.safetensors": b"0" * 100, "config.json": b"{}"})
-    ran = ggbench("plan", "org/original")
-    assert ran.code == 2
-    assert "safetensors" in ran.err
-
-
-def test_names_that_leave_the_folder_are_refused(ggbench: Run, hub: TestHub, tiny_twin: Path) -> None:
-    hub.add_repo("org/evil", files={"../../evil-q8_0.gguf": tiny_twin})
-    assert ggbench("pull", "org/evil", "q8_0").code == 5
-
-
 def test_an_ambiguous_quant_lists_candidates_with_sizes(ggbench: Run, hub: TestHub, tiny_twin: Path) -> None:
     hub.add_repo("org/two", files={"base-q8_0.gguf": tiny_twin, "chat-q8_0.gguf": tiny_twin.read_bytes() + b"1"})
     for args in (["decode", "org/two", "q8_0"], ["decode", "org/two"], ["pull", "org/two"], ["pull", "org/two:q8_0"]):
@@ -255,13 +243,6 @@ def test_what_does_not_fit_is_not_downloaded(ggbench: Run, hub: TestHub, repo: s
     assert "does not fit" in ran.err
     assert hub.sent_bytes() <= tiny_twin.stat().st_size
     assert ggbench("decode", repo, "q8_0", "--no-download").code == 2
-
-
-@pytest.mark.llama
-def test_limits_of_a_repo(ggbench: Run, hub: TestHub, repo: str) -> None:
-    document = ggbench("limits", repo, "q8_0", "--gpu", "rtx-4090", "--json").json
-    assert document["model"] == repo
-    assert any(each.method == "GET" for each in hub.requests)
 
 
 def test_a_repo_is_listed(ggbench: Run, repo: str, machine: FakeMachine) -> None:

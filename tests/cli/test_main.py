@@ -24,27 +24,6 @@ def test_help_lists_every_command(ggbench: Run) -> None:
     assert "ggbench demo" in ran.out
 
 
-def test_without_words_it_is_the_help(ggbench: Run) -> None:
-    ran = ggbench()
-    assert ran.code == 0
-    assert ran.out.startswith("Usage: ggbench")
-    assert ran.err == ""
-
-
-def test_windows_is_refused_at_once(ggbench: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sys.platform", "win32")
-    ran = ggbench("models")
-    assert (ran.code, ran.out) == (1, "")
-    assert ran.err == "Error: ggbench does not run on Windows itself\nHint: run it in WSL 2\n"
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_has_help(ggbench: Run, name: str) -> None:
-    ran = ggbench(name, "--help")
-    assert ran.code == 0
-    assert ran.out.startswith(f"Usage: ggbench {name}")
-
-
 def test_help_imports_nothing_heavy() -> None:
     """`ggbench --help` starts quickly because of what it leaves alone."""
     script = (

@@ -64,14 +64,6 @@ def test_a_certificate_as_json(ggbench: Run, searching: FakeMachine, tiny_twin: 
     assert f"n_ctx {EDGE + 256:,} does not load: out of memory" in ran.err
 
 
-def test_a_certificate_for_people(ggbench: Run, searching: FakeMachine, tiny_twin: Path) -> None:
-    ran = ggbench("maxctx", tiny_twin, "--memory-limit", "100MiB", "--quiet")
-    assert ran.code == 0
-    assert ran.err == ""
-    for words in ("8,192", "8,448", "trained on", "Again: ggbench maxctx", "twin"):
-        assert words in ran.out
-
-
 def test_a_projector_is_left_room_for(ggbench: Run, searching: FakeMachine, tiny_twin: Path, projector: Path) -> None:
     ran = ggbench("maxctx", tiny_twin, "--memory-limit", "100MiB", "--mmproj", projector)
     assert ran.code == 0, ran.err
@@ -148,33 +140,6 @@ def test_what_is_planned_is_what_plan_prints(ggbench: Run, tmp_path: Path, shape
     assert found["planned_n_ctx"] == plan["rows"][0]["planned_n_ctx"]
     for name in ("budget_bytes", "memory_bytes", "memory_source", "reserve_bytes", "reserve_source"):
         assert found[name] == plan["machine"][name]
-
-
-def test_several_quants_are_rows_of_one_table(
-    ggbench: Run, searching: FakeMachine, tiny_twin: Path, tmp_path: Path
-) -> None:
-    for quant in ("q8_0", "q4_0", "q2_k"):
-        (tmp_path / f"model-{quant}.gguf").symlink_to(tiny_twin)
-    found = ggbench("maxctx", tmp_path, "q8_0", "q4_0", "--memory-limit", "100MiB", "--json")
-    assert found.code == 0, found.err
-    assert found.json["schema"] == "ggbench.maxctx.all/1"
-    assert [(row["quant"], row["max_n_ctx"]) for row in found.json["rows"]] == [("q8_0", EDGE), ("q4_0", EDGE)]
-
-
-def test_a_limit_below_the_weights(ggbench: Run, searching: FakeMachine, tiny_twin: Path) -> None:
-    ran = ggbench("maxctx", tiny_twin, "--memory-limit", "1MiB")
-    assert ran.code == 3
-    assert "missing" in ran.err
-
-
-def test_a_file_that_is_no_model(ggbench: Run, searching: FakeMachine, tmp_path: Path) -> None:
-    (tmp_path / "bad.gguf").write_bytes(b"GGUF")
-    assert ggbench("maxctx", tmp_path / "bad.gguf").code == 5
-    assert searching.workers == []
-
-
-def test_all_and_a_quant_exclude_each_other(ggbench: Run, tiny_twin: Path) -> None:
-    assert ggbench("maxctx", tiny_twin, "q8_0", "--all").code == 2
 
 
 @pytest.mark.llama

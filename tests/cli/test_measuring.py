@@ -18,16 +18,6 @@ from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.engine import Answer, obey
 
 
-def test_decode_shows_w_and_b(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-    ran = ggbench("decode", tiny_twin, "-n", "1000")
-    assert ran.code == 0
-    assert "tokens/ms" in ran.out
-    assert "twin" in ran.out
-    assert "Again: ggbench decode" in ran.out
-    assert "[1/1]" in ran.err
-    assert "[1/1]" not in ran.out
-
-
 @pytest.mark.parametrize("command", ["decode", "prefill", "maxctx"])
 def test_a_machine_that_changed_is_warned_of(
     ggbench: Run, machine: FakeMachine, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch, command: str
@@ -222,19 +212,6 @@ def test_text_from_a_file_does_not_steer_the_terminal(ggbench: Run, machine: Fak
     assert "\x1b" not in ran.out + ran.err
 
 
-@pytest.mark.parametrize(
-    "options", [["decode", "--samples"], ["decode", "--plot", "--json"], ["bench", "--plot", "--format", "csv"]]
-)
-def test_options_that_do_not_go_together(ggbench: Run, tiny_twin: Path, options: list[str]) -> None:
-    command, *rest = options
-    assert ggbench(command, tiny_twin, *rest).code == 2
-
-
-def test_tables_as_csv_and_markdown(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-    assert ggbench("bench", tiny_twin, "-n", "300", "--format", "csv").out.splitlines()[0].count("model,quant,")
-    assert ggbench("bench", tiny_twin, "-n", "300", "--format", "md").out.startswith("|")
-
-
 @pytest.mark.llama
 def test_the_real_thing_end_to_end(ggbench: Run, tiny_twin: Path) -> None:
     ran = ggbench("decode", tiny_twin, "-n", "300", "-t", "1", "--bandwidth", "20GB/s", "--json")
@@ -249,14 +226,6 @@ def test_the_real_thing_end_to_end(ggbench: Run, tiny_twin: Path) -> None:
     shown = ggbench("results", "show", str(document["run_id"]), "--json", "--samples").json
     assert len(shown["step_ns"]) == 300
     assert shown["state"] == "completed"
-
-
-@pytest.mark.llama
-def test_prefill_for_real(ggbench: Run, tiny_twin: Path) -> None:
-    ran = ggbench("prefill", tiny_twin, "--lengths", "1,512", "-t", "1", "--bandwidth", "20GB/s", "--json")
-    assert ran.code == 0, ran.err
-    one, many = ran.json["prefills"]
-    assert many["prefill_ms"] > one["prefill_ms"] > 0
 
 
 def test_the_command_that_measures_again_is_whole(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from ggbench.models import model_stores
 from tests.cli.conftest import Run
-from tests.fakes.hub import TestHub
 from tests.fakes.model_stores import gguf_bytes, put_in_hub_cache, put_in_ollama
 
 
@@ -42,13 +41,6 @@ def test_this_disk_comes_below_the_catalog(ggbench: Run, home: Path, lm_studio: 
         line.startswith("Ollama        q6_k") and "  llama3.2:1b  ~/.ollama/models/blobs" in line for line in lines
     )
     assert "3 models, " in ran.err
-
-
-def test_a_path_is_never_cut_or_folded(ggbench: Run, lm_studio: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    path = lm_studio / f"{'long' * 40}-q8_0.gguf"
-    path.write_bytes(gguf_bytes())
-    assert path.name in ggbench("models", "--dir", lm_studio).out
 
 
 def test_json_has_the_files_beside_the_catalogs_rows(ggbench: Run, home: Path) -> None:
@@ -90,16 +82,6 @@ def test_names_that_would_steer_the_terminal_are_defused(ggbench: Run, lm_studio
     assert row["files"] == [str(path)]
 
 
-def test_a_folder_that_is_not_there_is_a_bad_file(ggbench: Run, tmp_path: Path) -> None:
-    assert ggbench("models", "--dir", tmp_path / "nowhere").code == 5
-
-
-def test_a_folder_without_models_is_an_empty_list(ggbench: Run, tmp_path: Path) -> None:
-    ran = ggbench("models", "--dir", tmp_path)
-    assert (ran.code, ran.out) == (0, "")
-    assert ggbench("models", "--dir", tmp_path, "--json").json["rows"] == []
-
-
 def test_a_blob_that_is_whole_is_verified(ggbench: Run, home: Path) -> None:
     link = put_in_hub_cache(home / "cache/huggingface/hub", "org/repo", "m-q8_0.gguf", gguf_bytes())
     blob = put_in_ollama(home / ".ollama/models", gguf_bytes())
@@ -126,26 +108,3 @@ def test_a_file_with_no_hash_in_its_name_cannot_be_verified(ggbench: Run, lm_stu
     ran = ggbench("models", "--verify", path)
     assert ran.code == 2
     assert hashlib.sha256(gguf_bytes()).hexdigest() in ran.err
-
-
-def test_each_question_has_a_schema_of_its_own(ggbench: Run, hub: TestHub, home: Path, tiny_twin: Path) -> None:
-    """One name stands for one set of keys, so that a program knows from the schema what it may read."""
-    hub.add_repo("org/tiny", files={"tiny-q8_0.gguf": tiny_twin})
-    blob = put_in_ollama(home / ".ollama/models", gguf_bytes())
-    questions: dict[str, tuple[object, ...]] = {
-        "models": (),
-        "models.folder": ("--dir", tiny_twin.parent),
-        "models.repo": ("--repo", "org/tiny"),
-        "models.search": ("--search", "tiny"),
-        "models.verify": ("--verify", blob),
-    }
-    documents = {name: ggbench("models", *words, "--json").json for name, words in questions.items()}
-    assert {name: each["schema"] for name, each in documents.items()} == {
-        name: f"ggbench.{name}/1" for name in questions
-    }
-    keys = {name: frozenset(each) for name, each in documents.items()}
-    assert len(set(keys.values())) == len(questions), keys
-
-
-def test_one_question_at_a_time(ggbench: Run, tmp_path: Path) -> None:
-    assert ggbench("models", "--dir", tmp_path, "--verify", tmp_path / "x").code == 2

@@ -17,7 +17,7 @@ from ggbench.cli import main as cli_main
 from ggbench.commands.measuring import make_jobs, measure
 from ggbench.commands.options import Asked, measuring_options
 from ggbench.commands.run_output import show_measured
-from ggbench.engines.endings import Completed
+from ggbench.engines.endings import Completed, Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.batched_decode import BatchedDecode
 from ggbench.experiments import registry as experiments
@@ -26,7 +26,6 @@ from ggbench.models.command_line import named, reproduce
 from ggbench.models.reference import parse_model
 from ggbench.models.selector import resolve_one
 from ggbench.runs.experiment import Conclusion, Experiment, Job
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Point, Progress
 from ggbench.runs.recording import Recording
 from ggbench.runs.run import Result, Run, Settings

@@ -9,9 +9,6 @@ import sys
 import pytest
 
 from ggbench.commands.output import Output
-from ggbench.commands.progress import view_of
-from ggbench.runs.progress import Stage, Working
-from ggbench.units import MIB
 
 
 class Terminal(io.TextIOWrapper):
@@ -45,14 +42,3 @@ def test_a_notice_without_a_bar_is_its_text(monkeypatch: pytest.MonkeyPatch) -> 
     Output(as_json=False, quiet=False).notice("a [bold] word " * 20)
     Output(as_json=False, quiet=True).notice("nothing")
     assert terminal.text == "a [bold] word " * 20 + "\n"
-
-
-@pytest.mark.parametrize(("stage", "verb"), [("write", "writing"), ("download", "downloading")])
-def test_a_download_is_not_called_writing(monkeypatch: pytest.MonkeyPatch, stage: Stage, verb: str) -> None:
-    terminal = Terminal()
-    monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr(sys, "stderr", terminal)
-    view = view_of(Output(as_json=False, quiet=False), ["a q8_0"])
-    view.draw(Working(stage, 0, MIB))
-    view.close()
-    assert f" {verb} 0 B of 1.00 MiB" in terminal.text

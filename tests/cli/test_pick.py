@@ -82,28 +82,6 @@ def test_a_speed_that_is_not_known_can_be_measured(ggbench: Run) -> None:
     assert "--measure" not in ggbench(*options[:-4], "--bandwidth", "30GB/s", "--no-measure").err
 
 
-def test_the_longest_context_that_is_fast_enough(ggbench: Run) -> None:
-    """Sized for that context, at whose end the bound is still 40 tok/s."""
-    ran = ggbench("pick", "qwen1.5-7b", *CARD, "--workload", "longest", "--min-speed", "40", "--json").json
-    pick = ran["pick"]
-    assert pick["n_ctx"] == pick["offered_n_ctx"] <= pick["max_n_ctx"]
-    assert pick["expected_tok_s"] >= 40
-    assert pick["fits"]
-    assert ran["needs"]["min_tok_s"] == 40
-
-
-def test_a_family_compares_sizes_but_not_quality(ggbench: Run) -> None:
-    ran = ggbench("pick", "--family", "qwen1.5", *CARD, "--json", "-ctk", "f16", "-ctv", "f16")
-    document = ran.json
-    assert document["n_models"] > 5
-    assert document["pick"]["model"] == "qwen1.5-14b" or document["pick"]["n_params"] > 7e9
-    assert "Which model answers better is not known" in document["pick"]["reason"]
-
-
-def test_the_help_explains_the_rows(ggbench: Run) -> None:
-    assert "if no context, speed or loss were needed" in " ".join(ggbench("pick", "--help").out.split())
-
-
 def test_bad_input(ggbench: Run, tmp_path: Path) -> None:
     for wrong in (
         ("qwen1.5-7b", "--min-speed", "-1"),
@@ -124,12 +102,6 @@ def test_bad_input(ggbench: Run, tmp_path: Path) -> None:
     assert "--need-ctx: '0'" in ggbench("pick", "qwen1.5-7b", "--need-ctx", "0", *CARD).err
     (tmp_path / "a-q8_0.gguf").write_bytes(b"junk")
     assert ggbench("pick", tmp_path, *CARD).code == ExitCode.BAD_FILE
-
-
-def test_no_model_on_this_disk(ggbench: Run, home: Path) -> None:
-    ran = ggbench("pick", *CARD)
-    assert ran.code == ExitCode.BAD_FILE
-    assert "no model is on this disk" in ran.err
 
 
 def test_two_files_of_one_quant(ggbench: Run, tiny_twin: Path, tmp_path: Path) -> None:

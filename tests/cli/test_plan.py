@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -14,40 +13,6 @@ from tests.conftest import TINY
 pytestmark = pytest.mark.llama
 
 CARD = ("--vram", "4GiB", "--bandwidth", "100GB/s")
-
-
-def test_every_field_of_the_json(ggbench: Run) -> None:
-    ran = ggbench("plan", "qwen1.5-0.5b", "--gpu", "rtx-4090", "--n-ctx", "1024", "--json")
-    assert ran.code == 0
-    document = ran.json
-    assert document["schema"] == "ggbench.plan/1"
-    assert document["model"] == "qwen1.5-0.5b"
-    assert document["machine"]["budget_bytes"] == 24 * 2**30 - 1280 * 2**20
-    assert "allocator, nothing loaded" in document["sources"]["kv_and_compute"]
-    assert [row["quant"] for row in document["rows"]] == [
-        "q8_0", "q6_k", "q5_k_m", "q5_0", "q4_k_m", "q4_0", "q3_k_m", "q2_k",
-    ]  # fmt: skip
-    for row in document["rows"]:
-        assert {
-            "file_bytes", "bpw", "weight_bytes", "device_weight_bytes", "host_weight_bytes", "kv_bytes",
-            "kv_bytes_per_token", "compute_bytes", "n_ctx", "planned_n_ctx", "theory_n_ctx", "budget_bytes", "fits",
-            "left_bytes", "limit", "decode", "provenance", "outcome", "reason", "command",
-        } <= row.keys()  # fmt: skip
-        assert row["at_n_ctx"]["n"] == 1024
-        assert row["needed_bytes"] == row["budget_bytes"] - row["left_bytes"]
-        assert row["planned_n_ctx"] % 256 == 0
-        assert row["planned_n_ctx"] < row["theory_n_ctx"]
-        assert [speed["n"] for speed in row["decode"]] == [1024, 8192, 32768]
-        assert row["provenance"] == "catalog"
-
-
-def test_nothing_is_left_behind(
-    ggbench: Run, unmeasured: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    assert ggbench("plan", "qwen1.5-0.5b", "q2_k", *CARD).code == 0
-    assert list(tmp_path.iterdir()) == []
-    assert [path for path in unmeasured.rglob("*") if path.is_file()] == []
 
 
 def test_a_local_file_and_its_folder(ggbench: Run, tiny_twin: Path) -> None:
@@ -77,14 +42,6 @@ def test_exit_codes(ggbench: Run, tmp_path: Path) -> None:
     ignored = ggbench("plan", "qwen1.5-0.5b", "q2_k", *CARD, "--n-cpu-moe", "4")
     assert ignored.code == 2
     assert "has no expert tensors for --n-cpu-moe" in ignored.err
-
-
-def test_what_is_missing_is_told_in_words_and_with_a_mark(ggbench: Run) -> None:
-    ran = ggbench("plan", "qwen1.5-7b", "q8_0", "--vram", "6GiB", "--reserve", "0", "--n-ctx", "1024")
-    assert "✗" in ran.out
-    assert "1.62 GiB missing" in ran.out
-    assert "--bandwidth" in ran.err
-    assert "✓" in ggbench("plan", "qwen1.5-7b", "q2_k", "--vram", "6GiB", "--n-ctx", "1024").out
 
 
 def test_a_quantized_cache_and_flash_attention(ggbench: Run) -> None:
@@ -139,12 +96,6 @@ def test_experts_and_overrides_leave_the_gpu(ggbench: Run, options: tuple[str, .
     )
     assert split["planned_n_ctx"] > whole["planned_n_ctx"]
     assert written in split["command"]
-
-
-def test_a_cache_in_main_memory_takes_nothing_of_the_gpu(ggbench: Run) -> None:
-    [row] = ggbench("plan", "qwen1.5-0.5b", "q4_k_m", *CARD, "-nkvo", "--json").json["rows"]
-    assert (row["kv_bytes"] > 0, row["device_kv_bytes"]) == (True, 0)
-    assert "--no-kv-offload" in row["command"]
 
 
 def test_what_would_fit_is_named_and_does(ggbench: Run) -> None:

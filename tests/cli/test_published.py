@@ -1,7 +1,5 @@
 """`ggbench published`: rows filtered, sorted and exported; words never become numbers."""
 
-import csv
-import io
 import shutil
 from pathlib import Path
 
@@ -28,37 +26,6 @@ def test_published_rows_sort_with_words_after_numbers(ggbench: Run) -> None:
         assert numbers == sorted(numbers, reverse=falling)
         assert values[: len(numbers)] == numbers
         assert len(numbers) > 5
-
-
-def test_published_csv_has_every_column(ggbench: Run) -> None:
-    lines = list(csv.DictReader(io.StringIO(ggbench("published", "--device", "t4", "--csv").out)))
-    rows = ggbench("published", "--device", "t4", "--json").json["rows"]
-    assert len(lines) == len(rows) == 30
-    assert set(lines[0]) == set(rows[0])
-    assert float(lines[0]["throughput_tok_s"]) == rows[0]["throughput_tok_s"]
-    assert "bitsandbytes 0.45.0.dev" in lines[0]["versions"]
-
-
-def test_published_errors_are_columns(ggbench: Run) -> None:
-    args = ("published", "--model", "llama-3-8b", "--quant", "q4_k_m")
-    row = ggbench(*args, "--json").json["rows"][1]
-    assert (row["perplexity"], row["perplexity_error"]) == (6.407115, 0.039119)
-    assert (row["same_top_percent_error"], row["ppl_ratio_error"]) == (0.072, 0.000723)
-    assert (row["text"], row["n_ctx"], row["base"], row["imatrix"]) == ("wikitext-2", 512, "f16", None)
-    assert "± 0.000238" in ggbench(*args, "--metric", "kld").out
-    whole = ggbench(*args).out
-    assert "0.031273" in whole
-    assert "errors are left out for width; --json has them" in whole
-    assert "…" not in whole
-
-
-def test_published_tables_name_document_and_versions(ggbench: Run) -> None:
-    out = ggbench("published", "--model", "qwen1.5-7b", "--quant", "q4_k_m").out
-    assert "article: 6.4.4" in out
-    assert "1606" in out
-    listed = ggbench("published")
-    assert "bitsandbytes" in listed.out
-    assert "1388 rows" in listed.err
 
 
 @pytest.mark.parametrize(

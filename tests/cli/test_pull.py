@@ -115,22 +115,6 @@ def test_to_knows_the_home_folder(ggbench: Run, repo: str, tmp_path: Path, monke
     assert (ran.code, "/proc/models cannot be written" in ran.err) == (2, True)
 
 
-def test_a_catalog_id_is_pulled_from_its_repo(ggbench: Run, hub: TestHub, tiny_twin: Path) -> None:
-    hub.add_repo("Qwen/Qwen1.5-0.5B-Chat-GGUF", files={"qwen1_5-0_5b-chat-q8_0.gguf": tiny_twin})
-    ran = ggbench("pull", "qwen1.5-0.5b", "q8_0")
-    assert ran.code == 0
-    assert ran.out.endswith("qwen1_5-0_5b-chat-q8_0.gguf\n")
-
-
-@pytest.mark.parametrize(
-    ("model", "hint"), [("synth:qwen1.5-7b", "leave synth: out"), ("twin:org/name", "leave twin: out"), ("./m", "hf:")]
-)
-def test_what_cannot_be_pulled_says_what_to_do(ggbench: Run, model: str, hint: str) -> None:
-    ran = ggbench("pull", model, "q8_0")
-    assert ran.code == 2
-    assert hint in ran.err
-
-
 def test_without_a_quant_the_choice_is_listed(ggbench: Run, hub: TestHub, repo: str, tiny_twin: Path) -> None:
     ran = ggbench("pull", repo)
     assert (ran.code, "q8_0 (" in ran.err, "bf16 (" in ran.err) == (2, True, True)

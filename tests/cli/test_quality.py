@@ -12,7 +12,7 @@ import pytest
 from ggbench.engines import protocol
 from ggbench.engines.endings import Ending, Failed
 from ggbench.engines.workloads.score import Score
-from ggbench.models.texts import ARCHIVE, REPO
+from ggbench.experiments.quality.texts import ARCHIVE, REPO
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.engine import FakeWorker
 from tests.fakes.hub import TestHub
@@ -63,16 +63,6 @@ def test_one_quant_alone_has_a_perplexity(
     assert (row["ppl_error"], row["base"], row["kld_mean"]) == (0, None, None)
     row = ggbench("quality", folder / "tiny-q8_0.gguf", *asked, "--json").json
     assert row["base"] is None
-
-
-def test_a_table_without_a_base_has_no_columns_for_it(
-    ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]
-) -> None:
-    machine.answers |= {0: scores(), 1: scores()}
-    out = ggbench("quality", folder, "--base", "none", *asked).out
-    assert "PPL" in out
-    assert "KLD" not in out
-    assert "ln PPL ratio" not in out
 
 
 def test_lists_of_types_are_rows(ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]) -> None:
@@ -190,13 +180,6 @@ def test_bad_input_is_one_line(
     ran = ggbench("quality", *words, *asked, *options)
     assert (ran.code, message in ran.err) == (code, True), ran.err
     assert "Traceback" not in ran.err
-
-
-def test_a_twin_is_refused(ggbench: Run, machine: FakeMachine, tiny_twin: Path, asked: tuple[str, ...]) -> None:
-    ran = ggbench("quality", tiny_twin, *asked)
-    assert ran.code == 5
-    assert "is a twin" in ran.err
-    assert not machine.workers
 
 
 def test_a_quant_that_fails_is_a_row_and_alone_a_line(

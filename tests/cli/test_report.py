@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import re
 import resource
 import subprocess
@@ -19,8 +18,8 @@ from xml.etree import ElementTree
 import pytest
 
 from ggbench import paths
+from ggbench.engines.endings import Outcome
 from ggbench.experiments.maxctx.record import ContextResult, Probe
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.store.database import Store
 from tests.cli.conftest import Run
 from tests.fakes import machines
@@ -143,24 +142,6 @@ def test_pictures_are_written_a_file_each(ggbench: Run, filled: Path, target: Pa
     assert "position [tokens]" in titles
 
 
-def test_models_are_apart(ggbench: Run, target: Path) -> None:
-    """Runs of two models have a section each, and only those of one are compared."""
-    path = paths.results_file()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with Store.open(path) as store:
-        put_run(store, start("synth:one", "q4_k_m"), n_gen=300)
-        put_run(store, start("synth:other", "q4_k_m"), n_gen=300)
-        put_run(store, start("synth:one", "q8_0"), 17.0, n_gen=300)
-    assert ggbench("report", "1", "2", "3", "-o", str(target / "x.md")).code == 0
-    text = (target / "x.md").read_text()
-    one, other = text.split("## synth:other")
-    assert "q4\\_k\\_m" in one or "q4_k_m" in one
-    assert "is better in" in one
-    assert "is better in" not in other
-    assert ggbench("report", "--model", "synth:other", "-o", str(target / "y.md")).code == 0
-    assert "1 run, written" in (target / "y.md").read_text()
-
-
 def test_a_report_never_replaces_a_file_unasked(ggbench: Run, filled: Path, target: Path) -> None:
     path = target / "x.svg"
     (target / "x-w.svg").write_text("mine")
@@ -196,15 +177,6 @@ def test_what_cannot_be_written_is_one_error(
     assert message in ran.err
     assert "Hint: " in ran.err
     assert list(target.iterdir()) == []
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
-def test_a_folder_that_is_read_only_is_one_error(ggbench: Run, filled: Path, target: Path) -> None:
-    target.chmod(0o500)
-    ran = ggbench("report", "1", "-o", str(target / "x.html"))
-    target.chmod(0o700)
-    assert ran.code == 1
-    assert "cannot save in" in ran.err
 
 
 @pytest.mark.parametrize("ending", ["html", "md", "csv"])

@@ -9,11 +9,8 @@ import numpy as np
 import pytest
 
 from ggbench import paths
-from ggbench.experiments.decode.record import N_PROMPT
 from ggbench.gguf_file.header import read_model_file
 from ggbench.runs.store.database import Store
-from ggbench.show.glossary import LIMITS, LISTS, MAXCTX, PLAN, terms
-from ggbench.stats.linefit import fewest_samples
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.measured import put_run, start
 
@@ -59,11 +56,6 @@ def test_a_model_named_by_bytes_that_are_no_text(ggbench: Run) -> None:
     assert len(ggbench("results", "--model", "odd\udcff", "--json").json["rows"]) == 1
 
 
-def test_a_run_that_is_not_there(ggbench: Run) -> None:
-    assert ggbench("results", "show", "7").code == 2
-    assert ggbench("results", "rm", "7", "--yes").code == 2
-
-
 def test_a_broken_store_is_moved_aside_and_said(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
     path = paths.results_file()
     path.parent.mkdir(parents=True)
@@ -75,18 +67,6 @@ def test_a_broken_store_is_moved_aside_and_said(ggbench: Run, machine: FakeMachi
     assert str(moved[0]) in ran.err
     with Store.open() as store:
         assert len(store.list_runs()) == 1
-
-
-def test_models_lists_the_catalog(ggbench: Run) -> None:
-    assert "qwen1.5-7b" in ggbench("models").out
-    ids = {row["id"] for row in ggbench("models", "--json").json["rows"]}
-    assert {"qwen1.5-0.5b", "qwen1.5-110b", "qwen1.5-moe-a2.7b", "qwen2-7b", "qwen2.5-72b"} <= ids
-
-
-def test_models_of_a_folder(ggbench: Run, tiny_twin: Path) -> None:
-    (row,) = ggbench("models", "--dir", tiny_twin.parent, "--json").json["rows"]
-    assert row["quant"] == "q8_0"
-    assert row["file_bytes"] == tiny_twin.stat().st_size
 
 
 def test_a_broken_models_toml_names_its_line(ggbench: Run) -> None:
@@ -150,12 +130,6 @@ def test_inspect_of_a_folder_lists_every_file(ggbench: Run, tiny_twin: Path, tmp
     assert "truncated: 97.7 KiB of its" in shown.out and "is not a GGUF" in shown.out and "\x1b" not in shown.out
     assert ggbench("inspect", folder, "--tensors").code == 2
     assert ggbench("inspect", folder / "a-q8_0.gguf").code == 0
-
-
-def test_inspect_of_a_folder_without_a_model_is_a_bad_file(ggbench: Run, tmp_path: Path) -> None:
-    ran = ggbench("inspect", tmp_path)
-    assert (ran.code, ran.out) == (5, "")
-    assert "no GGUF file in" in ran.err
 
 
 def test_inspect_counts_what_every_shard_lacks(ggbench: Run, tmp_path: Path) -> None:
@@ -224,22 +198,3 @@ def test_a_repeated_run_counts_the_tokens_of_one_repetition(
     assert (row["n_gen"], row["repeat"]) == ("300", "2")
     document = ggbench("results", "show", "1", "--json").json
     assert (document["n_gen"], document["repeat"], document["fit"]["n_samples"]) == (300, 2, 600)
-
-
-def test_every_number_of_a_help_is_explained_once(ggbench: Run) -> None:
-    numbers = " ".join(ggbench("help", "numbers").out.split())
-    for name, text in terms():
-        assert f"{name} {text}" in numbers
-    for command, keys in {
-        "decode": LISTS, "bench": LISTS, "results": LISTS, "plan": PLAN, "maxctx": MAXCTX, "limits": LIMITS,
-    }.items():  # fmt: skip
-        shown = " ".join(ggbench(command, "--help").out.split())
-        assert all(f"{name} {text}" in shown for name, text in terms(keys))
-    assert ggbench("help", "results", "show").out == ggbench("results", "show", "--help").out
-    assert "numbers" in ggbench("help", "number").err
-
-
-def test_the_help_names_the_fewest_tokens_of_a_line(ggbench: Run) -> None:
-    fewest = str(fewest_samples(N_PROMPT + 1))
-    assert fewest in ggbench("decode", "--help").out
-    assert fewest in dict(terms())["W"]

@@ -156,13 +156,6 @@ def test_what_a_server_cannot_is_refused_in_one_line(ggbench: Run, words: tuple[
     assert len([line for line in ran.err.splitlines() if line]) == 2
 
 
-def test_options_of_a_server_are_refused_for_a_file(ggbench: Run) -> None:
-    """They would have no effect."""
-    ran = ggbench("decode", "synth:qwen1.5-0.5b:q4_0", "--clock", "client")
-    assert ran.code == ExitCode.USAGE
-    assert "--clock is for a server" in ran.err
-
-
 @pytest.mark.parametrize("fault", sorted(STREAM_FAULTS))
 def test_a_broken_stream_is_a_run_that_is_kept(
     ggbench: Run, serve: Serve, fault: str, monkeypatch: pytest.MonkeyPatch

@@ -85,18 +85,6 @@ def test_bad_input_is_one_line(
     assert not machine.workers
 
 
-def test_help_does_not_offer_an_n_ctx(ggbench: Run) -> None:
-    """Each case makes its own, so a given one is refused."""
-    text = ggbench("speed", "--help").out
-    assert "--n-ctx" not in text
-    assert "--n-ubatch" in text
-
-
-def test_duplicates_are_measured_once(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-    ran = ggbench("speed", tiny_twin, "--inputs", "16,16", "-n", "4", "--batch", "2,1,2", "--json")
-    assert [(case["n_batch"], case["n_input"]) for case in ran.json["cases"]] == [(1, 16), (2, 16)]
-
-
 def test_a_person_is_asked_first(
     ggbench: Run, machine: FakeMachine, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

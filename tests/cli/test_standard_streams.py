@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from ggbench.runs.store.database import Store
-from ggbench.text import in_ascii
 from tests.fakes.measured import put_run, start
 
 ASCII = {"PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"}
@@ -59,11 +58,6 @@ def test_an_error_is_spelled(home: Path) -> None:
     ran = ggbench(ASCII, "decode", "…no-such…")
     assert (ran.returncode, ran.stdout) == (2, b"")
     assert ran.stderr.startswith(b"Error: no model named '~no-such~'")
-
-
-def test_a_symbol_is_as_wide_as_its_spelling() -> None:
-    """So that columns stay below each other, but for bounds."""
-    assert in_ascii("108 ±2 │ ✗ ⣿⠀ ▁█ ─") == "108 +-2 | x *  _# -"
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])

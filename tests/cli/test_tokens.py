@@ -15,11 +15,6 @@ def test_a_context_is_read_as_people_write_it(ggbench: Run, text: str) -> None:
     assert (f"{text} = 1,024 tokens" in ran.err) == text.lower().endswith("k")
 
 
-def test_quiet_drops_the_echo(ggbench: Run) -> None:
-    assert ggbench("limits", "qwen1.5-0.5b", "--gpu", "rtx-4090", "-p", "1k", "-q").err == ""
-    assert ggbench("limits", "qwen1.5-0.5b", "--gpu", "rtx-4090", "-p", "1k").err == "1k = 1,024 tokens\n"
-
-
 @pytest.mark.parametrize("text", ["16x", "16,38", "17m"])
 def test_the_tui_reads_tokens_in_the_same_way(ggbench: Run, text: str) -> None:
     assert "tokens" in ggbench("tui", "--n-gen", text).err

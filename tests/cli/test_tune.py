@@ -167,12 +167,6 @@ def test_bad_input_is_refused_in_two_lines(ggbench: Run, plant: Plant, tiny_twin
     assert len(ran.err.strip().splitlines()) == 2
 
 
-def test_a_model_that_does_not_fit_is_refused(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:
-    planted = plant()
-    ran = ggbench("tune", tiny_twin, *TUNE, "--memory-limit", "2MiB")
-    assert (ran.code, planted.n_measured) == (3, 0)
-
-
 def test_what_was_found_with_another_build_is_stale(
     ggbench: Run, plant: Plant, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,13 +179,6 @@ def test_what_was_found_with_another_build_is_stale(
     assert (ran.code, ran.out, planted.n_measured) == (2, "", n_before)
     for words in ("are stale: changed since is llama-cpp-python", "9.9.9 now", "Hint: ggbench tune"):
         assert words in ran.err
-
-
-def test_nothing_was_tuned(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:
-    plant()
-    ran = ggbench("decode", tiny_twin, "--tuned")
-    assert ran.code == 2
-    assert "no settings were found" in ran.err and "ggbench tune" in ran.err
 
 
 def test_prompts_are_searched_for_too(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from llama_cpp import llama_cpp as lib
 
 from ggbench.engines import protocol
-from ggbench.engines.endings import Completed, Failed
+from ggbench.engines.endings import Completed
 from ggbench.engines.events import PromptRead, Steps
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.ggml_devices import GgmlDevices
@@ -48,20 +48,6 @@ def test_every_step_advances_all_sequences(worker: WorkerProcess, n_seqs: int) -
     assert not any(each.sample_ns for each in steps)
     assert all(step_ns > 0 for each in steps for step_ns in each.step_ns)
     assert items[-1] == Completed()
-
-
-def test_more_tokens_than_a_sequence_has_room_for(worker: WorkerProcess) -> None:
-    items = list(worker.call(BatchedDecode(25, 600, 4)))
-    assert sum(len(item.step_ns) for item in items if isinstance(item, Steps)) == 512 - 25
-    assert items[-1] == Failed("decode", "llama_decode returned 1 at step 488 of 600")
-    assert list(worker.call(BatchedDecode(25, 5, 4)))[-1] == Completed()
-
-
-def test_more_sequences_than_the_context_has(worker: WorkerProcess) -> None:
-    """It is refused before llama.cpp, which would abort, and the worker lives."""
-    ending = list(worker.call(BatchedDecode(25, 5, 5)))[-1]
-    assert ending == Failed("decode", "a batch of 5 outputs, and the context is for 4 outputs")
-    assert list(worker.call(BatchedDecode(25, 5, 4)))[-1] == Completed()
 
 
 _KEPT: list[LlamaModel] = []

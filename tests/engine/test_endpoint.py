@@ -18,12 +18,11 @@ from ggbench.engines.server.server import Server
 from ggbench.engines.workloads.batched_decode import BatchedDecode
 from ggbench.engines.workloads.decode import Decode
 from ggbench.engines.workloads.prefill import Prefill
-from ggbench.engines.workloads.score import Score
-from ggbench.errors import GgbenchError, NetworkError, ServerFailed, ServerTimeout, UnknownName, UsageError
+from ggbench.errors import GgbenchError, NetworkError, ServerFailed, ServerTimeout, UnknownName
 from tests.fakes.endpoint import Handler, Request, TestEndpoint
 from tests.fakes.endpoint_faults import hangs_at_once, of_streams
 from tests.fakes.endpoint_voices import Recording
-from tests.fakes.server_items import NETWORK_NS, PROMPT_NS_PER_TOKEN, Script, ScriptedServer, on_a_line, step_ns
+from tests.fakes.server_items import PROMPT_NS_PER_TOKEN, Script, ScriptedServer, on_a_line, step_ns
 
 SETUP = EndpointConfig("http://s", "tiny")
 Opener = Callable[..., tuple[EndpointEngine, list[Event | Ending]]]
@@ -85,22 +84,6 @@ def test_steps_are_the_servers_own(opened: Opener, clock: str) -> None:
     assert isinstance(request, RequestEnded)
     assert (request.timing.n_tokens, request.timing.n_gen) == (101, 101)
     assert request.timing.jitter_ns == pytest.approx(0)
-
-
-def test_the_clients_clock_includes_the_network(opened: Opener) -> None:
-    engine, _ = opened(setup=replace(SETUP, clock="client"))
-    *events, ending = engine.run(Decode(25, 100))
-    assert isinstance(ending, Completed)
-    assert _steps(events) == {25 + n: step_ns(25, n) for n in range(1, 101)}
-    assert {event.clock for event in events if isinstance(event, Steps)} == {"client"}
-    assert _of(events, PromptRead) == [PromptRead(25, 25 * PROMPT_NS_PER_TOKEN + NETWORK_NS)]
-
-
-def test_a_server_without_a_clock_cannot_be_asked_for_it(opened: Opener) -> None:
-    _, events = opened(clock="totals", setup=replace(SETUP, clock="server"))
-    assert isinstance(events[0], Ready)
-    assert isinstance(events[-1], Failed)
-    assert isinstance(events[-1].cause, UsageError)
 
 
 def test_a_model_that_is_gone_is_an_error_with_those_that_are_there(opened: Opener) -> None:
@@ -179,13 +162,6 @@ def test_a_prompt_of_another_length_is_reported_with_both(opened: Opener) -> Non
     assert (read.n_prompt, read.n_asked) == (40, 25)
 
 
-def test_prompts_are_timed_by_one_token_each(opened: Opener) -> None:
-    engine, _ = opened()
-    *events, ending = engine.run(Prefill(25, repeat=2, warmup=1))
-    assert isinstance(ending, Completed)
-    assert _of(events, PromptRead) == [PromptRead(25, 25 * PROMPT_NS_PER_TOKEN)] * 2
-
-
 def test_sequences_are_requests_of_their_own(opened: Opener) -> None:
     engine, _ = opened()
     *events, ending = engine.run(BatchedDecode(25, 40, 3))
@@ -239,8 +215,3 @@ def test_cancelling_ends_the_first_request_of_a_server_that_counts_text(name: st
 def test_what_a_server_can_is_supported(opened: Opener, workload: type[Workload]) -> None:
     engine, _ = opened()
     assert engine.unsupported(workload) == ""
-
-
-def test_a_score_says_why_it_is_not(opened: Opener) -> None:
-    engine, _ = opened()
-    assert "probabilities" in engine.unsupported(Score)

@@ -9,7 +9,6 @@ import pytest
 
 from ggbench.engines.llama import ggml_devices
 from ggbench.engines.llama.ggml_devices import GgmlDevices, place_of
-from ggbench.engines.llama.model import llama_library
 from ggbench.engines.memory import Place
 
 CUDA_PLACES = {
@@ -40,10 +39,6 @@ CUDA_PLACES = {
 )
 def test_a_buffer_lies_where_ggml_says_or_where_its_name_begins(name: str, place: Place) -> None:
     assert place_of(name, CUDA_PLACES) is place
-
-
-def test_without_places_everything_is_main_memory() -> None:
-    assert place_of("CUDA0", {}) is Place.HOST
 
 
 @dataclass
@@ -104,12 +99,3 @@ def test_the_places_of_a_machine_with_gpus_here_and_over_rpc(monkeypatch: pytest
     }
     assert found.buffer_types == {"CUDA0": 100, "RPC0[h:1]": 101, "Vulkan0": 102, "BLAS": 103, "CPU": 104}
     assert found.of_type(ggml_devices.GPU) == [0, 1]
-
-
-def test_the_real_ggml_is_the_copy_that_llama_cpp_runs_on() -> None:
-    """A wheel holds several; a second one in the process would have devices of its own."""
-    devices = GgmlDevices(llama_library())
-    assert devices.places["CPU"] is Place.HOST
-    assert devices.buffer_types["CPU"]
-    maps = Path("/proc/self/maps").read_text(encoding="utf-8")
-    assert len({line.split()[-1] for line in maps.splitlines() if "/libggml.so" in line}) == 1

@@ -11,7 +11,6 @@ import pytest
 from ggbench.engines.llama import ggml_devices
 from ggbench.engines.llama.ggml_devices import GgmlDevices
 from ggbench.engines.llama.memory_limits import GpuMemory, LimitFailed
-from ggbench.engines.llama.model import llama_library
 from ggbench.units import GIB
 
 CPU, GPU, IGPU = 0, 1, 2
@@ -103,32 +102,8 @@ def test_a_main_gpu_is_the_only_one_asked(monkeypatch: pytest.MonkeyPatch) -> No
     assert not over(monkeypatch, ggml, main_gpu=2)
 
 
-def test_an_integrated_gpu_counts_where_there_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert over(monkeypatch, FakeGgml([(CPU, 0), (IGPU, 100 * GIB)])).left_bytes == 100 * GIB
-    assert over(monkeypatch, FakeGgml([(IGPU, 100 * GIB), (GPU, 10 * GIB)])).left_bytes == 10 * GIB
-
-
-def test_a_reserve_of_all_there_is_leaves_nothing_to_load_into(monkeypatch: pytest.MonkeyPatch) -> None:
-    memory = over(monkeypatch, FakeGgml([(GPU, 22 * GIB)]))
-    with pytest.raises(LimitFailed, match="leaves nothing"):
-        memory.shrink(None, 22 * GIB)
-
-
-def test_a_reserve_may_take_a_gpu_that_is_nearly_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    ggml = FakeGgml([(GPU, 22 * GIB), (GPU, GIB)])
-    over(monkeypatch, ggml).shrink(None, 2 * GIB)
-    assert ggml.held == {0: 2 * GIB, 1: GIB}
-
-
 def test_a_ballast_that_cannot_be_allocated_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the limit would be a wish."""
     memory = over(monkeypatch, FakeGgml([(GPU, 22 * GIB)], is_full=True))
     with pytest.raises(LimitFailed, match="GPU memory"):
         memory.shrink(8 * GIB, 0)
-
-
-def test_the_real_ggml_without_a_gpu() -> None:
-    memory = GpuMemory(GgmlDevices(llama_library()), None)
-    memory.shrink(GIB, 0)
-    assert not memory
-    assert memory.left_bytes == 0

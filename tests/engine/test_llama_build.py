@@ -7,7 +7,7 @@ import sys
 import llama_cpp
 import pytest
 
-from ggbench.engines.llama.build import LlamaBuild, describe_llama_build, parse_features
+from ggbench.engines.llama.build import describe_llama_build
 
 
 @pytest.mark.llama
@@ -19,17 +19,6 @@ def test_the_installed_llama_cpp_is_described() -> None:
     assert "CPU" in build.backends
     assert [each.name for each in build.devices if not each.is_gpu][-1] == "CPU"
     assert build.features_of("CPU")
-
-
-def test_features_belong_to_their_backend() -> None:
-    of_cuda = "CUDA : ARCHS = 750,890 | USE_GRAPHS = 1 | PEER_MAX_BATCH_SIZE = 128 | "
-    text = of_cuda + "CPU : SSE3 = 1 | AVX2 = 1 | OPENMP = 1 | "
-
-    assert parse_features(text) == (
-        ("CUDA", (("ARCHS", "750,890"), ("USE_GRAPHS", "1"), ("PEER_MAX_BATCH_SIZE", "128"))),
-        ("CPU", (("SSE3", "1"), ("AVX2", "1"), ("OPENMP", "1"))),
-    )
-    assert parse_features("") == ()
 
 
 @pytest.mark.parametrize(
@@ -47,11 +36,3 @@ def test_a_build_that_cannot_be_loaded_says_why(script: str, problem: str) -> No
 
     assert build.is_installed
     assert problem in build.problem
-
-
-def test_a_missing_package_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-
-    assert describe_llama_build() == LlamaBuild(
-        is_installed=False, problem="the package llama-cpp-python is not installed"
-    )

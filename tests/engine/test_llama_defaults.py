@@ -11,7 +11,7 @@ import pytest
 from llama_cpp import llama_cpp as lib
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama.defaults import CONTEXT, DIFFERENCES, MODEL, Value, set_defaults
+from ggbench.engines.llama.defaults import CONTEXT, DIFFERENCES, MODEL, Value
 from tests.engine.test_llama_setup import Params, load  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.llama
@@ -55,19 +55,6 @@ def test_what_is_passed_is_what_llama_server_passes(
     assert {name for name, value in table.items() if passed[name] != value} == ALWAYS | differs
     asked_for = {"n_gpu_layers", "swa_full", "n_seq_max", "n_outputs_max"}
     assert (ALWAYS | differs) - asked_for <= set(DIFFERENCES)
-
-
-def test_every_reason_is_of_a_field_that_differs_somewhere() -> None:
-    assert {name for name in DIFFERENCES if not name.startswith("--")} == ALWAYS | {"load_mode", "devices", "no_alloc"}
-
-
-def test_the_c_api_has_other_defaults() -> None:
-    """Which ones, so that the table is known to do something: llama_context_default_params is not what people run."""
-    params = lib.llama_context_default_params()
-    before = {name: _value(getattr(params, name)) for name in CONTEXT}
-    set_defaults(params, CONTEXT)
-    changed = {name for name in CONTEXT if _value(getattr(params, name)) != before[name]}
-    assert changed == {"n_ctx", "n_outputs_max", "no_perf", "swa_full"}
 
 
 def _value(field: Any) -> int | float | bool | None:  # noqa: ANN401 - whatever ctypes makes of a field

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import EngineConfig, Source, engine_module
+from ggbench.engines.contract import EngineConfig, Source
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
-from ggbench.engines.events import Allocated, Loaded, Opened, Ready, Steps
+from ggbench.engines.events import Allocated, Loaded, Opened, Steps
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama.engine import LlamaEngine, launch
+from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.memory import Place
 from ggbench.engines.workloads.decode import Decode
-from ggbench.errors import StoreError
 from tests.fakes.engine_bench import Bench, Script
 
 SETUP = LlamaConfig(n_ctx=512, threads=1)
@@ -55,12 +54,6 @@ def test_allocations_come_before_what_they_were_made_for_and_no_log_leaves() -> 
     assert (first.flash_attn, second.flash_attn) == (None, True)
 
 
-def test_a_workload_logs_nothing_to_its_caller() -> None:
-    bench = llama_bench(HEALTHY)
-    bench.open()
-    assert list(bench.engine.run(Decode(25, 1))) == [Steps(26, [1], [1]), Completed()]
-
-
 @pytest.mark.parametrize(
     "field",
     [
@@ -90,22 +83,6 @@ def test_a_field_of_the_load_loads_again(field: dict[str, object]) -> None:
     bench.open()
     assert bench.open(replace(SETUP, **field))[-1] == Completed()  # type: ignore[arg-type]
     assert bench.asked == [[protocol.LoadModel, protocol.MakeContext] * 2]
-
-
-def test_every_field_of_the_setup_is_of_the_load_or_of_the_context() -> None:
-    tested = {"n_ctx", "n_batch", "n_ubatch", "type_k", "type_v", "flash_attn", "threads", "threads_batch"}
-    tested |= {
-        "kv_offload",
-        "swa_full",
-        "n_seq_max",
-        "n_outputs_max",
-        "n_gpu_layers",
-        "main_gpu",
-        "tensor_split",
-        "split_mode",
-    }
-    tested |= {"cpu_moe", "n_cpu_moe", "override_tensor", "mmap", "mlock", "memory_limit_bytes", "rpc_servers"}
-    assert {field.name for field in fields(LlamaConfig)} == tested
 
 
 @pytest.mark.parametrize(
@@ -182,12 +159,6 @@ def test_a_fault_with_weights_repacked_for_amx_has_a_hint(device: str, returncod
     assert ("AMX" in ending.reason) is hint
 
 
-def test_without_an_n_ctx_the_model_alone_is_loaded() -> None:
-    bench = llama_bench(HEALTHY)
-    assert bench.open(replace(SETUP, n_ctx=None))[1:] == [LOADED, Completed()]
-    assert bench.asked == [[protocol.LoadModel]]
-
-
 class OtherSetup(EngineConfig):
     """Another engine's."""
 
@@ -198,27 +169,3 @@ def test_what_is_not_a_file_for_llama_cpp_is_refused(source: Source, setup: Engi
     (ending,) = bench.engine.open(source, setup)
     assert isinstance(ending, Failed)
     assert bench.asked == [[]]
-
-
-def test_closing_twice_and_opening_again() -> None:
-    bench = llama_bench(HEALTHY)
-    bench.engine.close()
-    bench.engine.close()
-    assert bench.workers[0].closed
-    assert bench.open()[-1] == Completed()
-    assert len(bench.workers) == 2
-
-
-def test_the_first_worker_is_ready_before_anything_is_opened() -> None:
-    bench = llama_bench({**HEALTHY, protocol.LoadModel: (Ready(7, {}), *HEALTHY[protocol.LoadModel])})
-    assert len(bench.workers) == 1
-    assert bench.open()[0] == Ready(7, {})
-
-
-def test_an_engine_is_found_by_the_name_of_its_setup() -> None:
-    module = engine_module(LlamaConfig.engine)
-    assert module.SETUP is LlamaConfig
-    assert module.launch is launch
-    for name in ("elsewhere", "protocol", "../llama", ""):
-        with pytest.raises(StoreError, match="no engine"):
-            engine_module(name)

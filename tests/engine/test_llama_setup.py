@@ -80,16 +80,6 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Params]:
     return load
 
 
-def test_the_defaults_are_those_of_llama_server_where_they_matter(load: Callable[..., Params]) -> None:
-    params = load(replace(SETUP, flash_attn="auto"))
-    model, context = params.of_model, params.of_context
-    assert (model.n_gpu_layers, model.split_mode, model.no_alloc) == (-1, lib.LLAMA_SPLIT_MODE_LAYER, False)
-    assert model.load_mode == lib.llama_model_default_params().load_mode
-    assert (params.overrides, params.devices, bool(model.tensor_split)) == ([], None, False)
-    assert (context.flash_attn_type, context.offload_kqv, context.swa_full) == (-1, True, False)
-    assert (context.n_ctx, context.n_batch, context.n_ubatch, context.n_seq_max) == (512, 256, 128, 1)
-
-
 @pytest.mark.parametrize(
     ("setup", "mode"),
     [
@@ -125,23 +115,11 @@ def test_how_gpus_share_a_model(load: Callable[..., Params], setup: LlamaConfig,
     assert (model.split_mode, model.main_gpu) == (mode, main_gpu)
 
 
-def test_shares_and_layers(load: Callable[..., Params]) -> None:
-    params = load(replace(SETUP, tensor_split=(0.25, 0.75), n_gpu_layers=7))
-    assert params.of_model.n_gpu_layers == 7
-    assert params.tensor_split[:3] == [0.25, 0.75, 0.0]
-
-
 def test_no_layer_on_a_gpu_uses_no_device_where_memory_is_planned_or_limited(load: Callable[..., Params]) -> None:
     setup = replace(SETUP, n_gpu_layers=0)
     assert load(setup).devices is None
     assert load(setup, dry=True).devices == [None]
     assert load(replace(setup, memory_limit_bytes=1 << 30)).devices == [None]
-
-
-@pytest.mark.parametrize(("threads_batch", "expected"), [(None, (3, 3)), (5, (3, 5))], ids=["as many", "of their own"])
-def test_threads_of_batches(load: Callable[..., Params], threads_batch: int | None, expected: tuple[int, int]) -> None:
-    context = load(replace(SETUP, threads=3, threads_batch=threads_batch)).of_context
-    assert (context.n_threads, context.n_threads_batch) == expected
 
 
 def test_the_options_of_a_context(load: Callable[..., Params]) -> None:

@@ -68,11 +68,6 @@ def test_the_lines_that_blame_memory_are_of_one_allocation(name: str) -> None:
     assert round(int(n_bytes[1]) / MIB, 2) == float(asked[1])
 
 
-def test_a_retry_that_fails_as_well_blames_memory() -> None:
-    retried = [*lines_of("pipeline_retry"), *lines_of("oom_of_compute")]
-    assert out_of_memory_line(retried) == BLAMED["oom_of_compute"]
-
-
 def test_memory_is_blamed_for_an_allocation_on_the_cpu() -> None:
     cpu = "ggml_aligned_malloc: insufficient memory (attempted to allocate 1536.00 MB)"
     assert out_of_memory_line(["load_tensors: loading", cpu]) == cpu
@@ -108,8 +103,3 @@ def test_the_size_of_an_allocation_that_failed(line: str, n_bytes: int | None) -
 def test_the_cause_of_a_crash_is_not_the_end_of_a_backtrace(name: str, cause: str) -> None:
     """What follows it says where in llama.cpp's source that was."""
     assert crash_cause(lines_of(name)) == cause
-
-
-def test_without_a_known_cause_the_last_line_stands_for_it() -> None:
-    assert crash_cause(["loading", " symbol lookup error ", ""]) == "symbol lookup error"
-    assert crash_cause(["", " "]) == ""

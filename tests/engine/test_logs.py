@@ -283,29 +283,12 @@ sched_reserve:        CPU compute buffer size =   306.75 MiB
 """
 
 
-def test_cells_of_the_sliding_windows() -> None:
-    assert read(lines_of("gemma4_iswa_gb10")).swa_cells == 32768
-    assert read(lines_of("qwen3_4b_gb10")).swa_cells is None
-
-
 def test_a_dry_log_has_the_size_of_the_cache_that_was_not_made() -> None:
     allocations = read(DRY_LOG.splitlines())
     assert allocations.cache_bytes == 400 * MIB
     assert (allocations.total("weight_bytes"), allocations.total("kv_bytes")) == (0, 0)
     assert allocations.total("compute_bytes") == round(306.75 * MIB)
     assert allocations.flash_attn is True
-
-
-def test_flash_attention_in_wordings_that_no_log_at_hand_has() -> None:
-    assert read(["llama_context: flash_attn            = disabled"]).flash_attn is False
-    unsupported = [
-        "resolve_fused_ops: layer 0 is assigned to device CUDA0 but Flash Attention is assigned to device CPU "
-        "(usually due to missing support)",
-        "resolve_fused_ops: Flash Attention not supported, set to disabled",
-    ]
-    assert read(unsupported).flash_attn is False
-    assert read(unsupported[:1]).flash_attn is None
-    assert read(["llama_context: flash_attn            = auto"]).flash_attn is None
 
 
 def test_each_gpu_in_use_has_the_id_that_the_log_gave() -> None:

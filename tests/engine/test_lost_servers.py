@@ -48,15 +48,6 @@ def test_a_worker_that_uses_the_servers_is_not_asked_about_them_again() -> None:
     assert len(bench.workers) == 1
 
 
-def test_other_servers_take_another_worker() -> None:
-    bench = llama_bench(HEALTHY)
-    with listening(speaks()) as server:
-        bench.open(replace(SETUP, rpc_servers=(server,)))
-        bench.open()
-    assert len(bench.workers) == 2
-    assert bench.workers[0].closed
-
-
 def lost(ending: Ending, *servers: str) -> Ending:
     """What the engine makes of a decode that ended so."""
     bench = llama_bench(decode_that_ends(ending))
@@ -86,24 +77,6 @@ def test_a_connection_that_broke_names_the_servers_that_answer_again() -> None:
         assert lost(aborted(LOST), one, other).reason == (
             f"lost in decode: the connection to one of the RPC servers {one} and {other} broke, and all answer again"
         )
-
-
-def test_another_version_of_the_protocol_is_named() -> None:
-    with listening(speaks()) as server:
-        ending = lost(
-            aborted("RPC server version mismatch: 6.1.0", f"x.cpp:9: RPC handshake failed for {server}"), server
-        )
-    assert ending.reason == (
-        f"lost in decode: RPC server {server} speaks version 6.1.0 of the protocol, which this llama.cpp does not; "
-        "run the same llama.cpp on both machines"
-    )
-
-
-def test_a_crash_that_is_not_due_to_a_server_stays_one() -> None:
-    crash = aborted("GGML_ASSERT(a) failed")
-    with listening(speaks()) as server:
-        assert lost(crash, server) == crash
-    assert lost(aborted(LOST)) == aborted(LOST)
 
 
 def test_silence_names_the_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,6 @@ import pytest
 from ggbench.engines import protocol
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
 from ggbench.engines.events import PromptRead, Ready, Steps
-from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.process import WorkerProcess
 from ggbench.engines.workloads.decode import Decode
 
@@ -119,11 +118,6 @@ def test_a_caller_that_pauses_does_not_make_the_worker_hang(monkeypatch: pytest.
         assert list(items)[-1] == Completed()
 
 
-def test_an_exit_status_is_reported() -> None:
-    with start("exit") as worker:
-        assert ending_of(worker).reason == "llama.cpp ended with exit status 7"
-
-
 def test_silence_ends_in_a_time_out() -> None:
     with start("hang", timeout_s=0.2) as worker:
         pid_fd = os.pidfd_open(worker.pid)
@@ -170,14 +164,6 @@ def test_a_refusal_leaves_the_worker_alive(cue: str, expected: Ending) -> None:
         assert ending_of(worker) == expected
         assert ending_of(worker) == expected
         assert worker.pid == pid
-
-
-def test_a_file_name_that_is_not_utf8_is_refused_by_name() -> None:
-    with start("obey") as worker:
-        refused = ending_of(worker, protocol.LoadModel("caf\udce9.gguf", LlamaConfig()))
-        assert isinstance(refused, Failed)
-        assert "UTF-8" in refused.message
-        assert ending_of(worker) == Completed()
 
 
 def test_cancel_ends_a_worker_that_hangs() -> None:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pkgutil
-
 import msgspec
 import pytest
 
-from ggbench.engines import protocol, workloads
+from ggbench.engines import protocol
 from ggbench.engines.contract import Workload
 from ggbench.engines.events import (
     ContextProven,
@@ -90,11 +88,6 @@ def test_a_message_arrives_as_it_was_sent(message: protocol.Message) -> None:
     line = protocol.encode(message)
     assert line.count(b"\n") == 1
     assert protocol.decode_message(line) == message
-
-
-def test_every_workload_is_the_request_of_the_module_that_it_names() -> None:
-    modules = {module.name for module in pkgutil.iter_modules(workloads.__path__)}
-    assert {workload.name for workload in WORKLOADS} == modules
 
 
 class Unknown(Workload, frozen=True):

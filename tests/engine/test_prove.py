@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.endings import Completed, Ending, Failed, OutOfMemory
-from ggbench.engines.events import ContextProven, Loaded, Opened, Proving
+from ggbench.engines.endings import Completed, Ending, OutOfMemory
+from ggbench.engines.events import ContextProven, Opened, Proving
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.process import WorkerProcess
 from ggbench.engines.workloads.decode import Decode
@@ -68,18 +68,6 @@ def test_a_proof_uses_every_cell(worker: WorkerProcess, tiny_twin: Path, n_ctx: 
     assert ask(worker, Decode(25, 5))[1] == Completed(), "a prompt clears the context again"
 
 
-def test_there_is_nothing_to_prove_without_a_context(worker: WorkerProcess, tiny_twin: Path) -> None:
-    assert isinstance(ask(worker, ProveContext())[1], Failed)
-    load(worker, tiny_twin)
-    assert ask(worker, ProveContext())[1] == Failed("decode", "no context is made")
-
-
-def test_a_context_for_several_sequences_is_not_proven(worker: WorkerProcess, tiny_twin: Path) -> None:
-    load(worker, tiny_twin)
-    assert context(worker, 2048, replace(SETUP, n_seq_max=2))[1] == Completed()
-    assert ask(worker, ProveContext())[1] == Failed("decode", "only a context for one sequence can be proven")
-
-
 def test_what_is_left_is_reported_and_a_failure_takes_nothing_of_it(worker: WorkerProcess, tiny_twin: Path) -> None:
     load(worker, tiny_twin, replace(SETUP, memory_limit_bytes=200 * MIB))
     left = []
@@ -133,8 +121,3 @@ def test_a_proof_reports_how_far_it_has_come(worker: WorkerProcess, tiny_twin: P
     last = proving[-1]
     assert last.share == pytest.approx(1, abs=0.05)
     assert last.left_s is not None
-
-
-def test_nothing_is_limited_without_a_limit(worker: WorkerProcess, tiny_twin: Path) -> None:
-    events = load(worker, tiny_twin)
-    assert next(event for event in events if isinstance(event, Loaded)).left_bytes is None

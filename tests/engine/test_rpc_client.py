@@ -49,22 +49,12 @@ def test_a_server_of_another_version_says_which() -> None:
     )
 
 
-def test_the_greeting_of_older_versions_is_read() -> None:
-    with listening(speaks((3, 6, 2), hello_bytes=3)) as server, RpcConnection(server) as connection:
-        assert connection.version == "3.6.2"
-
-
 def test_nobody_at_the_port_is_one_line() -> None:
     with (
         refusing() as server,
         pytest.raises(ServerUnusable, match=f"^RPC server {server} refuses connections: nothing"),
     ):
         RpcConnection(server)
-
-
-def test_a_name_that_nobody_knows_is_one_line() -> None:
-    with pytest.raises(ServerUnusable, match=r"^RPC server nowhere\.invalid:1 has no known IPv4 address$"):
-        RpcConnection("nowhere.invalid:1")
 
 
 def test_a_server_that_drips_its_answer_ends_within_four_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:

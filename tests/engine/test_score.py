@@ -18,7 +18,6 @@ from ggbench.engines.events import Scored
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.process import WorkerProcess
 from ggbench.engines.workloads.score import RowsFile, Score
-from ggbench.engines.workloads.tokenize import Tokenize
 from tests.conftest import TINY
 
 pytestmark = pytest.mark.llama
@@ -121,16 +120,3 @@ def test_a_broken_models_logits_are_not_numbers(
         ending = list(process.call(msgspec.structs.replace(scored, rows=rows)))[-1]
     assert isinstance(ending, Failed)
     assert f"the {'base' if writes else 'model'}'s logits are not numbers" in ending.reason
-
-
-def test_a_model_without_a_tokenizer_reads_no_text(worker: WorkerProcess) -> None:
-    ending = list(worker.call(Tokenize("some text")))[-1]
-    assert isinstance(ending, Failed)
-    assert "no tokenizer" in ending.reason
-
-
-def test_more_chunks_than_the_context_has_sequences_are_refused(
-    worker: WorkerProcess, chunks: tuple[tuple[int, ...], ...]
-) -> None:
-    (request, _) = _parts((*chunks, chunks[0]), [0, FIRST])
-    assert isinstance(list(worker.call(request))[-1], Failed)

@@ -13,18 +13,15 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Source, engine_module
+from ggbench.engines.contract import Source
 from ggbench.engines.endings import Completed, Crashed, Failed, OutOfMemory
 from ggbench.engines.events import Loaded, Opened, Steps
-from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.engines.transformers.crash_cause import is_memory_error, one_line, wanted_bytes
-from ggbench.engines.transformers.engine import SETUP as ENGINE_SETUP
 from ggbench.engines.transformers.engine import TransformersEngine
 from ggbench.engines.transformers.packages import check_packages
 from ggbench.engines.workloads.decode import Decode
-from ggbench.engines.workloads.score import Score
-from ggbench.errors import EngineFailed, UsageError
+from ggbench.errors import EngineFailed
 from tests.fakes.engine_bench import Bench, Script
 
 SETUP = TransformersConfig(n_ctx=512, threads=1)
@@ -38,10 +35,6 @@ HEALTHY: Script = {
 
 def _bench(*scripts: Script, check: Callable[[str], None] = lambda method: None) -> Bench[TransformersEngine]:
     return Bench(partial(TransformersEngine, check=check), FOLDER, SETUP, *(scripts or (HEALTHY,)))
-
-
-def test_the_engine_is_found_by_its_setup() -> None:
-    assert engine_module(TransformersConfig.engine).SETUP is ENGINE_SETUP is TransformersConfig
 
 
 def test_a_model_and_its_cache_are_opened_and_no_log_leaves() -> None:
@@ -88,20 +81,6 @@ def test_a_refused_cache_keeps_the_worker() -> None:
     bench.workers[0].script = HEALTHY
     assert bench.open()[-1] == Completed()
     assert len(bench.workers) == 1
-
-
-def test_what_is_no_checkpoint_and_what_is_not_open() -> None:
-    bench = _bench()
-    assert [type(item) for item in bench.engine.open(FOLDER, LlamaConfig())] == [Failed]
-    assert list(bench.engine.run(Decode(25, 1))) == [Failed("decode", "no model is open")]
-
-
-def test_quality_is_refused_in_one_line() -> None:
-    engine = _bench().engine
-    assert engine.unsupported(Decode) == ""
-    assert "convert the checkpoint to GGUF" in engine.unsupported(Score)
-    (ending,) = engine.run(Score(((1,),), ((1,),), 0, 1, 1))
-    assert isinstance(ending, Failed)
 
 
 def test_missing_packages_end_the_open_with_what_to_install() -> None:
@@ -174,19 +153,3 @@ def test_nothing_of_torch_is_imported_by_a_command() -> None:
     )
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
-
-
-def test_a_compiled_decode_needs_a_static_cache() -> None:
-    """A cache that grows would be compiled again and again."""
-    with pytest.raises(UsageError, match="does not grow"):
-        TransformersConfig(torch_compile=True).check()
-    TransformersConfig(torch_compile=True, cache="static").check()
-
-
-def test_a_setup_holds_what_a_run_needs() -> None:
-    """Exactly: torch pads nothing. A given n_ctx stays, and one that is too small is refused."""
-    assert TransformersConfig().holding(525).n_ctx == 525
-    assert TransformersConfig(n_ctx=600).holding(525).n_ctx == 600
-    with pytest.raises(UsageError, match="does not hold the 525 tokens"):
-        TransformersConfig(n_ctx=500).check_holds(525)
-    assert TransformersConfig(n_ctx=600, n_seq_max=4).as_asked() == TransformersConfig()

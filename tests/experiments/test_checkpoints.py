@@ -9,23 +9,20 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.endings import Ending, OutOfMemory
-from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.endings import Ending, Outcome, OutOfMemory
 from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.engines.workloads.prove_context import ProveContext
-from ggbench.errors import DoesNotFit, UsageError
+from ggbench.errors import DoesNotFit
 from ggbench.experiments.decode.measure import EXPERIMENT as DECODE
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
 from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
-from ggbench.experiments.quality.measure import EXPERIMENT as QUALITY
 from ggbench.experiments.speed.measure import EXPERIMENT as SPEED
 from ggbench.experiments.speed.record import SpeedResult, SpeedSettings
 from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve_one
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Finished
 from ggbench.runs.rig import Rig
 from ggbench.runs.run import Run
@@ -68,10 +65,6 @@ def test_a_decode_is_stored_and_read_back_with_its_setup(target: Target, store: 
     assert read_run(store, store.load_run(run.run_id)).head.setup == setup.with_threads(2)
 
 
-def test_a_setup_of_another_engine_gives_the_defaults(target: Target) -> None:
-    assert target.setup(LlamaConfig(type_k="q8_0")) == TransformersConfig(method="bf16", dtype="bf16")
-
-
 def test_every_case_has_a_cache_of_its_own(target: Target) -> None:
     rig, workers = fake_rig()
     setup = target.setup(TransformersConfig(device="cpu"))
@@ -110,7 +103,7 @@ def _holding(n_made: int, n_proven: int) -> tuple[Rig, list[FakeWorker]]:
             return
         yield from obey(request)
 
-    return fake_rig(None, {0: answer})
+    return fake_rig(None, dict.fromkeys(range(20), answer))
 
 
 @pytest.mark.parametrize(
@@ -146,8 +139,3 @@ def test_weights_that_exceed_the_limit_are_an_error_before_anything_is_loaded(ta
     assert "does not fit into 1.00 MiB of main memory: weights of" in finished.error.message
     assert "nf4" in finished.error.hint
     assert not workers
-
-
-def test_quality_needs_a_gguf(target: Target) -> None:
-    with pytest.raises(UsageError, match="quality needs a GGUF"):
-        Job(QUALITY, target, target.setup(TransformersConfig()), DecodeSettings(1))

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import EngineConfig
-from ggbench.engines.endings import Ending, OutOfMemory
+from ggbench.engines.endings import Ending, Outcome, OutOfMemory
 from ggbench.engines.events import Opened
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama.engine import LlamaEngine, launch
 from ggbench.engines.workloads.decode import Decode
 from ggbench.engines.workloads.prefill import Prefill
 from ggbench.errors import UsageError
-from ggbench.experiments.decode.measure import EXPERIMENT as DECODE
-from ggbench.experiments.decode.record import DecodeSettings
-from ggbench.experiments.prefill.record import PrefillSettings
 from ggbench.gguf_file.header import read_model_file
-from ggbench.models.reference import parse_model
-from ggbench.models.selector import Target, resolve
-from ggbench.runs.outcome import Outcome
+from ggbench.models.selector import Target
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
-from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import MIB
 from tests.fakes.engine import fake_rig, obey
 from tests.fakes.recorded import decode_job, decoded, prefill_job, prefilled, runs_of
@@ -99,17 +89,6 @@ def test_batches_are_what_llama_cpp_made_of_them(target: Target) -> None:
     assert (refused.memory.n_batch, refused.memory.n_ubatch) == (None, None)
 
 
-@pytest.mark.llama
-def test_llama_cpp_reports_its_own_batches(target: Target, store: Store) -> None:
-
-    def start(_setup: EngineConfig, cancel: threading.Event) -> LlamaEngine:
-        return launch(cancel, timeout_s=60)
-
-    rig = dataclasses.replace(fake_rig(store)[0], launch=start)
-    (run,) = runs_of(rig, prefill_job(target, 8, setup=LlamaConfig(threads=1)))
-    assert (run.memory.n_ctx, run.memory.n_batch, run.memory.n_ubatch) == (256, 256, 256)
-
-
 def test_repetitions_are_fitted_together_and_stored_apart(target: Target, store: Store) -> None:
     rig, _ = fake_rig(store)
     (run,) = runs_of(rig, decode_job(target, 300, repeat=3))
@@ -146,21 +125,3 @@ def test_prompt_lengths_are_timed_from_medians(target: Target) -> None:
 def test_what_cannot_be_measured(target: Target, make: Callable[[Target], object]) -> None:
     with pytest.raises(UsageError):
         make(target)
-
-
-def test_the_context_is_just_enough() -> None:
-    for n_gen, n_ctx in ((10_000, 10_240), (231, 256), (232, 512)):
-        assert LlamaConfig().holding(DecodeSettings(n_gen).n_ctx_needed) == LlamaConfig(n_ctx=n_ctx)
-    assert LlamaConfig().holding(PrefillSettings((1, 300)).n_ctx_needed) == LlamaConfig(n_ctx=512)
-    assert LlamaConfig(n_ctx=1000).holding(DecodeSettings(10).n_ctx_needed) == LlamaConfig(n_ctx=1000)
-
-
-def test_the_command_names_every_option_that_is_not_the_default(target: Target) -> None:
-    setup = LlamaConfig(type_k="q8_0", tensor_split=(3.0, 1.0), memory_limit_bytes=1 << 30, n_gpu_layers=12)
-    elsewhere = dataclasses.replace(target, path=Path("/models/a b.gguf"))
-    assert DECODE.command(decode_job(elsewhere, 10, setup, repeat=2), Bandwidth(1008e9, "given")) == (
-        "ggbench decode '/models/a b.gguf' -n 10 --repeat 2 --bandwidth 1008GB/s --type-k q8_0 --n-gpu-layers 12"
-        " --tensor-split 3,1 --memory-limit 1GiB"
-    )
-    twin = resolve(parse_model("synth:qwen1.5-0.5b", "q4_0"))[0]
-    assert DECODE.command(decode_job(twin, 10)).startswith("ggbench decode synth:qwen1.5-0.5b q4_0 -n 10")

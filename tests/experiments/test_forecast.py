@@ -10,16 +10,15 @@ from types import SimpleNamespace
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.endings import Completed, Ending, OutOfMemory
+from ggbench.engines.endings import Completed, Ending, Outcome, OutOfMemory
 from ggbench.engines.events import PromptRead, Steps
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
-from ggbench.errors import DoesNotFit, UsageError
-from ggbench.experiments.forecast import twin_timer, twins
+from ggbench.errors import DoesNotFit
+from ggbench.experiments.forecast import twin_timer
 from ggbench.experiments.forecast.measure import EXPERIMENT
 from ggbench.experiments.forecast.record import ForecastCost, ForecastResult, ForecastSettings
 from ggbench.experiments.forecast.step_forecast import MODEL_ERROR
-from ggbench.experiments.forecast.twins import step_cost, twin_layers
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin, twin_of
 from ggbench.gguf_file.twin_writer import write_twin
@@ -29,12 +28,13 @@ from ggbench.models.selector import resolve_one
 from ggbench.paths import forecasts_dir
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Finished, Point, Working
 from ggbench.runs.rig import make_rig
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
+from ggbench.sizing import layer_sample
+from ggbench.sizing.layer_sample import step_cost, twin_layers
 from tests.conftest import TINY
 from tests.fakes.engine import Answer, FakeWorker, fake_rig, obey
 from tests.fakes.rpc_server import listening, speaks
@@ -91,8 +91,8 @@ class _Costly:
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(twins, "WHOLE_BYTES", 0)
-    monkeypatch.setattr(twins, "LARGER_BYTES", 0)
+    monkeypatch.setattr(layer_sample, "WHOLE_BYTES", 0)
+    monkeypatch.setattr(layer_sample, "LARGER_BYTES", 0)
     monkeypatch.setattr(twin_timer, "describe_cpu", lambda: Cpu("test", 1, 1, None))
     return cached_twin("many", replace(TINY, n_layer=16), "q4_k_m", tmp_path)
 
@@ -149,13 +149,6 @@ def test_twins_on_a_server_take_turns_in_one_worker(model: Path) -> None:
     assert len(set(paths)) == 2
 
 
-def test_a_small_model_is_measured_whole(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(twins, "WHOLE_BYTES", 10**9)
-    run, workers = _run(model, _Costly([]))
-    assert _result(run).basis == "a twin of all 16 layers"
-    assert len(workers) == 1
-
-
 def test_rounds_that_differ_widen_the_interval(model: Path) -> None:
     steady, _ = _run(model, _Costly([]))
     noisy, _ = _run(model, _Costly([], drift=0.1))
@@ -175,29 +168,6 @@ def test_a_worker_that_dies_leaves_the_rounds_before(model: Path, tmp_path: Path
         stored = replace(store.load_run(run.run_id), result_json=None)
         assert read_run(store, stored).result == run.result
     assert list(forecasts_dir().iterdir()) == []
-
-
-def test_settings_that_show_nothing_are_refused() -> None:
-    with pytest.raises(UsageError, match="one round"):
-        ForecastSettings(rounds=1)
-    with pytest.raises(UsageError, match="depth"):
-        ForecastSettings(n_depth=10)
-
-
-def test_layers_are_sampled_over_their_sizes(model: Path) -> None:
-    file = read_model_file(model)
-    mean = step_cost(file, range(16)).layer_bytes / 16
-    for layers in twin_layers(file, None):
-        assert step_cost(file, layers).layer_bytes / len(layers) == pytest.approx(mean, rel=0.02)
-
-
-def test_twins_of_small_layers_are_further_apart(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that noise counts less; a model that is hardly larger is measured whole."""
-    file = read_model_file(model)
-    layer_bytes = sum(each.n_bytes or 0 for each in file.tensors if each.name.startswith("blk.")) // 16
-    for n_layers, found in ((3, [2, 6]), (9, [2, 9]), (16, [16])):
-        monkeypatch.setattr(twins, "LARGER_BYTES", n_layers * layer_bytes + 100)
-        assert [len(layers) for layers in twin_layers(file, None)] == found
 
 
 def test_a_large_cache_asks_for_more_layers(model: Path) -> None:
@@ -275,14 +245,6 @@ def test_a_disk_without_room_is_an_error_before_anything_is_written(
     assert "XDG_CACHE_HOME" in end.error.hint
     assert not workers
     assert list(forecasts_dir().iterdir()) == []
-
-
-def test_slow_steps_are_timed_fewer_at_once(model: Path) -> None:
-    for warm_up_ns, n_gen in ((100_000_000, 8), (200_000_000, 5), (3_000_000_000, 4)):
-        _, workers = _run(model, _Costly([], warm_up_ns=warm_up_ns))
-        timed = [each for each in workers[0].requests if isinstance(each, DecodeAtDepth)][1:]
-        assert timed[0].n_gen == n_gen
-        assert timed[-1].n_gen == 8
 
 
 def test_a_forecast_that_was_disturbed_is_made_again(model: Path, tmp_path: Path) -> None:

@@ -10,14 +10,13 @@ import pytest
 
 from ggbench.decisions import comparable_runs
 from ggbench.engines import protocol
-from ggbench.engines.endings import Completed, Ending
+from ggbench.engines.endings import Completed, Ending, Outcome
 from ggbench.engines.events import PromptRead, Steps
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
-from ggbench.experiments.forecast import twin_timer, twins
+from ggbench.experiments.forecast import twin_timer
 from ggbench.experiments.forecast.measure import EXPERIMENT
 from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
-from ggbench.experiments.forecast.twins import step_cost
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import cached_twin
@@ -27,10 +26,11 @@ from ggbench.models.reference import parse_model
 from ggbench.models.selector import resolve_one
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Finished
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
+from ggbench.sizing import layer_sample
+from ggbench.sizing.layer_sample import step_cost
 from tests.conftest import TINY
 from tests.fakes.engine import FakeWorker, fake_rig, obey
 from tests.fakes.gpu_worker import GPU, on_gpu
@@ -79,8 +79,8 @@ class _Placed:
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(twins, "WHOLE_BYTES", 0)
-    monkeypatch.setattr(twins, "LARGER_BYTES", 0)
+    monkeypatch.setattr(layer_sample, "WHOLE_BYTES", 0)
+    monkeypatch.setattr(layer_sample, "LARGER_BYTES", 0)
     monkeypatch.setattr(twin_timer, "describe_cpu", lambda: Cpu("test", 1, 1, None))
     for module in (twin_timer, comparable_runs):
         monkeypatch.setattr(module, "list_gpus", lambda: (GPU,))
@@ -123,14 +123,6 @@ def test_layers_on_both_are_counted_by_where_they_are(model: Path) -> None:
     assert all(worker.closed for worker in workers)
 
 
-def test_the_output_alone_may_be_on_the_gpu(model: Path) -> None:
-    run, _ = _run(model, LlamaConfig(n_gpu_layers=1))
-    cost = step_cost(read_model_file(model), range(16))
-    expected_ns = BASE_NS["GPU"] + NS_PER_BYTE["CPU"] * cost.layer_bytes + KV_NS_PER_BYTE["CPU"] * cost.kv_bytes(1)
-    assert _latency_ms(run, 1) == pytest.approx(expected_ns / 1e6, rel=1e-3)
-    assert _found(run).basis == "twins of 2 and 6 of 16 layers, 0 on the GPU"
-
-
 def test_tensors_of_some_layers_may_stay_in_main_memory(model: Path) -> None:
     override = r"blk\.[0-3]\.ffn_(up|down)=CPU"
     run, workers = _run(model, LlamaConfig(override_tensor=(override,)))
@@ -151,16 +143,3 @@ def test_without_a_gpu_all_layers_are_in_main_memory(model: Path) -> None:
     expected_ns = BASE_NS["CPU"] + NS_PER_BYTE["CPU"] * cost.layer_bytes + KV_NS_PER_BYTE["CPU"] * cost.kv_bytes(1)
     assert _latency_ms(run, 1) == pytest.approx(expected_ns / 1e6, rel=1e-3)
     assert _found(run).basis.endswith("all in main memory, as llama.cpp uses no GPU here")
-
-
-def test_another_split_measures_nothing(model: Path, tmp_path: Path) -> None:
-    with Store.open(tmp_path / "results.sqlite") as store:
-        _run(model, LlamaConfig(n_gpu_layers=9), store)
-        again, workers = _run(model, LlamaConfig(n_gpu_layers=13), store)
-        alone, _ = _run(model, LlamaConfig(n_gpu_layers=13))
-        assert not workers
-        assert _latency_ms(again, 1) == pytest.approx(_latency_ms(alone, 1))
-        assert _found(again).basis == "twins of 2 and 6 of 16 layers, 12 on the GPU"
-        whole, workers = _run(model, LlamaConfig(), store)
-        assert not workers
-        assert _found(whole).basis == "twins of 2 and 6 of 16 layers"

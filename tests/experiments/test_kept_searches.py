@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import sqlite3
-import threading
 from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 
 import pytest
 
+from ggbench.engines.endings import Outcome
 from ggbench.errors import StoreError
 from ggbench.experiments.maxctx.measure import EXPERIMENT
 from ggbench.experiments.maxctx.record import ContextSettings, Probe, Question
-from ggbench.models.reference import parse_model
-from ggbench.models.selector import Target, resolve_one
+from ggbench.models.selector import Target
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
-from ggbench.runs.outcome import Outcome
-from ggbench.runs.progress import Finished, Point, Progress, Working
+from ggbench.runs.progress import Point, Progress, Working
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_recording, read_run
-from ggbench.units import MIB
 from tests.fakes.small_machine import SmallMachine, context_of, found, limited, search
 
 
@@ -65,17 +61,6 @@ def test_a_search_that_was_killed_keeps_what_it_had_asked(target: Target, kv_byt
     assert run.memory.kv_bytes == 4096 * kv_bytes
 
 
-def test_a_search_that_was_killed_at_once_has_found_nothing(target: Target, kv_bytes: int, store: Store) -> None:
-    with contextlib.closing(run_job(SmallMachine(kv_bytes, 4096).rig(store), job_of(target))) as progress:
-        next(each for each in progress if isinstance(each, Working) and isinstance(each.subject, Question))
-    (stored,) = store.list_runs()
-    run = read_run(store, stored)
-    context = context_of(run)
-    assert (context.max_n_ctx, context.first_fail_n_ctx) == (None, None)
-    assert {probe.kind for probe in context.probes} == {"dry"}
-    assert run.head.environment is not None
-
-
 @pytest.mark.parametrize("method", ["append_observations", "begin", "finish"])
 def test_a_store_that_fails_costs_no_answer(
     target: Target, kv_bytes: int, store: Store, monkeypatch: pytest.MonkeyPatch, method: str
@@ -90,18 +75,6 @@ def test_a_store_that_fails_costs_no_answer(
     assert finished.store_error is not None
 
 
-def test_a_search_whose_run_is_deleted_goes_on(target: Target, kv_bytes: int, store: Store) -> None:
-    with contextlib.closing(sqlite3.connect(store.path, isolation_level=None)) as raw:
-        records = []
-        for record in run_job(SmallMachine(kv_bytes, 4096).rig(store), job_of(target)):
-            records.append(record)
-            raw.execute("DELETE FROM runs")
-    finished = records[-1]
-    assert isinstance(finished, Finished)
-    assert (context_of(finished.run).max_n_ctx, finished.run.run_id) == (4096, None)
-    assert finished.store_error is None
-
-
 def test_a_probe_that_gave_no_answer_is_no_failure(target: Target, kv_bytes: int, store: Store) -> None:
     context, run = found(SmallMachine(kv_bytes, 4096).rig(store), target)
     assert run.run_id is not None
@@ -113,18 +86,3 @@ def test_a_probe_that_gave_no_answer_is_no_failure(target: Target, kv_bytes: int
     assert (left.max_n_ctx, left.first_fail_n_ctx, left.verified_by_decode) == (4096, 4352, False)
     assert EXPERIMENT.memory(recording, left).kv_bytes == run.memory.kv_bytes
     assert context.verified_by_decode
-
-
-def test_ctrl_c_before_the_file_is_there_leaves_no_run(kv_bytes: int, store: Store) -> None:
-    """As of a decode whose file is not there yet: the header alone was looked at."""
-    cancel = threading.Event()
-    target = resolve_one(parse_model("synth:qwen1.5-0.5b", "q8_0"))
-    job = Job(EXPERIMENT, target, limited(4096 * MIB), ContextSettings())
-    records = []
-    for record in run_job(SmallMachine(kv_bytes, 4096, cancel=cancel).rig(store), job):
-        records.append(record)
-        if isinstance(record, Working) and record.stage == "write":
-            cancel.set()
-    assert any(isinstance(record, Point) for record in records)
-    assert not any(isinstance(record, Finished) for record in records)
-    assert store.list_runs() == ()

@@ -11,28 +11,26 @@ from typing import Any
 import pytest
 
 from ggbench.decisions import known_speeds as module
-from ggbench.decisions.known_speeds import expected_at, known_speeds, with_expected
+from ggbench.decisions.known_speeds import expected_at, known_speeds
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.memory import DeviceBuffers, Memory, Place
+from ggbench.engines.memory import DeviceBuffers, Memory
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
-from ggbench.experiments.forecast.record import Expected, ForecastResult, ForecastSettings
+from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
-from ggbench.experiments.speed.record import BatchLine, Case, CaseEnded, SpeedCase, SpeedResult, SpeedSettings
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.cpu import Cpu
 from ggbench.machine.environment import environment as environment_of
-from ggbench.machine.records import Environment
-from ggbench.runs.imported import Imported
-from ggbench.runs.known_speed import KnownSpeed
-from ggbench.runs.outcome import Outcome
+from ggbench.machine.records import Environment, Imported
+from ggbench.models.subject import Subject
 from ggbench.runs.run import Result, Run, RunHead, Settings
 from ggbench.runs.store.database import Store
-from ggbench.runs.subject import Subject
-from ggbench.sizing.plan_record import Budget, PlanRow
+from ggbench.sizing.plan_record import Budget
 from ggbench.sizing.theory.roofline import decode_limit
 from ggbench.stats.decode_timing import Bandwidth, LatencySummary, LineFit, PrefillSpeed
-from ggbench.stats.known_speed import step_ms_at
+from ggbench.stats.intervals import Expected
+from ggbench.stats.known_speed import KnownSpeed, step_ms_at
 from tests.conftest import TINY
 from tests.fakes.engine import VERSIONS
 
@@ -41,7 +39,6 @@ BUDGET = Budget("main memory", False, 1 << 34, "given", 0, "", BANDWIDTH)
 HERE = environment_of(VERSIONS)
 ELSEWHERE = Imported(tool="ggbench 0.1.0", file="x.zip", file_sha256="1", content_sha256="2")
 ON_CPU = Memory(buffers=(DeviceBuffers("CPU", weight_bytes=100),))
-ON_GPU = Memory(buffers=(DeviceBuffers("CUDA0", Place.GPU, weight_bytes=100),))
 FORECAST = ForecastResult(
     "twins of 2 and 6 of 32 layers",
     Expected(100.0, 90.0, 110.0),
@@ -138,19 +135,6 @@ def test_a_speed_that_only_an_unsteady_run_has_is_marked_so(store: Store) -> Non
     assert _one(store, file).is_steady
 
 
-def test_a_speed_run_shows_several_positions(store: Store) -> None:
-    file = _file()
-    cases = [
-        SpeedCase(CaseEnded(Case(n_seqs, n_input, 100)), 1.0, decode_ms=1.0, latency=_latency(ms))
-        for n_seqs, n_input, ms in ((1, 50, 10.0), (1, 1050, 20.0), (8, 50, 99.0))
-    ]
-    fit = LineFit(200, 100.0, (90.0, 110.0), 9.0, (8.0, 10.0), 1.0, 100.0)
-    _add(store, file, SpeedResult(tuple(cases), (BatchLine(1, fit, None),)), "speed", SpeedSettings(n_gen=100))
-    known = _one(store, file)
-    assert known.basis == "measured"
-    assert [step_ms_at(known, n).value for n in (100, 600, 1100)] == pytest.approx([10.0, 15.0, 20.0])
-
-
 def test_a_forecast_comes_before_other_runs(store: Store) -> None:
     file = _file()
     for n_layer in (3, 4):
@@ -176,15 +160,6 @@ def test_other_runs_say_what_share_of_the_bound_is_reached(store: Store) -> None
     assert (found.low, found.high) == pytest.approx((found.value / factor, found.value * factor))
     faster = replace(BUDGET, bandwidth=Bandwidth(40e9, "given"))
     assert step_ms_at(_one(store, file, budget=faster), 1).value == pytest.approx(found.value)
-
-
-def test_two_models_may_happen_to_be_alike(store: Store) -> None:
-    file, limit = _file(), decode_limit(_file(), BANDWIDTH)
-    for n_layer in (3, 4):
-        _add(store, _file(n_layer), _decode(_file(n_layer), 0.9))
-    found = step_ms_at(_one(store, file), 1)
-    assert found.high > 1.3 * found.value
-    assert found.low == pytest.approx(limit.b_ms)
 
 
 @pytest.mark.parametrize(
@@ -221,28 +196,8 @@ def test_of_another_card_only_the_bound_is_known(store: Store) -> None:
     assert _one(store, file, budget=replace(BUDGET, is_here=False)).basis == "bound"
 
 
-def test_runs_on_a_gpu_say_nothing_of_main_memory(store: Store) -> None:
-    file = _file()
-    for n_layer in (3, 4):
-        _add(store, _file(n_layer), _decode(_file(n_layer)), memory=ON_GPU)
-    assert _one(store, file).basis == "bound"
-
-
 def test_a_model_within_the_cache_says_nothing_of_the_memory(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     for n_layer in (3, 4):
         _add(store, _file(n_layer), _decode(_file(n_layer)))
     monkeypatch.setattr(module, "describe_cpu", lambda: Cpu("test", 1, 1, 1000))
     assert _one(store, _file()).basis == "bound"
-
-
-def test_a_plan_shows_what_is_expected_at_its_n_ctx(store: Store) -> None:
-    file = _file()
-    _add(store, file, FORECAST, "forecast", ForecastSettings())
-    row = PlanRow("tiny", "f32", "file", n_ctx=4096)
-    known = known_speeds(store, [file, _file(9), None], LlamaConfig(), BUDGET)
-    found, bound, unknown = with_expected([row] * 3, known)
-    assert found.expected is not None
-    assert (found.expected.basis, found.expected.speed_basis) == ("twins of 2 and 6 of 32 layers", "forecast")
-    assert (found.expected.tok_s, *found.expected.tok_s_ci95) == pytest.approx((5.0, 4.5, 5.5))
-    assert bound.expected is None
-    assert unknown.expected is None

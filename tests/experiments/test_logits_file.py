@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.errors import BadFile, DoesNotFit, UsageError
+from ggbench.errors import BadFile, DoesNotFit
 from ggbench.experiments.quality.logits_file import begin_logits_file, read_logits_file
 
 TOKENS = tuple(range(16))
@@ -51,20 +51,8 @@ def test_a_truncated_file_is_named(path: Path) -> None:
         read_logits_file(path)
 
 
-def test_a_file_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="No such file"):
-        read_logits_file(tmp_path / "missing.dat")
-
-
 def test_a_disk_without_room_is_noticed_before_anything_is_scored(tmp_path: Path) -> None:
     path = tmp_path / "base.dat"
     with pytest.raises(DoesNotFit, match=r"has no room for .* TiB of logits"):
         begin_logits_file(path, 8, 1 << 28, 1 << 20, ())
     assert not path.exists()
-
-
-def test_a_folder_that_cannot_be_written_is_a_usage_error(tmp_path: Path) -> None:
-    """More room elsewhere would not help."""
-    for folder in (tmp_path / "missing", Path("/proc")):
-        with pytest.raises(UsageError, match=f"^{folder} cannot be written: "):
-            begin_logits_file(folder / "base.dat", 8, 101, 2, TOKENS)

@@ -11,35 +11,22 @@ import pytest
 
 from ggbench.engines import protocol
 from ggbench.engines.contract import EngineConfig
-from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
+from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Outcome, OutOfMemory, TimedOut
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine, launch
 from ggbench.engines.process import WorkerProcess
 from ggbench.engines.workloads.prove_context import ProveContext
-from ggbench.errors import DoesNotFit, EngineFailed, UsageError
-from ggbench.experiments.maxctx.look_ahead import look_ahead
-from ggbench.experiments.maxctx.measure import EXPERIMENT
-from ggbench.experiments.maxctx.record import BracketEnds, ContextSettings, Probe, ProofForeseen, Question
+from ggbench.errors import DoesNotFit, UsageError
 from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin
-from ggbench.hub.access import HubAccess
 from ggbench.machine.environment import environment
-from ggbench.models.planned_variants import planned_model
 from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve_one
 from ggbench.paths import twins_dir
-from ggbench.runs.driver import run_job
-from ggbench.runs.experiment import Job
-from ggbench.runs.outcome import Outcome
-from ggbench.runs.progress import Finished, Point, Working
 from ggbench.runs.rig import Rig
-from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES, machine_budget
-from ggbench.sizing.dry_allocator import DryAllocator
-from ggbench.sizing.plan import PlanRequest, plan
-from ggbench.stats.decode_timing import Bandwidth
+from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES
 from ggbench.units import MIB
-from tests.fakes.engine import fake_rig
 from tests.fakes.small_machine import COMPUTE, LIMIT, UNSEEN, SmallMachine, context_of, found, limited, search
 
 
@@ -83,28 +70,6 @@ def test_a_context_that_fails_says_where_the_edge_is(target: Target, kv_bytes: i
     assert len(blind.allocated) > 2 * len(counted.allocated)
 
 
-@pytest.mark.parametrize("limit_mib", [70, 80, 100, 3000])
-def test_what_is_planned_is_what_plan_finds(target: Target, tiny_twin: Path, kv_bytes: int, limit_mib: int) -> None:
-    setup = replace(limited(limit_mib * MIB), threads=1)
-    budget = machine_budget(
-        n_gpu_layers=-1,
-        main_gpu=None,
-        threads=1,
-        reserve_bytes=None,
-        bandwidth=Bandwidth(1e9, "given"),
-        limit_bytes=setup.memory_limit_bytes,
-    )
-    engines = [SmallMachine(kv_bytes, 8192).rig().launch(setup, threading.Event()) for _ in range(2)]
-    assert isinstance(engines[0], LlamaEngine)
-    assert isinstance(engines[1], LlamaEngine)
-    variants = planned_model(parse_model(str(tiny_twin)), hub=HubAccess.from_environment(offline=True)).variants
-    [row] = plan(variants, PlanRequest(budget, setup), DryAllocator(engines[0], setup))
-    seen = look_ahead(engines[1], read_model_file(tiny_twin), tiny_twin, setup, ContextSettings())
-    assert seen.plan.planned_n_ctx == row.planned_n_ctx
-    assert (row.planned_n_ctx is None) == (limit_mib == 70)
-    assert seen.plan.budget_bytes == row.budget_bytes
-
-
 @pytest.mark.parametrize("failing", [OutOfMemory, Crashed])
 def test_an_edge_far_from_the_plan_is_found(target: Target, kv_bytes: int, failing: type[Ending]) -> None:
     machine = SmallMachine(kv_bytes, 8192, failing=failing)
@@ -141,14 +106,6 @@ def test_without_a_proof(target: Target, kv_bytes: int) -> None:
     assert run.head.command.endswith("--no-prove")
 
 
-def test_beyond_the_training_context(target: Target, kv_bytes: int) -> None:
-    machine = SmallMachine(kv_bytes, 16384)
-    assert any("trained" in warning for warning in found(machine.rig(), target)[0].warnings)
-    capped, _ = found(SmallMachine(kv_bytes, 16384).rig(), target, cap_train=True)
-    assert (capped.max_n_ctx, capped.first_fail_n_ctx, capped.plan.ceiling_n_ctx) == (4096, None, 4096)
-    assert capped.warnings == ()
-
-
 def test_a_state_that_does_not_grow_ends_at_a_stated_ceiling(target: Target) -> None:
     machine = SmallMachine(1024, 1 << 30, grows=False)
     context, _ = found(machine.rig(), target)
@@ -169,18 +126,6 @@ def test_not_even_the_smallest_context(target: Target, kv_bytes: int) -> None:
     assert context_of(finished.run).max_n_ctx is None
 
 
-def test_weights_above_the_limit(tiny_twin: Path, tmp_path: Path) -> None:
-    """Nothing is loaded; what is missing is said, and which file beside it would fit."""
-    (tmp_path / "model-q8_0.gguf").write_bytes(tiny_twin.read_bytes())
-    (tmp_path / "model-q2_k.gguf").write_bytes(b"0" * 100_000)
-    target = resolve_one(parse_model(str(tmp_path), "q8_0"))
-    machine = SmallMachine(2048, 16384)
-    finished = search(machine.rig(), target, limited(MIB))
-    assert isinstance(finished.error, DoesNotFit)
-    assert "missing" in finished.error.message
-    assert machine.allocated == []
-
-
 def test_a_catalog_twin_above_the_limit_names_a_quant_that_fits(kv_bytes: int) -> None:
     """The twin is not even written; q8_0 of 0.5B is 628 MiB by the article, and q4_k_m 383 MiB."""
     target = resolve_one(parse_model("synth:qwen1.5-0.5b", "q8_0"))
@@ -188,24 +133,6 @@ def test_a_catalog_twin_above_the_limit_names_a_quant_that_fits(kv_bytes: int) -
     assert isinstance(finished.error, DoesNotFit)
     assert "would fit" in finished.error.hint
     assert not twins_dir().exists()
-
-
-def test_stopped_halfway(target: Target, kv_bytes: int) -> None:
-    machine = SmallMachine(kv_bytes, 1 << 16, cancel_at_alloc=2)
-    finished = search(machine.rig(), target)
-    assert finished.run.outcome is Outcome.CANCELLED
-    assert context_of(finished.run).max_n_ctx == machine.allocated[0]
-    assert not context_of(finished.run).verified_by_decode
-
-
-def test_a_model_that_llama_cpp_refuses(target: Target) -> None:
-
-    def refuse(_request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-        yield Failed("load", "unknown model architecture: 'nonesuch'")
-
-    finished = search(fake_rig(answers={0: refuse, 1: refuse})[0], target)
-    assert isinstance(finished.error, EngineFailed)
-    assert "nonesuch" in finished.error.message
 
 
 @pytest.mark.parametrize(
@@ -251,37 +178,6 @@ def test_a_proof_below_one_that_failed_may_be_too_slow(target: Target, kv_bytes:
     assert finished.error is None
     assert (finished.run.outcome, context_of(finished.run).max_n_ctx) == (Outcome.TIMED_OUT, None)
     assert "--timeout" in finished.run.reason
-
-
-def test_the_bracket_comes_with_every_answer(target: Target, kv_bytes: int) -> None:
-    """Questions and answers carry what is known by then, so that a view needs no memory of its own."""
-    job = Job(EXPERIMENT, target, limited(), ContextSettings())
-    progress = list(run_job(SmallMachine(kv_bytes, 16384).rig(), job))
-    answers = [each for each in progress if isinstance(each, Point) and isinstance(each.observation, Probe)]
-    assert answers[-1].context == BracketEnds(16384, 16640)
-    assert answers[-1].text.startswith("n_ctx 16,384 decodes at its far end (")
-    assert {bool(each.text) for each in answers if each.observation.is_dry} == {False}  # type: ignore[attr-defined]
-    assert isinstance(progress[-1], Finished)
-    assert len(answers) == len(context_of(progress[-1].run).probes)
-    questions = [each for each in progress if isinstance(each, Working) and isinstance(each.subject, Question)]
-    assert len(questions) == sum(bool(each.text) for each in answers)
-    assert all(each.stage == "probe" and each.text for each in questions)
-
-
-def test_a_proof_says_how_long_it_takes(target: Target, kv_bytes: int) -> None:
-    job = Job(EXPERIMENT, target, limited(), ContextSettings())
-    progress = list(run_job(SmallMachine(kv_bytes, 16384).rig(), job))
-    (foreseen,) = [each for each in progress if isinstance(each, Point) and isinstance(each.observation, ProofForeseen)]
-    assert foreseen.observation == ProofForeseen(16384, 20.0)
-    assert foreseen.text == "n_ctx 16,384: about 0:20 left to decode at its far end"
-    (proving,) = [each for each in progress if isinstance(each, Working) and each.left_s is not None]
-    assert (proving.done, proving.total, proving.left_s) == (0.5, 1.0, 20.0)
-
-
-def test_the_command_searches_again_from_any_folder(target: Target, kv_bytes: int, tiny_twin: Path) -> None:
-    _, run = found(SmallMachine(kv_bytes, 4096).rig(), target, cap_train=True, prove=False)
-    words = f"ggbench maxctx {tiny_twin.absolute()} --memory-limit 100MiB --cap-train --no-prove"
-    assert run.head.command == words
 
 
 def test_a_cache_in_main_memory_is_not_searched_on_a_gpu(target: Target, kv_bytes: int) -> None:

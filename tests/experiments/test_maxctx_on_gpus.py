@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import DoesNotFit
 from ggbench.gguf_file.header import read_model_file
 from ggbench.machine.records import Gpu, GpuProcess
 from ggbench.models.selector import Target
 from ggbench.units import MIB
-from tests.fakes.small_machine import CARD, COMPUTE, LIMIT, UNSEEN, SmallMachine, found, limited, search
+from tests.fakes.small_machine import CARD, COMPUTE, LIMIT, UNSEEN, SmallMachine, found
 
 
 @pytest.fixture
@@ -45,14 +44,6 @@ def test_the_peak_of_a_gpu_leaves_out_the_ballast_of_a_limit(
     assert context.plan.gpu_processes == (desktop,)
 
 
-def test_a_gpu_that_nvml_no_longer_lists_leaves_the_peak_unknown(
-    target: Target, kv_bytes: int, gpus: Callable[..., None]
-) -> None:
-    gpus(after=())
-    context, run = found(SmallMachine(kv_bytes, 4096, device="CUDA0").rig(), target)
-    assert (context.max_n_ctx, run.memory.peak_bytes, run.memory.other_bytes) == (4096, None, None)
-
-
 def test_layers_left_in_main_memory_do_not_count_against_the_gpu(
     target: Target, kv_bytes: int, gpus: Callable[..., None], tiny_twin: Path
 ) -> None:
@@ -67,14 +58,6 @@ def test_layers_left_in_main_memory_do_not_count_against_the_gpu(
     assert file.weight_bytes > limit_bytes - COMPUTE
     assert context.max_n_ctx == 4096
     assert {load.setup.n_gpu_layers for load in machine.loads} == {1}
-
-
-def test_weights_above_a_gpus_memory(target: Target, kv_bytes: int, gpus: Callable[..., None]) -> None:
-    gpus()
-    finished = search(SmallMachine(kv_bytes, 4096, device="CUDA0").rig(), target, limited(MIB))
-    assert isinstance(finished.error, DoesNotFit)
-    assert "GPU memory" in finished.error.message
-    assert "-ngl" in finished.error.hint
 
 
 def test_without_a_layer_on_the_gpu_main_memory_is_searched(

@@ -12,7 +12,7 @@ from typing import ClassVar
 import pytest
 
 from ggbench.engines.contract import Engine, EngineConfig, Source, Workload, engine_module
-from ggbench.engines.endings import Completed, Ending, Failed
+from ggbench.engines.endings import Completed, Ending, Failed, Outcome
 from ggbench.engines.events import Allocated, Event, Opened, PromptRead, Ready, Steps
 from ggbench.engines.memory import DeviceBuffers, Place
 from ggbench.engines.workloads.decode import Decode
@@ -25,7 +25,6 @@ from ggbench.models.command_line import reproduce
 from ggbench.models.selector import Target
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Finished
 from ggbench.runs.rig import Rig
 from ggbench.runs.store.database import Store
@@ -47,12 +46,15 @@ class ServerEngine:
     def __init__(self) -> None:
         self.closed = False
 
-    def open(self, source: Source, setup: EngineConfig) -> Iterator[Event | Ending]:
+    def open(self, source: Source, setup: EngineConfig, *, reserve_bytes: int = 0) -> Iterator[Event | Ending]:
         assert isinstance(setup, ServerSetup)
         yield Ready(None, {"llama_cpp": "a server's"})
         yield Allocated((DeviceBuffers("RPC0", Place.REMOTE, weight_bytes=1 << 20),))
         yield Opened(0.1)
         yield Completed()
+
+    def estimate_memory(self, source: Source, setup: EngineConfig) -> Iterator[Event | Ending]:
+        yield Failed("context", "not said")
 
     def run(self, workload: Workload) -> Iterator[Event | Ending]:
         """Prompts and decodes, on a line: B 20 ms, W 100 tokens/ms."""

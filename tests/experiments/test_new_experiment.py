@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import pytest
 
-from ggbench.engines.endings import Completed
+from ggbench.engines.endings import Completed, Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.batched_decode import BatchedDecode
 from ggbench.engines.workloads.prefill import Prefill
@@ -18,7 +18,6 @@ from ggbench.models.command_line import named, reproduce
 from ggbench.models.selector import Target
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Concluded, Conclusion, Experiment, Job
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Finished, Point, Progress, Samples
 from ggbench.runs.recording import Recording
 from ggbench.runs.run import Result, Settings

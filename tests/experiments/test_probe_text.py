@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ggbench.experiments.maxctx.probe_text import answer_text, question_text
-from ggbench.experiments.maxctx.record import BracketEnds, Probe, Question
-from ggbench.runs.outcome import Outcome
+from ggbench.engines.endings import Outcome
+from ggbench.experiments.maxctx.probe_text import answer_text
+from ggbench.experiments.maxctx.record import Probe
 from ggbench.units import MIB
 
 OUT = Outcome.OUT_OF_MEMORY
@@ -36,17 +36,3 @@ OUT = Outcome.OUT_OF_MEMORY
 )
 def test_an_answer_in_one_line(probe: Probe, text: str) -> None:
     assert answer_text(probe, "llama.cpp") == text
-
-
-def test_the_program_that_refused_is_named() -> None:
-    for outcome, text in ((Outcome.FAILED, "Transformers refused"), (Outcome.CRASHED, "Transformers crashed")):
-        assert text in answer_text(Probe(512, "alloc", outcome, 1.0), "Transformers")
-
-
-def test_a_question_comes_with_what_is_known() -> None:
-    assert question_text(Question(512, "alloc", BracketEnds(None, None))) == "n_ctx 512: allocating; none known to load"
-    ends = BracketEnds(256, 1024)
-    assert question_text(Question(512, "alloc", ends)) == "n_ctx 512: allocating; 256 loads, 1,024 does not"
-    decoding = question_text(Question(512, "decode", ends))
-    assert decoding == "n_ctx 512: decoding at its far end; 256 works, 1,024 does not"
-    assert "none proven yet, 1,024 does not" in question_text(Question(512, "decode", BracketEnds(None, 1024)))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -13,22 +11,21 @@ import numpy as np
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.endings import Ending, OutOfMemory
+from ggbench.engines.endings import Ending, Outcome, OutOfMemory
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.score import Score
 from ggbench.experiments.quality import base_rows, text_scorer
-from ggbench.experiments.quality.logits_file import LogitsFile, begin_logits_file, read_logits_file
+from ggbench.experiments.quality.logits_file import LogitsFile, begin_logits_file
 from ggbench.experiments.quality.measure import EXPERIMENT
 from ggbench.experiments.quality.record import QualityResult, QualitySettings
+from ggbench.experiments.quality.texts import find_text
 from ggbench.machine.memory import Ram
+from ggbench.machine.records import Imported
 from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve_one
-from ggbench.models.texts import find_text
 from ggbench.paths import logits_dir
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Base, Job
-from ggbench.runs.imported import Imported
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Finished, Progress, Working
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
@@ -156,26 +153,6 @@ def test_a_base_that_does_not_fit_beside_the_model_goes_first(
     assert "do not fit into memory together" in timed.reason
 
 
-def test_a_base_that_runs_out_of_memory_beside_the_model_goes_first(
-    trained: Target, settings: QualitySettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-
-    def full(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-        yield OutOfMemory("load", "no room", alive=True)
-
-    run, _, (model, base) = _run(trained, settings, [scores(), full], base=Base(trained))
-    assert run.outcome is Outcome.COMPLETED
-    assert base.closed
-    assert any(each.rows is not None and each.rows.writes for each in _requests(model))
-    (kept,) = logits_dir().iterdir()
-    kept.unlink()
-
-    run, _, _ = _run(trained, settings, [_dies, full], base=Base(trained))
-    assert run.outcome is Outcome.OUT_OF_MEMORY
-    assert not list(logits_dir().iterdir())
-
-
 def test_logits_in_use_are_not_removed_by_another_process(
     trained: Target, settings: QualitySettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -208,28 +185,6 @@ def test_logits_in_use_are_not_removed_by_another_process(
     assert not list(folder.iterdir())
 
 
-def test_logits_begun_under_a_name_that_was_just_removed_are_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / ".base.logits.1.part"
-    path.write_text("of a run that was killed")
-    lock = fcntl.flock
-    with contextlib.ExitStack() as stack:
-
-        def replaced_meanwhile(descriptor: int, operation: int) -> None:
-            monkeypatch.setattr(fcntl, "flock", lock)
-            path.unlink()
-            assert base_rows._lock(path, stack, create=True)
-            path.write_text("new")
-            lock(descriptor, operation)
-
-        monkeypatch.setattr(fcntl, "flock", replaced_meanwhile)
-        base_rows._remove_unused(tmp_path)
-        assert path.read_text() == "new"
-    base_rows._remove_unused(tmp_path)
-    assert not path.exists()
-
-
 def test_a_base_with_other_tokens_is_refused(trained: Target, settings: QualitySettings) -> None:
     run, _, _ = _run(trained, settings, [scores(), scores(n_tokens=9 * N_CTX)], base=Base(trained))
     assert run.outcome is Outcome.FAILED
@@ -250,17 +205,6 @@ def test_a_model_without_a_tokenizer_is_refused(tiny_twin: Path, settings: Quali
     assert run.outcome is Outcome.FAILED
     assert "tiny-q8_0 has no tokenizer" in run.reason
     assert not workers
-
-
-def test_a_text_shorter_than_two_chunks_is_refused(trained: Target, settings: QualitySettings) -> None:
-    run, _, _ = _run(trained, settings, [scores(n_tokens=2 * N_CTX - 1)])
-    assert "63 tokens, and two chunks of 32 are needed" in run.reason
-
-
-def test_chunks_limit_what_is_scored(trained: Target, settings: QualitySettings) -> None:
-    run, _, _ = _run(trained, replace(settings, n_chunks=3), [scores()])
-    assert _result(run).n_chunks == 3
-    assert _result(run).scored is not None
 
 
 def test_the_time_given_ends_a_run_as_complete(trained: Target, settings: QualitySettings) -> None:
@@ -340,23 +284,6 @@ def test_a_file_of_logits_is_never_overwritten_nor_left_in_part(
     run, _, _ = _run(trained, asked, [scores()])
     assert "exists already" in run.reason
     assert path.read_text() == "mine"
-
-
-def test_a_file_that_another_program_made_meanwhile_is_kept_beside_the_logits(
-    trained: Target, settings: QualitySettings, tmp_path: Path
-) -> None:
-    path = tmp_path / "base.dat"
-
-    def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-        if isinstance(request, Score):
-            path.write_text("theirs")
-        yield from scores()(request)
-
-    run, _, _ = _run(trained, replace(settings, save_base_logits=str(path)), [answer])
-    (ours,) = tmp_path.glob("base.dat.*")
-    assert path.read_text() == "theirs"
-    assert f"the logits are in {ours.name}" in run.reason
-    assert read_logits_file(ours).n_chunks == 10
 
 
 def test_scores_are_kept_as_32_bit_floats(trained: Target, settings: QualitySettings) -> None:

@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from ggbench.decisions.repeats import repeats_among
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.decode.record import DecodeSettings
-from ggbench.runs.outcome import Outcome
+from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
-from ggbench.runs.subject import Subject
 from tests.fakes.machines import ENVIRONMENT
 
 

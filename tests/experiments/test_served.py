@@ -8,16 +8,13 @@ from collections.abc import Callable
 import pytest
 
 from ggbench.engines.contract import Engine, EngineConfig
+from ggbench.engines.endings import Outcome
 from ggbench.engines.server.config import EndpointConfig
 from ggbench.engines.server.contract import OfferedModel
 from ggbench.engines.server.engine import EndpointEngine
-from ggbench.errors import NetworkError, UsageError
+from ggbench.errors import NetworkError
 from ggbench.experiments.decode.measure import EXPERIMENT as DECODE
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
-from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
-from ggbench.experiments.maxctx.record import ContextSettings
-from ggbench.experiments.prefill.measure import EXPERIMENT as PREFILL
-from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
 from ggbench.experiments.speed.measure import EXPERIMENT as SPEED
 from ggbench.experiments.speed.record import SpeedResult, SpeedSettings
 from ggbench.machine.environment import environment
@@ -25,7 +22,6 @@ from ggbench.models.selector import Target
 from ggbench.models.served_models import ServedModel
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Experiment, Job
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Finished
 from ggbench.runs.rig import Rig
 from ggbench.runs.run import Run, Settings
@@ -112,17 +108,6 @@ def test_a_death_in_mid_stream_keeps_what_was_measured(run: Runner) -> None:
     assert found.result.n_gen == 0  # of the warm-up alone, which the server did not survive
 
 
-def test_prompts_of_a_server(run: Runner) -> None:
-    result = run(PREFILL, PrefillSettings((25, 64), repeat=3)).result
-    assert isinstance(result, PrefillResult)
-    assert [(each.n_prompt, each.prefill_ms, each.repeat) for each in result.prefills] == [(25, 25, 3), (64, 64, 3)]
-    counted = run(PREFILL, PrefillSettings((25,)), on_a_line(n_prompt_counted=50)).result
-    assert isinstance(counted, PrefillResult)
-    (prefill,) = counted.prefills
-    assert prefill.n_prompt == 50
-    assert prefill.tok_s == pytest.approx(2000)
-
-
 def test_concurrent_requests_have_rates_of_their_own(run: Runner) -> None:
     result = run(SPEED, SpeedSettings((64,), 128, (1, 3), None)).result
     assert isinstance(result, SpeedResult)
@@ -149,15 +134,3 @@ def test_a_case_longer_than_the_servers_context_is_a_row_with_its_reason(run: Ru
     assert isinstance(result, SpeedResult)
     assert [each.ended.outcome for each in result.cases] == [Outcome.COMPLETED, Outcome.SKIPPED]
     assert "context of 4,096" in result.cases[1].ended.reason
-
-
-def test_what_a_server_did_not_do_is_in_the_result(run: Runner) -> None:
-    result = run(DECODE, DecodeSettings(300), on_a_line(disobeyed=("had 12 of 25 prompt tokens in a cache",))).result
-    assert isinstance(result, DecodeResult)
-    assert result.serving is not None
-    assert result.serving.remarks == ("had 12 of 25 prompt tokens in a cache",)
-
-
-def test_a_search_for_the_largest_context_needs_a_file() -> None:
-    with pytest.raises(UsageError, match="maxctx needs a model file"):
-        Job(MAXCTX, TARGET, SETUP, ContextSettings())

@@ -9,19 +9,17 @@ from dataclasses import replace
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.endings import Crashed, Ending, OutOfMemory
+from ggbench.engines.endings import Crashed, Ending, Outcome, OutOfMemory
 from ggbench.engines.events import Steps
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.batched_decode import BatchedDecode
 from ggbench.errors import UsageError
 from ggbench.experiments.speed.measure import EXPERIMENT, run_within
-from ggbench.experiments.speed.record import CaseEnded, SpeedCase, SpeedResult, SpeedSettings
+from ggbench.experiments.speed.record import SpeedResult, SpeedSettings
 from ggbench.gguf_file.header import read_model_file
 from ggbench.models.selector import Target
-from ggbench.runs.driver import run_jobs
 from ggbench.runs.experiment import Job
-from ggbench.runs.outcome import Outcome
-from ggbench.runs.progress import Finished, Point
+from ggbench.runs.progress import Finished
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
@@ -108,19 +106,6 @@ def test_the_limit_of_a_batch_reads_weights_once_and_every_cache(target: Target)
         assert (line.limit.w_tokens_per_ms, line.limit.b_ms) == pytest.approx(expected)
 
 
-def test_the_steps_of_every_case_are_kept(target: Target, store: Store) -> None:
-    rig, _ = fake_rig(store)
-    (run,) = runs_of(rig, speed_job(target, (1, 512), (1, 2), within_s=600))
-    assert run.run_id is not None
-    samples = store.load_samples(run.run_id)
-    assert sorted(set(samples.series.tolist())) == [
-        "decode/i1/b1", "decode/i1/b2", "decode/i512/b1", "decode/i512/b2"
-    ]  # fmt: skip
-    assert len(samples.position) == 4 * 64
-    again = read_run(store, store.load_run(run.run_id))
-    assert again.result == run.result
-
-
 def test_a_case_that_takes_too_long_is_a_row_with_its_expected_time(target: Target) -> None:
     rig, workers = fake_rig()
     (run,) = runs_of(rig, speed_job(target, (1, 30720), (1, 2), within_s=30))
@@ -169,15 +154,6 @@ def test_a_case_that_does_not_fit_leaves_the_others_running(target: Target, monk
     assert last.memory is not None
     assert last.memory.kv_bytes == 90 * MIB
     assert len(measured(workers[1])) == 3
-
-
-def test_prompts_longer_than_any_case_that_fits_are_not_read(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither would they fit, nor is there anything to forecast."""
-    monkeypatch.setattr("ggbench.sizing.budget.describe_ram", lambda: _Ram(4096 * MIB, 1088 * MIB))
-    rig, workers = fake_rig(answers={DRY: _sized})
-    (run,) = runs_of(rig, speed_job(target, (1, 8192), (1, 2), within_s=600))
-    assert outcomes(run)[1, 8192] is outcomes(run)[2, 8192] is Outcome.OUT_OF_MEMORY
-    assert {each.n_prompt for each in measured(workers[1])} == {16, 1}
 
 
 class _Ram:
@@ -241,15 +217,6 @@ def test_a_cancelled_run_has_the_cases_that_ended(target: Target, store: Store) 
     assert found(read_run(store, stored)) == found(run)
 
 
-def test_each_case_is_shown_when_it_ends(target: Target) -> None:
-    rig, _ = fake_rig()
-    records = list(run_jobs(rig, [speed_job(target, (1,), (1, 4))]))
-    points = [each for each in records if isinstance(each, Point) and isinstance(each.observation, SpeedCase)]
-    assert [each.observation.gain for each in points] == [1.0, pytest.approx(3.82, rel=0.01)]  # type: ignore[attr-defined]
-    assert points[1].text.startswith("input 1, batch 4: ")
-    assert isinstance(records[-1], Finished)
-
-
 def test_the_time_is_shared_out_among_quants(target: Target) -> None:
     """Half each, as almost none is used; the command of each says how much it had."""
     rig, _ = fake_rig()
@@ -258,13 +225,6 @@ def test_the_time_is_shared_out_among_quants(target: Target) -> None:
     settings = [run.head.settings for run in runs]
     assert [each.within_s for each in settings if isinstance(each, SpeedSettings)] == [50, pytest.approx(100, abs=2)]
     assert "--within 50s" in runs[0].head.command
-
-
-def test_the_command_says_what_is_not_the_default(target: Target) -> None:
-    rig, _ = fake_rig()
-    (run,) = runs_of(rig, speed_job(target, (1, 6), (1, 8), 32, 90))
-    assert run.head.command == f"ggbench speed {target.path} --inputs 1,6 -n 32 --batch 1,8 --within 90s --threads 2"
-    assert EXPERIMENT.command(Job(EXPERIMENT, target, LlamaConfig(), SpeedSettings())) == f"ggbench speed {target.path}"
 
 
 @pytest.mark.parametrize(
@@ -284,12 +244,3 @@ def test_numbers_that_make_no_case(
     with pytest.raises(UsageError) as raised:
         speed_job(target, inputs, batches, **setup)
     assert raised.value.message == message
-
-
-def test_a_context_longer_than_any_is_a_row(target: Target) -> None:
-    rig, _ = fake_rig()
-    (run,) = runs_of(rig, speed_job(target, (1, 129024 * 8192), (1, 4)))
-    assert outcomes(run)[1, 129024 * 8192] is Outcome.COMPLETED
-    last = found(run).cases[-1].ended
-    assert last == CaseEnded(last.case, Outcome.OUT_OF_MEMORY, last.reason, last.expected_s)
-    assert "llama.cpp's maximum n_ctx is 2,147,483,392" in last.reason

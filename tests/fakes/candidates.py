@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ggbench.decisions.pick_record import Candidate, Loss, TurnSpeed
-from ggbench.experiments.forecast.record import Expected
-from ggbench.runs.known_speed import SpeedBasis
 from ggbench.sizing.plan_record import PlanRow
+from ggbench.stats.intervals import Expected
+from ggbench.stats.known_speed import SpeedBasis
 from ggbench.units import GIB
 
 

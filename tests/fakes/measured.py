@@ -9,14 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
-from ggbench.runs.outcome import Outcome
+from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
-from ggbench.runs.subject import Subject
 from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.stats.linefit import fit_line
 from ggbench.stats.speed import summarize

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from ggbench.engines.endings import Outcome
 from ggbench.engines.memory import Memory
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.experiments.maxctx.record import ContextResult, ContextSettings, Probe
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import zipfile
 
-from ggbench.models.texts import MEMBER
+from ggbench.experiments.quality.texts import MEMBER
 
 TEXT = b" \n = Robert Boulter = \n \n Robert Boulter is an English film , television and theatre actor . \n"
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from ggbench.engines.endings import Outcome
 from ggbench.machine.gpus import gpu_bandwidth, visible_gpus
 from ggbench.machine.readings import MachineReader
 from ggbench.machine.records import Gpu
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.summary import QuantSummary
 from tests.gpu.conftest import Measure, Note, Twin
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.endings import Completed, Ending
+from ggbench.engines.endings import Completed, Ending, Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.process import WorkerProcess
 from ggbench.engines.workloads.prefill import Prefill
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.rig import Rig
 from ggbench.runs.summary import QuantSummary
 from ggbench.units import GIB, MIB

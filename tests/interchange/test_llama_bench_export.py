@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.formats.bench_row import measured_row
 from ggbench.formats.formats import LLAMA_BENCH
@@ -15,7 +16,6 @@ from ggbench.formats.keeping import keep
 from ggbench.formats.llama_bench_export import ExportedRun, ExportOptions, export_run
 from ggbench.machine.records import GpuReading, MachineReading
 from ggbench.runs.observation import ModelDescribed, PromptTiming
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.recording import kind_of
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ggbench.engines.endings import Outcome
 from ggbench.engines.memory import DeviceBuffers, Memory
 from ggbench.errors import BadFile
 from ggbench.experiments.maxctx.record import ContextResult, ContextSettings, Probe, SearchPlan
 from ggbench.experiments.quality.record import (
     Divergence,
-    Estimate,
     QualityResult,
     QualitySettings,
     ScoredBase,
@@ -37,13 +37,13 @@ from ggbench.experiments.speed.record import (
 from ggbench.formats.formats import read_runs
 from ggbench.formats.imported_run import Named
 from ggbench.formats.keeping import keep
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
 from ggbench.show.documents import document
 from ggbench.show.presenter import presenter_of
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
+from ggbench.stats.intervals import Estimate
 from tests.fakes import measured
 
 FIT = LineFit(3000, 400.0, (390.0, 411.0), 10.0, (9.5, 10.5), 0.99, 398.0)

@@ -4,10 +4,11 @@ import pytest
 
 from ggbench.decisions.comparison import compare_quants
 from ggbench.errors import BadFile, UsageError
-from ggbench.experiments.quality.record import Estimate, QualityResult
+from ggbench.experiments.quality.record import QualityResult
 from ggbench.formats.keeping import keep
 from ggbench.runs.store.database import Store
 from ggbench.runs.summary import QuantSummary
+from ggbench.stats.intervals import Estimate
 from tests.interchange.conftest import PEERS, ReadRuns
 
 

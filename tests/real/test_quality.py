@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.quality.measure import EXPERIMENT
 from ggbench.experiments.quality.record import QualityResult, QualitySettings
+from ggbench.experiments.quality.texts import find_text
 from ggbench.models.reference import parse_model
 from ggbench.models.selector import resolve_one
-from ggbench.models.texts import find_text
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Base, Job
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Finished
 from ggbench.runs.rig import make_rig
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import sqlite3
 import sys
 import threading
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ import pytest
 
 from ggbench.engines import protocol
 from ggbench.engines.contract import EngineConfig
-from ggbench.engines.endings import Crashed, Ending, OutOfMemory
+from ggbench.engines.endings import Crashed, Ending, Outcome, OutOfMemory
 from ggbench.engines.events import Steps
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.process import WorkerProcess
@@ -25,10 +24,9 @@ from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve, resolve_one
 from ggbench.runs.driver import run_job, run_jobs
 from ggbench.runs.observation import PromptTiming
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Finished, ModelReady, Point, Progress, Samples, Started, Working
 from ggbench.runs.store.database import Store
-from tests.fakes.engine import FakeWorker, fake_rig, obey
+from tests.fakes.engine import fake_rig, obey
 from tests.fakes.recorded import decode_job, decoded, runs_of
 
 FAKE_WORKER = Path(__file__).parent.parent / "fakes" / "worker.py"
@@ -105,21 +103,6 @@ def test_memory_that_runs_out_is_an_outcome_at_every_stage(target: Target, store
     assert store.load_run(run.run_id).state == "out_of_memory"
 
 
-def test_a_crash_in_amx_code_names_the_way_out(target: Target) -> None:
-    """llama.cpp issue 20824: a person learns that it is a known fault and which build avoids it."""
-
-    def crash(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-        if isinstance(request, Prefill):
-            yield Crashed(-11, ())
-        else:
-            yield protocol.Log(2, "load_tensors:          AMX model buffer size =   525.32 MiB")
-            yield from obey(request)
-
-    (run,) = runs_of(fake_rig(answers={0: crash})[0], decode_job(target, 10))
-    assert "AMX" in run.reason
-    assert "./scripts/ggbench" in run.reason
-
-
 def test_a_file_that_cannot_be_read_is_a_run(target: Target, tmp_path: Path, store: Store) -> None:
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"")
@@ -150,17 +133,6 @@ def test_cancelling_keeps_what_was_measured_and_starts_nothing_else(target: Targ
     assert workers[0].closed
 
 
-def test_cancelling_before_the_file_is_there_leaves_no_run(store: Store, tmp_path: Path) -> None:
-    cancel = threading.Event()
-    rig, workers = fake_rig(store, cancel=cancel)
-    records = []
-    for record in run_job(rig, decode_job(resolve_one(parse_model("synth:qwen1.5-0.5b", "q4_0")), 10)):
-        records.append(record)
-        cancel.set()
-    assert not any(isinstance(record, Finished) for record in records)
-    assert (workers, store.list_runs()) == ([], ())
-
-
 def test_dropping_the_generator_closes_the_worker_and_keeps_the_samples(target: Target, store: Store) -> None:
     rig, workers = fake_rig(store)
     with contextlib.closing(run_job(rig, decode_job(target, 1000))) as progress:
@@ -189,38 +161,6 @@ def test_a_store_that_fails_costs_no_measurement(target: Target, store: Store, n
     assert [record.run.outcome for record in finished] == [Outcome.COMPLETED] * 2
     assert [decoded(record.run).n_gen for record in finished] == [500, 500]
     assert any(record.store_error for record in finished)
-
-
-def test_a_run_that_is_deleted_meanwhile_goes_on(target: Target, store: Store) -> None:
-    rig, _ = fake_rig(store)
-    with contextlib.closing(sqlite3.connect(store.path, isolation_level=None)) as raw:
-        records = []
-        for record in run_job(rig, decode_job(target, 500)):
-            records.append(record)
-            raw.execute("DELETE FROM runs")
-    finished = records[-1]
-    assert isinstance(finished, Finished)
-    assert (decoded(finished.run).n_gen, finished.run.run_id, finished.store_error) == (500, None, None)
-    assert store.list_runs() == ()
-
-
-def test_a_log_before_the_worker_is_ready_does_not_hide_who_measures(target: Target, store: Store) -> None:
-
-    class Chatty(FakeWorker):
-        def call(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-            if not self.requests:
-                yield protocol.Log(2, "ggml_cuda_init: found 1 CUDA devices")
-            yield from super().call(request)
-
-    def launch(_setup: EngineConfig, cancel: threading.Event) -> LlamaEngine:
-        return LlamaEngine(lambda: Chatty(cancel))
-
-    rig = dataclasses.replace(fake_rig(store)[0], launch=launch)
-    with contextlib.closing(run_job(rig, decode_job(target, 100))) as progress:
-        next(record for record in progress if isinstance(record, Samples))
-    (run,) = store.list_runs()
-    assert run.environment is not None
-    assert run.environment.llama_cpp == "test"
 
 
 @pytest.mark.parametrize(

@@ -12,28 +12,24 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engines.memory import Memory
+from ggbench.engines.endings import Outcome
 from ggbench.errors import StoreError
 from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
-from ggbench.experiments.maxctx.record import ContextSettings, Probe, SearchPlan
+from ggbench.experiments.maxctx.record import ContextSettings, Probe
 from ggbench.experiments.registry import experiment_of
 from ggbench.gguf_file.header import read_model_file
 from ggbench.machine.records import GpuProcess, GpuReading, MachineReading
 from ggbench.models.selector import Target
 from ggbench.runs.driver import run_job, run_of
 from ggbench.runs.experiment import Concluded, Job
-from ggbench.runs.observation import GpusInUse, PromptTiming, WorkerPeak, WorkerStarted
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Finished, Point, Progress, Samples
-from ggbench.runs.recording import kind_of
 from ggbench.runs.rig import Rig
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run, read_recording, read_run
-from ggbench.stats.decode_timing import DecodeLimit
 from tests.fakes.engine import fake_rig
 from tests.fakes.gpu_worker import WORKER_PID, on_gpu, with_gpu
-from tests.fakes.recorded import decode_job, decoded, prefill_job, prefilled, runs_of
+from tests.fakes.recorded import decode_job, decoded, prefill_job, runs_of
 from tests.fakes.small_machine import SmallMachine, context_of, limited
 
 PEAK = 777 << 20
@@ -126,14 +122,6 @@ def test_a_killed_decode_has_all_that_it_had(target: Target, tmp_path: Path) -> 
     assert run.head.environment is not None
 
 
-def test_a_killed_prefill_has_its_lengths(target: Target, tmp_path: Path) -> None:
-    path = tmp_path / "results.sqlite"
-    at_25 = PromptTiming(25, 26_000_000)
-    killed(Store.open(path), prefill, target, lambda each: isinstance(each, Point) and each.observation == at_25)
-    run = left(path)
-    assert [(speed.n_prompt, speed.repeat) for speed in prefilled(run).prefills] == [(25, 2), (512, 3)]
-
-
 def test_a_killed_search_has_its_probes(target: Target, tmp_path: Path) -> None:
     path = tmp_path / "results.sqlite"
     seen: list[Probe] = []
@@ -150,16 +138,6 @@ def test_a_killed_search_has_its_probes(target: Target, tmp_path: Path) -> None:
     assert (context.max_n_ctx, context.verified_by_decode) == (16384, False)
     assert context.plan.memory_bytes == limited().memory_limit_bytes
     assert run.head.environment is not None
-
-
-def test_a_run_that_still_goes_on_is_read_as_far_as_it_came(target: Target, store: Store) -> None:
-    rig, job = decode(store, target)
-    with contextlib.closing(run_job(rig, job)) as progress:
-        next(each for each in progress if isinstance(each, Samples) and each.n_done == 1100)
-        (stored,) = store.list_runs()
-        run = read_run(store, stored)
-    assert (stored.state, run.outcome, run.reason) == ("running", Outcome.INTERRUPTED, "still running")
-    assert decoded(run).n_gen == 1000
 
 
 def test_a_result_of_another_version_is_made_from_what_was_recorded(target: Target, store: Store) -> None:
@@ -201,27 +179,3 @@ def test_a_run_of_a_newer_ggbench_is_an_error_that_says_so(
     with pytest.raises(StoreError) as error:
         listed_run(store.list_runs()[0])
     assert "upgrade ggbench" in error.value.hint
-
-
-def test_samples_and_observations_are_stored_while_the_run_goes_on(
-    target: Target, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A second after the last time at the latest, so that a kill costs no more."""
-    clock = itertools.count(0, 0.6)
-    monkeypatch.setattr("ggbench.runs.recorder.time.monotonic", lambda: next(clock))
-    rig, job = decode(store, target)
-    with contextlib.closing(run_job(rig, job)) as progress:
-        stored_at = [(each.n_done, store.list_runs()[0].n_samples) for each in progress if isinstance(each, Samples)]
-    assert all(n_done - n_stored <= 100 for n_done, n_stored in stored_at)
-    assert any(n_stored not in (0, 1000, 2000) for _, n_stored in stored_at)
-
-
-def test_the_store_knows_observations_by_these_names() -> None:
-    """Runs that people have stored bear them, so a record is renamed only with a new version of the store."""
-    names = {kind_of(each) for each in (DecodeLimit, GpusInUse, MachineReading, Memory, PromptTiming)}
-    names |= {kind_of(each) for each in (WorkerPeak, WorkerStarted, *MAXCTX.observed)}
-    assert names == {
-        "decode_limit", "gpus_in_use", "machine_reading", "memory", "probe", "prompt_timing", "search_plan",
-        "worker_peak", "worker_started",
-    }  # fmt: skip
-    assert MAXCTX.observed == (Probe, SearchPlan)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.endings import Ending, OutOfMemory
+from ggbench.engines.endings import Ending, Outcome, OutOfMemory
 from ggbench.engines.events import Steps
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.logs import parse_allocations
@@ -22,16 +22,13 @@ from ggbench.machine.clock import moment_ns
 from ggbench.machine.readings import MachineReader
 from ggbench.machine.records import GpuProcess, GpuReading, MachineReading
 from ggbench.models.selector import Target
-from ggbench.runs.observation import GpusInUse
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.rig import Rig
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run, read_recording, read_run
-from ggbench.runs.summary import QuantSummary
 from ggbench.stats.decode_timing import Bandwidth
 from tests.fakes.engine import fake_rig, obey
 from tests.fakes.gpu_worker import CUDA, PLACES, WORKER_PID, on_gpu, with_gpu
-from tests.fakes.recorded import decode_job, decoded, prefill_job, runs_of
+from tests.fakes.recorded import decode_job, decoded, runs_of
 
 DESKTOP = GpuProcess(911, "/usr/bin/desktop", 300 << 20)
 
@@ -186,20 +183,6 @@ def test_a_run_through_a_suspend_is_marked(target: Target, store: Store) -> None
     assert listed_run(stored).head.environment == read_run(store, stored).head.environment == run.head.environment
 
 
-def test_a_killed_run_has_what_changed_until_then(target: Target, store: Store) -> None:
-    """From its readings alone, as it never came to an end that could be stored."""
-    whole = MachineReading(0, None, 1, 2, suspended_ns=0, n_cpus=8)
-    machine = ChangingMachine(whole, replace(whole, n_cpus=4))
-    rig = machine.rig(store)
-    (run,) = runs_of(rig, prefill_job(target, 8))
-    assert run.run_id is not None
-    stored, begun = store.load_run(run.run_id), rig.describe_environment({})
-    found = read_run(store, replace(stored, result_json=None, state="interrupted", environment=begun))
-    what = "the CPUs that it may use went from 8 to 4"
-    assert found.head.environment == replace(begun, changes=(what,))
-    assert QuantSummary.of([found]).unsteady == what
-
-
 def test_setting_the_clock_moves_no_step(target: Target, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     now_ns = time.time_ns()
     jumps = itertools.cycle([0, -86_400, 3600])
@@ -214,23 +197,3 @@ def test_setting_the_clock_moves_no_step(target: Target, store: Store, monkeypat
     for moments in (observed, readings, chunks):
         assert moments == sorted(moments)
         assert moments[-1] - moments[0] < 600 * 1_000_000_000
-
-
-def test_a_limit_hides_what_the_worker_held(target: Target) -> None:
-    gpu = GpuReading(0, "Card", processes=(GpuProcess(WORKER_PID, "python", 640 << 20),))
-    rig = with_gpu(fake_rig(answers=dict.fromkeys(range(2), on_gpu))[0])
-    rig = replace(rig, read_machine=lambda: MachineReading(time.time_ns(), None, 1, 2, (gpu,)))
-    free, limited = runs_of(
-        rig, prefill_job(target, 8), prefill_job(target, 8, setup=LlamaConfig(memory_limit_bytes=1 << 30))
-    )
-    assert free.gpu_use is not None and free.gpu_use.worker_bytes == 640 << 20
-    assert limited.gpu_use is not None and limited.gpu_use.worker_bytes is None
-    assert limited.memory.other_bytes is None
-
-
-def test_gpus_that_nvml_does_not_list_are_not_guessed(target: Target, store: Store) -> None:
-    rig = replace(fake_rig(store, {0: on_gpu})[0], read_machine=lambda: MachineReading(1, None, 1, 2, ()))
-    (run,) = runs_of(rig, decode_job(target, 10))
-    assert run.gpu_use is None
-    assert run.run_id is not None
-    assert read_recording(store, store.load_run(run.run_id)).of(GpusInUse) == ()

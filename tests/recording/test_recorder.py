@@ -8,10 +8,10 @@ from ggbench.engines.events import Steps
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.machine.records import MachineReading
+from ggbench.models.subject import Subject
 from ggbench.runs.recorder import ReadingLog, Recorder
 from ggbench.runs.run import RunHead
 from ggbench.runs.store.database import Store
-from ggbench.runs.subject import Subject
 
 S = 1_000_000_000
 HEAD = RunHead(
@@ -72,14 +72,6 @@ def test_a_pause_is_no_part_of_what_was_timed(clock: Clock, store: Store) -> Non
     assert recorder.recording.spans == spans
     assert recorder.run_id is not None
     assert [chunk.at_ns for chunk in store.load_chunks(recorder.run_id)] == [end for _, end in spans]
-
-
-def test_steps_before_a_long_silence_keep_their_moment(clock: Clock) -> None:
-    recorder = recorder_of(None)
-    half_a_second(recorder, clock, 26)
-    clock.now_ns += 600 * S
-    recorder.flush()
-    assert recorder.recording.spans == [(1000 * S, 1000 * S + S // 2)]
 
 
 def test_steps_that_follow_each_other_are_one_span_and_warm_up_is_none(clock: Clock, store: Store) -> None:

@@ -26,14 +26,3 @@ def test_addresses_keep_their_order_and_get_llama_cpps_port(text: str, servers: 
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="is not the address of an RPC server"):
         parse_servers(text)
-
-
-def test_a_server_named_twice_is_refused() -> None:
-    with pytest.raises(UsageError, match="the RPC server a:50052 is named twice"):
-        parse_servers("a,b:1,A:50052")
-
-
-def test_a_seventeenth_server_is_refused() -> None:
-    assert len(parse_servers(",".join(f"a{n}" for n in range(16)))) == 16
-    with pytest.raises(UsageError, match=r"^17 RPC servers, and llama.cpp takes 16$"):
-        parse_servers(",".join(f"a{n}" for n in range(17)))

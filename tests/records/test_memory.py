@@ -45,25 +45,6 @@ def test_what_is_not_repacked_from_a_mapped_file_counts_whole(buffers: tuple[Dev
     assert Memory(buffers=buffers).weight_bytes == 522 * MIB
 
 
-def test_tensors_outside_the_mapped_span_count_too() -> None:
-    """llama.cpp maps from the first to the last tensor that is not repacked, so the sum of a load is no measure.
-
-    Buffers and tensors of a twin of qwen1.5-0.5b, two layers of it in q4_0, whose last matrices are all repacked.
-    """
-    spanned = DeviceBuffers("CPU_Mapped", weight_bytes=21_233_664)
-    repacked = DeviceBuffers("CPU_REPACK", weight_bytes=14_449_377)
-    memory = Memory(buffers=(spanned, repacked), tensor_bytes=26_095_616)
-    assert (memory.weight_bytes, memory.unread_bytes) == (26_095_616, 21_233_664 + 14_449_377 - 26_095_616)
-
-
-def test_a_second_copy_that_is_read_counts() -> None:
-    read = DeviceBuffers("CPU", weight_bytes=400 * MIB)
-    copied = Memory(buffers=(read, DeviceBuffers("CPU_REPACK", weight_bytes=80 * MIB)), tensor_bytes=400 * MIB)
-    assert copied.weight_bytes == 480 * MIB
-    rounded = Memory(buffers=(replace(read, weight_bytes=400 * MIB - 5000),), tensor_bytes=400 * MIB)
-    assert (rounded.weight_bytes, rounded.unread_bytes) == (400 * MIB, 0)
-
-
 def test_nothing_reported_is_unknown() -> None:
     assert Memory().weight_bytes is None
     assert Memory().total_bytes is None

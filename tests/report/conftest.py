@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console, RenderableType
 
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory, Place
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
@@ -18,9 +19,8 @@ from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
 from ggbench.gguf_file.model_file import LayerState, ModelFile, TensorInfo
 from ggbench.gguf_file.parser import ArrayLength
 from ggbench.machine.records import GpuProcess, GpuUse, Throttling
-from ggbench.runs.outcome import Outcome
+from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
-from ggbench.runs.subject import Subject
 from ggbench.runs.summary import QuantSummary
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
 from tests.fakes.machines import ENVIRONMENT

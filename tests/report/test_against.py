@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import pytest
 
-from ggbench.engines.memory import DeviceBuffers, Place
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.against import against_document, device_of, nearest_to, published_model
+from ggbench.show.against import against_document, nearest_to, published_model
 from ggbench.show.terminal.against import against_tables
-from tests.fakes.summaries import with_head, with_memory, with_subject
+from tests.fakes.summaries import with_subject
 
 
 def test_the_articles_row_stands_under_the_same_measurement(
@@ -52,18 +51,3 @@ def test_a_published_model_is_found_by_name_or_file(
     completed: QuantSummary, model: str, file: str, expected: str | None
 ) -> None:
     assert published_model(replace(completed.subject, model=model, file=file)) == expected
-
-
-def test_a_model_that_nobody_measured_says_so(completed: QuantSummary, render: Callable[..., str]) -> None:
-    """A line instead of a table, and an empty list for programs."""
-    row = with_subject(completed, model="gemma-7b", file="gemma.gguf")
-    assert against_document(row) == {"against": []}
-    assert "No published row measures gemma-7b q4_k_m." in render(against_tables([row]))
-
-
-def test_the_device_is_the_one_that_holds_layers(completed: QuantSummary) -> None:
-    assert device_of(completed) == "NVIDIA RTX 4090"
-    buffers = (DeviceBuffers("CPU_REPACK", Place.HOST, 5), DeviceBuffers("CUDA_Host", Place.HOST, 5))
-    on_cpu = with_memory(completed, buffers=buffers)
-    assert device_of(on_cpu) == "AMD EPYC 9B14"
-    assert device_of(with_head(completed, environment=None)) is None

@@ -25,16 +25,6 @@ def test_only_what_is_below_home_is_named(path: str, shown: str, in_a_command: s
     assert ALICES.shell_word(path) == in_a_command
 
 
-def test_a_home_at_the_root_names_nothing() -> None:
-    assert Paths(Path("/")).shown("/scratch/alice/a.db") == "…/a.db"
-
-
-def test_whole_paths_are_shown_where_asked_for() -> None:
-    whole = Paths(Path("/home/alice"), whole=True)
-    assert whole.shown("/scratch/al ice/a.db") == "/scratch/al ice/a.db"
-    assert whole.shell_word("/scratch/al ice/a.db") == "'/scratch/al ice/a.db'"
-
-
 def test_paths_in_a_message_are_named_so() -> None:
     text = "OSError: /home/alice/v/libllama.so: libcuda.so.1 not found, see https://example.com/a (3/4) or '/opt/x/y'"
     assert ALICES.without(text) == (

@@ -7,15 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import cast
 
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory, Place
 from ggbench.experiments.maxctx.record import ContextResult, ContextSettings, Probe, SearchPlan
-from ggbench.experiments.maxctx.show import PRESENTER
-from ggbench.experiments.maxctx.terminal import certificate_details, certificates_table
+from ggbench.experiments.maxctx.terminal import certificate_details
 from ggbench.machine.records import GpuProcess
-from ggbench.runs.outcome import Outcome
+from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
-from ggbench.runs.subject import Subject
 from ggbench.show.documents import certificate_document, document
 
 
@@ -109,48 +108,3 @@ def test_a_certificate_says_what_it_rests_on(render: Callable[..., str]) -> None
     text = " ".join(render(certificate_details(search(replace(found, plan=ended, first_fail_n_ctx=None))), 160).split())
     assert "fails not found: the search ended at its ceiling, 34,304" in text
     assert "planned n_ctx at least 34,560" in text
-
-
-def test_probes_are_never_cut(render: Callable[..., str]) -> None:
-    """At 80 columns the sentence wraps; a figure that lost its end would read as another."""
-    probes = (
-        Probe(171_776, "alloc", Outcome.OUT_OF_MEMORY, 0.26, missing_bytes=round(3.64 * (1 << 20))),
-        Probe(170_496, "alloc", Outcome.COMPLETED, 0.22, 514 << 20, 185 << 20),
-        Probe(1_070_592, "decode", Outcome.OUT_OF_MEMORY, 1204.0, 514 << 20, 185 << 20),
-    )
-    text = render(certificate_details(search(ContextResult(max_n_ctx=512, probes=probes))), 80)
-    assert all(figure in text for figure in ("171,776", "170,496", "1,070,592", "514.0 MiB", "185.0 MiB"))
-
-
-def test_a_crash_is_a_sentence(render: Callable[..., str]) -> None:
-    reason = "the worker was ended by SIGSEGV"
-    probes = tuple(Probe(n_ctx, "decode", Outcome.CRASHED, 0.1, reason=reason) for n_ctx in (1024, 768))
-    crashed = search(ContextResult(max_n_ctx=512, first_fail_n_ctx=768, probes=probes))
-    text = " ".join(render(certificate_details(crashed), 160).split())
-    assert text.count(f"Note: at n_ctx 768 llama.cpp crashed ({reason}), and the search went on below it.") == 1
-    assert "if it crashes again, report it to llama.cpp" in text
-
-
-def test_a_search_answers_in_one_line() -> None:
-    made = (Probe(512, "alloc", Outcome.COMPLETED, 0.1), Probe(512, "decode", Outcome.COMPLETED, 0.1))
-    proven = search(ContextResult(max_n_ctx=8192, verified_by_decode=True, probes=made))
-    assert PRESENTER.ending(proven) == "n_ctx 8,192, proven by a decode, after 1 context"
-    stopped = search(ContextResult(max_n_ctx=8192, probes=made * 2), outcome=Outcome.CANCELLED)
-    assert PRESENTER.ending(stopped) == "so far n_ctx 8,192, not proven, after 2 contexts"
-    too_large = search(ContextResult(), outcome=Outcome.OUT_OF_MEMORY, reason="m does not fit")
-    assert PRESENTER.ending(too_large) == "out of memory: m does not fit"
-
-
-def test_searches_side_by_side(render: Callable[..., str]) -> None:
-    plan = SearchPlan(planned_n_ctx=1024, theory_n_ctx=1100, budget_bytes=3 << 30)
-    run = search(ContextResult(plan=plan, max_n_ctx=768, first_fail_n_ctx=1024))
-
-    def of(path: str) -> Run:
-        return replace(run, head=replace(run.head, subject=replace(run.subject, model=path, file=path)))
-
-    text = render(certificates_table([of("/home/me/models/tiny.gguf")], width=100))
-    assert "The largest n_ctx of tiny.gguf within 3.00 GiB" in text
-    assert text.splitlines()[-1].split()[:6] == ["q4_k_m", "—", "1,100", "1,024", "768", "1,024"]
-    both = render(certificates_table([of("/m/a/tiny.gguf"), of("/m/b/tiny.gguf")], width=100))
-    assert "The largest n_ctx of a/tiny.gguf, b/tiny.gguf within" in both
-    assert [line.split()[0] for line in both.splitlines()[-2:]] == ["a/tiny.gguf", "b/tiny.gguf"]

@@ -9,16 +9,17 @@ import numpy as np
 import pytest
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.experiments.quality.record import Divergence, Estimate, QualityResult, ScoredBase, ScoredText, TextSource
+from ggbench.experiments.quality.record import Divergence, QualityResult, ScoredBase, ScoredText, TextSource
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.charts.charts import runs_of
 from ggbench.show.charts.curve_data import BINS, curve_data
-from ggbench.show.charts.look import PAGE, PICTURE
+from ggbench.show.charts.look import PAGE
 from ggbench.show.charts.measured import b_bars, memory_stack, quality_over_speed, w_bars
-from ggbench.show.charts.pictures import as_svg, as_vega
+from ggbench.show.charts.pictures import as_vega
 from ggbench.show.charts.vega import Drawing, chart_spec
 from ggbench.show.plot.curves import Curve, Figure, Floats, Line, latency_figure
 from ggbench.show.plot.palette import ON_PAPER, ON_SLATE
+from ggbench.stats.intervals import Estimate
 from tests.fakes.summaries import with_decode, with_head, with_memory, with_run, with_subject
 
 POSITIONS = np.arange(26, 10_026)
@@ -43,11 +44,6 @@ def test_a_long_run_keeps_its_spikes_and_its_typical_latency() -> None:
     assert max(off) <= 1
     assert np.mean(off) < 0.05
     assert {row["k"] for row in data.lines} == {"limit"}
-
-
-def test_a_short_run_is_drawn_step_by_step() -> None:
-    data = curve_data(figure(Curve("q8_0", POSITIONS[:30], STAIRS[:30])))
-    assert [row["x"] for row in data.bins] == POSITIONS[:30].tolist()
 
 
 def test_bars_have_intervals_and_limits(completed: QuantSummary) -> None:
@@ -122,16 +118,6 @@ def test_names_are_data_and_never_expressions() -> None:
     assert "hacked" in json.dumps(labels)
     vega["signals"] = [signal for signal in vega["signals"] if signal["name"] != "labels"]
     assert "hacked" not in json.dumps(vega)
-
-
-def test_a_picture_names_its_runs_and_their_source() -> None:
-    """Letter, name and note in the legend, units on the axes, the source under the title."""
-    drawing = Drawing(PICTURE, ["q4_k_m", "q8_0"], is_interactive=False, source="runs 1, 2 of 2026-11-20")
-    curves = (Curve("q4_k_m", POSITIONS, STAIRS, note="W 205 ±4 tokens/ms"), Curve("q8_0", POSITIONS, STAIRS + 5))
-    svg = as_svg(figure(*curves), drawing)
-    for text in ("W 205 ±4 tokens/ms", "runs 1, 2 of 2026-11-20", "latency of one token [ms]", "position [tokens]"):
-        assert text in svg
-    assert "http" not in svg.replace("http://www.w3.org/", "")
 
 
 @pytest.mark.parametrize(("colors", "page"), [(ON_PAPER, "#ffffff"), (ON_SLATE, "#17191c")])

@@ -8,22 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.decode.record import DecodeSettings
-from ggbench.runs.outcome import Outcome
+from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
-from ggbench.runs.subject import Subject
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import BENCH, COLUMNS, b_text, bench_columns, swa_text, tok_s_text, w_text
+from ggbench.show.columns import COLUMNS, b_text, tok_s_text, w_text
 from ggbench.stats.decode_timing import LatencySummary, LineFit
 from ggbench.stats.linefit import fit_line
 from ggbench.text import plain, shorten
-from tests.fakes.summaries import search_of, with_decode
-
-
-def test_the_selection_is_of_known_columns_that_name_the_row_and_what_is_wrong() -> None:
-    assert set(BENCH) <= set(COLUMNS)
-    assert {"model", "quant", "source", "weight_bytes", "note"} <= set(BENCH)
+from tests.fakes.summaries import with_decode
 
 
 @pytest.mark.parametrize(
@@ -61,23 +56,11 @@ def test_speed_has_its_interval(ci95: tuple[float, float | None] | None, text: s
     assert tok_s_text(LatencySummary(9.2, 12.5, 12.7, 108.2, None, ci95)) == text
 
 
-def test_an_unsteady_speed_is_marked(completed: QuantSummary) -> None:
-    unsteady = with_decode(completed, unsteady="the clock fell")
-    assert COLUMNS["tok_s"].text(unsteady) == "! 108.2 ±1.3"
-    assert COLUMNS["tok_s"].value(unsteady) == COLUMNS["tok_s"].value(completed) == 108.2
-
-
 def test_nothing_is_derived_from_a_bound_of_b(completed: QuantSummary) -> None:
     bounded = with_decode(completed, fit=LineFit(300, None, (1234.4, None), None, (10.8, 11.0), 0.1, None))
     for key in ("b_ms", "b_ratio", "b_w16_ms", "w_ratio"):
         assert COLUMNS[key].value(bounded) is None
     assert (COLUMNS["b_ratio"].text(bounded), COLUMNS["b_w16_ms"].text(bounded)) == ("—", "—")
-
-
-def test_sliding_windows_are_told_apart_from_whole_caches() -> None:
-    assert swa_text(1024, 8192) == "sliding-window caches of 1,024 cells (of all 8,192 with --swa-full)"
-    assert swa_text(8192, 8192) == "sliding-window caches of all 8,192 cells"
-    assert swa_text(None, 8192) == swa_text(1024, None) == ""
 
 
 def test_unknown_is_a_dash_for_people_and_nothing_for_programs() -> None:
@@ -90,12 +73,6 @@ def test_unknown_is_a_dash_for_people_and_nothing_for_programs() -> None:
         assert COLUMNS[key].text(row) == "—"
 
 
-def test_an_unsteady_row_says_so(completed: QuantSummary) -> None:
-    note = COLUMNS["note"].text
-    assert note(completed) == ""
-    assert note(with_decode(completed, unsteady="the clock fell")) == "unsteady: the clock fell"
-
-
 def test_a_row_without_w_says_how_many_tokens_it_takes(completed: QuantSummary) -> None:
     note = COLUMNS["note"].text
     short = with_decode(completed, fit=LineFit(30, None, None, None, None, None, None))
@@ -106,28 +83,6 @@ def test_a_row_without_w_says_how_many_tokens_it_takes(completed: QuantSummary) 
     constant = fit_line(np.arange(1, 3001), np.full(3000, 20e6))
     assert constant is not None
     assert note(with_decode(short, fit=constant)) == ""
-
-
-@pytest.mark.parametrize(
-    ("n_ctx", "verified", "text"), [(8192, True, "8,192"), (8192, False, "8,192?"), (None, None, "—")]
-)
-def test_a_context_that_no_decode_proved_is_in_question(
-    completed: QuantSummary, n_ctx: int | None, verified: bool | None, text: str
-) -> None:
-    row = QuantSummary.of([completed.run, search_of(completed.run, n_ctx, proven=bool(verified))])
-    assert COLUMNS["max_n_ctx"].text(row) == text
-    assert (COLUMNS["max_n_ctx"].value(row), COLUMNS["max_n_ctx_verified"].value(row)) == (n_ctx, verified)
-
-
-def test_the_largest_context_has_a_column_where_it_was_searched_for(
-    completed: QuantSummary, unbounded: QuantSummary
-) -> None:
-    assert bench_columns([unbounded]) == BENCH
-    assert set(bench_columns([unbounded, completed])) - set(BENCH) == {"max_n_ctx"}
-    search = search_of(unbounded.run, None, outcome=Outcome.OUT_OF_MEMORY, reason="it does not fit")
-    failed = with_decode(QuantSummary.of([unbounded.run, search]), unsteady="the clock fell")
-    assert "max_n_ctx" in bench_columns([failed])
-    assert COLUMNS["note"].text(failed) == "unsteady: the clock fell; max n_ctx: it does not fit"
 
 
 @settings(deadline=None)

@@ -5,26 +5,22 @@ Without stored repeats a load is assumed to differ from the next by 2 %, so no i
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 from ggbench.decisions.comparison import ComparedLine, Comparison, compare_quants
 from ggbench.decisions.comparison_sentence import sentence_of
-from ggbench.decisions.comparison_terminal import ComparisonReport
-from ggbench.decisions.differences import differences_of
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory, Place
-from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.prefill.record import PrefillResult
-from ggbench.runs.outcome import Outcome
+from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
-from ggbench.runs.subject import Subject
 from ggbench.runs.summary import QuantSummary
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
 from tests.fakes.machines import ENVIRONMENT
-from tests.fakes.summaries import search_of, with_run, with_subject
+from tests.fakes.summaries import search_of, with_run
 
 
 def row(
@@ -100,12 +96,6 @@ def test_a_bound_is_not_compared() -> None:
     assert sentence_of(one).endswith("there is no verdict on speed, W and B.")
 
 
-def test_without_an_interval_nothing_is_better() -> None:
-    compared = compare_quants([row(), row(w=(900.0, None))])
-    assert line(compared, "W").better == (False, False)
-    assert line(compared, "W").verdict == "b without an interval"
-
-
 def test_of_three_two_may_be_better_together() -> None:
     a, b, c = (row(w=(value, (value - 9, value + 9))) for value in (310.0, 320.0, 205.0))
     compared = compare_quants([a, b, c])
@@ -128,13 +118,6 @@ def test_memory_is_exact_and_percentiles_have_no_interval() -> None:
     assert line(compare_quants([row(), row()]), "memory").verdict == "the same"
 
 
-def test_memory_of_a_run_that_ended_early_is_no_better() -> None:
-    early = row(buffers=(DeviceBuffers("CPU", Place.HOST, 900, 0, 0, 0),), outcome=Outcome.CANCELLED)
-    memory = line(compare_quants([row(), early]), "memory")
-    assert memory.better == (False, False)
-    assert memory.verdict == "b not completed"
-
-
 def test_searches_are_compared_by_what_they_found() -> None:
     searches = [QuantSummary.of([search_of(row().run, n_ctx, proven=n_ctx < 8192)]) for n_ctx in (2816, 4096, 8192)]
     proven = compare_quants(searches[:2])
@@ -145,27 +128,6 @@ def test_searches_are_compared_by_what_they_found() -> None:
     cut_short = with_run(searches[1], outcome=Outcome.CANCELLED)
     assert line(compare_quants([searches[0], cut_short]), "max n_ctx").better == (False, False)
     assert "max n_ctx" not in {line.header for line in compare_quants([row(), row()]).lines}
-
-
-def test_what_no_run_has_is_no_line_of_the_table(render: Callable[..., str]) -> None:
-    searches = [QuantSummary.of([search_of(row().run, n_ctx, proven=True)]) for n_ctx in (2816, 4096)]
-    far = with_subject(searches[1], file="/" + "models/" * 12 + "q4.gguf")
-    text = render(ComparisonReport(compare_quants([searches[0], far])), 80)
-    assert not any(name in text for name in ("W tokens/ms", "B ms", "speed", "p50"))
-    assert "max n_ctx tokens" in text
-    wrapped = text[text.index("Different file") :].splitlines()[1:4]
-    assert all(line.startswith("  ") for line in wrapped)
-
-
-def test_a_row_that_measured_nothing_stands_beside_one_that_did() -> None:
-    nothing = row(
-        outcome=Outcome.OUT_OF_MEMORY, reason="no \x1b[31mroom", fit=None, latency=None, limit=None, buffers=()
-    )
-    compared = compare_quants([row(), nothing])
-    assert {line.texts[1] for line in compared.lines} == {"—"}
-    assert not any(any(line.better) for line in compared.lines)
-    assert {line.verdict for line in compared.lines} == {""}
-    assert compared.warnings[0] == "b did not complete: no [31mroom"
 
 
 def test_nothing_differs_between_a_run_and_its_repetition() -> None:
@@ -190,11 +152,6 @@ def test_differences_are_named_with_their_letters() -> None:
     assert "compiled in: AVX512 = 1 in a and c, AMX = 1 in b" in environment.lines
     assert "GPUs: NVIDIA RTX 4090 24.0 GiB in a and c, none in b" in environment.lines
     assert "bandwidth of the limits: 20.0 GB/s in a and c, 40.0 GB/s in b" in environment.lines
-
-
-def test_an_unknown_environment_is_not_the_same() -> None:
-    _, _, environment = compare_quants([row(), row(environment=None)]).differences
-    assert environment.lines == ("unknown for b",)
 
 
 def test_numbers_of_different_things_come_with_a_warning() -> None:
@@ -248,19 +205,6 @@ def test_two_runs_end_in_a_sentence() -> None:
     )
 
 
-def test_three_runs_end_in_a_sentence() -> None:
-    ws = ((300.0, (290.0, 320.0)), (310.0, (300.0, 330.0)), (200.0, (190.0, 210.0)))
-    runs = [
-        row(w=w, quant=quant, latency=speed(tok_s, 1.0), buffers=(DeviceBuffers("CPU", Place.HOST, n_bytes, 0, 0, 0),))
-        for quant, w, tok_s, n_bytes in zip(("q2_k", "q4_0", "q8_0"), ws, (120.0, 100.0, 80.0), (9, 7, 8), strict=True)
-    ]
-    assert sentence_of(compare_quants(runs)) == (
-        "q2_k is best in speed (1.20 ±0.11 times q4_0); q4_0 in memory (1 B less than q8_0)."
-        " The 3 runs show no difference in B;"
-        " q2_k and q4_0 show no difference in W, where q8_0 falls behind."
-    )
-
-
 def test_a_metric_that_not_all_have_names_those_that_do() -> None:
     runs = [row(latency=speed(80.0, 2.0), quant=quant) for quant in ("q4_k_m", "q8_0")]
     search = QuantSummary.of([search_of(row(quant="q2_k").run, 4096)])
@@ -294,22 +238,3 @@ def test_prompts_of_one_length_are_compared() -> None:
     assert "is better in prefill 25 (2.00 ±0.20 times)" in sentence_of(compared)
     assert not compared.is_empty
     assert [each.header for each in compared.lines if "prefill" in each.header] == ["prefill 25", "prefill 512"]
-
-
-def test_the_program_that_ran_each_quant_differs() -> None:
-    llama = replace(ENVIRONMENT, llama_cpp="build 7000")
-    torch = replace(ENVIRONMENT, llama_cpp="", transformers="5.23.0, torch 2.13.0")
-    rows = [row(environment=llama), row(quant="bf16", environment=torch)]
-    (environment,) = [each for each in differences_of(rows) if each.topic == "environment"]
-    assert "llama.cpp: build 7000 in a, not used in b" in environment.lines
-    assert "Transformers: not used in a, 5.23.0, torch 2.13.0 in b" in environment.lines
-
-
-def test_options_of_one_engine_do_not_differ_from_another_engine() -> None:
-    torch = TransformersConfig(threads=1, attention="eager")
-    rows = [row(setup=LlamaConfig(mlock=True)), row(setup=torch)]
-    (found,) = [each for each in differences_of(rows) if each.topic == "configuration"]
-    assert "engine: llama in a, transformers in b" in found.lines
-    assert "threads: one per core in a, 1 in b" in found.lines
-    assert "type_k: f16 in a, bf16 in b" in found.lines
-    assert not any(line.startswith(("mlock", "attention", "cache", "memory limit")) for line in found.lines)

@@ -134,18 +134,3 @@ def test_a_fault_is_found_with_what_to_do(checkup: Checkup, code: str, severity:
 )
 def test_what_is_as_it_should_be_is_no_finding(checkup: Checkup) -> None:
     assert found_in(checkup) == ()
-
-
-def test_problems_come_first() -> None:
-    both = replace(with_cpu(is_on_battery=True), store=replace(SOUND.store, version=9))
-    assert [each.severity for each in found_in(both)] == ["problem", "advice"]
-
-
-def test_a_disk_that_holds_several_folders_is_one_finding() -> None:
-    place = replace(SOUND.places[0], free_bytes=GIB)
-    places = (place, replace(place, name="temporary files", path="/tmp"), replace(place, name="other", disk=7))
-    codes = [(each.code, each.message) for each in found_in(replace(SOUND, places=places))]
-    assert codes == [
-        ("disk.full", "1.00 GiB are free on the disk of results (~/.local/share/ggbench) and temporary files (…/tmp)"),
-        ("disk.full", "1.00 GiB are free on the disk of other (~/.local/share/ggbench)"),
-    ]

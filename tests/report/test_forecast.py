@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 
 from rich.console import Console
 
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.experiments.forecast.document import expected_text, planned_speed_text
+from ggbench.experiments.forecast.document import expected_text
 from ggbench.experiments.forecast.measure import EXPERIMENT
-from ggbench.experiments.forecast.record import Expected, ForecastResult, ForecastSettings
-from ggbench.runs.outcome import Outcome
+from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
+from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
-from ggbench.runs.subject import Subject
 from ggbench.show.presenter import presenter_of
-from ggbench.sizing.plan_record import PlannedForecast
 from ggbench.stats.decode_timing import DecodeLimit
+from ggbench.stats.intervals import Expected
 
 RUN = Run(
     head=RunHead(
@@ -36,7 +35,6 @@ RUN = Run(
         DecodeLimit(w_tokens_per_ms=67.0, b_ms=126.0, bandwidth_bytes_per_s=35e9, bandwidth_source="measured"),
     ),
 )
-FAILED = replace(RUN, outcome=Outcome.FAILED, reason="no layer stands alone", result=None)
 
 
 def _shown(*runs: Run) -> str:
@@ -51,42 +49,9 @@ def test_an_interval_is_one_number_where_it_is_even() -> None:
     assert expected_text(None) == "—"
 
 
-def test_a_speed_of_an_unsteady_run_is_marked() -> None:
-    expected = PlannedForecast(3.0, (2.5, 3.5), "run 7", "measured")
-    assert planned_speed_text(expected) == "3.0 ±0.5"
-    assert planned_speed_text(replace(expected, is_steady=False)) == "! 3.0 ±0.5"
-    assert planned_speed_text(None) == "—"
-
-
 def test_details_name_the_basis_and_the_limit() -> None:
     text = _shown(RUN)
     assert "250 ±15 ms; 126 ms at the memory's bandwidth" in text
     assert "twins of 2 and 6 of 32 layers" in text
     assert "prompt of 512" in text
     assert max(map(len, text.splitlines())) <= 80
-
-
-def test_a_table_has_a_row_for_a_quant_that_failed() -> None:
-    text = _shown(RUN, FAILED)
-    assert "no layer stands alone" in text
-    assert "250 ±15" in text
-
-
-def test_json_has_every_field() -> None:
-    document, empty = (presenter_of("forecast").document(run) for run in (RUN, FAILED))
-    assert document.keys() == empty.keys()
-    assert document["b_ms"] == 250.0
-    assert document["w_ci95"] == (18.0, 23.0)
-    assert document["tok_s"] == {"1": 4.0, "4096": 2.2}
-    assert document["tok_s_ci95"] == {"1": (3.8, 4.3), "4096": (2.0, 2.4)}
-    assert document["prefill_tok_s"] == {"512": 25.6}
-    assert document["basis"] == "twins of 2 and 6 of 32 layers"
-    assert empty["b_ms"] is None
-
-
-def test_the_headline_is_one_line() -> None:
-    presenter = presenter_of("forecast")
-    assert presenter.ending(RUN) == (
-        "expected 4.00 ±0.30 tok/s at 1, 2.20 ±0.20 at 4,096, from twins of 2 and 6 of 32 layers"
-    )
-    assert presenter.ending(FAILED) == "failed: no layer stands alone"

@@ -6,10 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from ggbench.runs.subject import Subject
+from ggbench.models.subject import Subject
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import COLUMNS
-from ggbench.show.names import file_name, model_name, model_names, unambiguous_names
+from ggbench.show.names import model_name, model_names, unambiguous_names
 from tests.fakes.summaries import with_run, with_subject
 
 
@@ -34,15 +33,6 @@ from tests.fakes.summaries import with_run, with_subject
 )
 def test_a_path_is_shown_by_its_name(model: str, source: str, file: str, expected: str) -> None:
     assert model_name(Subject(model=model, quant="q8_0", source=source, file=file)) == expected
-
-
-def test_tables_have_names_and_programs_have_paths(completed: QuantSummary) -> None:
-    path = "/home/me/models/tiny-q4_k_m.gguf"
-    given = with_subject(completed, model=path, file=path)
-    for key, text in (("model", "tiny"), ("file", "tiny-q4_k_m.gguf")):
-        assert COLUMNS[key].text(given) == text
-        assert COLUMNS[key].value(given) == path
-    assert file_name(replace(completed.subject, file="")) == ""
 
 
 def of_file(path: str, quant: str = "q4_1", model: str = "", n_layer: int | None = None) -> Subject:
@@ -78,16 +68,6 @@ def test_two_quants_of_one_name_in_a_repo_are_named_by_their_files() -> None:
     ]
     assert model_names([*subjects[:2], replace(subjects[0], file="")]) == ("org/name",) * 3
     assert model_names(subjects)[1:] == ("org/name x-Q4_K_M.gguf", "org/name x-i1-Q4_K_M.gguf")
-
-
-def test_models_differ_by_architecture_and_shape() -> None:
-    named = of_file("/m/x-Q4_1.gguf")
-    known = replace(named, architecture="llama", n_layer=30, n_embd=576, n_params=135_000_000)
-    assert known.has_other_shape(replace(known, model="y", quant="q8_0")) is False
-    assert known.has_other_shape(replace(known, architecture=None, n_layer=None, n_embd=None)) is False
-    for change in ({"architecture": "gemma3"}, {"n_layer": 18}, {"n_embd": 640}, {"n_params": 1}):
-        assert known.has_other_shape(replace(known, **change)) is True
-    assert known.has_other_shape(named) is None
 
 
 def test_compared_quants_have_the_shortest_names_that_differ(completed: QuantSummary, twin: QuantSummary) -> None:

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from ggbench.decisions.needs_text import needs_text
 from ggbench.decisions.pick_plot import pick_plot
 from ggbench.decisions.pick_record import WORKLOADS, Candidate, Needs
-from ggbench.decisions.pick_show import commands_of, headline, pick_document, reason, turn_text
+from ggbench.decisions.pick_show import commands_of, reason
 from ggbench.decisions.pick_terminal import pick_report
 from ggbench.decisions.recommendation import recommend
 from ggbench.decisions.run_commands_record import FileToRun
 from ggbench.decisions.typical_loss import typical_loss
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.experiments.forecast.record import Expected
-from ggbench.show.documents import document
-from ggbench.show.terminal.tables import fitted_table, names, notes
 from ggbench.sizing.plan_record import Budget
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, MIB
@@ -58,19 +52,6 @@ def test_nothing_that_meets_the_needs_in_a_terminal(golden: Golden, render: Call
     pick = recommend(_candidates(), Needs(WORKLOADS["chat"], given_tok_s=32, max_loss=0.05))
     assert pick.recommended is None
     golden("pick_nothing.txt", render(pick_report(pick, BUDGET, None, width=80), 80))
-
-
-def test_the_json_has_the_same_keys_whatever_is_known(golden: Golden) -> None:
-    picks = [recommend(_candidates(), Needs(given_tok_s=tok_s)) for tok_s in (15.0, 500.0)]
-    found, nothing = (json.loads(document("pick", **pick_document(pick, BUDGET, LlamaConfig()))) for pick in picks)
-    golden("pick.json", document("pick", **pick_document(picks[0], BUDGET, LlamaConfig())) + "\n")
-    assert found.keys() == nothing.keys()
-    assert found["pick"]["quality"]["kld"] == 0.0051
-    assert nothing["pick"] is None
-    assert nothing["nearest_miss"]["checks"]["memory"]["is_met"] is False
-    assert nothing["nearest_miss"]["checks"]["speed"]["is_met"] is None
-    keys = {frozenset(each) for each in (*found["candidates"], *nothing["candidates"])}
-    assert len(keys) == 1
 
 
 def test_the_plot_has_the_pick_and_what_is_dominated(golden: Golden) -> None:
@@ -134,41 +115,3 @@ def test_what_is_a_little_better_but_for_its_interval_is_not_denied() -> None:
     ]
     text = " ".join(reason(recommend(found, Needs())))
     assert f"q5_k_m is the fastest of those that do not clearly lose more than the best, {AS_WITHOUT}" in text
-
-
-def test_what_may_meet_a_need_is_not_said_to() -> None:
-    found = candidate(cache="q8_0", cache_loss=None, tok_s=turn_of(60.0, basis="bound"))
-    text = " ".join(reason(recommend([found], Needs(given_tok_s=40.0, max_loss=0.05))))
-    assert "Not known: what a q8_0 cache loses; the speed, but for the best that the bandwidth allows." in text
-    assert "Whether it meets 40.0 tok/s and 0.050 nats is not known." in text
-
-
-def test_a_context_beyond_training_is_said() -> None:
-    short = candidate()
-    short = replace(short, row=replace(short.row, n_ctx_train=2048))
-    sentence = "The model was trained with contexts of up to 2,048 tokens."
-    for tok_s in (10.0, 500.0):
-        assert sentence in reason(recommend([short], Needs(given_tok_s=tok_s)))
-    assert sentence not in reason(recommend([candidate()], Needs()))
-
-
-def test_a_context_other_than_what_was_typed_says_why() -> None:
-    assert needs_text(Needs(given_n_ctx=4096)) == ("a context of 5,120 (4,096 do not hold the turn); prefers quality")
-    assert needs_text(Needs(given_n_ctx=200_000)) == (
-        "a context of 200,192 (200,000 in whole steps of 256); prefers quality"
-    )
-    assert needs_text(Needs(given_n_ctx=16384)) == "a context of 16,384; prefers quality"
-
-
-def test_notes_of_several_rows_name_each(render: Callable[..., str]) -> None:
-    labels = ("q4_k_m, KV q8_0", "q4_k_m, KV q4_0")
-    text = render(fitted_table([names("", labels), notes(["loss by run 1"] * 2)], width=20), 60)
-    assert "q4_k_m, KV q8_0; q4_k_m, KV q4_0: loss by run 1" in text
-
-
-def test_a_turn_by_a_bound_is_no_expectation() -> None:
-    bound = replace(turn_of(60.0, basis="bound"), turn_s=Expected(5.0, 4.8, math.inf))
-    pick = recommend([candidate("q2_k", tok_s=bound)], Needs())
-    assert pick.recommended is not None
-    assert turn_text(pick.recommended.candidate) == "≥ 5.00"
-    assert headline(pick).endswith(": a turn in ≥ 5.00 s.")

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.runs.outcome import Outcome
-from ggbench.show.documents import document, plan_document
+from ggbench.show.plan_document import PLAN
 from ggbench.show.terminal.plan import plan_report
 from ggbench.sizing.change import Change, Program
-from ggbench.sizing.plan_record import Budget, PlannedForecast, PlannedSpeed, PlanRow
+from ggbench.sizing.plan_record import Budget, PlannedSpeed, PlanRow
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 
 Golden = Callable[[str, str], None]
@@ -82,16 +80,10 @@ def test_a_plan_in_a_terminal(width: int, render: Callable[..., str], golden: Go
 
 
 def test_a_plan_in_json(golden: Golden) -> None:
-    text = document("plan", model="qwen1.5-7b", **plan_document(BUDGET, SOURCES, ROWS))
+    text = PLAN.text(model="qwen1.5-7b", machine=BUDGET, sources=SOURCES, rows=ROWS, alternative=None)
     golden("plan.json", text + "\n")
     rows = json.loads(text)["rows"]
     assert all(row.keys() == rows[0].keys() for row in rows)
-
-
-def test_what_every_row_says_is_told_once(render: Callable[..., str]) -> None:
-    rows = [replace(row, notes=("2 of 33 layers on the GPU",)) for row in (FITS, FITS_NOT)]
-    text = render(plan_report(BUDGET, LlamaConfig(), SOURCES, rows, width=150), width=150)
-    assert text.count("2 of 33 layers") == 1
 
 
 def test_what_some_rows_say_is_told_once_below(render: Callable[..., str]) -> None:
@@ -104,17 +96,6 @@ def test_what_some_rows_say_is_told_once_below(render: Callable[..., str]) -> No
     assert "q4_0, q2_k: it is repacked" in text
 
 
-def test_main_memory_has_no_column_for_the_cpu(render: Callable[..., str]) -> None:
-    budget = replace(BUDGET, on_gpu=False, bandwidth=None)
-    rows = [replace(FITS, host_weight_bytes=0, limit=None, decode=())]
-    text = render(plan_report(budget, LlamaConfig(type_k="q8_0"), SOURCES, rows, width=150), width=150)
-    assert "weights" in text
-    assert "on CPU" not in text
-    assert "on GPU" not in text
-    assert "not known" in text
-    assert "K q8_0, V f16" in text
-
-
 def test_a_cache_in_main_memory_and_its_windows_are_shown(render: Callable[..., str]) -> None:
     elsewhere = replace(FITS, device_kv_bytes=0, swa_cells=1024)
     text = render(plan_report(BUDGET, LlamaConfig(kv_offload=False), SOURCES, [elsewhere], width=160), 160)
@@ -122,22 +103,6 @@ def test_a_cache_in_main_memory_and_its_windows_are_shown(render: Callable[..., 
     assert "4.00 GiB" in text
     assert "sliding-window caches of 1,024 cells (of all 8,192 with --swa-full)" in text
     assert "KV on CPU" not in render(plan_report(BUDGET, LlamaConfig(), SOURCES, [FITS], width=160), 160)
-
-
-@pytest.mark.parametrize("width", [80, 100, 120, 160])
-def test_bpw_is_never_left_out(width: int, render: Callable[..., str]) -> None:
-    lines = render(plan_report(BUDGET, LlamaConfig(), SOURCES, ROWS, width=width), width=width).splitlines()
-    top = next(index for index, line in enumerate(lines) if " BPW " in line)
-    assert lines[top].split()[:6] == ["BPW", "memory", "fits", "max", "n_ctx", "tok/s"]
-    assert lines[top + 1].split()[:3] == ["quant", "bits", "file"]
-    assert all(len(line) <= width for line in lines)
-
-
-def test_lines_below_the_table_take_the_whole_width(render: Callable[..., str]) -> None:
-    note = " ".join(["word"] * 30)
-    rows = [replace(FITS, notes=(note,)), replace(FITS, quant="q2_k")]
-    text = render(plan_report(BUDGET, LlamaConfig(), {}, rows, width=120), width=120)
-    assert f"q4_k_m: {' '.join(['word'] * 22)}\n" in text
 
 
 def test_what_helps_is_a_table_below_the_plan(render: Callable[..., str]) -> None:
@@ -164,15 +129,3 @@ def test_where_no_change_is_enough_all_are_shown_with_what_is_missing(render: Ca
     text = render(plan_report(BUDGET, LlamaConfig(), {}, rows, width=120))
     assert "what would make q2_k fit at n_ctx 8,192; no single change is enough" in text
     assert "-ctk q8_0 -ctv q8_0  5.00 GiB  ✗ 1.00 GiB missing" in text
-
-
-def test_expected_speeds_say_where_they_are_from() -> None:
-    expected = [PlannedForecast(10.0 + n, (9.0, 19.0), f"run {n}", "measured") for n in range(6)]
-    expected.append(PlannedForecast(8.0, (6.0, 9.0), "twins of 2 and 6 of 32 layers", "forecast"))
-    rows = [replace(FITS, quant=f"q{n}", expected=each) for n, each in enumerate(expected)]
-    console = Console(width=140, record=True, file=io.StringIO())
-    console.print(plan_report(BUDGET, LlamaConfig(), SOURCES, rows, width=140))
-    text = console.export_text()
-    assert "expected, measured: run 0, run 1, run 2, run 3 and 2 more" in text
-    assert "expected, forecast: twins of 2 and 6 of 32 layers" in text
-    assert "8.0 (6.0–9.0)" in text

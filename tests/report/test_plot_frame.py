@@ -8,17 +8,12 @@ import pytest
 from ggbench.show.plot.axes import (
     Axis,
     from_a_tick,
-    in_rows,
     tick_below,
     tick_decimals,
     tick_step,
-    ticks_within,
-    x_axis,
-    y_axis,
 )
 from ggbench.show.plot.curves import Curve, Floats, Integers, Line, PlottedRun, latency_figure
 from ggbench.show.plot.frame import Frame, min_max_columns
-from ggbench.show.plot.palette import letter
 from ggbench.stats.decode_timing import LineFit
 
 POSITIONS = np.arange(26, 10_026)
@@ -60,12 +55,6 @@ def test_a_zoom_leaves_out_what_is_beyond_its_edges() -> None:
     assert not len(min_max_columns(series(POSITIONS[:0], CLIMBING[:0]), WHOLE, 10).column)
 
 
-def test_one_sample_is_one_column() -> None:
-    one = series(POSITIONS[:1], CLIMBING[:1])
-    columns = min_max_columns(one, x_axis([one]), 10)
-    assert columns.column.tolist() == [0]
-
-
 def test_a_curve_has_no_gaps() -> None:
     positions = np.array([1, 40, 41, 100])
     frame = Frame(Axis(1, 100), Axis(0, 10), 20, 6)
@@ -81,32 +70,11 @@ def test_a_curve_has_no_gaps() -> None:
         assert here == set(range(min(here), max(here) + 1))
 
 
-def test_what_is_beyond_the_axis_is_cut_off() -> None:
-    frame = Frame(WHOLE, Axis(20, 30), 20, 6)
-    cells = frame.curve_cells(series())
-    assert cells
-    assert all(0 <= column < 20 and 0 <= row < 6 for column, row, _ in cells)
-
-
-def test_a_single_slow_step_does_not_press_the_others_into_the_axis() -> None:
-    latency_ms = CLIMBING.copy()
-    latency_ms[5000] = 5000
-    limited = Curve("q8_0", POSITIONS, latency_ms, limit=Line(300.0, 8.0))
-    assert y_axis([limited], Axis(1, 10_025), 1e-3) == Axis(8.0, 66.0)
-    assert y_axis([], Axis(1, 2), 1e-3) == Axis(0.0, 1.0)
-
-
 def test_a_step_divides_the_range_into_round_numbers() -> None:
     assert Axis(8.3, 16.1).ticks(4) == [10, 12, 14, 16]
     assert tick_step(0.0, 0.7, 4) == pytest.approx(0.2)
     assert [tick_decimals(step) for step in (0.002, 0.5, 1, 20)] == [3, 1, 0, 0]
     assert tick_below(8.3, 2) == 8
-
-
-def test_ticks_of_a_logarithmic_axis_are_within_it() -> None:
-    assert Axis(3, 3000, is_log=True).ticks(20) == [5, 10, 20, 50, 100, 200, 500, 1000, 2000]
-    assert Axis(3, 3000, is_log=True).ticks(4) == [10, 100, 1000]
-    assert Axis(1, 100, is_log=True).share([1, 10, 100]).tolist() == [0, 0.5, 1]
 
 
 def test_a_bound_is_in_the_legend_and_not_in_the_plot() -> None:
@@ -118,36 +86,9 @@ def test_a_bound_is_in_the_legend_and_not_in_the_plot() -> None:
     assert made.y == pytest.approx(CLIMBING)
 
 
-def test_letters_skip_those_that_are_taken() -> None:
-    assert [letter(index) for index in (0, 25, 26)] == ["a", "z", "a"]
-    assert [letter(index, except_for="c") for index in (2, 24, 25)] == ["d", "z", "a"]
-
-
 @pytest.mark.parametrize(("low", "high"), [(26, 625), (1, 2), (8193, 18_192), (26, 10_025), (0, 5)])
 def test_an_axis_begins_at_one_of_its_ticks(low: float, high: float) -> None:
     for count in (2, 3, 6, 8):
         axis = from_a_tick(Axis(low, high), count)
         assert axis.ticks(count)[0] == axis.low <= low
         assert axis.high == high
-
-
-def test_labels_of_rows_lie_evenly() -> None:
-    """Whatever the range and the number of rows: from the lowest row on, two rows apart or more, with little room
-    wasted.
-    """
-    shares = []
-    for seed in range(300):
-        random = np.random.default_rng(seed)
-        low, rows = float(random.uniform(0, 30)), int(random.integers(6, 40))
-        high = low + 10 ** float(random.uniform(-1, 3))
-        axis, step = in_rows(Axis(low, high), rows)
-        ticks = ticks_within(axis.low, axis.high, step)
-        assert ticks[0] == pytest.approx(axis.low)
-        assert axis.low <= low
-        assert axis.high >= high
-        apart = step / (axis.high - axis.low) * rows
-        assert apart == pytest.approx(round(apart))
-        assert round(apart) >= 2
-        shares.append((high - low) / (axis.high - axis.low))
-    assert np.median(shares) > 0.75
-    assert min(shares) > 0.4

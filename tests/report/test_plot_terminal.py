@@ -7,11 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ggbench.show.plot.curves import Curve, Figure, Line, PlottedRun, latency_figure
+from ggbench.show.plot.curves import Curve, PlottedRun, latency_figure
 from ggbench.show.plot.terminal import plot_text
 from ggbench.stats.decode_timing import DecodeLimit, LineFit
 
@@ -34,10 +33,6 @@ def stairs(label: str, b_ms: float, n_gen: int, *, limit: bool = True) -> Curve:
 
 def samples(*latency_ms: float, name: str = "q8_0") -> Curve:
     return Curve(name, np.arange(1, len(latency_ms) + 1), np.array(latency_ms, np.float64))
-
-
-def test_long_run(golden: Golden) -> None:
-    golden("plot_long.txt", latency_plot([stairs("q4_k_m", 10.92, 10_000)], 80, 18, False) + "\n")
 
 
 def test_three_series_are_distinct_without_colour(golden: Golden) -> None:
@@ -69,12 +64,6 @@ def test_colour_adds_nothing_but_colour() -> None:
     assert re.sub(r"\x1b\[\d+m", "", colored) == latency_plot(series, 80, 18, False)
 
 
-def test_repetitions_share_the_axis() -> None:
-    once = stairs("q8_0", 16.0, 300)
-    twice = replace(once, x=np.tile(once.x, 2), y=np.tile(once.y, 2))
-    assert latency_plot([twice], 80, 18, False) == latency_plot([once], 80, 18, False)
-
-
 def test_label_cannot_steer_the_terminal() -> None:
     text = latency_plot([samples(3.0, 4.0, name="\x1b[2Jevil\n\u202e")], 60, 12, False)
     assert all(character.isprintable() for character in text.replace("\n", ""))
@@ -96,21 +85,6 @@ def test_any_samples_keep_to_the_size(step_ms: list[float], width: int, height: 
     assert len(lines) - max(height, 8) in (1, 2, 3)
 
 
-def test_spikes_are_faint_behind_the_typical_latency() -> None:
-    text = latency_plot([samples(*[10.0, 10.0, 10.0, 20.0, 10.0, 10.0, 10.0, 10.0] * 1250)], 80, 18, False)
-    *above, lowest = [line.split("┤")[-1].split("│")[-1] for line in text.splitlines()[1:15]]
-    assert {"".join(above)} == {"⠡" * (76 * 13)}
-    assert lowest == "⣡" * 76
-
-
-@pytest.mark.parametrize("w", [None, 205.0])
-def test_a_line_without_slope_is_drawn_flat(w: float | None) -> None:
-    one = Curve("q8_0", np.array([1, 500, 1000]), np.array([5.0, 5.0, 9.0]), fit=Line(w, 5.0))
-    text = latency_plot([one], 80, 18, False)
-    rows_with_dashes = [line for line in text.splitlines() if re.search(r"[│┤].*╌", line)]
-    assert (len(rows_with_dashes) == 1) is (w is None)
-
-
 def test_a_fit_that_is_a_bound_is_stated_and_not_drawn() -> None:
     fit = LineFit(3, None, (100.0, None), None, (4.0, 5.0), None, None)
     text = latency_plot(
@@ -121,15 +95,3 @@ def test_a_fit_that_is_a_bound_is_stated_and_not_drawn() -> None:
     )
     assert "a q8_0  W > 100 tokens/ms, B < 5.00 ms" in text
     assert "╌" not in text
-
-
-def test_values_with_errors_have_a_band_and_a_letter_at_their_end(golden: Golden) -> None:
-    chunks = np.arange(1, 41)
-    y = 12 + 30 / chunks**2 * np.cos(chunks)
-    one = Curve("q4_1", chunks, y, 4 / np.sqrt(chunks), note="12.0 ±0.6, 40 chunks")
-    figure = Figure("ppl", "PPL", "", "chunks scored", "", (one, replace(one, name="q2_k", y=y + 3)), 50)
-    text = plot_text(figure, 80, 18, False)
-    golden("plot_errors.txt", text + "\n")
-    assert "▲" not in text
-    assert "b q2_k  12.0 ±0.6, 40 chunks" in text
-    assert text.splitlines()[0] == "PPL"

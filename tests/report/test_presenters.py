@@ -9,16 +9,15 @@ import pytest
 
 from ggbench.errors import StoreError
 from ggbench.machine.records import GpuReading, MachineReading
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run
 from ggbench.runs.store.codec import encode
 from ggbench.runs.store.runs import StoredRun
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.documents import run_summary_document, summary_document
+from ggbench.show.documents import run_summary_document
 from ggbench.show.listed_runs import ListedRun
 from ggbench.show.presenter import presenter_of
-from ggbench.show.terminal.machine import machine_table, sparkline
-from tests.fakes.summaries import search_of, with_decode
+from ggbench.show.terminal.machine import machine_table
+from tests.fakes.summaries import search_of
 
 GIB = 1 << 30
 
@@ -62,37 +61,6 @@ def stored(run: Run, **changes: object) -> StoredRun:
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
-def test_a_decode_answers_with_its_speed(completed: QuantSummary) -> None:
-    decode, show = completed.run, presenter_of("decode")
-    assert show.ending(decode) == "108.2 ±1.3 tok/s  W 1513 ±26 tokens/ms  B 5.926 ±0.016 ms"
-    assert show.ending(with_decode(completed, fit=None).run) == "done"
-    assert show.ending(replace(decode, outcome=Outcome.CANCELLED)) == "cancelled"
-    assert show.ending(with_decode(completed, unsteady="it was hot").run).endswith("ms  unsteady")
-    assert show.has_details(replace(decode, outcome=Outcome.CANCELLED))
-    assert not show.has_details(replace(decode, outcome=Outcome.OUT_OF_MEMORY, result=None))
-    full = replace(decode, outcome=Outcome.OUT_OF_MEMORY, reason="out of memory in context: no \x1b[31mroom")
-    assert show.ending(full) == "out of memory in context: no [31mroom"
-    assert show.ending(replace(full, reason="no room")) == "out of memory: no room"
-
-
-def test_a_prefill_answers_with_its_longest_prompt(twin: QuantSummary) -> None:
-    prefill, show = twin.runs[1], presenter_of("prefill")
-    assert show.ending(prefill) == "prompt of 512: 2204.00 ms, 232 tok/s"
-    document = show.document(prefill)
-    assert (document["n_gen"], document["n_prompt"], document["fit"]) == (0, None, None)
-    assert document["prefills"] == summary_document(twin)["prefills"]
-    assert not show.has_samples
-
-
-def test_what_front_ends_ask_of_a_presenter() -> None:
-    asked = {kind: presenter_of(kind) for kind in ("decode", "prefill", "maxctx")}
-    assert [(each.kind, each.schema, each.live_view, each.has_samples) for each in asked.values()] == [
-        ("decode", "show", "figures", True),
-        ("prefill", "show", "figures", False),
-        ("maxctx", "search", "bracket", False),
-    ]
-
-
 @pytest.mark.parametrize("kind", ["perplexity", "../decode", "os.path", ""])
 def test_an_unknown_kind_is_an_error_with_a_hint(kind: str) -> None:
     with pytest.raises(StoreError, match="no presenter"):
@@ -114,13 +82,6 @@ def test_readings_have_a_section(
     assert "Machine" not in render(show.details(completed.run))
     search = search_of(completed.run, 8192)
     assert "5 readings" in render(presenter_of("maxctx").details(search, readings=readings()))
-
-
-def test_a_sparkline_shows_the_course() -> None:
-    assert sparkline([0, 1, 2, 3, 4, 5, 6, 7], 8) == "▁▂▃▄▅▆▇█"
-    assert sparkline([5.0, 5.0, 5.0], 8) == "▁▁▁"
-    assert sparkline([], 8) == ""
-    assert len(sparkline(range(1000), 24)) == 24
 
 
 def test_a_list_has_each_run_with_its_answer_or_its_reason(completed: QuantSummary) -> None:

@@ -8,19 +8,12 @@ from dataclasses import replace
 import pytest
 
 from ggbench.experiments.quality.against import nearest_to_score, quality_against_document
-from ggbench.experiments.quality.record import (
-    Divergence,
-    Estimate,
-    QualityResult,
-    QualitySettings,
-    ScoredText,
-    TextSource,
-)
-from ggbench.models.texts import SHA256
+from ggbench.experiments.quality.record import Divergence, QualityResult, QualitySettings, ScoredText, TextSource
+from ggbench.experiments.quality.texts import SHA256
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.presenter import presenter_of
-from ggbench.show.terminal.against import quality_against
+from ggbench.stats.intervals import Estimate
 
 
 @pytest.fixture
@@ -58,10 +51,6 @@ def test_the_nearest_is_the_own_models_row(run: Run) -> None:
     assert all("compared with f16, not a file of logits" in each["differences"] for each in others)
 
 
-def test_the_table_fits_a_terminal(run: Run, render: Callable[..., str], golden: Callable[[str, str], None]) -> None:
-    golden("quality_against_80.txt", render(quality_against([run], width=80), 80))
-
-
 def test_names_cannot_steer_the_terminal(run: Run, render: Callable[..., str]) -> None:
     assert isinstance(run.result, QualityResult)
     result = replace(run.result, text=replace(run.result.text, name="a\x1b[31m.txt", sha256="0" * 64))
@@ -70,7 +59,3 @@ def test_names_cannot_steer_the_terminal(run: Run, render: Callable[..., str]) -
     presenter = presenter_of("quality")
     for table in (presenter.table([shown, shown]), presenter.against([shown]), presenter.details(shown)):
         assert "\x1b" not in render(table, 80)
-
-
-def test_a_run_without_a_score_has_nothing_to_compare(run: Run) -> None:
-    assert presenter_of("quality").against_document(replace(run, result=None)) is None

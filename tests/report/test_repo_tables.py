@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.hub.repo_records import RepoFile, RepoListing, RepoSummary, RepoVariant
-from ggbench.show.terminal.models import repo_report, search_table
+from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
+from ggbench.show.terminal.models import repo_report
 
 SHARDS = tuple(RepoFile(f"q8_0/m-q8_0-0000{n}-of-00003.gguf", 5 << 30, "a" * 64, "b" * 40) for n in (1, 3))
 LISTING = RepoListing(
@@ -38,13 +38,3 @@ def test_a_repo_on_a_screen(width: int, render: Callable[..., str]) -> None:
     assert ("10.0 GiB" in q8, "yes" in q8, "16 %" in q8) == (True, False, True)
     assert ("4.00 GiB" in q4, "yes" in q4) == (True, True)
     assert max(map(len, text.splitlines())) <= width
-
-
-def test_a_search_on_a_screen(render: Callable[..., str]) -> None:
-    found = [
-        RepoSummary("org/one", 12345, 6, "2026-01-02T03:04:05Z", False),
-        RepoSummary("o/2", None, None, None, True),
-    ]
-    one, two = render(search_table(found, width=80), width=80).splitlines()[-2:]
-    assert all(word in one for word in ("org/one", "12,345", "6", "2026-01-02"))
-    assert ("—" in two, "yes" in two, "0" in two) == (True, True, False)

@@ -57,13 +57,6 @@ def test_every_setting_is_named_as_llama_cpp_names_it(setup: LlamaConfig, words:
     assert made.llama_cli == f"llama-cli -m /models/model-q4_k_m.gguf -c 512 {words}"
 
 
-def test_all_layers_are_stated_for_a_gpu() -> None:
-    made = commands(on_gpu=True)
-    assert "-ngl 999" in made.llama_server
-    assert parse_modelfile(made.modelfile)["num_gpu"] == ["999"]
-    assert "-ngl 4" in commands(setup=replace(DEFAULT, n_gpu_layers=4), on_gpu=True).llama_server
-
-
 @pytest.mark.parametrize("name", ["my model.gguf", "it's.gguf", "$(id).gguf", '"q".gguf', "-x.gguf", "é模.gguf"])
 def test_hostile_names_are_one_word_of_a_shell_and_one_line_of_a_modelfile(name: str) -> None:
     path = Path("/models") / name
@@ -141,21 +134,3 @@ def test_the_lines_of_a_modelfile_write_it(tmp_path: Path) -> None:
     assert (tmp_path / "Modelfile").read_text() == made.modelfile
     assert commands_lines(made)[:2] == [made.llama_server, made.llama_cli]
     assert modelfile_lines(commands(setup=replace(DEFAULT, n_cpu_moe=1))) == []
-
-
-def test_all_shards_are_named_in_a_modelfile() -> None:
-    shards = tuple(Path(f"/m/x-0000{n}-of-00002.gguf") for n in (1, 2))
-    made = commands(replace(HERE, paths=shards))
-    assert parse_modelfile(made.modelfile)["model"] == list(map(str, shards))
-    assert "-m /m/x-00001-of-00002.gguf -c" in made.llama_server
-
-
-def test_a_context_beyond_training_is_not_one_users() -> None:
-    assert any("at most the training context, 4,096 tokens" in note for note in commands(n_ctx_train=4096).notes)
-    assert not any("training" in note for note in commands(n_ctx_train=8192).notes)
-
-
-def test_a_projector_is_loaded_from_its_file() -> None:
-    assert (
-        "-m /models/model-q4_k_m.gguf --mmproj /models/p.gguf -c" in commands(mmproj=Path("/models/p.gguf")).llama_cli
-    )

@@ -16,7 +16,7 @@ from ggbench.runs.store.runs import Samples
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.report_files import save_report
 from ggbench.show.saving import SavedRun, write_new
-from tests.fakes.summaries import with_memory, with_run
+from tests.fakes.summaries import with_run
 
 
 @pytest.fixture
@@ -51,18 +51,6 @@ def test_rows_and_samples_are_saved_whole(completed: QuantSummary, folder: Path)
     again, _ = save_report(runs, ".csv", folder)
     assert again.name == "ggbench-runs-1-4-2.csv"
     assert rows.read_text() == before
-
-
-def test_many_runs_do_not_make_a_long_name(completed: QuantSummary, folder: Path) -> None:
-    saved = save_report([saved_run(completed, run_id, 30) for run_id in (1, 3, 4, 5, 6, 7, 8)], ".csv", folder)
-    assert saved[0].name == "ggbench-runs-1-and-6-more.csv"
-
-
-def test_a_run_without_samples_has_no_picture(completed: QuantSummary, folder: Path) -> None:
-    empty = with_memory(with_run(completed, result=None), buffers=())
-    with pytest.raises(GgbenchError, match="nothing to draw"):
-        save_report([saved_run(empty, 2, 0)], ".png", folder)
-    assert list(folder.iterdir()) == []
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

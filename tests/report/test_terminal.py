@@ -4,40 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
 
+from ggbench.engines.endings import Outcome
 from ggbench.engines.memory import DeviceBuffers
 from ggbench.experiments.decode.record import DecodeResult
-from ggbench.gguf_file.blueprint import Hyperparameters
-from ggbench.gguf_file.model_file import LayerState, ModelFile
-from ggbench.models.catalog import CatalogModel
-from ggbench.models.disk import LocalModel
-from ggbench.runs.outcome import Outcome
+from ggbench.gguf_file.model_file import ModelFile
 from ggbench.runs.run import Run
 from ggbench.runs.store.runs import StoredRun
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import BENCH, COLUMNS
+from ggbench.show.columns import BENCH
 from ggbench.show.listed_runs import ListedRun
 from ggbench.show.terminal.listings import rows_table, runs_table
 from ggbench.show.terminal.model_file import header_details, tensors_table
-from ggbench.show.terminal.models import catalog_table, local_models_listing
 from ggbench.show.terminal.row_details import prefill_table, row_details
-from ggbench.show.terminal.tables import fitted_table, left, right
 from ggbench.units import MIB
 from tests.fakes.summaries import search_of, with_decode, with_head, with_memory, with_run, with_subject
 
 Golden = Callable[[str, str], None]
 Render = Callable[..., str]
 HOSTILE = "\x1b[2J\x9b31m[bold]evil[/bold]\nrow\u202eright\udcff"
-
-
-def test_wide_table_has_every_column(rows: tuple[QuantSummary, ...], render: Render, golden: Golden) -> None:
-    text = render(rows_table(rows, BENCH, "Two models", width=300), 300)
-    golden("bench_wide.txt", text)
-    assert all(COLUMNS[key].header in text for key in BENCH)
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -62,18 +50,6 @@ def test_what_all_rows_share_is_shown_once_below_a_narrow_table(
     text = render(rows_table([unbounded, *sweep], BENCH, width=80), 80)
     golden("bench_sweep_80.txt", text)
     assert text.count("qwen1.5-0.5b") == 1
-
-
-def test_what_all_rows_share_is_named_as_in_the_header(render: Render) -> None:
-    speeds = [
-        right("tok/s", ("295", "295"), unit, priority) for unit, priority in (("at 1k", 2), ("at 8k", 0), ("at 32k", 1))
-    ]
-    text = render(fitted_table([left("quant", ("a" * 60, "b" * 60)), *speeds], width=70), 70)
-    assert "all rows: tok/s at 1k 295, tok/s at 32k 295" in text
-
-
-def test_empty_table_is_headers_only(render: Render) -> None:
-    assert "model" in render(rows_table([], BENCH, width=80), 80)
 
 
 @pytest.mark.parametrize("name", ["completed", "unbounded", "out_of_memory", "twin"])
@@ -114,13 +90,6 @@ def test_kv_of_a_recurrent_model_says_why_it_is_unknown(model_file: ModelFile, r
     assert "unknown: tiny-moe-q4_k_m: keeps a recurrent state" in render(header_details(recurrent))
 
 
-def test_windows_and_recurrent_states_are_rows_of_their_own(model_file: ModelFile, render: Render) -> None:
-    states = (replace(model_file.states[0], window=1024), LayerState(recurrent_elements=1 << 18))
-    text = render(header_details(replace(model_file, sliding_window=1024, states=states)))
-    assert "1,024 tokens in 1 of 2 layers" in text
-    assert "1.00 MiB for each sequence, at every length" in text
-
-
 def listed(run: Run) -> ListedRun:
     """A run as the store would list it."""
     stored = StoredRun(
@@ -156,32 +125,6 @@ def test_runs_table(rows: tuple[QuantSummary, ...], render: Render, golden: Gold
     golden("runs.txt", render(runs_table(runs, width=200), 200) + render(runs_table(runs, width=80), 80))
 
 
-def test_lists_of_models(render: Render, golden: Golden) -> None:
-    hyper = Hyperparameters(
-        "qwen2", n_layer=24, n_embd=1024, n_head=16, n_head_kv=16, n_ff=2816, n_vocab=151936, n_ctx_train=32768
-    )
-    shipped = CatalogModel("qwen1.5-0.5b", "Qwen1.5 0.5B", "Qwen/Qwen1.5-0.5B-Chat-GGUF", None, hyper, (), "shipped")
-    own = CatalogModel("mine", "My [own] model", None, None, hyper, (), "user")
-    big = (Path("/m/big-00001-of-00003.gguf"), Path("/m/big-00003-of-00003.gguf"))
-    blob = Path("/o/blobs/sha256-1f")
-    snapshot = (Path("/hub/x-q8_0.gguf"),)
-    twin = (Path("/t/qwen1.5-0.5b-q2_k.gguf"),)
-    found = [
-        LocalModel("ggbench twins", twin[0].stem, "synth:qwen1.5-0.5b", "q2_k", twin, 298 << 20, "qwen2", 32768, True),
-        LocalModel("Hugging Face", "org/name", "org/name", "q8_0", snapshot, 7 << 30, "llama", 131072),
-        LocalModel("LM Studio", "big", str(big[0]), None, big, 9 << 30, n_missing=1, reason="1 of 3 shards is missing"),
-        LocalModel("Ollama", "llama3.2:1b", str(blob), "q4_k_m", (blob,), 1 << 30, "[red]\u732b", 8192),
-        LocalModel("Ollama", "gone:latest", "", None, (), None, reason="its blob is not there"),
-        LocalModel("folder", "a b", "~/My Models/a b.gguf", None, (Path("/h/My Models/a b.gguf"),), 1 << 20),
-    ]
-    golden(
-        "models.txt",
-        render(catalog_table([shipped, own], {shipped.id: ("q4_k_m", "q8_0")}, width=100))
-        + render(local_models_listing(found, width=100), 200)
-        + render(local_models_listing(found, width=80), 200),
-    )
-
-
 @pytest.mark.parametrize("width", [80, 200])
 def test_names_cannot_steer_the_terminal(
     out_of_memory: QuantSummary, model_file: ModelFile, render: Render, width: int
@@ -200,9 +143,3 @@ def test_names_cannot_steer_the_terminal(
         text = render(renderable, width)
         assert all(character.isprintable() for character in text.replace("\n", ""))
     assert "[bold]evil[/bold] row" in render(row_details(row), 200)
-
-
-def test_failed_row_without_a_reason_says_how_it_ended(out_of_memory: QuantSummary) -> None:
-    note = COLUMNS["note"].text
-    assert note(with_run(out_of_memory, reason="")) == "out of memory"
-    assert note(with_run(out_of_memory, reason="", outcome=Outcome.INTERRUPTED)) == "interrupted"

@@ -13,11 +13,10 @@ from ggbench.experiments.maxctx.record import ContextResult, Probe, SearchPlan
 from ggbench.experiments.quality.record import QualityResult, ScoredText
 from ggbench.experiments.speed.record import BatchLine, CaseEnded, CaseMemory, SpeedCase, SpeedResult, SpeedSettings
 from ggbench.experiments.tune.record import Gain, TunedCandidate, TuneResult, TuneSettings
-from ggbench.machine.records import MachineReading
-from ggbench.runs.imported import Imported
+from ggbench.machine.records import Imported, MachineReading
+from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.runs import StoredRun
-from ggbench.runs.subject import Subject
 from ggbench.runs.summary import QuantSummary
 from ggbench.stats.decode_timing import LatencySummary
 from tests.schemas.published import NEAR

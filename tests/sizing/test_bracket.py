@@ -34,20 +34,3 @@ def test_it_ends_with_neighbours_whatever_is_expected(edge: int, ceiling: int, e
 
 def test_a_good_expectation_takes_two_questions() -> None:
     assert close_in(22528, 1 << 20, 22528)[1] == [22528, 22784]
-
-
-def test_an_expectation_that_learns_takes_three() -> None:
-    assert len(close_in(22528, 1 << 20, 20480, learns=True)[1]) == 3
-
-
-def test_a_known_failure_is_not_asked_again() -> None:
-    bracket = Bracket(22528 - STEP, failed=22528)
-    assert bracket.next(1 << 20) == 22528 - STEP
-    bracket.record(22528 - STEP, passed=True)
-    assert bracket.is_closed
-
-
-def test_nothing_works() -> None:
-    bracket, asked = close_in(0, 1 << 20, 1 << 19)
-    assert (bracket.passed, bracket.failed) == (None, STEP)
-    assert len(asked) < 20

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ggbench.errors import UnknownName, UsageError
+from ggbench.errors import UsageError
 from ggbench.machine.memory import Ram
 from ggbench.machine.records import Gpu
 from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES, given_budget, machine_budget
@@ -31,20 +31,6 @@ def test_what_is_given_goes_before_what_is_known() -> None:
     assert (budget.memory_source, budget.reserve_source) == ("given", "given")
     unnamed = given_budget(gpu=None, vram_bytes=3 * GIB, reserve_bytes=2 * GIB, bandwidth=None)
     assert (unnamed.usable_bytes, unnamed.bandwidth) == (GIB, None)
-
-
-def test_a_reserve_that_leaves_nothing() -> None:
-    with pytest.raises(UsageError, match=r"a reserve of 1.25 GiB leaves nothing of 1.00 GiB") as error:
-        given_budget(gpu=None, vram_bytes=GIB, reserve_bytes=None, bandwidth=None)
-    assert "--reserve" in error.value.hint
-
-
-def test_a_card_that_nobody_knows() -> None:
-    with pytest.raises(UnknownName, match="rtx-4099") as error:
-        given_budget(gpu="rtx-4099", vram_bytes=None, reserve_bytes=None, bandwidth=None)
-    assert "rtx-4090" in error.value.hint
-    with pytest.raises(UsageError):
-        given_budget(gpu=None, vram_bytes=None, reserve_bytes=None, bandwidth=None)
 
 
 def test_this_machines_gpu_by_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:

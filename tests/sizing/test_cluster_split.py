@@ -76,13 +76,6 @@ def test_what_the_memory_does_not_hold_has_no_split() -> None:
     assert closer.n_layers == (4, 6)
 
 
-def test_slow_devices_are_used_where_the_fast_ones_are_too_small() -> None:
-    speeds = [speed(f"RPC0[{number}:1]", 1.0 + number, f"{number}:1") for number in range(14)]
-    best = best_split(speeds, 12, [1] * 14, 512, fits)
-    assert best is not None
-    assert best.n_layers == (1,) * 12 + (0, 0)
-
-
 def test_a_split_becomes_shares_in_layers_with_the_output_on_the_last_device() -> None:
     speeds = [*(speed(f"RPC0[{server}]", 1.0, server) for server in ("a:1", "b:1", "c:1")), speed("CPU", 1.0)]
     best = best_split(speeds, 10, [3, 0, 4, 3], 512, fits)

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import Unsupported
 from ggbench.experiments.forecast.placement import layer_placements
 from ggbench.gguf_file.blueprint import build_model
 from tests.conftest import TINY
@@ -42,14 +41,3 @@ def test_experts_in_main_memory_are_a_placement_of_their_own() -> None:
     )
     all_kept, in_main_memory = layer_placements(EXPERTS, LlamaConfig(n_gpu_layers=3, cpu_moe=True))
     assert (all_kept.layers, in_main_memory.layers) == ((2, 3), (0, 1))
-
-
-def test_what_is_outside_the_layers_stays_where_an_override_puts_it() -> None:
-    (only,) = layer_placements(MODEL, LlamaConfig(override_tensor=("^output=CPU",)))
-    assert only.setup.override_tensor[0].startswith("^output")
-
-
-def test_another_device_is_refused() -> None:
-    """It would have to be timed as well."""
-    with pytest.raises(Unsupported, match="CUDA1"):
-        layer_placements(MODEL, LlamaConfig(override_tensor=("ffn_up=CUDA1", "ffn_down=CPU")))

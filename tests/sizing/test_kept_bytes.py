@@ -43,11 +43,6 @@ def test_cells_of_windows_are_those_of_the_allocator(model_id: str, cells: int) 
     assert float(kv.in_cells(512, swa_full=True).cached_bytes(100_000)) == 100_000 * kv.bytes_per_token
 
 
-def test_a_cache_without_windows_is_the_same_in_cells() -> None:
-    kv = kv_cache(build_model(load_catalog().model("llama-3.1-8b").hyper, "x"))
-    assert kv.in_cells(512) == kv
-
-
 @pytest.mark.parametrize(
     ("model_id", "full_layers", "windowed_layers", "per_layer"),
     [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -50,12 +49,3 @@ def test_two_questions_where_the_compute_buffer_is_flat() -> None:
     counted, asked = count(lambda n_ctx: 300 * MIB + n_ctx * 400 * 1024)
     found = largest_n_ctx(counted, 20_000 * MIB, CEILING, 8192, 400 * 1024)
     assert asked == [8192, found, found + 256]
-
-
-@pytest.mark.parametrize("growth", [0, 1])
-def test_the_ceiling_ends_the_search(growth: int) -> None:
-    assert largest_n_ctx(lambda n_ctx: MIB + growth * n_ctx, 2 * MIB, CEILING + 100, 8192, 0.1) == CEILING
-
-
-def test_a_refusal_to_size_is_a_length_that_does_not_fit() -> None:
-    assert largest_n_ctx(lambda n_ctx: n_ctx if n_ctx <= 5120 else 1 << 62, 1 << 40, CEILING, 8192, 1) == 5120

@@ -9,11 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engines.contract import Source
-from ggbench.engines.endings import Completed
-from ggbench.engines.events import Allocated
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama.engine import LlamaEngine, launch
+from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.parser import ArrayLength
@@ -21,7 +18,7 @@ from ggbench.gguf_file.twin import write_sparse
 from ggbench.models.planned_variants import planned_model
 from ggbench.models.reference import parse_model
 from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES
-from ggbench.sizing.dry_allocator import DryAllocator, DryContext, setup_to_load
+from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.sizing.plan_record import Budget
@@ -138,32 +135,6 @@ def test_every_option_of_a_context_reaches_the_dry_allocator(tmp_path: Path) -> 
         n_ctx=1024, n_ubatch=128, type_k="q8_0", threads=3, threads_batch=5, swa_full=True, kv_offload=False,
         cpu_moe=True, n_seq_max=4,
     )  # fmt: skip
-
-
-def test_what_a_plan_loads_does_not_need_the_card() -> None:
-    asked = LlamaConfig(main_gpu=3, tensor_split=(1.0, 2.0), n_gpu_layers=12)
-    assert setup_to_load(asked, BUDGET) == LlamaConfig(main_gpu=0, n_gpu_layers=12)
-    main_memory = Budget("main memory", False, GIB, "made up", 0, "")
-    assert setup_to_load(LlamaConfig(), main_memory) == LlamaConfig(n_gpu_layers=0)
-
-
-@pytest.mark.llama
-def test_llama_cpp_refuses_no_option_of_main_memory(tiny_twin: Path) -> None:
-    setup = LlamaConfig(
-        n_ctx=512, threads=1, threads_batch=2, swa_full=True, kv_offload=False, cpu_moe=True, mmap=False,
-        override_tensor=("ffn_up=CPU",), n_seq_max=2,
-    )  # fmt: skip
-    engine = launch(threading.Event(), timeout_s=60)
-    try:
-        dry = list(engine.open(Source(tiny_twin), setup, dry=True))
-        real = list(engine.open(Source(tiny_twin), setup))
-    finally:
-        engine.close()
-    assert (dry[-1], real[-1]) == (Completed(), Completed())
-    dry_bytes, real_bytes = (
-        [event for event in events if isinstance(event, Allocated)][-1].cache_bytes for events in (dry, real)
-    )
-    assert dry_bytes == real_bytes != 0
 
 
 def test_a_large_vocabulary_takes_memory_besides_the_buffers() -> None:

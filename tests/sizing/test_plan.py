@@ -13,7 +13,7 @@ import pytest
 
 from ggbench.engines import protocol
 from ggbench.engines.contract import Source
-from ggbench.engines.endings import Completed, Crashed, Ending, Failed
+from ggbench.engines.endings import Completed, Crashed, Ending, Failed, Outcome
 from ggbench.engines.events import Allocated
 from ggbench.engines.llama.config import FlashAttn, LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine, launch
@@ -25,11 +25,10 @@ from ggbench.gguf_file.parser import read_header
 from ggbench.models.planned_variants import PlannedVariant, planned_model
 from ggbench.models.published.rows import Figure, PublishedRow, load_published
 from ggbench.models.reference import parse_model
-from ggbench.runs.outcome import Outcome
 from ggbench.sizing.budget import given_budget
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
-from ggbench.sizing.plan_record import Budget, KvCacheTypes, PlanRow
+from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, MIB
 from tests.conftest import TINY
@@ -108,18 +107,6 @@ def test_the_longest_context_near_the_articles(article_plans: dict[tuple[str, st
             assert article_plans[key].planned_n_ctx == pytest.approx(cell.value, rel=0.04, abs=256), key
     assert article_plans["qwen1.5-32b", "q8_0"].fits is False
     assert article_plans["qwen1.5-32b", "q8_0"].planned_n_ctx is None
-
-
-@pytest.mark.llama
-def test_quants_of_one_shape_need_the_same_cache_and_compute_buffers() -> None:
-    variants = planned_model(parse_model("qwen2.5-0.5b", "q8_0", "q2_k")).variants
-    contexts = []
-    for variant in variants:
-        with DryAllocator(real(), LlamaConfig(threads=1)) as allocator:
-            [row] = plan([variant], PlanRequest(budget_of(8), LlamaConfig(n_ctx=4096)), allocator)
-            contexts.append((row.kv_bytes, row.compute_bytes, row.flash_attn))
-    assert contexts[0] == contexts[1]
-    assert contexts[0][0] == 48 * MIB  # 24 layers x 2 heads x 64 x 2 (K and V) x 2 bytes x 4096
 
 
 def recurrent_model() -> ModelFile:
@@ -223,13 +210,6 @@ def test_what_is_planned_is_what_is_allocated(tiny_twin: Path, flash_attn: Flash
     assert row.flash_attn == allocated.flash_attn
 
 
-def test_half_of_the_layers_hold_half_of_the_cache() -> None:
-    [row] = plan_tiny(dry_answer(2, device="CUDA0"), budget_of(1), LlamaConfig(n_ctx=1024, n_gpu_layers=2))
-    assert (row.kv_bytes, row.device_kv_bytes) == (2 * MIB, MIB)
-    assert (row.limit, row.decode) == (None, ())
-    assert any("2 of 3 layers" in note for note in row.notes)
-
-
 def test_a_formula_that_disagrees_is_shown() -> None:
     [row] = plan_tiny(dry_answer(3), budget_of(1), LlamaConfig(n_ctx=1024))
     assert (row.kv_bytes, row.theory_kv_bytes) == (3 * MIB, 2 * MIB)
@@ -269,32 +249,6 @@ def test_a_worker_that_dies_is_a_row_and_the_next_gets_a_new_one() -> None:
     assert all(worker.closed for worker in workers)
 
 
-def test_a_file_that_cannot_be_read_is_a_row(tiny_twin: Path, tmp_path: Path) -> None:
-    (tmp_path / "m-q4_0.gguf").write_bytes(b"junk")
-    (tmp_path / "m-q8_0.gguf").write_bytes(tiny_twin.read_bytes()[: 64 << 10])
-    variants = planned_model(parse_model(str(tmp_path))).variants
-    with DryAllocator(fake(dry_answer(2)), LlamaConfig()) as allocator:
-        rows = {row.quant: row for row in plan(variants, PlanRequest(budget_of(1)), allocator)}
-    assert "not a GGUF" in rows["q4_0"].reason
-    assert rows["q8_0"].fits
-    assert any("incomplete" in note for note in rows["q8_0"].notes)
-
-
-def test_speeds_follow_from_the_bandwidth() -> None:
-    [row] = plan_tiny(dry_answer(2), budget_of(1))
-    assert row.limit is not None
-    file = build_model(TINY, "tiny")
-    assert file.active_weight_bytes is not None
-    for speed in row.decode:
-        assert speed.tok_s == pytest.approx(100e9 / (file.active_weight_bytes + 2048 * speed.n), rel=1e-6)
-    assert [speed.n for speed in row.decode] == [1024, 8192, 32768]
-    assert row.at_n_ctx is not None
-    assert (row.at_n_ctx.n, row.at_n_ctx.fits) == (row.n_ctx, True)
-    assert row.at_n_ctx.tok_s == pytest.approx(100e9 / (file.active_weight_bytes + 2048 * 4096), rel=1e-6)
-    [unknown] = plan_tiny(dry_answer(2), replace(budget_of(1), bandwidth=None))
-    assert (unknown.limit, unknown.decode, unknown.at_n_ctx) == (None, (), None)
-
-
 @pytest.mark.llama
 @pytest.mark.parametrize(("gib", "kv_type"), [(16, None), (14, "q8_0"), (11, "q4_0"), (9, None)])
 def test_a_quant_that_does_not_fit_names_the_cache_with_which_it_would(gib: float, kv_type: str | None) -> None:
@@ -313,15 +267,3 @@ def test_a_quant_that_does_not_fit_names_the_cache_with_which_it_would(gib: floa
         if again.fits:
             assert tried == (kv_type or "f16")
             break
-
-
-@pytest.mark.llama
-def test_flash_attention_alone_may_make_it_fit() -> None:
-    variants = planned_model(parse_model("qwen1.5-0.5b", "q8_0")).variants
-    setup = LlamaConfig(n_ctx=32_768, flash_attn="off", threads=1)
-    found = []
-    with DryAllocator(real(), setup) as allocator:
-        for gib in (4.2, 3.4):
-            [row] = plan(variants, PlanRequest(budget_of(gib), setup), allocator)
-            found.append(row.fits_with)
-    assert found == [KvCacheTypes("f16", "f16", "on"), KvCacheTypes("q8_0", "q8_0", "on")]

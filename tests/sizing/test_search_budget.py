@@ -87,13 +87,6 @@ def test_the_reserve_of_main_memory_is_a_share_of_a_small_one(
     assert "a quarter of main memory, at most 1 GiB" in planned.reserve_source
 
 
-def test_a_limit_above_what_is_free_cannot_be_kept() -> None:
-    budget = main_memory_budget(limit_bytes=64 * GIB, reserve_bytes=None)
-    assert budget.planned.usable_bytes == 9 * GIB
-    assert "10.0 GiB" in budget.warning
-    assert "22.0 GiB" in gpu_budget([CARD], (), limit_bytes=64 * GIB, reserve_bytes=None).warning
-
-
 @pytest.mark.parametrize(
     ("limit_bytes", "reserve_bytes", "budget_gib"),
     [
@@ -121,21 +114,3 @@ def test_a_gpu_that_nvml_does_not_know_has_what_llama_cpp_finds_free() -> None:
     for gpus in ((), (silent,)):
         budget = gpu_budget(gpus, [9 * GIB], limit_bytes=None, reserve_bytes=GIB)
         assert (budget.free_bytes, budget.held_bytes, budget.gpus) == (9 * GIB, 8 * GIB, ())
-
-
-def test_a_reserve_above_what_is_free_leaves_nothing() -> None:
-    with pytest.raises(DoesNotFit, match=r"a reserve of 900\.0 GiB leaves nothing of 10\.0 GiB of main memory"):
-        main_memory_budget(limit_bytes=None, reserve_bytes=900 * GIB)
-    with pytest.raises(DoesNotFit, match=r"leaves nothing of 8\.00 GiB of GPU memory"):
-        gpu_budget([CARD], (), limit_bytes=8 * GIB, reserve_bytes=9 * GIB)
-
-
-def test_a_limit_holds_for_each_gpu_that_nvml_does_not_know() -> None:
-    budget = gpu_budget((), [22 * GIB, 22 * GIB], limit_bytes=12 * GIB, reserve_bytes=GIB)
-    assert (budget.free_bytes, budget.held_bytes) == (44 * GIB, 22 * GIB)
-
-
-def test_no_free_memory_is_no_fault_of_a_reserve() -> None:
-    """A card that others fill, or one whose free memory is unknown."""
-    with pytest.raises(DoesNotFit, match="no GPU memory is free"):
-        gpu_budget((), [0], limit_bytes=None, reserve_bytes=None)

@@ -48,12 +48,3 @@ def test_what_is_enough_comes_first_and_what_costs_least_before_the_rest() -> No
     assert kinds(row) == [("close programs", True), ("n_ctx", True), ("n_gpu_layers", True), ("KV q8_0", False)]
     [row] = with_programs([replace(half, planned_n_ctx=1024)], PROGRAMS)
     assert kinds(row) == [("close programs", True), ("n_gpu_layers", True), ("n_ctx", True), ("KV q8_0", False)]
-
-
-def test_the_cache_that_fits_is_the_first_of_the_caches() -> None:
-    q4 = Change("KV q4_0", LlamaConfig(type_k="q4_0", type_v="q4_0", flash_attn="on"), 1, GIB, None, None)
-    short = replace(q4, kind="KV q8_0", setup=LlamaConfig(type_k="q8_0", type_v="q8_0"), left_bytes=-1)
-    found = replace(SHORT, changes=(q4, short)).fits_with
-    assert found is not None
-    assert (found.type_k, found.type_v, found.flash_attn) == ("q4_0", "q4_0", "on")
-    assert replace(SHORT, changes=(short,)).fits_with is None

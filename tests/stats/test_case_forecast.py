@@ -63,15 +63,6 @@ def test_interrupted_steps_do_not_change_a_forecast() -> None:
     )
 
 
-def test_a_decode_too_short_to_show_w_has_that_of_the_limit() -> None:
-    forecast = CaseForecast(least_slope_s=1 / 40e3)
-    forecast.add_prompts(16, 1, _prefill_s(16, 1))
-    forecast.add_steps(1, range(17, 25), [_step_ns(1, n) for n in range(17, 25)])
-    case = Case(1, 6144, 64)
-    decode_s = (forecast.expected_s(case) or 0) - (forecast.prefill_s(6144) or 0)
-    assert decode_s == pytest.approx(_true_s(case) - _prefill_s(6144, 1), rel=0.01)
-
-
 def test_a_batch_size_that_was_not_seen_takes_no_more_than_its_sequences_alone() -> None:
     """The most that it can take, so that a time limit holds."""
     forecast, case = _forecast(512, batches=(1, 4)), Case(256, 1, 64)
@@ -80,19 +71,3 @@ def test_a_batch_size_that_was_not_seen_takes_no_more_than_its_sequences_alone()
     expected_s = forecast.expected_s(case)
     assert expected_s is not None
     assert _true_s(case) <= expected_s <= 64 * decode_s
-
-
-def test_nothing_is_foreseen_before_anything_of_the_kind_ran() -> None:
-    assert CaseForecast().expected_s(Case(1, 1, 1)) is None
-    assert CaseForecast().prefill_s(1) is None
-    assert _forecast(batches=(8,)).expected_s(Case(4, 1, 1)) is None
-
-
-def test_a_longer_prompt_never_takes_less() -> None:
-    forecast = CaseForecast()
-    for n_input, seconds in ((16, 0.3), (512, 1.2), (1024, 2.2), (2048, 4.0)):
-        forecast.add_prompts(n_input, 1, seconds)
-    lengths = (4096, 8192, 65536)
-    found = [forecast.prefill_s(length) or 0.0 for length in lengths]
-    assert found == sorted(found)
-    assert found[0] > 4.0

@@ -98,23 +98,6 @@ def test_throttle_reasons_are_counted_and_named() -> None:
     )
 
 
-def test_an_unthrottled_gpu_is_steady() -> None:
-    free = summarize_gpus([reading(0, gpu(throttle=()))], [0], [(0, S)], 100)
-    unknown = summarize_gpus([reading(0, gpu())], [0], [(0, S)], 100)
-
-    assert free is not None and unknown is not None
-    assert (free.throttle, unknown.throttle) == ((), None)
-    assert throttled(free) == throttled(unknown) == throttled(None) == ""
-
-
-def test_other_processes_are_listed() -> None:
-    readings = [reading(0, gpu(processes=(DESKTOP,))), reading(1, gpu(processes=(WORKER, DESKTOP)))]
-
-    use = summarize_gpus(readings, [0], [(0, S)], 100, worker_pid=500)
-
-    assert use is not None and use.other_processes == (DESKTOP,)
-
-
 def test_peak_worker_memory_is_the_sum_over_its_gpus() -> None:
     grown = dataclasses.replace(WORKER, used_bytes=7 << 30)
     readings = [
@@ -132,26 +115,3 @@ def test_peak_worker_memory_is_the_sum_over_its_gpus() -> None:
     assert held(readings, 500) == 13 << 30
     assert held(readings, 7) is None
     assert held(untold, 500) is None
-
-
-def test_where_pids_differ_earlier_processes_are_listed() -> None:
-    readings = [reading(0, gpu(processes=(DESKTOP,))), reading(1, gpu(processes=(WORKER, DESKTOP)))]
-
-    use = summarize_gpus(readings, [0], [(0, S)], 100, worker_pid=7)
-
-    assert use is not None and use.other_processes == (DESKTOP,)
-
-
-def test_no_gpu_or_no_reading_of_it_is_nothing() -> None:
-    assert summarize_gpus([reading(0, gpu())], [], [(0, S)], 100) is None
-    assert summarize_gpus([reading(0, gpu(1))], [0], [(0, S)], 100) is None
-    assert summarize_gpus([], [0], [(0, S)], 100) is None
-
-
-def test_a_run_between_two_readings_has_none() -> None:
-    readings = [reading(0, gpu(power_w=20, processes=())), reading(1, gpu(power_w=20, processes=()))]
-
-    use = summarize_gpus(readings, [0], [(S // 4, S // 2)], 10)
-
-    assert use is not None
-    assert (use.n_readings, use.power_mean_w, use.temperature_max_c, use.other_processes) == (0, None, None, ())

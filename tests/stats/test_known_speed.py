@@ -6,10 +6,9 @@ import math
 
 import pytest
 
-from ggbench.experiments.forecast.record import Expected
-from ggbench.runs.known_speed import KnownSpeed
-from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
-from ggbench.stats.known_speed import measured_prefills, measured_steps, prefill_ms_at, step_ms_at, tok_s_at
+from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
+from ggbench.stats.intervals import Expected
+from ggbench.stats.known_speed import KnownSpeed, measured_steps, step_ms_at, tok_s_at
 
 LINE = KnownSpeed(
     "forecast",
@@ -36,19 +35,6 @@ def test_latencies_are_interpolated_and_continued() -> None:
     assert tok_s_at(LINE, 1) == Expected(10.0, 1e3 / 110, 1e3 / 90)
 
 
-def test_a_bound_has_no_upper_end() -> None:
-    bound = KnownSpeed("bound", "", ((1, Expected(10.0, 10.0, math.inf)), (101, Expected(20.0, 20.0, math.inf))))
-    for n, ms in ((1, 10.0), (51, 15.0), (201, 30.0)):
-        assert step_ms_at(bound, n) == Expected(ms, ms, math.inf)
-        assert tok_s_at(bound, n) == Expected(1e3 / ms, 0.0, 1e3 / ms)
-
-
-def test_the_time_of_a_prompt_begins_at_nothing() -> None:
-    assert prefill_ms_at(LINE, 256) == Expected(500.0, 450.0, 550.0)
-    assert prefill_ms_at(LINE, 2048) == Expected(5500.0, 4200.0, 6800.0)
-    assert prefill_ms_at(KnownSpeed("bound", "", LINE.step_ms), 256) is None
-
-
 def test_a_measured_line_is_surest_where_it_was_measured() -> None:
     known = KnownSpeed("measured", "", measured_steps([(501, _latency(100.0))], _fit(20.0, (10.0, 40.0)), LIMIT))
     first, middle, far = (step_ms_at(known, n) for n in (1, 501, 32768))
@@ -69,13 +55,3 @@ def test_a_slope_that_is_not_known_is_the_limits() -> None:
     assert last.value == pytest.approx(60 + (far - 1) / 50)
     assert last.high == pytest.approx(60 + (far - 1) / 25, rel=1e-3)
     assert measured_steps([(1, _latency(60.0))], _fit(None, None), LIMIT) == ()
-
-
-def test_no_step_is_faster_than_the_limit() -> None:
-    ((_, first), *_) = measured_steps([(5001, _latency(100.0))], _fit(20.0, (10.0, 40.0)), LIMIT)
-    assert (first.value, first.low) == (40.0, 40.0)
-
-
-def test_prompts_without_an_interval_are_left_out() -> None:
-    known, unknown = PrefillSpeed(512, 500.0, 1024.0, 3, (1000.0, None)), PrefillSpeed(64, 60.0, 1066.0, 1)
-    assert measured_prefills([known, unknown]) == ((512, Expected(500.0, 0.0, 512.0)),)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 
@@ -56,12 +55,6 @@ def test_two_repeats_alone_are_never_different(between: float) -> None:
     assert not any(differ(one, other, load_spread([[one, other]])) for one, other in pairs)
 
 
-def test_the_interval_of_a_run_alone_calls_repeats_different() -> None:
-    rng = np.random.default_rng(3)
-    runs = loads(rng, 40, 0.03, 0.004)
-    assert share_different(list(itertools.pairwise(runs)), LoadSpread(sigma=0.0, freedom=100)) > 0.5
-
-
 def test_a_real_difference_is_found_among_noisy_loads() -> None:
     rng = np.random.default_rng(4)
     slow, fast = loads(rng, 10, 0.03, 0.004), loads(rng, 10, 0.03, 0.004, 50.0 * 1.25)
@@ -77,22 +70,6 @@ def test_the_assumption_gives_way_to_repeats() -> None:
     assert learned.n_repeats == 199
     assert learned.sigma == pytest.approx(0.05, rel=0.15)
     assert load_spread([loads(rng, 200, 0.0, 0.001)]).sigma < 0.003
-
-
-def test_more_runs_narrow_the_mean() -> None:
-    spread = LoadSpread(0.02, 8)
-    assert spread.half_width(4) == pytest.approx(spread.half_width() / 2)
-    assert spread.widened(50.0, (49.0, math.inf))[1] == math.inf
-    low, high = spread.widened(50.0, (50.0, 50.0))
-    assert math.log(50 / low) == pytest.approx(spread.half_width())
-    assert math.log(high / 50) == pytest.approx(spread.half_width())
-
-
-def test_one_disturbed_run_does_not_widen_all_intervals_for_good() -> None:
-    rng = np.random.default_rng(6)
-    usual, disturbed = loads(rng, 6, 0.01, 0.002), Repeat(17.0, (16.9, 17.1))
-    assert load_spread([[*usual, disturbed]]) == load_spread([usual])
-    assert load_spread([[usual[0], disturbed]]).sigma > 0.5
 
 
 def test_a_run_far_from_all_of_its_repeats_was_disturbed() -> None:

@@ -25,19 +25,6 @@ def test_log_probs_are_those_of_a_softmax() -> None:
     assert float(np.exp(row.astype(np.float64)).sum()) == pytest.approx(1, abs=1e-4)
 
 
-def test_the_nll_alone_is_that_of_the_row() -> None:
-    logits = _row(2)
-    assert RowScorer(len(logits)).nll(logits, 7) == pytest.approx(-float(_log_probs(logits)[7]))
-
-
-def test_a_scorer_goes_from_row_to_row() -> None:
-    scorer, first, second = RowScorer(1001), _row(8), _row(9)
-    kept = scorer.log_probs(first, np.empty_like(first))
-    expected = RowScorer(1001).score(_log_probs(second), 3, kept.copy())
-    assert scorer.score(scorer.log_probs(second), 3, kept) == expected
-    assert np.array_equal(kept, _log_probs(first))
-
-
 def test_the_divergence_is_the_sum_that_llama_perplexity_takes() -> None:
     base, row = _log_probs(_row(3, spread=6)), _log_probs(_row(4, spread=6))
     p, q = base.astype(np.float64), row.astype(np.float64)
@@ -71,9 +58,3 @@ def test_sixteen_bits_keep_a_row_to_a_step_of_the_scale(n_vocab: int) -> None:
     assert not is_near.all()
     assert np.abs(kept - exact)[is_near].max() <= step
     assert kept[~is_near] == pytest.approx(float(exact.max()) - 16, abs=step)
-
-
-def test_a_row_of_equal_logits_is_kept() -> None:
-    words = np.zeros(n_words(4), np.uint16)
-    pack(np.full(4, 2.5, np.float32), words)
-    assert RowScorer(4).unpack(words) == pytest.approx([-math.log(4)] * 4)

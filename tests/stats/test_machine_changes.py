@@ -36,7 +36,3 @@ def reading(
 )
 def test_a_change_is_one_line(readings: list[MachineReading], expected: tuple[str, ...]) -> None:
     assert machine_changes(readings) == expected
-
-
-def test_every_change_is_named() -> None:
-    assert len(machine_changes([reading(), reading(100, 4, 2.0, 8 * GIB)])) == 4

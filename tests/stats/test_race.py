@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from ggbench.experiments.tune.race import BASELINE, Race, block_of, drift_of, in_order, is_steady, proven, scores_of
+from ggbench.experiments.tune.race import BASELINE, Race, block_of, drift_of, is_steady, proven, scores_of
 from ggbench.experiments.tune.record import DepthTiming, TuneSegment, TuneTiming
 
 
@@ -45,12 +45,6 @@ def test_a_steady_drift_cancels() -> None:
 @pytest.mark.parametrize(("drift", "is_kept"), [(1.0, True), (1.09, True), (1.11, False), (0.92, True), (0.9, False)])
 def test_a_drift_over_ten_percent_does_not_count(drift: float, is_kept: bool) -> None:
     assert is_steady(drift) is is_kept
-
-
-def test_rounds_go_forth_and_back_and_load_as_rarely_as_they_can() -> None:
-    loads = ["mapped", "read", "mapped", "read"]
-    assert in_order([1, 2, 3, 4], 1, loads) == [1, 3, 2, 4]
-    assert in_order([1, 2, 3, 4], 2, loads) == [4, 2, 3, 1]
 
 
 def test_the_slower_are_dropped_and_the_leader_stays() -> None:
@@ -93,7 +87,3 @@ def test_the_interval_of_a_gain_holds_the_gain_in_19_of_20() -> None:
         for index, truth in enumerate((1.2, 1.0)):
             n_held[index] += found[1][index].low <= truth <= found[1][index].high
     assert all(365 <= each <= 395 for each in n_held)
-
-
-def test_one_block_proves_nothing() -> None:
-    assert proven(blocks(random.Random(1), 1.2, 1, 0.01)) is None

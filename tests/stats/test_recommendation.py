@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ggbench.decisions.needs import check
-from ggbench.decisions.pareto import dominates, pareto_front
+from ggbench.decisions.pareto import dominates
 from ggbench.decisions.pick_record import WORKLOADS, Candidate, Loss, Needs, Pick, TurnSpeed
 from ggbench.decisions.recommendation import recommend
 from ggbench.decisions.typical_loss import typical_loss
+from ggbench.engines.endings import Outcome
 from ggbench.errors import UsageError
-from ggbench.experiments.forecast.record import Expected
-from ggbench.runs.known_speed import SpeedBasis
-from ggbench.runs.outcome import Outcome
+from ggbench.stats.intervals import Expected
+from ggbench.stats.known_speed import SpeedBasis
 from tests.fakes.candidates import candidate, measured_loss, turn_of
 
 _SMALL = st.sampled_from([0.0, 0.01, 0.02, 0.03, 0.05, 0.1, 0.5])
@@ -96,19 +96,6 @@ def test_the_recommendation_is_never_dominated_and_meets_every_need(found: list[
         assert not any(dominates(each, alternative.checked.candidate) for each in found)
 
 
-def test_what_cannot_be_sized_dominates_nothing() -> None:
-    """Else it would leave nothing to recommend beside what may fit, whose longest context is unknown as its own."""
-    refused = candidate("q8_0", loss=0.001, n_ctx=None)
-    refused = replace(refused, row=replace(refused.row, outcome=Outcome.FAILED, reason="no"))
-    unknown = candidate("q4_k_m", loss=0.5, n_ctx=None)
-    assert _chosen(recommend([refused, unknown], Needs())) == unknown
-
-
-def test_a_context_that_is_unknown_is_not_dominated_by_one_that_is_too_short() -> None:
-    unknown, short = candidate("q8_0", loss=0.01, n_ctx=None), candidate("q4_k_m", loss=0.01, n_ctx=4096)
-    assert _chosen(recommend([unknown, short], Needs())) == unknown
-
-
 @given(candidate_lists(), any_needs(), st.data())
 def test_rows_that_are_dominated_change_nothing(found: list[Candidate], needs: Needs, data: st.DataObject) -> None:
     pick = recommend(found, needs)
@@ -143,36 +130,11 @@ def _worse(one: Candidate, data: st.DataObject) -> Candidate | None:
     )
 
 
-@given(candidate_lists())
-def test_what_is_dominated_by_the_dominated_is_dominated(found: list[Candidate]) -> None:
-    """So that the front is never empty, and rows that leave it bring none back."""
-    for one in found:
-        assert not dominates(one, one)
-        for other in found:
-            if dominates(one, other):
-                assert not dominates(other, one)
-                assert all(dominates(one, third) for third in found if dominates(other, third))
-    assert pareto_front(found)
-
-
 def test_intervals_that_overlap_do_not_dominate() -> None:
     close = candidate("a", loss=measured_loss(0.010, 0.2)), candidate("b", loss=measured_loss(0.012, 0.2))
     apart = candidate("a", loss=measured_loss(0.010, 0.01)), candidate("b", loss=measured_loss(0.012, 0.01))
     assert not dominates(*close)
     assert dominates(*apart)
-
-
-def test_an_unknown_loss_dominates_nothing_and_is_not_dominated() -> None:
-    known, unknown = candidate("a", tok_s=50, n_ctx=65536), candidate("b", loss=None, tok_s=5, n_ctx=8192)
-    assert not dominates(known, unknown)
-    assert not dominates(replace(unknown, max_n_ctx=65536), known)
-
-
-def test_one_unknown_cache_compares_with_itself() -> None:
-    better = candidate("a", "q8_0", loss=0.01, cache_loss=None)
-    worse = candidate("b", "q8_0", loss=0.03, cache_loss=None)
-    assert dominates(better, worse)
-    assert not dominates(candidate("a", loss=0.01), worse)
 
 
 def test_a_bound_on_speed_does_not_beat_a_measurement() -> None:
@@ -230,22 +192,6 @@ def test_an_unknown_loss_comes_after_a_little_and_before_much() -> None:
     assert order == [little, unknown, much]
 
 
-def test_without_published_losses_the_more_bits_win() -> None:
-    found = [candidate("ud-q2_k_xl", loss=None, gib=3), candidate("ud-q4_k_xl", loss=None, gib=5)]
-    chosen = _chosen(recommend(found, Needs()))
-    assert chosen is not None
-    assert chosen.row.quant == "ud-q4_k_xl"
-    assert chosen.loss is None
-
-
-def test_typical_losses_of_published_pairs_decide_though_their_ranges_overlap() -> None:
-    found = [candidate(quant, loss=typical_loss(quant, 7 * 10**9), tok_s=tok_s) for quant, tok_s in
-             (("q6_k", 10.0), ("q4_k_m", 30.0))]  # fmt: skip
-    chosen = _chosen(recommend(found, Needs()))
-    assert chosen is not None
-    assert chosen.row.quant == "q6_k"
-
-
 def test_a_bound_can_only_prove_that_a_speed_is_missed() -> None:
     below, above = candidate("a", tok_s=turn_of(9, basis="bound")), candidate("b", tok_s=turn_of(90, basis="bound"))
     assert check(below, Needs(given_tok_s=10)).meets is False
@@ -253,23 +199,6 @@ def test_a_bound_can_only_prove_that_a_speed_is_missed() -> None:
     slower = candidate("c", tok_s=11.0, loss=0.04)
     assert _chosen(recommend([above, slower], Needs(given_tok_s=10))) is slower
     assert _chosen(recommend([above, below], Needs(given_tok_s=10))) is above
-
-
-def test_a_bound_is_not_taken_for_speed() -> None:
-    measured = candidate("q4_1", loss=measured_loss(0.010, 0.5), tok_s=54.0)
-    bound = candidate("q4_1", "q8_0", loss=measured_loss(0.008, 0.5), tok_s=turn_of(332.0, basis="bound"), n_ctx=40000)
-    without_prompt = replace(measured, speed=replace(turn_of(54.0), turn_s=None))
-    for known in (measured, without_prompt):
-        for prefer in ("quality", "speed"):
-            pick = recommend([bound, known], Needs(given_prefer=prefer))
-            assert _chosen(pick) is known
-            assert [each.label for each in pick.alternatives] == ["more context"]
-
-
-def test_a_known_part_of_a_loss_can_prove_that_it_is_too_much() -> None:
-    one = candidate("a", "q8_0", loss=0.03, cache_loss=None)
-    assert check(one, Needs(max_loss=0.02)).meets is False
-    assert check(one, Needs(max_loss=0.04)).meets is None
 
 
 def test_the_nearest_miss_is_the_smallest_share_of_what_is_wanted() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from ggbench.engines.endings import Outcome
 from ggbench.experiments.speed.cases import CaseSteps, batch_lines, case_figures
 from ggbench.experiments.speed.record import Case, CaseEnded, CaseMemory
-from ggbench.runs.outcome import Outcome
 from ggbench.stats.decode_timing import DecodeLimit
 
 MEMORY = CaseMemory(400, 100, 20)
@@ -32,13 +32,6 @@ def test_the_figures_are_those_of_the_protocols() -> None:
     assert not found.exceeds_training
 
 
-def test_the_gain_is_over_batch_1_of_the_same_input() -> None:
-    cases = {Case(1, 10, 20): 10_000_000, Case(8, 10, 20): 20_000_000, Case(8, 512, 20): 30_000_000}
-    ended = [CaseEnded(case, prefill_ns=1_000_000) for case in cases]
-    found = case_figures(ended, {case: _steps(case, ns) for case, ns in cases.items()}, None)
-    assert [each.gain for each in found] == [1.0, pytest.approx(4.0), None]
-
-
 def test_what_did_not_run_has_no_figures() -> None:
     case = Case(1, 4096, 64)
     ended = CaseEnded(case, Outcome.OUT_OF_MEMORY, "needs 3 GiB", memory=MEMORY)
@@ -48,13 +41,6 @@ def test_what_did_not_run_has_no_figures() -> None:
     assert found.exceeds_training
     killed = CaseEnded(case, Outcome.CRASHED, "llama.cpp was ended by SIGSEGV", prefill_ns=5)
     assert case_figures([killed], {case: _steps(case, 5)}, None)[0].decode_tok_s is None
-
-
-def test_cases_are_listed_by_batch_and_input() -> None:
-    ended = [CaseEnded(Case(*each, 8)) for each in ((1, 1), (8, 1), (1, 512), (8, 512))]
-    assert [(each.case.n_seqs, each.case.n_input) for each in case_figures(ended, {}, None)] == [
-        (1, 1), (1, 512), (8, 1), (8, 512),
-    ]  # fmt: skip
 
 
 def test_short_decodes_at_several_inputs_define_a_line_together() -> None:

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from ggbench.runs.serving import TokenChunks
 from ggbench.stats.linefit import fit_line
+from ggbench.stats.serving import TokenChunks
 from ggbench.stats.token_times import TimedSeries, TokenTimes
 
 B_NS, NS_PER_TOKEN = 10_000_000, 5_000
@@ -63,9 +63,3 @@ def test_blocks_weigh_slow_and_fast_chunks_by_their_tokens() -> None:
     singles = [8 + 8 * i for i in range(200)]
     times = TokenTimes.of([TimedSeries(singles, [10_000_000] * 200, chunks=chunks)])
     assert sum(times.step_ns) / len(times.step_ns) == pytest.approx(20_000_000 / 8)
-
-
-def test_a_gap_begins_another_block() -> None:
-    chunks = [TokenChunks((1, 100), (20, 20), (20_000, 40_000))]
-    times = TokenTimes.of([TimedSeries([], [], chunks=chunks)])
-    assert (times.position, times.step_ns) == ([10.5, 109.5], [1000.0, 2000.0])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -10,8 +9,8 @@ import pytest
 from ggbench.decisions.pick_record import WORKLOADS, Needs, Workload
 from ggbench.decisions.turn import longest_fast_enough, parse_workload, turn_speed
 from ggbench.errors import UsageError
-from ggbench.experiments.forecast.record import Expected
-from ggbench.runs.known_speed import KnownSpeed
+from ggbench.stats.intervals import Expected
+from ggbench.stats.known_speed import KnownSpeed
 
 
 def _line(b_ms: float, w_tokens_per_ms: float, error: float = 0.1) -> KnownSpeed:
@@ -46,23 +45,6 @@ def test_a_prompt_of_which_the_least_time_is_unknown_takes_from_nothing_on() -> 
     steps_s = sum((n - 1) / 500 + 20 for n in range(4609, 4909)) / 1e3
     assert found.low == pytest.approx(0.9 * steps_s, rel=1e-5)
     assert (found.value, found.high) == (sure.value, sure.high)
-
-
-def test_a_prompt_longer_than_any_that_was_timed_follows_the_square() -> None:
-    """A straight line through the last two would be too short by a third of it."""
-    found = turn_speed(_line(20.0, 500.0), WORKLOADS["documents"], 32768)
-    assert found.turn_s is not None
-    answer_s = 500 / found.tok_s.value
-    assert found.turn_s.value - answer_s == pytest.approx((2.0 * 30720 + 0.001 * 30720**2) / 1e3, rel=1e-6)
-
-
-def test_a_bound_has_no_slowest_turn() -> None:
-    steps = ((1, Expected(10.0, 10.0, math.inf)), (32768, Expected(20.0, 20.0, math.inf)))
-    found = turn_speed(KnownSpeed("bound", "bandwidth", steps), WORKLOADS["chat"], 8192)
-    assert found.turn_s is None
-    assert found.tok_s.low == 0
-    assert found.tok_s.value == found.tok_s.high
-    assert found.is_bound
 
 
 def test_the_longest_context_that_is_fast_enough() -> None:

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory, Place
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.machine.records import GpuUse, Throttling
-from ggbench.runs.outcome import Outcome
+from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
-from ggbench.runs.subject import Subject
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
 from tests.fakes.machines import ENVIRONMENT, GPU
 

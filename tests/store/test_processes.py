@@ -20,7 +20,7 @@ from pathlib import Path
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.runs.run import RunHead
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.runs.subject import Subject
+from ggbench.models.subject import Subject
 from ggbench.runs.store.database import Store
 
 setup, settings = LlamaConfig(), DecodeSettings(300)
@@ -148,7 +148,7 @@ def test_a_finished_run_is_on_the_disk_and_samples_do_not_wait_for_it(path: Path
 import sys
 from ggbench.runs.store.database import Store
 {WRITER[: WRITER.index("store = ")]}
-from ggbench.runs.outcome import Outcome
+from ggbench.engines.endings import Outcome
 from ggbench.runs.run import Run
 from ggbench.engines.memory import Memory
 store = Store.open(Path(sys.argv[1]))

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ggbench.errors import UnknownName, Unsupported
+from ggbench.errors import Unsupported
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.catalog import load_catalog
@@ -42,18 +42,6 @@ def test_bytes_are_those_that_llama_cpp_allocates() -> None:
     assert kv_cache(drawn()).cached_bytes(int(match[2])) == float(match[1]) * (1 << 20)
 
 
-def test_types_of_k_and_v_count_apart() -> None:
-    assert kv_cache(drawn(), "q8_0", "f16").bytes_per_token == 24 * 1024 * 34 // 32 + 24 * 1024 * 2
-    with pytest.raises(UnknownName):
-        kv_cache(drawn(), "q9_0")
-
-
-def test_grouped_heads_shrink_the_cache_and_not_the_operations() -> None:
-    kv = kv_cache(drawn("qwen2.5-7b"))
-    assert kv.bytes_per_token == 56 << 10
-    assert kv.attention_flop(1) == 2 * 28 * (28 * 128 * 2)
-
-
 def test_a_window_stops_the_growth_of_its_layers() -> None:
     assert FIVE_OF_SIX.cached_bytes(WINDOW) == 24 * 4096 * WINDOW
     assert FIVE_OF_SIX.cached_bytes(WINDOW + 10) == 24 * 4096 * WINDOW + 10 * 4 * 4096
@@ -77,19 +65,6 @@ def test_a_recurrent_state_is_kept_and_read_at_every_length() -> None:
     assert kv.read_bytes(1000) == kv.cached_bytes(1000)
     assert kv.n_that_fit(state_bytes + 10 * per_token) == 10
     assert kv.n_that_fit(state_bytes - 1) == 0
-
-
-def test_a_state_without_kv_fits_at_every_length() -> None:
-    keys = {"attention.head_count": 0, "ssm.conv_kernel": 4, "ssm.inner_size": 512, "ssm.state_size": 64}
-    kv = kv_cache(model_of("mamba", BASE | keys | {"ssm.time_step_rank": 8}))
-    assert (kv.bytes_per_token, kv.state_bytes) == (0, 6 * 4 * (3 * 512 + 64 * 512))
-    assert kv.n_that_fit(kv.state_bytes) == 2**32 - 1
-    assert kv.n_that_fit(kv.state_bytes - 1) == 0
-
-
-def test_the_last_layers_alone_have_their_share() -> None:
-    kv = kv_cache(windowed(*(layer % 6 < 5 for layer in range(24))), first_layer=18)
-    assert (kv.full.n_bytes, kv.windowed.n_bytes, kv.window) == (4096, 5 * 4096, WINDOW)
 
 
 @pytest.mark.llama
@@ -128,25 +103,7 @@ def test_what_fits_is_the_most_that_fits(n_bytes: int, kv: KvCache) -> None:
     assert kv.cached_bytes(n) <= n_bytes < kv.cached_bytes(n + 1)
 
 
-def test_windows_in_every_layer_bound_the_cache() -> None:
-    """Where the windows of all layers fit, so does every length that llama.cpp can count."""
-    kv = kv_cache(windowed(*[True] * 24))
-    assert kv.n_that_fit(24 * 4096 * WINDOW) == WINDOW
-    assert kv.n_that_fit(24 * 4096 * WINDOW + 1) == 2**32 - 1
-
-
 def test_a_state_that_is_no_kv_cache_is_refused_by_name() -> None:
     file = dataclasses.replace(drawn(), no_kv_reason="mamba keeps a recurrent state of fixed size, not a KV cache")
     with pytest.raises(Unsupported, match="mamba keeps a recurrent state"):
-        kv_cache(file)
-
-
-@pytest.mark.parametrize(
-    ("field", "key"),
-    [("n_head", "attention.head_count"), ("n_embd", "embedding_length"), ("head_dim_k", "attention.key_length")],
-)
-def test_a_missing_hyperparameter_is_named(field: str, key: str) -> None:
-    empty = (0,) * 24 if field == "n_head" else 0
-    file = dataclasses.replace(drawn(), **{field: empty})  # type: ignore[arg-type]
-    with pytest.raises(Unsupported, match=f"lacks qwen2.{key}"):
         kv_cache(file)

@@ -14,7 +14,6 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import plan_twin
 from ggbench.models.planned_variants import planned_model
 from ggbench.models.reference import parse_model
-from ggbench.sizing.theory.kv_cache import kv_cache
 from ggbench.sizing.theory.offload import check_overrides, offload
 from ggbench.units import MIB
 from tests.conftest import TINY
@@ -58,13 +57,6 @@ def test_a_partial_offload_as_logged() -> None:
     assert placed.device_weight_bytes + placed.host_weight_bytes == file.weight_bytes
 
 
-def test_the_first_layer_offloaded_is_the_output() -> None:
-    file = drawn(TINY)
-    assert offload(file, 1).device_weight_bytes == output_bytes(file)
-    assert offload(file, 0).device_weight_bytes == 0
-    assert offload(file, 99) == offload(file, -1)
-
-
 def test_a_tied_table_lies_on_both() -> None:
     untied, tied = drawn(TINY), drawn(dataclasses.replace(TINY, tied_embeddings=True))
     assert tied.weight_bytes is not None
@@ -73,13 +65,6 @@ def test_a_tied_table_lies_on_both() -> None:
     assert offload(tied, -1).device_weight_bytes == offload(untied, -1).device_weight_bytes
     assert offload(tied, -1).host_weight_bytes == offload(untied, -1).host_weight_bytes
     assert offload(tied, 0).host_weight_bytes == tied.weight_bytes
-
-
-def test_the_cache_goes_with_its_layers() -> None:
-    file = drawn(TINY)
-    whole = kv_cache(file).bytes_per_token
-    parts = [kv_cache(file, first_layer=offload(file, n).first_gpu_layer).bytes_per_token for n in (0, 1, 2, -1)]
-    assert parts == [0, 0, whole // 2, whole]
 
 
 @pytest.mark.parametrize(
@@ -95,12 +80,3 @@ def test_an_override_that_matches_no_tensor_is_an_error(setup: LlamaConfig, mess
     """llama.cpp ignores it, so that a measurement would have the name of something that was not done."""
     with pytest.raises(UsageError, match=re.escape(message)):
         check_overrides(drawn(TINY), setup)
-
-
-def test_overrides_that_match_are_accepted() -> None:
-    """Also the experts of more layers than there are, as people write --n-cpu-moe 99."""
-    experts = {"n_expert": 4, "n_expert_used": 2, "n_ff_expert": 256, "n_ff_shared_expert": 256}
-    moe = dataclasses.replace(TINY, architecture="qwen2moe", **experts)  # type: ignore[arg-type]
-    check_overrides(drawn(moe), LlamaConfig(n_cpu_moe=99, override_tensor=(r"blk\.1\.attn=CPU",)))
-    check_overrides(drawn(moe), LlamaConfig(cpu_moe=True))
-    check_overrides(drawn(TINY), LlamaConfig())

@@ -4,7 +4,6 @@ import dataclasses
 
 import pytest
 
-from ggbench.errors import Unsupported
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.catalog import load_catalog
@@ -43,20 +42,3 @@ def test_experts_count_whole_in_memory_and_by_share_when_active(model_id: str, t
     assert parameters.total / 1e9 == pytest.approx(total, rel=0.01)
     assert (parameters.active + parameters.embedding) / 1e9 == pytest.approx(active, rel=0.03)
     assert parameters.layers_active < parameters.layers + parameters.experts
-
-
-def test_nothing_but_norms_is_left_out() -> None:
-    for model_id, tied in (("qwen1.5-7b", False), ("qwen2-57b-a14b", False), ("qwen2.5-0.5b", True)):
-        file = drawn(model_id, tied=tied)
-        norms = sum(tensor.n_elements for tensor in file.tensors if "norm" in tensor.name)
-        assert count_parameters(file).total == file.n_params - norms
-
-
-@pytest.mark.parametrize(
-    ("kept", "missing"), [("token_embd", "blk.0"), ("blk.", "output.weight nor token_embd.weight")]
-)
-def test_a_file_that_is_not_a_whole_model_is_refused(kept: str, missing: str) -> None:
-    file = drawn("qwen2.5-0.5b")
-    part = dataclasses.replace(file, tensors=tuple(t for t in file.tensors if t.name.startswith(kept)))
-    with pytest.raises(Unsupported, match=missing):
-        count_parameters(part)

@@ -10,30 +10,23 @@ import pytest
 from click.testing import CliRunner
 from textual import events
 from textual.pilot import Pilot
-from textual.widgets import Input
 
-from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import BadFile, UnknownName
 from ggbench.models.added_places import (
     add_place,
-    add_server,
     added_models,
-    forget_place,
-    forget_server,
     remembered_places,
     remembered_servers,
 )
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.entry_point import command
 from ggbench.tui.library_models import Section, list_models
-from ggbench.tui.library_quants import QuantRow
 from ggbench.tui.services import Services
 from ggbench.tui.widgets.models_pane import ModelList, ModelsPane
-from ggbench.tui.widgets.quants_pane import QuantsPane
 from tests.fakes.driving import press, settle
 from tests.fakes.endpoint import TestEndpoint
 from tests.fakes.endpoint_voices import AnyLength
-from tests.fakes.library import BUDGET, CATALOG, FakePlanner, plan_row
+from tests.fakes.library import CATALOG, FakePlanner
 from tests.fakes.library_screen import table
 from tests.fakes.model_stores import gguf_bytes
 from tests.fakes.snapshots import words_of
@@ -94,28 +87,6 @@ def test_a_typed_folder_is_added_listed_and_planned(
     drive(App(places), later)
 
 
-def test_a_path_in_the_filter_of_the_quants_is_added_too(
-    places: Services, models: Path, tmp_path: Path, drive: Drive
-) -> None:
-    add_place(models / "below")
-
-    async def steps(app: App, pilot: Page) -> None:
-        await press(app, pilot, "enter", "slash")
-        app.screen.query_one(QuantsPane).input.value = str(tmp_path / "nowhere")
-        await settle(app, pilot)
-        assert "enter adds this to the models" in words_of(app)
-        assert "no such file or folder" in " ".join((await press(app, pilot, "enter")).split())
-        assert app.screen.query_one(ModelsPane).input.has_focus
-        await press(app, pilot, "escape", "enter", "slash")
-        app.screen.query_one(QuantsPane).input.value = str(models)
-        shown = await press(app, pilot, "enter")
-        assert "added " in shown
-        assert listed(app)[1:] == ["one  2 quants", "two-q8_0"]
-        assert table(app).n_shown
-
-    drive(App(places), steps, (120, 30))
-
-
 @pytest.mark.parametrize("text", ["{}", "'{}'", "file://{}", "{}\nsecond line"])
 def test_a_path_is_pasted_wherever_the_focus_is(places: Services, models: Path, drive: Drive, text: str) -> None:
     pasted = text.format(models / "one-q8_0.gguf")
@@ -152,35 +123,6 @@ def test_what_cannot_be_added_is_one_line(places: Services, tmp_path: Path, driv
     assert remembered_places() == ()
 
 
-def test_names_that_begin_alike_are_told_apart(services: Services, drive: Drive, tmp_path: Path) -> None:
-    for name in ("a-long-name-of-one-model-q8_0", "a-long-name-of-one-model-q4_0", "another-name-of-22"):
-        folder = tmp_path / name
-        folder.mkdir()
-        (folder / f"{name}.gguf").write_bytes(gguf_bytes())
-        add_place(folder)
-    (tmp_path / "another-name-of-22/another-name-of-22-q4_0.gguf").write_bytes(gguf_bytes())
-
-    async def steps(app: App, pilot: Page) -> None:
-        lines = [line for line in listed(app) if line.startswith("a")]
-        assert lines == ["a-long-nam…odel-q8_0", "a-long-nam…odel-q4_0", "another-name-of-22"]
-
-    drive(App(dataclasses.replace(services, local_models=added_models)), steps)
-
-
-def test_a_word_that_is_also_a_folder_can_be_added_or_searched_for(
-    places: Services, models: Path, drive: Drive, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(models)
-
-    async def steps(app: App, pilot: Page) -> None:
-        await press(app, pilot, "slash", *"below")
-        assert listed(app) == ["a folder or file", "+ add below", "found on the Hub", "⌕ search for “below”"]
-        await press(app, pilot, "enter")
-        assert listed(app)[1:] == ["two-q8_0"]
-
-    drive(App(places), steps)
-
-
 def test_a_place_is_removed_and_its_files_stay(places: Services, models: Path, drive: Drive) -> None:
     add_place(models)
 
@@ -212,21 +154,6 @@ def test_the_app_opens_on_a_model(places: Services, models: Path, planner: FakeP
             assert table(app).has_focus
 
         drive(App(places, opens=opens), steps)
-
-
-def test_the_cursor_is_on_the_quant_that_was_asked_for(services: Services, drive: Drive) -> None:
-
-    async def steps(app: App, pilot: Page) -> None:
-        chosen = table(app).chosen
-        assert chosen is not None
-        assert chosen.name == "q4_0"
-        await press(app, pilot, "up", "right")
-        assert table(app).chosen != chosen
-
-    drive(App(services, opens="synth:small-0.6b", opens_quant="Q4_0"), steps)
-    file = QuantRow("q4_0", dataclasses.replace(plan_row("small", "q4_0", BUDGET), file="/models/One-Q4_0.gguf"))
-    assert file.is_called("one-q4_0.gguf")
-    assert not file.is_called("one-q8_0.gguf")
 
 
 def test_the_command_takes_a_path_or_a_model(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,50 +222,6 @@ def test_a_typed_server_is_added_listed_and_removed(places: Services, planner: F
     assert remembered_servers() == ()
 
 
-def test_a_server_named_on_the_command_line_or_in_the_other_filter_is_added(places: Services, drive: Drive) -> None:
-    """It is asked first, as if its URL had been typed into the filter of the models."""
-    with TestEndpoint(AnyLength("llama_server")) as endpoint:
-
-        async def opened(app: App, pilot: Page) -> None:
-            await settle(app, pilot)
-            assert listed(app) == ["servers", endpoint.url.removeprefix("http://")]
-
-        async def typed(app: App, pilot: Page) -> None:
-            await press(app, pilot, "slash")
-            app.screen.query_one("#quant-filter", Input).value = endpoint.url
-            await press(app, pilot, "enter")
-            assert listed(app) == ["servers", endpoint.url.removeprefix("http://")]
-
-        drive(App(places, opens=endpoint.url), opened)
-        forget_server(endpoint.url)
-        drive(App(places, opens="synth:small-0.6b"), typed)
-    assert remembered_servers() == (endpoint.url,)
-
-
-def test_servers_are_asked_with_the_key_of_the_command_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MY_KEY", "s3cret")
-    with TestEndpoint(AnyLength("llama_server")) as endpoint:
-        services = Services.of_this_machine(offline=True, api_key_env="MY_KEY")
-        (target,) = services.resolve(endpoint.url)
-        planner = services.make_planner()
-        assert [row.row.model for row in planner.rows(endpoint.url, (), BUDGET, LlamaConfig())] == [
-            target.subject.model
-        ]
-        assert {request.headers.get("Authorization") for request in endpoint.requests} == {"Bearer s3cret"}
-
-
-def test_models_of_one_name_have_their_folders_in_front(tmp_path: Path) -> None:
-    """The nearest folder that differs in all of them, so that a narrow list shows which is which."""
-    for maker in ("one", "other"):
-        path = tmp_path / maker / "m-GGUF" / "m-q8_0.gguf"
-        path.parent.mkdir(parents=True)
-        path.write_bytes(gguf_bytes())
-    (tmp_path / "other" / "n-q8_0.gguf").write_bytes(gguf_bytes())
-    add_place(tmp_path)
-    entries = [entry for entry in list_models(CATALOG, added_models()) if entry.section is Section.ADDED]
-    assert sorted(entry.title for entry in entries) == ["n-q8_0", "one/m-q8_0", "other/m-q8_0"]
-
-
 def test_a_server_that_does_not_answer_is_not_added(places: Services, drive: Drive) -> None:
 
     async def steps(app: App, pilot: Page) -> None:
@@ -351,15 +234,3 @@ def test_a_server_that_does_not_answer_is_not_added(places: Services, drive: Dri
 
     drive(App(places), steps)
     assert remembered_servers() == ()
-
-
-def test_places_and_servers_are_remembered_beside_each_other(models: Path) -> None:
-    add_place(models)
-    add_server("http://one:1")
-    add_server("http://two:2")
-    add_server("http://one:1")
-    forget_place(models)
-    assert (remembered_places(), remembered_servers()) == ((), ("http://one:1", "http://two:2"))
-    add_place(models)
-    forget_server("http://one:1")
-    assert (remembered_places(), remembered_servers()) == ((models,), ("http://two:2",))

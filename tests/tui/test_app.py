@@ -17,15 +17,13 @@ from ggbench.models.reference import parse_model
 from ggbench.models.selector import resolve
 from ggbench.runs.store.database import Store
 from ggbench.tui.app import GgbenchApp
-from ggbench.tui.messages import RunRequested
-from ggbench.tui.screens.dialogs import ConfirmScreen
-from ggbench.tui.screens.help import HelpScreen
+from ggbench.tui.host import RunRequested
+from ggbench.tui.screens.dialogs import ConfirmScreen, HelpScreen
 from ggbench.tui.services import Services
-from ggbench.tui.widgets.mode_bar import ModeBar
+from ggbench.tui.widgets.bars import ModeBar
 from tests.fakes.driving import press, settle
 from tests.fakes.jobs import FakeServices, Gate, decodes
 from tests.fakes.snapshots import words_of
-from tests.fakes.watched import WatchedQueue
 from tests.tui.conftest import Drive
 
 App = GgbenchApp
@@ -175,35 +173,6 @@ def test_an_app_that_fails_leaves_no_engine(
     assert jobs.workers[0].closed
 
 
-def test_nothing_runs_so_q_leaves_at_once(app: App, drive: Drive) -> None:
-
-    async def steps(app: App, pilot: Page) -> None:
-        await pilot.press("q")
-
-    drive(app, steps)
-    assert not app.is_running
-
-
-def test_two_at_once_share_the_results(tiny_twin: Path, services: Services, drive: Drive) -> None:
-
-    async def measure(app: App, pilot: Page) -> None:
-        queue = WatchedQueue(app.run_queue)
-        app.post_message(RunRequested(decodes(resolve(parse_model(str(tiny_twin))), app.n_gen)))
-        await settle(app, pilot)
-        await queue.idle()
-        await settle(app, pilot)
-
-    async def both(app: App, pilot: Page) -> None:
-        other = App(services, n_gen=200)
-        async with other.run_test(size=(80, 24)) as other_pilot:
-            await settle(other, other_pilot)
-            await asyncio.gather(measure(app, pilot), measure(other, other_pilot))
-            await press(other, other_pilot, "3")
-            assert words_of(other).count("completed") + words_of(other).count("✓") >= 2
-
-    drive(App(services, n_gen=200), both)
-
-
 def test_the_command_needs_a_terminal_and_the_others_no_textual() -> None:
     asked = subprocess.run(
         [sys.executable, "-m", "ggbench", "tui"], stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
@@ -217,17 +186,3 @@ def test_the_command_needs_a_terminal_and_the_others_no_textual() -> None:
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     assert "tui" in ended.stdout
-
-
-def test_every_palette_entry_says_what_it_does(app: App, drive: Drive) -> None:
-
-    async def steps(app: App, pilot: Page) -> None:
-        for key in MODES:
-            await press(app, pilot, key)
-            for command in app.get_system_commands(app.screen):
-                text = command.help.partition(" (key: ")[0]
-                assert len(text.split()) > 1, command
-        await press(app, pilot, "1", "enter", "ctrl+p", *"maxctx")
-        assert "Search the maximum n_ctx that works (key: m)" in words_of(app)
-
-    drive(app, steps)

@@ -9,7 +9,6 @@ import pytest
 from rich.text import Text
 from textual.app import App, ComposeResult
 
-from ggbench.tui.tables import whole_columns
 from ggbench.tui.widgets.column_table import ColumnTable
 
 _CELLS = ("q4_k_m", "4.85", "14.6 GiB", "628.1 MiB", "10.92 ±0.08", "226,816*")
@@ -77,18 +76,3 @@ def test_the_header_shows_where_there_are_more_columns() -> None:
             assert "›" not in table.render_line(0).text
 
     asyncio.run(run())
-
-
-@pytest.mark.parametrize(
-    ("scrolled", "room", "shown"),
-    [
-        (0, 30, range(2)),
-        (0, 31, range(3)),
-        (1, 24, range(1, 3)),
-        (10, 25, range(1, 4)),
-        (11, 4, range(2, 3)),
-        (99, 1, range(3, 4)),
-    ],
-)
-def test_columns_are_whole(scrolled: int, room: int, shown: range) -> None:
-    assert whole_columns([10, 20, 1, 4], scrolled, room) == shown

@@ -127,18 +127,6 @@ def test_a_zoom_stays_while_more_samples_come() -> None:
     drive(steps)
 
 
-def test_old_curves_leave_nothing_behind() -> None:
-
-    async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
-        app.plot.show([latencies([series("q8_0", 20), series("q2_k", 10)], 6000)])
-        await pilot.pause()
-        app.plot.show([latencies([], 6000)])
-        await pilot.pause()
-        assert not "".join(app.text).strip()
-
-    drive(steps)
-
-
 @pytest.mark.parametrize("size", [(20, 5), (12, 3), (200, 60)])
 def test_any_size_can_be_drawn(size: tuple[int, int]) -> None:
 

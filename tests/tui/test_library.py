@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from typing import Any
 
 import pytest
 from textual.pilot import Pilot
 
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import GgbenchError, StoreError, UsageError
+from ggbench.errors import StoreError
 from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.tui.app import GgbenchApp
-from ggbench.tui.messages import RunStored
+from ggbench.tui.host import RunStored
 from ggbench.tui.planner import PlannedQuant
 from ggbench.tui.services import Services
-from ggbench.tui.widgets.memory_bar import MemoryBar
 from ggbench.tui.widgets.models_pane import ModelList
 from tests.fakes.driving import press, settle
 from tests.fakes.jobs import FakeServices
 from tests.fakes.library import BUDGET, FakePlanner, local, plan_row
-from tests.fakes.library_screen import choose, names, with_disk
+from tests.fakes.library_screen import names, with_disk
 from tests.fakes.measured import put_run, start
 from tests.fakes.snapshots import words_of
 from tests.tui.conftest import Drive
@@ -80,32 +78,6 @@ def test_the_highlighted_model_is_planned(app: App, planner: FakePlanner, drive:
     drive(app, steps)
 
 
-def test_every_column_is_there(services: Services, jobs: FakeServices, drive: Drive) -> None:
-    with Store.open(jobs.folder / "results.sqlite") as store:
-        put_run(store, start("small-0.6b", "q4_k_m"))
-
-    async def steps(app: App, pilot: Page) -> None:
-        shown = await choose(app, pilot, "small-0.6b", 1)
-        header = next(line for line in shown.splitlines() if " BPW " in line).split("│")[1].split()
-        assert header == [
-            "quant", "BPW", "memory", "fits", "max", "tok/s", "W", "B", "size", "decoded", "weights", "KV", "compute",
-            "tok/s", "tok/s",
-        ]  # fmt: skip
-        line = next(line for line in shown.splitlines() if " q4_k_m " in line)
-        assert "↓ 364.2 MiB" in line
-        assert "768.0 MiB" in line
-        assert "—" not in line
-        assert "↓" not in next(line for line in shown.splitlines() if " q8_0 " in line)
-        assert next(line for line in shown.splitlines() if " q2_k " in line).count("—") == 1
-        assert (
-            "≤ ≥ the bandwidth's bound, not measured · ~ from W and B, beyond what was measured"
-            " · * beyond the trained 32,768 · ↓ to download"
-        ) in shown
-
-    made_up = with_disk(services, local("maker/small-gguf", "q8_0"))
-    drive(made_up, steps, (200, 40))
-
-
 def test_a_later_choice_wins(app: App, planner: FakePlanner, drive: Drive) -> None:
     planner.held = {"synth:large-72b"}
 
@@ -143,29 +115,6 @@ def test_a_quant_that_cannot_be_planned_is_a_row(app: App, planner: FakePlanner,
         assert "1.66 GiB  ✓" in shown
 
     drive(app, steps)
-
-
-def test_an_error_without_a_hint_is_one_line(app: App, planner: FakePlanner, drive: Drive) -> None:
-    planner.errors["synth:small-0.6b"] = GgbenchError("llama.cpp said no")
-
-    async def steps(app: App, pilot: Page) -> None:
-        assert "✗ llama.cpp said no" in words_of(app)
-
-    drive(app, steps)
-
-
-def test_a_machine_that_cannot_be_read_is_reported(services: Services, drive: Drive) -> None:
-
-    def machine_budget(_setup: LlamaConfig) -> Any:  # noqa: ANN401 - it returns nothing
-        raise UsageError("there is no GPU 3 here", "there are 2, counted from 0")
-
-    async def steps(app: App, pilot: Page) -> None:
-        shown = words_of(app)
-        assert "✗ there is no GPU 3 here" in shown
-        assert "there are 2, counted from 0" in shown
-        assert "planned once this machine is known" in shown
-
-    drive(App(dataclasses.replace(services, machine_budget=machine_budget)), steps)
 
 
 @pytest.mark.parametrize(
@@ -215,20 +164,6 @@ def test_names_of_others_are_text(services: Services, planner: FakePlanner, driv
     drive(with_disk(services, local(name, "q8_0")), steps, WIDE)
 
 
-def test_quants_of_one_name_have_the_names_of_their_files(
-    services: Services, planner: FakePlanner, drive: Drive
-) -> None:
-    rows = [PlannedQuant(name, plan_row("x", name[-9:-5].lower(), BUDGET)) for name in ("a-Q8_0.gguf", "b-Q8_0.gguf")]
-    planner.rows_of["maker/x"] = [*rows, PlannedQuant("b-Q4_0.gguf", plan_row("x", "q4_0", BUDGET))]
-
-    async def steps(app: App, pilot: Page) -> None:
-        assert names(app) == ["a-Q8_0.gguf", "b-Q8_0.gguf", "q4_0"]
-        await press(app, pilot, "enter", "space")
-        assert "1 marked" in words_of(app)
-
-    drive(with_disk(services, local("maker/x", "q8_0")), steps, WIDE)
-
-
 def test_what_was_measured_takes_the_place_of_what_was_planned(
     app: App, planner: FakePlanner, jobs: FakeServices, drive: Drive
 ) -> None:
@@ -253,12 +188,3 @@ def test_what_was_measured_takes_the_place_of_what_was_planned(
         assert "24,576✓" not in shown
 
     drive(app, steps, (120, 36))
-
-
-def test_the_planner_ends_with_the_app(app: App, planner: FakePlanner, drive: Drive) -> None:
-
-    async def steps(app: App, pilot: Page) -> None:
-        assert app.screen.query_one(MemoryBar)
-
-    drive(app, steps)
-    assert planner.is_closed

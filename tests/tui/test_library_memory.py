@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 from textual.pilot import Pilot
 
 from ggbench.tui.app import GgbenchApp
-from ggbench.tui.screens.library import LibraryScreen
 from ggbench.tui.services import Services
-from tests.fakes.driving import press, settle
-from tests.fakes.library import BUDGET, FakePlanner, plan_row
-from tests.fakes.library_screen import table
+from tests.fakes.driving import press
+from tests.fakes.library import FakePlanner
 from tests.fakes.snapshots import words_of
 from tests.tui.conftest import Drive
 
@@ -69,42 +65,6 @@ def test_a_card_smaller_than_its_reserve_is_refused(app: App, drive: Drive) -> N
     drive(app, steps)
 
 
-def test_enter_twice_chooses_a_card_once(app: App, drive: Drive) -> None:
-
-    async def steps(app: App, pilot: Page) -> None:
-        await press(app, pilot, "enter")
-        assert table(app).has_focus
-        await press(app, pilot, "g", *"3060 ti")
-        app.simulate_key("enter")
-        app.simulate_key("enter")
-        await settle(app, pilot)
-        assert "plan for RTX 3060 Ti" in words_of(app)
-        assert table(app).has_focus
-        await press(app, pilot, "g", "escape", "escape")
-        assert isinstance(app.screen, LibraryScreen)
-
-    drive(app, steps)
-
-
-def test_the_stack_fills_the_line_exactly() -> None:
-    from ggbench.tui.widgets.memory_bar import memory_parts, stack_widths
-
-    fitting = plan_row("small", "q8_0", BUDGET)
-    for width in (10, 78, 200):
-        parts = memory_parts(fitting, BUDGET)
-        widths = stack_widths(parts, width)
-        assert sum(widths) == width
-        assert all(widths)
-    missing = plan_row("large", "q8_0", BUDGET)
-    parts = memory_parts(missing, BUDGET)
-    assert parts[-1].name == "missing"
-    widths = stack_widths(parts, 100)
-    assert sum(widths) == 100
-    assert widths[-1] == pytest.approx(
-        100 * -(missing.left_bytes or 0) / (72.3e9 * 8.5 / 8 + 8192 * 2_621_440 + 300 * 2**20), abs=1
-    )
-
-
 @pytest.mark.parametrize(("width", "has_reserve"), [(78, False), (118, True)])
 def test_every_size_of_the_legend_has_its_name(services: Services, drive: Drive, width: int, has_reserve: bool) -> None:
 
@@ -114,12 +74,3 @@ def test_every_size_of_the_legend_has_its_name(services: Services, drive: Drive,
         assert ("reserve 1.00 GiB" in words) is has_reserve
 
     drive(App(services), steps, size=(width + 2, 24))
-
-
-def test_a_limit_is_not_called_free(services: Services, drive: Drive) -> None:
-    limited = dataclasses.replace(BUDGET, memory_bytes=1 << 30, memory_source="given as --memory-limit")
-
-    async def steps(app: App, pilot: Page) -> None:
-        assert "RTX 4090 · limit 1.00 GiB of 24.0 GiB" in words_of(app)
-
-    drive(App(dataclasses.replace(services, machine_budget=lambda _setup: limited)), steps)

@@ -10,7 +10,6 @@ import pytest
 from textual.pilot import Pilot
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import BadFile
 from ggbench.runs.experiment import Job
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.planner import PlannedQuant
@@ -98,24 +97,3 @@ def test_marked_quants_are_measured(
 
     drive(with_disk(services, model), steps, (200, 40))
     assert jobs.workers[0].closed
-
-
-def test_a_deleted_file_is_reported_on_the_library(services: Services, planner: FakePlanner, drive: Drive) -> None:
-    path = Path("/nowhere/gone.gguf")
-    model = local(str(path), "q8_0", store="folder", name="gone", paths=(path,))
-
-    async def steps(app: App, pilot: Page) -> None:
-        await press(app, pilot, "enter", "b")
-        assert app.current_mode == "library"
-        assert "gone.gguf" in words_of(app)
-        assert "✗" in words_of(app)
-        planner.errors[str(path)] = BadFile("gone.gguf cannot be read", "check the path")
-        shown = await press(app, pilot, "r", "right")
-        assert "✗ gone.gguf cannot be read" in shown
-        assert "check the path" in shown
-        assert planner.n_forgotten == 1
-        shown = await press(app, pilot, "escape", "j")
-        assert "synth:small-0.6b · 8 quants" in shown
-        assert "✗ gone" not in shown
-
-    drive(with_disk(services, model), steps)

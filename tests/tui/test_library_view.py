@@ -90,46 +90,6 @@ def test_any_column_sorts(app: App, planner: FakePlanner, drive: Drive) -> None:
     drive(app, steps)
 
 
-def test_tab_goes_past_the_filters(app: App, drive: Drive) -> None:
-
-    async def steps(app: App, pilot: Page) -> None:
-        models = app.screen.query_one(ModelList)
-        await press(app, pilot, "tab")
-        assert table(app).has_focus
-        await press(app, pilot, "tab")
-        assert models.has_focus
-        await press(app, pilot, "shift+tab")
-        assert table(app).has_focus
-        footer = (await press(app, pilot, "slash")).splitlines()[-1]
-        assert "⏎ To the list" in footer
-        assert "Clear" in footer
-        await press(app, pilot, "tab")
-        assert models.has_focus
-
-    drive(app, steps)
-
-
-def test_a_window_that_grows_again_has_the_focus_where_it_was(app: App, drive: Drive) -> None:
-    """In the table, not in a filter that would take the keys, also after a sheet was over it."""
-
-    async def steps(app: App, pilot: Page) -> None:
-        await press(app, pilot, "enter", "j")
-        await pilot.resize_terminal(50, 10)
-        await settle(app, pilot)
-        await pilot.resize_terminal(80, 24)
-        await settle(app, pilot)
-        assert table(app).has_focus
-        await press(app, pilot, "g")
-        await pilot.resize_terminal(50, 10)
-        await settle(app, pilot)
-        await press(app, pilot, "escape")
-        await pilot.resize_terminal(80, 24)
-        await settle(app, pilot)
-        assert table(app).has_focus
-
-    drive(app, steps)
-
-
 def test_a_click_chooses_and_marks(app: App, drive: Drive) -> None:
 
     async def steps(app: App, pilot: Page) -> None:

@@ -5,14 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
-from ggbench.runs.outcome import Outcome
-from ggbench.runs.progress import Finished
-from ggbench.runs.run import Run, RunHead
-from ggbench.runs.subject import Subject
 from ggbench.show.plot.curves import Line, latency_figure
-from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
+from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.tui.live_job import LiveJob
 
 
@@ -23,26 +17,6 @@ def grown(n: int) -> LiveJob:
     for first in range(26, 26 + n, 50):
         live.append(first, [10_000_000 + (position - 1) * 5_000 for position in range(first, first + 50)], "ab")
     return live
-
-
-def completed_run() -> Run:
-    fit = LineFit(300, 205.0, (201.0, 209.0), 11.0, (10.9, 11.1), 0.9, None)
-    latency = LatencySummary(12.0, 13.0, 14.0, 83.3, None, (82.0, 84.6))
-    subject = Subject(model="m", quant="q8_0", source="file", file="m.gguf")
-    head = RunHead(
-        kind="decode", subject=subject, setup=LlamaConfig(), settings=DecodeSettings(300), command="ggbench decode m"
-    )
-    return Run(head=head, outcome=Outcome.COMPLETED, result=DecodeResult(25, 300, fit=fit, latency=latency))
-
-
-def test_samples_keep_their_order_however_many_come() -> None:
-    live = grown(1000)
-    before = live.step_ns
-    kept = before.copy()
-    live.append(1026, [1] * 5000, "")
-    assert live.positions.tolist() == list(range(26, 6026))
-    assert (live.step_ns[:1000] == kept).all()
-    assert (before == kept).all()
 
 
 def test_the_numbers_are_those_of_the_samples() -> None:
@@ -67,15 +41,6 @@ def test_few_tokens_show_neither_w_nor_b_nor_an_eta() -> None:
     assert live.numbers().eta_s == pytest.approx(40 * (10 + 124.5 / 200) / 1e3, rel=0.01)
 
 
-def test_a_job_that_ended_shows_what_is_stored() -> None:
-    live = grown(1000)
-    live.plotted("q8_0")
-    run = completed_run()
-    live.take(Finished(run))
-    assert isinstance(run.result, DecodeResult)
-    assert (live.numbers().fit, live.numbers().latency) == (run.result.fit, run.result.latency)
-
-
 def test_no_line_is_drawn_where_w_is_only_a_bound() -> None:
     """Flat samples have no W; a line through them would look like a fit."""
     live = LiveJob(0)
@@ -83,13 +48,6 @@ def test_no_line_is_drawn_where_w_is_only_a_bound() -> None:
     numbers = live.numbers()
     assert numbers.fit is not None
     assert (numbers.fit.w_tokens_per_ms, numbers.fit.b_ms) == (None, None)
-    assert latency_figure([live.plotted("q8_0")]).curves[0].fit is None
-
-
-def test_a_job_without_samples_has_no_numbers() -> None:
-    live = LiveJob(0)
-    assert live.numbers().latency is None
-    assert live.numbers().eta_s is None
     assert latency_figure([live.plotted("q8_0")]).curves[0].fit is None
 
 
@@ -102,11 +60,3 @@ def test_a_series_has_the_fit_and_the_limit() -> None:
     assert (series.fit.w_tokens_per_ms, series.fit.b_ms) == pytest.approx((200, 10))
     assert series.dimmed
     assert np.allclose(series.y[:2], [10.125, 10.13])
-
-
-def test_the_text_is_a_tail() -> None:
-    live = LiveJob(0)
-    live.append(26, [1], "x" * 10_000)
-    live.append(27, [1], "end")
-    assert live.text.endswith("xend")
-    assert len(live.text) < 5000

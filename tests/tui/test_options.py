@@ -16,11 +16,11 @@ from ggbench.runs.experiment import Job
 from ggbench.sizing.plan_record import Budget
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.planner import PlannedQuant
+from ggbench.tui.screens.dialogs import SearchDialog
 from ggbench.tui.screens.library import LibraryScreen
 from ggbench.tui.screens.options import OptionsScreen
-from ggbench.tui.screens.search_dialog import SearchDialog
 from ggbench.tui.services import Services
-from ggbench.tui.setup_fields import FIELDS, describe_setup, setup_of
+from ggbench.tui.setup_fields import FIELDS
 from ggbench.units import GIB
 from tests.fakes.driving import press
 from tests.fakes.library import BUDGET, FakePlanner, local, plan_row
@@ -56,12 +56,6 @@ def setups(
     return app, budgets, jobs
 
 
-def test_every_field_reads_what_it_shows() -> None:
-    base = dataclasses.replace(CHANGED, n_ubatch=256)
-    assert setup_of({field.name: field.text_of(base) for field in FIELDS}, LlamaConfig(n_ubatch=256)) == base
-    assert setup_of({field.name: field.text_of(LlamaConfig()) for field in FIELDS}, CHANGED) == LlamaConfig()
-
-
 @pytest.mark.parametrize(
     ("name", "text", "value"),
     [
@@ -90,24 +84,6 @@ def test_a_text_is_read_as_the_command_line_reads_it(name: str, text: str, value
         assert caught.value.hint
     else:
         assert field.value_of(text) == value
-
-
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        ({}, ""),
-        ({"type_k": "q8_0", "type_v": "q8_0"}, "KV q8_0"),
-        ({"type_k": "q8_0"}, "K q8_0"),
-        ({"type_k": "q8_0", "type_v": "q4_0"}, "K q8_0, V q4_0"),
-        ({"memory_limit_bytes": 12 * GIB, "n_ctx": 16_384}, "limit 12.0 GiB, n_ctx 16,384"),
-        ({"n_gpu_layers": 0, "flash_attn": "off"}, "flash attention off, 0 layers on the GPU"),
-        ({"n_cpu_moe": 4, "threads": 3, "swa_full": True}, "experts of 4 layers on the CPU, 3 threads, full SWA cache"),
-        ({"rpc_servers": ("10.0.0.7:50052", "box:1")}, "devices of 10.0.0.7:50052 and box:1"),
-    ],
-)
-def test_what_is_not_default_is_described(changes: dict[str, object], text: str) -> None:
-    """Briefly, as it stands in the status line."""
-    assert describe_setup(dataclasses.replace(LlamaConfig(), **changes)) == text  # type: ignore[arg-type]
 
 
 def test_options_decide_plans_and_runs(

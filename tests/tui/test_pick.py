@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from textual import events
 from textual.pilot import Pilot
 
 from ggbench.decisions.pick_record import WORKLOADS, Candidate, Needs
@@ -19,7 +18,7 @@ from ggbench.tui.app import GgbenchApp
 from ggbench.tui.run_requests import MeasureRequest
 from ggbench.tui.screens.library import LibraryScreen
 from tests.fakes.candidates import candidate
-from tests.fakes.driving import press, settle
+from tests.fakes.driving import press
 from tests.fakes.library import FakePlanner
 from tests.fakes.snapshots import check_snapshot, words_of
 from tests.tui.conftest import Drive
@@ -111,22 +110,6 @@ def test_needs_change_the_pick_and_are_kept(app: App, drive: Drive, planner: Fak
     drive(app, steps)
 
 
-def test_what_is_typed_before_the_dialog_is_there_is_typed_into_it(
-    app: App, drive: Drive, planner: FakePlanner
-) -> None:
-
-    async def steps(app: App, pilot: Page) -> None:
-        await press(app, pilot, "P", "escape")
-        for key in ("P", "down", "1", "6", "k", "down", "1", "5", "enter"):
-            app.post_message(events.Key(key, key if len(key) == 1 else None))
-        await settle(app, pilot)
-        assert shown(app) == "PickScreen"
-        needs = planner.picked[-1][1].needs
-        assert (needs.given_n_ctx, needs.given_tok_s) == (16384, 15.0)
-
-    drive(app, steps)
-
-
 def test_the_row_at_the_cursor_is_run_or_downloaded(
     app: App, drive: Drive, started: list[tuple[Any, Sequence[tuple[str, tuple[str, ...]]]]]
 ) -> None:
@@ -143,23 +126,6 @@ def test_the_row_at_the_cursor_is_run_or_downloaded(
         assert selection == [("synth:small-0.6b", ("q4_k_m",))]
         await press(app, pilot, "P", "enter", "p")
         assert started[1] == (None, [("small-0.6b", ("q8_0",))])
-
-    drive(app, steps)
-
-
-def test_a_file_that_is_here_is_not_downloaded(app: App, drive: Drive, planner: FakePlanner) -> None:
-    here = replace(CANDIDATES[0], to_run=FileToRun("small-0.6b", "q8_0", (Path("/models/s.gguf"),), is_here=True))
-    planner.candidates = (here,)
-
-    async def steps(app: App, pilot: Page) -> None:
-        words = await press(app, pilot, "P", "enter")
-        assert "p Pull" not in words
-        assert "ggbench pull" not in words
-        planner.candidates = (replace(here, to_run=None),)
-        words = await press(app, pilot, "e", "enter")
-        assert "y Copy" not in words
-        await press(app, pilot, "y")
-        assert app.clipboard == ""
 
     drive(app, steps)
 

@@ -11,30 +11,28 @@ import pytest
 
 from ggbench.decisions.pick_candidates import PickRequest, caches_of
 from ggbench.decisions.pick_record import Needs
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
-from ggbench.engines.process import Transport, WorkerProcess
-from ggbench.errors import BadFile, GgbenchError
-from ggbench.experiments.forecast.record import Expected, ForecastResult, ForecastSettings
+from ggbench.engines.process import Transport
+from ggbench.errors import BadFile
+from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.gguf_file.header import read_model_file
 from ggbench.hub.access import HubAccess
 from ggbench.machine.environment import environment
 from ggbench.models.planned_variants import PlannedModel, planned_model
 from ggbench.models.reference import parse_model
-from ggbench.runs.outcome import Outcome
+from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
-from ggbench.runs.subject import Subject
-from ggbench.sizing.dry_allocator import DryAllocator
-from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.sizing.plan_record import Budget
 from ggbench.stats.decode_timing import Bandwidth
+from ggbench.stats.intervals import Expected
 from ggbench.tui.planner import Planner
 from ggbench.units import GIB
 from tests.fakes.endpoint import TestEndpoint
 from tests.fakes.endpoint_voices import AnyLength
 from tests.fakes.engine import VERSIONS, FakeWorker
-from tests.fakes.rpc_server import listening, speaks
 
 BUDGET = Budget("this test", False, 4 * GIB, "given", GIB // 4, "given", Bandwidth(20e9, "given"))
 
@@ -56,41 +54,6 @@ def start(workers: list[FakeWorker]) -> Callable[[], LlamaEngine]:
         return workers[-1]
 
     return lambda: LlamaEngine(start_worker)
-
-
-@pytest.mark.llama
-def test_rows_are_those_of_the_plan_command(tiny_twin: Path, offline: HubAccess) -> None:
-    workers: list[WorkerProcess] = []
-
-    def start_worker() -> Transport:
-        workers.append(WorkerProcess())
-        return workers[-1]
-
-    planner = Planner(offline, lambda: LlamaEngine(start_worker))
-    (planned,) = planner.rows(str(tiny_twin), (), BUDGET, LlamaConfig(threads=1))
-    setup = LlamaConfig(n_ctx=1024, threads=1)
-    (shorter,) = planner.rows(str(tiny_twin), (), BUDGET, setup, "q8_0")
-    assert len(workers) == 1
-    with DryAllocator(LlamaEngine(WorkerProcess), dataclasses.replace(setup, n_gpu_layers=0)) as allocator:
-        (row,) = plan(planned_model(parse_model(str(tiny_twin))).variants, PlanRequest(BUDGET, setup), allocator)
-    assert shorter.row == row
-    assert planned.name == "q8_0"
-    assert planned.row.n_ctx == 4096
-    planner.close()
-    assert list(planner.rows(str(tiny_twin), (), BUDGET, setup)) == []
-
-
-def test_a_pick_that_comes_after_the_end_starts_no_worker(
-    offline: HubAccess, start: Callable[[], LlamaEngine], workers: list[FakeWorker], tiny_twin: Path, tmp_path: Path
-) -> None:
-    """Its thread may have waited while the app was closed; nobody would end the worker."""
-    planner = Planner(offline, start)
-    planner.close()
-    setup = LlamaConfig()
-    request = PickRequest(Needs(), BUDGET, setup, caches_of([("f16", "f16")], setup))
-    with Store.open(tmp_path / "results.sqlite") as store, pytest.raises(GgbenchError, match="closing"):
-        planner.pick(str(tiny_twin), (), request, store)
-    assert workers == []
 
 
 def test_other_needs_read_no_header_again(
@@ -115,28 +78,6 @@ def test_other_needs_read_no_header_again(
             assert planner.pick(str(tiny_twin), (), PickRequest(needs, BUDGET, setup, caches), store).checked
     planner.close()
     assert asked == [str(tiny_twin)]
-
-
-def test_the_worker_is_kept_until_it_has_to_be_another(
-    offline: HubAccess, start: Callable[[], LlamaEngine], workers: list[FakeWorker], tiny_twin: Path
-) -> None:
-    planner = Planner(offline, start)
-    for setup in (LlamaConfig(), LlamaConfig(n_ctx=512), LlamaConfig(type_k="q8_0"), LlamaConfig(type_k="q8_0")):
-        list(planner.rows(str(tiny_twin), (), BUDGET, setup))
-    assert [worker.closed for worker in workers] == [True, False]
-    planner.close()
-    assert all(worker.closed for worker in workers)
-
-
-def test_a_worker_lets_go_of_the_servers_after_each_plan(
-    tiny_twin: Path, offline: HubAccess, workers: list[FakeWorker], start: Callable[[], LlamaEngine]
-) -> None:
-    planner = Planner(offline, start)
-    with listening(speaks()) as server:
-        list(planner.rows(str(tiny_twin), (), BUDGET, LlamaConfig(rpc_servers=(server,))))
-    assert [worker.closed for worker in workers] == [True]
-    list(planner.rows(str(tiny_twin), (), BUDGET, LlamaConfig()))
-    assert [worker.closed for worker in workers] == [True, False]
 
 
 def test_what_was_forecast_is_expected(
@@ -170,19 +111,6 @@ def test_whoever_leaves_a_plan_lets_the_next_one_in(
     assert next(left).name == "q4_0"
     left.close()
     assert [each.name for each in planner.rows("synth:qwen1.5-0.5b", ("q2_k",), BUDGET, LlamaConfig())] == ["q2_k"]
-    planner.close()
-
-
-def test_two_files_of_one_quant_have_two_names(
-    offline: HubAccess, start: Callable[[], LlamaEngine], tiny_twin: Path, tmp_path: Path
-) -> None:
-    for name in ("a-Q8_0.gguf", "b-Q8_0.gguf", "b-Q4_0.gguf"):
-        (tmp_path / name).write_bytes(tiny_twin.read_bytes())
-    planner = Planner(offline, start)
-    names = {quant.name for quant in planner.rows(str(tmp_path), (), BUDGET, LlamaConfig())}
-    assert names == {"a-Q8_0", "b-Q8_0", "q4_0"}
-    (asked,) = planner.rows(str(tmp_path), ("b-Q8_0.gguf",), BUDGET, LlamaConfig())
-    assert (asked.name, asked.row.quant) == ("b-Q8_0", "q8_0")
     planner.close()
 
 

@@ -11,7 +11,7 @@ import pytest
 from textual.pilot import Pilot
 from textual.widgets import DataTable
 
-from ggbench.errors import NetworkError, UsageError
+from ggbench.errors import NetworkError
 from ggbench.hub.access import HubAccess
 from ggbench.models.disk import find_local_models
 from ggbench.models.reference import parse_model
@@ -25,7 +25,6 @@ from ggbench.tui.services import Services
 from ggbench.tui.widgets.models_pane import ModelList
 from tests.fakes.driving import press
 from tests.fakes.hub import Hang, TestHub
-from tests.fakes.library import FakePlanner
 from tests.fakes.snapshots import words_of
 from tests.fakes.watched import WatchedQueue
 from tests.tui.conftest import Drive
@@ -66,31 +65,6 @@ def queue(clock: Clock) -> Iterator[PullQueue]:
     queue = PullQueue(lambda: None, clock)
     yield queue
     queue.close()
-
-
-def test_rate_and_end_are_of_the_last_seconds(queue: PullQueue, clock: Clock) -> None:
-    seen = []
-
-    def run(on_progress: OnProgress) -> Path:
-        for second, done in enumerate((0, 1, 2, 102, 202, 302, 402, 502, 602, 0, 100)):
-            clock.now = 10.0 + second
-            on_progress(done << 20, 1 << 30)
-            (item,) = queue.items
-            seen.append((item.bytes_per_s, item.eta_s))
-        return Path("/models/m.gguf")
-
-    watched = WatchedQueue(queue)
-    queue.add([scripted(run)])
-    watched.wait(lambda queue: not queue.is_busy)
-    assert seen[0] == (None, None)
-    assert seen[8][0] == 100 << 20
-    assert seen[8][1] == pytest.approx(4.22)
-    assert seen[9][0] is None
-    assert seen[10][0] == 100 << 20
-    (item,) = queue.items
-    assert (item.state, item.path, item.share) == (PullState.DONE, Path("/models/m.gguf"), 1.0)
-    assert queue.take_completed()
-    assert not queue.take_completed()
 
 
 def test_a_download_is_reported_before_its_first_byte() -> None:
@@ -257,47 +231,3 @@ def test_what_goes_on_is_stopped_from_any_row(app: GgbenchApp, drive: Drive) -> 
         assert [item.state for item in app.pull_queue.items] == [PullState.DONE, PullState.STOPPED]
 
     drive(app, steps)
-
-
-def test_without_a_network_the_search_says_what_works(app: GgbenchApp, drive: Drive) -> None:
-
-    async def steps(app: GgbenchApp, pilot: Page) -> None:
-        shown = await press(app, pilot, "slash", *"llama", "enter")
-        assert "the search failed" in shown
-        assert "offline mode" in shown
-        assert "synth:" in shown
-        shown = await press(app, pilot, "escape", "escape", "j")
-        assert "8 quants" in shown
-        assert "offline mode" not in shown
-        shown = await press(app, pilot, *["j"] * 3, "p")
-        assert not app.is_busy
-
-    drive(app, steps, (120, 30))
-
-
-def test_a_checkpoint_is_left_to_the_command_line(app: GgbenchApp, drive: Drive) -> None:
-
-    async def steps(app: GgbenchApp, pilot: Page) -> None:
-        for typed in ("tf:org/name", "synth-tf:qwen1.5-0.5b"):
-            shown = await press(app, pilot, "slash", *typed, "enter")
-            assert "this needs a GGUF, which a checkpoint of Transformers is not" in shown
-            assert "decode, prefill, speed" in shown
-            await press(app, pilot, "escape", "escape")
-
-    drive(app, steps, (120, 30))
-
-
-def test_a_repo_typed_in_full_is_opened(services: Services, planner: FakePlanner, drive: Drive) -> None:
-    planner.errors["maker/not-there"] = UsageError("there is no repo maker/not-there", "look for it")
-
-    async def steps(app: GgbenchApp, pilot: Page) -> None:
-        shown = await press(app, pilot, "slash", *"maker/tiny-gguf", "enter", "enter")
-        assert "maker/tiny-gguf · 8 quants" in shown
-        await press(app, pilot, "escape", "escape")
-        await press(app, pilot, "slash", *"maker/not-there", "enter")
-        assert "maker/not-there" not in [asked[0] for asked in planner.asked]
-        shown = await press(app, pilot, "enter")
-        assert "✗ there is no repo maker/not-there" in shown
-        assert "no repo" not in await press(app, pilot, "escape", "escape")
-
-    drive(GgbenchApp(services), steps, (120, 30))

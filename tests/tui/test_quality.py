@@ -28,7 +28,6 @@ from tests.tui.conftest import Drive
 
 App = GgbenchApp
 Page = Pilot[None]
-N_CTX = 32
 
 
 @pytest.fixture
@@ -96,32 +95,6 @@ def test_a_quantized_cache_is_scored_beside_f16(
         assert job.settings.n_ctx == 512
 
     drive(library, steps, (100, 30))
-
-
-def test_a_twin_is_refused_with_the_reason(app: App, drive: Drive) -> None:
-
-    async def steps(app: App, pilot: Page) -> None:
-        shown = await press(app, pilot, "slash", *"synth:small", "enter", "enter", "Q")
-        assert "is a twin: weights without training have no quality" in shown
-        assert "press Q on the quants of a published file" in shown
-        assert not isinstance(app.screen, QualityDialog)
-
-    drive(app, steps, (100, 30))
-
-
-def test_a_marked_twin_in_a_file_is_refused(
-    tiny_twin: Path, services: Services, planner: FakePlanner, drive: Drive
-) -> None:
-    """Only its header says so, so it is found when the run starts."""
-    model = local(str(tiny_twin), "q8_0", store="folder", name="tiny", paths=(tiny_twin,))
-    planner.rows_of[str(tiny_twin)] = [PlannedQuant("q8_0", plan_row("tiny", "q8_0", BUDGET))]
-
-    async def steps(app: App, pilot: Page) -> None:
-        shown = await press(app, pilot, "enter", "Q", "enter")
-        assert "is a twin" in shown
-        assert app.current_mode == "library"
-
-    drive(App(dataclasses.replace(services, local_models=lambda: (model,))), steps, (100, 30))
 
 
 @pytest.mark.parametrize(

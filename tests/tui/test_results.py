@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import re
-import sqlite3
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +13,6 @@ from ggbench.runs.stored import listed_run
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.screens.measured_runs import RunDetails
 from ggbench.tui.screens.results import ResultsScreen
-from ggbench.tui.stored_runs import COLUMNS_OF_RUNS
 from ggbench.tui.widgets.runs_table import RunsTable
 from tests.fakes.driving import press, settle
 from tests.fakes.measured import put_run, start
@@ -62,48 +57,6 @@ def test_any_column_sorts_and_what_is_not_known_comes_last(look: Look, filled: P
         await press(app, pilot, "s", "s")
         assert shown(app)[-1] == 2
         assert "by outcome ▲" in words_of(app)
-
-    look(steps)
-
-
-def test_columns_are_never_shown_in_part(look: Look, filled: Path) -> None:
-
-    async def steps(app: GgbenchApp, pilot: Page) -> None:
-        whole = {column.header for column in COLUMNS_OF_RUNS}
-        seen = set()
-        for _ in COLUMNS_OF_RUNS:
-            header = words_of(app).splitlines()[2].replace("▼", " ")
-            heads = re.split(r"\s{2,}", header.strip(" ‹›"))
-            assert {head.strip(" ‹›") for head in heads} <= whole
-            assert ("‹" in header) == (table(app).scroll_x > 0)
-            assert ("›" in header) == ("note" not in header)
-            seen |= {head.strip(" ‹›") for head in heads}
-            await press(app, pilot, "right")
-        assert seen - {""} == whole - {""}
-        before = table(app).scroll_x
-        await press(app, pilot, "left")
-        assert table(app).scroll_x < before
-
-    look(steps)
-
-
-def test_two_files_have_two_names(look: Look, filled: Path) -> None:
-    with Store.open(filled) as store:
-        for path in ("/m/a/model.gguf", "/m/b/model.gguf"):
-            head = start(model=path)
-            put_run(store, replace(head, subject=replace(head.subject, source="file", file=path)))
-        unsteady = put_run(store, start())
-    with contextlib.closing(sqlite3.connect(filled)) as connection, connection:
-        connection.execute(
-            "UPDATE runs SET result = json_set(result, '$.unsteady', 'it slowed') WHERE id = ?", (unsteady,)
-        )
-    connection.close()
-
-    async def steps(app: GgbenchApp, pilot: Page) -> None:
-        lines = words_of(app).splitlines()
-        assert lines[3].startswith("❯     7  !  synth:qwen1.5-0.5b")
-        assert " b/model.gguf " in lines[4]
-        assert " a/model.gguf " in lines[5]
 
     look(steps)
 
@@ -181,18 +134,6 @@ def test_a_window_too_small_says_so_and_nothing_else(look: Look, filled: Path) -
             await pilot.resize_terminal(80, 24)
             await settle(app, pilot)
             assert "q8_0" in words_of(app)
-
-    look(steps)
-
-
-def test_an_empty_store_says_how_to_measure(look: Look, path: Path) -> None:
-
-    async def steps(app: GgbenchApp, pilot: Page) -> None:
-        assert "No runs yet." in words_of(app)
-        assert "press b" in words_of(app)
-        await press(app, pilot, "d", "c", "y", "w", "slash", "s", "enter", "space")
-        assert isinstance(app.screen, ResultsScreen)
-        assert "Compare" not in words_of(app).splitlines()[-1]
 
     look(steps)
 

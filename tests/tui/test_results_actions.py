@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import sqlite3
 from pathlib import Path
 
 import pytest
 from textual.events import Key
 from textual.pilot import Pilot
-from textual.widgets import Static
 
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.store.database import Store
-from ggbench.runs.stored import listed_run
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.screens.dialogs import ConfirmScreen
-from ggbench.tui.screens.measured_runs import CompareScreen, DetailsPane, RunDetails
-from ggbench.tui.screens.results import ResultsScreen
-from ggbench.tui.widgets.curves_plot import CurvesPlot
+from ggbench.tui.screens.measured_runs import CompareScreen, RunDetails
 from tests.fakes.driving import press, settle
 from tests.fakes.measured import put_run, start
 from tests.fakes.results_screen import chosen, message, shown
@@ -45,20 +37,6 @@ def test_enter_opens_one_run_in_full(look: Look, filled: Path) -> None:
     look(steps)
 
 
-def test_a_zoomed_plot_is_shown_whole_again(look: Look, filled: Path) -> None:
-
-    async def steps(app: GgbenchApp, pilot: Page) -> None:
-        whole = await press(app, pilot, "G", "enter")
-        plot = app.screen.query_one(CurvesPlot)
-        plot.action_zoom_in()
-        await settle(app, pilot)
-        assert words_of(app) != whole
-        assert isinstance(app.focused, DetailsPane)
-        assert await press(app, pilot, "r") == whole
-
-    look(steps, (140, 45))
-
-
 def test_two_marked_runs_are_compared(look: Look, filled: Path) -> None:
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
@@ -76,55 +54,6 @@ def test_two_marked_runs_are_compared(look: Look, filled: Path) -> None:
         assert "2 marked" in words_of(app)
 
     look(steps, (100, 50))
-
-
-def test_a_run_that_measured_nothing_compares_too(look: Look, filled: Path) -> None:
-
-    async def steps(app: GgbenchApp, pilot: Page) -> None:
-        await press(app, pilot, "j", "space", "space", "c")
-        text = words_of(app)
-        assert "! b did not complete: out of memory in load: [31mno room" in text
-        assert "★" not in text
-
-    look(steps, (100, 50))
-
-
-def test_a_run_of_an_unknown_kind_is_opened_but_not_compared(look: Look, filled: Path) -> None:
-    with contextlib.closing(sqlite3.connect(filled)) as connection, connection:
-        connection.execute("UPDATE runs SET kind = 'nobody_knows' WHERE id = 4")
-    connection.close()
-
-    async def steps(app: GgbenchApp, pilot: Page) -> None:
-        await press(app, pilot, "enter")
-        assert isinstance(app.screen, RunDetails)
-        assert "Run 4 · nobody_knows" in words_of(app)
-        assert "! this ggbench has no experiment 'nobody_knows'" in words_of(app)
-        assert "ggbench decode synth:qwen1.5-0.5b q2_k" in words_of(app)
-        await press(app, pilot, "escape", "space", "space", "c")
-        assert isinstance(app.screen, ResultsScreen)
-        assert "run 4 cannot be read: this ggbench has no experiment 'nobody_knows'" in message(app)
-        await press(app, pilot, "w", "c")
-        assert "run 4 cannot be read" in message(app)
-
-    look(steps, (100, 50))
-
-
-def test_many_runs_are_wider_than_the_window(look: Look, filled: Path) -> None:
-    with Store.open(filled) as store:
-        for _ in range(4):
-            put_run(store, start())
-
-    async def steps(app: GgbenchApp, pilot: Page) -> None:
-        await press(app, pilot, *["space"] * 8, "c")
-        table = app.screen.query_one("#table", Static)
-        lines = [table.render_line(y).text for y in range(table.size.height)]
-        rows = [line.split() for line in lines if line.startswith((" B ms", "B ms"))]
-        assert len(rows) > 1
-        assert sum(row.count("10.01") for row in rows) == 4
-        assert any("17.02 ±0.10" in line for line in lines)
-        assert max(len(line.rstrip()) for line in lines) <= 80
-
-    look(steps)
 
 
 def test_a_key_right_after_a_mark_sees_it(look: Look, filled: Path) -> None:
@@ -192,22 +121,6 @@ def test_runs_are_saved_where_ggbench_was_started(
     look(steps, (140, 45))
 
 
-def test_without_samples_there_is_no_picture_to_save(look: Look, filled: Path) -> None:
-    with Store.open(filled) as store:
-        run_id = store.begin(start())
-        store.finish(run_id, dataclasses.replace(listed_run(store.load_run(1)), outcome=Outcome.CANCELLED))
-
-    async def steps(app: GgbenchApp, pilot: Page) -> None:
-        assert "❯     5  –" in words_of(app)
-        await press(app, pilot, "w")
-        assert "rows and samples, two files" in words_of(app)
-        assert "SVG" not in words_of(app)
-        await press(app, pilot, "s")
-        assert not isinstance(app.screen, ResultsScreen)
-
-    look(steps)
-
-
 def test_deleting_asks_first(look: Look, filled: Path) -> None:
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
@@ -226,18 +139,6 @@ def test_deleting_asks_first(look: Look, filled: Path) -> None:
     look(steps)
     with Store.open(filled) as store:
         assert [run.run_id for run in store.list_runs()] == [2]
-
-
-def test_deleting_what_is_gone_already_is_no_error(look: Look, filled: Path) -> None:
-
-    async def steps(app: GgbenchApp, pilot: Page) -> None:
-        with Store.open(filled) as store:
-            store.delete_run(4)
-        await press(app, pilot, "d", "y")
-        assert "Deleted 1 run." in message(app)
-        assert shown(app) == [3, 2, 1]
-
-    look(steps)
 
 
 def test_a_running_run_is_not_deleted(look: Look, path: Path) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import sqlite3
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from textual.worker import WorkerFailed
 from ggbench.errors import StoreError
 from ggbench.runs.store.database import Store
 from ggbench.tui.app import GgbenchApp
-from ggbench.tui.messages import RunStored
+from ggbench.tui.host import RunStored
 from ggbench.tui.screens.measured_runs import RunDetails
 from ggbench.tui.screens.results import ResultsScreen
 from ggbench.tui.services import Services
@@ -27,19 +26,6 @@ from tests.tui.conftest import Drive, Look
 Page = Pilot[None]
 
 pytestmark = pytest.mark.usefixtures("start_with_results")
-
-
-def test_a_store_of_a_newer_ggbench_says_so(look: Look, filled: Path) -> None:
-    with contextlib.closing(sqlite3.connect(filled)) as connection, connection:
-        connection.execute("PRAGMA user_version = 99")
-    connection.close()
-
-    async def steps(app: GgbenchApp, pilot: Page) -> None:
-        text = " ".join(words_of(app).split())
-        assert "written by a newer ggbench" in text
-        assert "upgrade ggbench" in text
-
-    look(steps)
 
 
 def test_a_locked_store_is_read_again(services: Services, drive: Drive, filled: Path) -> None:
@@ -85,19 +71,6 @@ def test_a_run_that_arrives_moves_nothing(look: Look, filled: Path) -> None:
         assert shown(app) == [5, 4, 3, 2, 1]
         assert chosen(app) == 2
         assert "5 of 6 runs · 1 marked" in words_of(app)
-
-    look(steps)
-
-
-@pytest.mark.parametrize("keys", [("enter",), ("w", "c")])
-def test_a_run_that_another_ggbench_deleted(look: Look, filled: Path, keys: tuple[str, ...]) -> None:
-
-    async def steps(app: GgbenchApp, pilot: Page) -> None:
-        with Store.open(filled) as store:
-            store.delete_run(4)
-        await press(app, pilot, *keys)
-        assert "run 4 was deleted meanwhile" in message(app)
-        assert shown(app) == [3, 2, 1]
 
     look(steps)
 

@@ -9,23 +9,20 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.endings import Crashed, Ending, OutOfMemory
+from ggbench.engines.endings import Crashed, Ending, Outcome, OutOfMemory
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import StoreError
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.experiments.maxctx.record import ContextResult
 from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve
 from ggbench.runs.experiment import Experiment
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.rig import Rig
 from ggbench.runs.store.database import Store
-from ggbench.runs.stored import read_run
 from ggbench.tui.run_queue import JobState, QueueItem, RunQueue
 from ggbench.tui.widgets.bracket_plot import bracket_lines
-from ggbench.tui.widgets.queue_list import queue_lines
+from ggbench.tui.widgets.run_panels import queue_lines
 from tests.fakes.engine import obey
-from tests.fakes.jobs import FakeServices, Gate, decodes, searches, small_context
+from tests.fakes.jobs import FakeServices, Gate, decodes, searches
 from tests.fakes.watched import watched_runs
 
 
@@ -50,20 +47,6 @@ def crash(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
 
 def run_out(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
     yield OutOfMemory("load", "failed to allocate")
-
-
-def test_jobs_run_one_after_another_and_are_kept(target: Target, tmp_path: Path) -> None:
-    services = FakeServices(tmp_path)
-    with watched_runs(services) as watched:
-        watched.queue.add(decodes([target, target], 500))
-        watched.wait(is_done)
-        items, plotted = watched.queue.items, watched.queue.plotted
-    assert [item.state for item in items] == [JobState.DONE] * 2
-    assert [job.item_id for job in plotted] == [0, 1]
-    assert plotted[0].positions.tolist() == list(range(26, 526))
-    with services.open_store() as store:
-        kept = [read_run(store, store.load_run(item.run_id or 0)) for item in items]
-    assert [run.result for run in kept] == [item.run.result for item in items if item.run is not None]
 
 
 def test_a_crash_and_too_little_memory_are_items_with_their_reasons(target: Target, tmp_path: Path) -> None:
@@ -126,27 +109,6 @@ def test_a_pause_holds_the_worker_and_the_jobs_behind_it(target: Target, tmp_pat
     assert not services.rigs[1].hold.is_set()
 
 
-def test_a_cancel_of_a_paused_queue_is_answered(target: Target, tmp_path: Path) -> None:
-    with watched_runs(FakeServices(tmp_path)) as watched:
-        watched.queue.pause()
-        watched.queue.add(decodes([target], 100))
-        watched.queue.cancel()
-        watched.wait(is_done)
-
-
-def test_a_search_reports_its_probes_and_ends_in_its_run(target: Target, tmp_path: Path) -> None:
-    with watched_runs(FakeServices(tmp_path, [small_context])) as watched:
-        watched.queue.add(searches([target], LlamaConfig(n_ctx=4096)))
-        watched.wait(is_done)
-        (item,), live = watched.queue.items, watched.queue.live
-    assert item.state is JobState.DONE
-    found = result_of(item)
-    assert found.max_n_ctx == 2048
-    assert live is not None
-    assert tuple(answer.probe for answer in live.answers) == found.probes
-    assert not watched.queue.plotted
-
-
 def test_a_search_that_is_skipped_knows_nothing_of_what_it_was_asking(target: Target, tmp_path: Path) -> None:
     asked, skipped = threading.Event(), threading.Event()
 
@@ -182,20 +144,6 @@ def test_a_search_that_is_skipped_knows_nothing_of_what_it_was_asking(target: Ta
         "none known to work",
     ]
     assert queue_lines([item], {}, paused=False)[0].endswith("  skipped, no working n_ctx found yet")
-
-
-def test_without_a_store_the_run_goes_on(target: Target, tmp_path: Path) -> None:
-
-    class NoStore(FakeServices):
-        def open_store(self) -> Store:
-            raise StoreError("the results file is newer than this ggbench", "update ggbench")
-
-    with watched_runs(NoStore(tmp_path)) as watched:
-        watched.queue.add(decodes([target], 100))
-        watched.wait(is_done)
-        assert watched.queue.items[0].state is JobState.DONE
-        assert watched.queue.items[0].run_id is None
-        assert watched.queue.store_error is not None
 
 
 def test_a_fault_of_a_job_does_not_end_the_queue(target: Target, tmp_path: Path) -> None:

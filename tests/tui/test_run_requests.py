@@ -7,16 +7,12 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.server.config import EndpointConfig
-from ggbench.engines.server.contract import OfferedModel
-from ggbench.errors import UsageError
 from ggbench.experiments.quality.record import QualitySettings
+from ggbench.experiments.quality.texts import ARCHIVE, REPO
 from ggbench.hub.access import HubAccess
 from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve_one
-from ggbench.models.served_models import ServedModel
-from ggbench.models.texts import ARCHIVE, REPO
-from ggbench.tui.run_requests import NO_BASE, QualityAsked, QualityRequest, decode_request, search_request
+from ggbench.tui.run_requests import NO_BASE, QualityAsked, QualityRequest
 from tests.fakes.hub import TestHub
 from tests.fakes.scores import without_mark
 from tests.fakes.wikitext import TEXT, archive
@@ -44,15 +40,3 @@ def test_wikitext_2_is_downloaded_and_other_texts_are_files(
     (tmp_path / "wikitext-2").write_text("mine")
     assert _settings(target, "~/wikitext-2").text.path == str(tmp_path / "wikitext-2")
     assert _settings(target, "").text.name == "pydoc_data.topics"
-
-
-def test_a_server_is_asked_with_its_own_setup() -> None:
-    setup = EndpointConfig("http://s", "tiny")
-    served = Target("tiny", "q4_0", "endpoint", None, served=ServedModel(OfferedModel("tiny"), setup))
-    access = HubAccess.from_environment()
-    (job,) = decode_request(LlamaConfig(n_ctx=4096), 300).jobs([("http://s", (served,))], access, None)
-    assert job.setup == setup
-    with pytest.raises(UsageError, match="quality needs a model file"):
-        QualityRequest(QualityAsked(base=NO_BASE), LlamaConfig(), {}).jobs([("http://s", (served,))], access, None)
-    with pytest.raises(UsageError, match="maxctx needs a model file"):
-        search_request(LlamaConfig()).jobs([("http://s", (served,))], access, None)

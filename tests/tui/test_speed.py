@@ -11,7 +11,7 @@ import pytest
 from textual.pilot import Pilot
 
 from ggbench.engines import protocol
-from ggbench.engines.endings import Ending
+from ggbench.engines.endings import Ending, Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.batched_decode import BatchedDecode
 from ggbench.experiments.registry import experiment_of
@@ -20,7 +20,6 @@ from ggbench.experiments.speed.record import Case, CaseEnded, SpeedCase, SpeedSe
 from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve
 from ggbench.runs.experiment import Job
-from ggbench.runs.outcome import Outcome
 from ggbench.show.plot.curves import PlottedRun
 from ggbench.show.presenter import figures_of
 from ggbench.tui.app import GgbenchApp
@@ -122,9 +121,3 @@ def test_what_did_not_run_is_marked() -> None:
         "tok/s as Qwen2.5 counts",
     )
     assert figures_of(["speed"], [plotted(SpeedCase(skipped))]) == ()
-
-
-def test_many_batch_sizes_are_several_grids() -> None:
-    lines = case_grid(plotted(settings=SpeedSettings((1, 129_024), 8, (1, 2, 4, 8, 16, 32, 64), None)))
-    assert max(map(len, lines)) <= 28
-    assert sum(line.startswith(" 129,024") for line in lines) == 3

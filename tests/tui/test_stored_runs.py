@@ -8,13 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from ggbench.engines.endings import Outcome
 from ggbench.errors import StoreError
-from ggbench.experiments.maxctx.record import ContextResult, Probe
-from ggbench.machine.records import MachineReading
-from ggbench.runs.outcome import Outcome
+from ggbench.experiments.maxctx.record import Probe
 from ggbench.runs.store.database import Store
 from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, MeasuredRun, matching, read_measured, read_runs
-from tests.fakes.measured import SERIES, fill, put_run, put_search, start, start_search
+from tests.fakes.measured import fill, start_search
 
 
 @pytest.fixture
@@ -29,15 +28,6 @@ def measured(path: Path, *run_ids: int) -> tuple[MeasuredRun, ...]:
         return tuple(read_measured(store, run_id) for run_id in run_ids)
 
 
-def test_only_what_changed_is_read_again(path: Path) -> None:
-    with Store.open(path) as store:
-        before = {run.run_id: run for run in read_runs(store, {})}
-        put_run(store, start(), n_gen=30)
-        again = {run.run_id: run for run in read_runs(store, before)}
-    assert all(again[run_id] is run for run_id, run in before.items())
-    assert len(again) == 5
-
-
 def test_a_killed_search_has_what_its_probes_show(path: Path) -> None:
     probe = Probe(4096, "alloc", Outcome.COMPLETED, 1.5)
     with Store.open(path) as store:
@@ -48,37 +38,6 @@ def test_a_killed_search_has_what_its_probes_show(path: Path) -> None:
     found = search.summary.context
     assert found is not None
     assert (found.max_n_ctx, found.probes) == (4096, (probe,))
-
-
-def test_a_search_says_what_it_found_where_others_say_how_they_ended(path: Path) -> None:
-    (outcome,) = [column for column in COLUMNS_OF_RUNS if column.key == "outcome"]
-    with Store.open(path) as store:
-        for is_proven in (True, False):
-            found = ContextResult(max_n_ctx=24_576, verified_by_decode=is_proven)
-            put_search(store, found)
-        put_search(store, found, Outcome.CANCELLED)
-        cancelled, unproven, proven, *_ = read_runs(store, {})
-    assert outcome.text(cancelled) == "cancelled"
-    assert (outcome.text(proven), outcome.text(unproven)) == ("n_ctx 24,576", "n_ctx 24,576?")
-
-
-def test_a_running_run_is_read_as_it_grows(path: Path) -> None:
-    with Store.open(path) as store:
-        run_id = store.begin(start())
-        first = {run.run_id: run for run in read_runs(store, {})}
-        store.append_samples(run_id, SERIES, 26, [1_000_000] * 10)
-        second = {run.run_id: run for run in read_runs(store, first)}
-    n_gens = [run.summary.decode.n_gen for run in (first[run_id], second[run_id]) if run.summary and run.summary.decode]
-    assert n_gens == [0, 10]
-    assert second[run_id].note == "still running"
-
-
-def test_a_run_has_the_readings_of_the_machine(path: Path) -> None:
-    reading = MachineReading(at_ns=5, cpu_share=0.5, used_bytes=1 << 30, total_bytes=8 << 30)
-    with Store.open(path) as store:
-        store.append_observations(1, [(5, "machine_reading", reading)])
-    (run,) = measured(path, 1)
-    assert run.readings == (reading,)
 
 
 @pytest.mark.parametrize(

@@ -13,15 +13,15 @@ from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.models.command_line import named, reproduce, stated_bandwidth
 from ggbench.runs.experiment import Conclusion, Experiment, Job
 from ggbench.runs.recording import Recording
-from ggbench.runs.serving import ServerFound
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.stats.gpu_use import throttled
+from ggbench.stats.serving import ServerFound
 
 if TYPE_CHECKING:
-    from ggbench.runs.known_speed import RunSpeed
     from ggbench.runs.progress import Progress
     from ggbench.runs.run import Run
     from ggbench.runs.session import Session
+    from ggbench.stats.known_speed import RunSpeed
 
 _PREFILL_REPEAT = 3
 
@@ -75,14 +75,15 @@ class DecodeExperiment(Experiment):
 
     def speed_of(self, run: Run) -> RunSpeed | None:
         """Return the line through its steps, at the level of their mean latency; None where they show no line."""
-        from ggbench.runs.known_speed import RunSpeed
-        from ggbench.stats.measured_steps import decode_curve
+        from ggbench.stats.known_speed import measured_speed, measured_steps
 
-        curve, found = decode_curve(run), run.result
-        if curve is None or not isinstance(found, DecodeResult):
+        found, settings = run.result, run.head.settings
+        if not isinstance(found, DecodeResult) or not isinstance(settings, DecodeSettings) or found.latency is None:
             return None
-        is_steady = not found.unsteady
-        return RunSpeed("measured", f"run {run.run_id}", curve.step_ms, reach=curve.reach, is_steady=is_steady)
+        n_gen = min(settings.n_gen, found.n_gen)
+        middle = found.n_prompt + (n_gen + 1) // 2
+        steps = measured_steps([(middle, found.latency)], found.fit, found.limit)
+        return measured_speed(run.run_id, steps, found.n_prompt + n_gen, is_steady=not found.unsteady)
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """`ggbench decode MODEL QUANT -n N` with every option that is not the default."""

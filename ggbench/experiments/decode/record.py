@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ggbench.errors import UsageError
-from ggbench.runs.run import Result, Settings
-from ggbench.runs.serving import Serving
+from ggbench.runs.run import Result, Settings, require_positive
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, b_ratio, w_ratio
+from ggbench.stats.serving import Serving
 
 N_PROMPT = 25
 """Tokens of prompt before a decode is timed, as in the article (section 6.4)."""
@@ -71,9 +71,3 @@ class DecodeResult(Result):
     def b_w16_ms(self, bpw: float | None) -> float | None:
         """B as if every weight had 16 bits, to compare quants (article, section 6.4)."""
         return None if self.fit is None or self.fit.b_ms is None or not bpw else self.fit.b_ms * 16 / bpw
-
-
-def require_positive(what: str, value: int) -> None:
-    """Raise UsageError for a count below 1."""
-    if value < 1:
-        raise UsageError(f"{what} is {value}", "it has to be at least 1")

@@ -70,7 +70,7 @@ def _targets(asked: Asked) -> tuple[Target, ...]:
 def _show_known(targets: Sequence[Target], asked: Asked) -> None:
     """What is known of each without measuring."""
     from ggbench.commands.run_output import run_document, show_runs
-    from ggbench.decisions.known_forecasts import known_forecasts
+    from ggbench.experiments.forecast.known import known_forecasts
     from ggbench.experiments.forecast.measure import EXPERIMENT
     from ggbench.machine.cpu import default_threads
     from ggbench.runs.store.database import Store

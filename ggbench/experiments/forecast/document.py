@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.experiments.forecast.record import Expected, ForecastResult
+from ggbench.experiments.forecast.record import ForecastResult
 from ggbench.runs.run import Run
 from ggbench.show import UNKNOWN
 from ggbench.show.documents import origin_document, picked
 from ggbench.show.glossary import UNSTEADY
 from ggbench.sizing.plan_record import PlannedForecast
+from ggbench.stats.intervals import Expected
 from ggbench.units import format_count, format_interval, format_number
 
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ggbench.decisions.comparable_runs import ThisMachine
+from ggbench.engines.endings import Outcome
 from ggbench.errors import StoreError, UnknownName
 from ggbench.experiments.forecast.record import ForecastPlacement, ForecastResult, ForecastTwin, TwinTiming
 from ggbench.machine.records import Environment
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.recording import Recording
 from ggbench.runs.run import Result
 from ggbench.runs.session import Session

@@ -24,10 +24,10 @@ from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.units import counted
 
 if TYPE_CHECKING:
-    from ggbench.runs.known_speed import RunSpeed
     from ggbench.runs.progress import Progress
     from ggbench.runs.run import Run
     from ggbench.runs.session import Session
+    from ggbench.stats.known_speed import RunSpeed
 
 
 class ForecastExperiment(Experiment):
@@ -71,13 +71,13 @@ class ForecastExperiment(Experiment):
 
     def speed_of(self, run: Run) -> RunSpeed | None:
         """Return what it forecast; None where it came to no line."""
-        from ggbench.runs.known_speed import RunSpeed
-        from ggbench.stats.measured_steps import forecast_curve
+        from ggbench.stats.known_speed import RunSpeed, inverse
 
-        curve, found = forecast_curve(run), run.result
-        if curve is None or not isinstance(found, ForecastResult):
+        found = run.result
+        if not isinstance(found, ForecastResult) or len(found.tok_s) < 2:
             return None
-        return RunSpeed("forecast", found.basis, curve.step_ms, found.prefill_ms, reach=curve.reach)
+        steps = tuple((n, inverse(tok_s)) for n, tok_s in sorted(found.tok_s))
+        return RunSpeed("forecast", found.basis, steps, found.prefill_ms, reach=steps[-1][0])
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """`ggbench forecast MODEL QUANT` with every option that is not the default."""

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.runs.run import Result, Settings
+from ggbench.sizing.layer_sample import StepCost
 from ggbench.stats.decode_timing import DecodeLimit
+from ggbench.stats.intervals import Expected
 
 POSITIONS = (1, 1024, 4096, 8192, 32768)
 """Of the tokens whose speed is forecast."""
@@ -38,24 +40,6 @@ class ForecastSettings(Settings):
     def n_ctx_needed(self) -> int:
         """Cells of the context of each twin."""
         return self.n_depth + self.n_gen + self.n_batch + 2
-
-
-@dataclass(frozen=True, slots=True)
-class StepCost:
-    """What decides the time of a step: bytes that it reads, of a model or of a twin of it."""
-
-    n_layer: int
-    layer_bytes: float
-    """Of all layers for one token: without the experts that it is not routed to."""
-    full_kv_bytes: int
-    """That each position adds for layers without a window."""
-    windowed_kv_bytes: int
-    """As above, for layers with one."""
-    window: int | None = None
-
-    def kv_bytes(self, n: float) -> float:
-        """Return the bytes of KV that the n-th token reads."""
-        return self.full_kv_bytes * n + self.windowed_kv_bytes * min(n, self.window or n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +98,6 @@ class TwinTiming:
     n_batch: int = 0
     placement: int = 0
     """Number of the placement of its layers."""
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """A value with the interval that it should lie in, with a probability of 95 %."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True, slots=True)

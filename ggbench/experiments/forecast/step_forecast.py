@@ -13,15 +13,9 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ggbench.experiments.forecast.record import (
-    POSITIONS,
-    PROMPTS,
-    Expected,
-    ForecastPlacement,
-    ForecastTwin,
-    StepCost,
-    TwinTiming,
-)
+from ggbench.experiments.forecast.record import POSITIONS, PROMPTS, ForecastPlacement, ForecastTwin, TwinTiming
+from ggbench.sizing.layer_sample import StepCost
+from ggbench.stats.intervals import Expected
 from ggbench.stats.noise import t_95
 
 MODEL_ERROR = 0.08

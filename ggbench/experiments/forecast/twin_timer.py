@@ -25,7 +25,6 @@ from ggbench.experiments.forecast.record import (
     ForecastTwin,
     TwinTiming,
 )
-from ggbench.experiments.forecast.twins import step_cost, twin_layers
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import remove_left_twins, twin_folder, twin_of
 from ggbench.gguf_file.twin_writer import TwinGroup, group_twins, require_room
@@ -35,6 +34,7 @@ from ggbench.paths import forecasts_dir
 from ggbench.runs.experiment import Concluded, Conclusion
 from ggbench.runs.progress import Point, Progress, Working
 from ggbench.runs.session import Session
+from ggbench.sizing.layer_sample import step_cost, twin_layers
 from ggbench.units import counted, format_bytes, format_rough_seconds
 
 _SMALL_BATCH = 64

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ggbench.engines.endings import Outcome
 from ggbench.experiments.maxctx.record import Probe, Question
-from ggbench.runs.outcome import Outcome
 from ggbench.units import format_bytes, format_count, format_number
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ggbench.engines.endings import Outcome
 from ggbench.machine.records import GpuProcess
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Result, Settings
 
 ProbeKind = Literal["dry", "alloc", "decode"]

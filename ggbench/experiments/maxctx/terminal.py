@@ -9,13 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 from ggbench.engines.contract import EngineConfig
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory, Place
 from ggbench.experiments.maxctx.probe_text import outcome_text
 from ggbench.experiments.maxctx.record import ContextResult, Probe, SearchPlan
 from ggbench.machine.readings import name_processes
 from ggbench.machine.records import MachineReading
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run
 from ggbench.show.columns import projector_text, swa_text
 from ggbench.show.documents import context_bytes, context_of

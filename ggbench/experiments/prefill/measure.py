@@ -11,14 +11,14 @@ from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
 from ggbench.models.command_line import named, reproduce, stated_bandwidth
 from ggbench.runs.experiment import Conclusion, Experiment, Job
 from ggbench.runs.recording import Recording
-from ggbench.runs.serving import ServerFound
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
+from ggbench.stats.serving import ServerFound
 
 if TYPE_CHECKING:
-    from ggbench.runs.known_speed import RunSpeed
     from ggbench.runs.progress import Progress
     from ggbench.runs.run import Run
     from ggbench.runs.session import Session
+    from ggbench.stats.known_speed import RunSpeed
 
 
 class PrefillExperiment(Experiment):
@@ -53,8 +53,7 @@ class PrefillExperiment(Experiment):
 
     def speed_of(self, run: Run) -> RunSpeed | None:
         """Return the times of its prompts; None where none has an interval."""
-        from ggbench.runs.known_speed import RunSpeed
-        from ggbench.stats.known_speed import measured_prefills
+        from ggbench.stats.known_speed import RunSpeed, measured_prefills
 
         prefills = measured_prefills(run.result.prefills) if isinstance(run.result, PrefillResult) else ()
         return RunSpeed("measured", f"run {run.run_id}", prefill_ms=prefills) if prefills else None

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ggbench.experiments.decode.record import require_positive
-from ggbench.runs.run import Result, Settings
-from ggbench.runs.serving import Serving
+from ggbench.runs.run import Result, Settings, require_positive
 from ggbench.stats.decode_timing import DecodeLimit, PrefillSpeed
+from ggbench.stats.serving import Serving
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from ggbench.models.selector import Target
     from ggbench.runs.experiment import Base
 
+
 _NO_BASE = "none"
 
 
@@ -83,7 +84,7 @@ def command(
     from ggbench.experiments.quality.jobs import quality_jobs
     from ggbench.experiments.quality.measure import EXPERIMENT
     from ggbench.experiments.quality.record import N_CTX, QualitySettings
-    from ggbench.models.texts import WIKITEXT_2, find_text
+    from ggbench.experiments.quality.texts import WIKITEXT_2, find_text
     from ggbench.units import parse_duration
 
     if base_logits and (base_quant or save_base_logits):
@@ -131,7 +132,7 @@ def _fetch_wikitext(asked: Asked) -> None:
 
     from ggbench.commands.downloads import download_progress
     from ggbench.commands.interrupts import DOWNLOAD_INTERRUPTED, interrupt_sets
-    from ggbench.models.texts import WIKITEXT_2, fetch_archive, find_archive
+    from ggbench.experiments.quality.texts import WIKITEXT_2, fetch_archive, find_archive
     from ggbench.units import format_bytes
 
     access, cancel = asked.hub.access(), threading.Event()

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ggbench.experiments.quality.record import ChunkScores, Estimate
+from ggbench.experiments.quality.record import ChunkScores
 from ggbench.experiments.quality.scores import floats, mean_and_error, running_means
 from ggbench.show.columns import estimate_text
 from ggbench.show.plot.curves import Curve, Figure, Floats, PlottedRun
+from ggbench.stats.intervals import Estimate
 from ggbench.units import format_count, format_percent
 
 _LEAST_RANGE = 1e-6

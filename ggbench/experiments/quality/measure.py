@@ -67,7 +67,7 @@ class QualityExperiment(Experiment):
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """`ggbench quality MODEL QUANT` with every option that is not the default."""
-        from ggbench.models.texts import text_argument
+        from ggbench.experiments.quality.texts import text_argument
 
         settings = job.settings
         assert isinstance(settings, QualitySettings)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ggbench.errors import UsageError
+from ggbench.models.subject import Subject
 from ggbench.runs.run import Result, Settings
-from ggbench.runs.subject import Subject
+from ggbench.stats.intervals import Estimate
 
 N_CTX = 512
 """Tokens of a chunk, llama-perplexity's default."""
-Z_95 = 1.959963984540054
-"""Standard errors from the mean to either end of a 95 % interval."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,19 +102,6 @@ class ChunkScores:
     kld: bytes = b""
     p_diff: bytes = b""
     n_same_top: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """A mean with its standard error, as llama-perplexity prints them."""
-
-    mean: float
-    error: float
-
-    @property
-    def ci95(self) -> tuple[float, float]:
-        """The 95 % interval of the mean."""
-        return self.mean - Z_95 * self.error, self.mean + Z_95 * self.error
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ggbench.experiments.quality.record import Z_95, Divergence, Estimate
+from ggbench.experiments.quality.record import Divergence
+from ggbench.stats.intervals import Z_95, Estimate
 
 Floats = NDArray[np.float32] | NDArray[np.float64]
 

@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ggbench.experiments.quality.document import row_name, verdicts
-from ggbench.experiments.quality.record import Estimate, QualityResult, TextSource
+from ggbench.experiments.quality.record import QualityResult, TextSource
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.show import UNKNOWN
@@ -17,6 +17,7 @@ from ggbench.show.columns import estimate_text
 from ggbench.show.names import kv_name, model_name
 from ggbench.show.terminal.machine import again_line, environment_line, machine_table
 from ggbench.show.terminal.tables import facts_table, fitted_table, names, notes, right, spaced
+from ggbench.stats.intervals import Estimate
 from ggbench.text import plain
 from ggbench.units import format_bytes, format_count, format_number, format_percent
 

@@ -20,8 +20,8 @@ from ggbench.experiments.quality.earlier_scores import earlier_scores
 from ggbench.experiments.quality.record import ChunkScores, QualitySettings, ScoredText
 from ggbench.experiments.quality.score_requests import Scoring, only, scoring_setup
 from ggbench.experiments.quality.scores import floats, perplexity
+from ggbench.experiments.quality.texts import read_text
 from ggbench.machine.memory import describe_ram
-from ggbench.models.texts import read_text
 from ggbench.runs.experiment import Concluded, Conclusion
 from ggbench.runs.progress import Point, Progress, Working
 from ggbench.runs.session import Session

@@ -10,7 +10,7 @@ import contextlib
 import time
 from collections.abc import Generator
 
-from ggbench.engines.endings import Cancelled, Completed, EngineEnded, require_completed
+from ggbench.engines.endings import Cancelled, Completed, EngineEnded, Outcome, require_completed
 from ggbench.engines.memory import Memory
 from ggbench.engines.workloads.batched_decode import BatchedDecode
 from ggbench.experiments.speed.case_contexts import CaseContexts, case_contexts
@@ -19,7 +19,6 @@ from ggbench.experiments.speed.measure import ended_cases
 from ggbench.experiments.speed.record import BatchLimit, Case, CaseEnded, CaseMemory, SpeedCase, SpeedSettings
 from ggbench.runs.experiment import Conclusion
 from ggbench.runs.observation import PromptTiming, WorkerPeak
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.progress import Point, Progress, Working
 from ggbench.runs.session import Session
 from ggbench.runs.store.runs import WARMUP

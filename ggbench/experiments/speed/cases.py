@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from ggbench.engines.endings import Outcome
 from ggbench.experiments.speed.record import BatchLine, Case, CaseEnded, SpeedCase
 from ggbench.experiments.speed.served_cases import ServedRequest, served_case
-from ggbench.runs.outcome import Outcome
 from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.stats.linefit import fit_line
 from ggbench.stats.speed import summarize

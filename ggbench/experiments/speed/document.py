@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ggbench.engines.endings import Outcome
 from ggbench.experiments.speed.record import BatchLine, SpeedCase, SpeedResult, SpeedSettings
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run
 from ggbench.show.documents import origin_document, picked
 from ggbench.stats.decode_timing import b_ratio, w_ratio

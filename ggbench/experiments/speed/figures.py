@@ -9,8 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
+from ggbench.engines.endings import Outcome
 from ggbench.experiments.speed.record import Case, SpeedCase, SpeedResult, SpeedSettings
-from ggbench.runs.outcome import Outcome
 from ggbench.show.plot.curves import Curve, Figure, PlottedRun, batch_sizes, latency_figure
 from ggbench.units import format_count, format_number
 

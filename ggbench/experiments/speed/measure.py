@@ -19,15 +19,16 @@ from ggbench.runs.progress import ModelReady
 from ggbench.runs.recording import Recording
 from ggbench.runs.rig import Rig
 from ggbench.runs.run import Settings
-from ggbench.runs.serving import ServerFound
 from ggbench.stats.decode_timing import Bandwidth
+from ggbench.stats.serving import ServerFound
 
 if TYPE_CHECKING:
     from ggbench.experiments.speed.cases import CaseSteps
-    from ggbench.runs.known_speed import RunSpeed
     from ggbench.runs.progress import Progress
     from ggbench.runs.run import Run
     from ggbench.runs.session import Session
+    from ggbench.stats.known_speed import RunSpeed
+
 
 _DEFAULTS = SpeedSettings()
 
@@ -72,13 +73,18 @@ class SpeedExperiment(Experiment):
 
     def speed_of(self, run: Run) -> RunSpeed | None:
         """Return the line through the steps of its cases of one sequence; None where there is none."""
-        from ggbench.runs.known_speed import RunSpeed
-        from ggbench.stats.measured_steps import speed_curve
+        from ggbench.stats.known_speed import measured_speed, measured_steps
 
-        curve = speed_curve(run)
-        if curve is None:
+        if not isinstance(run.result, SpeedResult):
             return None
-        return RunSpeed("measured", f"run {run.run_id}", curve.step_ms, reach=curve.reach)
+        line = next((each for each in run.result.lines if each.n_seqs == 1), None)
+        alone = [each for each in run.result.cases if each.case.n_seqs == 1 and each.seconds is not None]
+        cases = [(each.case, each.latency) for each in alone if each.latency is not None]
+        if line is None or not cases:
+            return None
+        latencies = [(case.n_input + (case.n_gen + 1) // 2, latency) for case, latency in cases]
+        reach = max(case.n_input + case.n_gen for case, _ in cases)
+        return measured_speed(run.run_id, measured_steps(latencies, line.fit, line.limit), reach)
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """`ggbench speed MODEL QUANT` with every option that is not the default."""

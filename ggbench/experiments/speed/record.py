@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import whole_steps
 from ggbench.errors import UsageError
-from ggbench.experiments.decode.record import require_positive
-from ggbench.runs.outcome import Outcome
-from ggbench.runs.run import Result, Settings
-from ggbench.runs.serving import Serving
+from ggbench.runs.run import Result, Settings, require_positive
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
+from ggbench.stats.serving import Serving
 
 INPUTS = (1, 6144, 14336, 30720, 63488, 129024)
 """Input lengths of the tables of Qwen1.5, Qwen2, Qwen2.5 and Qwen3."""

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
+from ggbench.engines.endings import Outcome
 from ggbench.experiments.speed.record import CaseEnded, RequestRates, SpeedCase
-from ggbench.runs.outcome import Outcome
-from ggbench.runs.serving import RequestTiming
+from ggbench.stats.serving import RequestTiming
 from ggbench.stats.speed import summarize_tokens
 from ggbench.stats.token_times import TimedSeries, TokenTimes, in_order
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from ggbench.decisions.run_commands import commands_lines, modelfile_lines, run_commands
 from ggbench.decisions.run_commands_record import FileToRun, RunCommands
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.experiments.forecast.record import Expected
 from ggbench.experiments.tune.record import Gain, TunedCandidate, TuneResult, TuneSettings, changes_text
 from ggbench.models.command_line import setup_options
 from ggbench.runs.run import Run
 from ggbench.show.documents import origin_document, picked
 from ggbench.show.names import model_name
+from ggbench.stats.intervals import Expected
 from ggbench.units import format_count, format_ratio
 
 _LITTLE = 0.05

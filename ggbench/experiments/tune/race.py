@@ -18,9 +18,9 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ggbench.experiments.forecast.record import Expected
 from ggbench.experiments.tune.record import TuneSegment, TuneTiming
 from ggbench.experiments.tune.student import t_point
+from ggbench.stats.intervals import Expected
 
 Vector = tuple[float, ...]
 """Logarithms of a speed over the baseline's, one for each depth and phase."""

@@ -9,8 +9,8 @@ from typing import Literal
 from ggbench.decisions.pick_record import Loss
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
-from ggbench.experiments.forecast.record import Expected
 from ggbench.runs.run import Result, Settings
+from ggbench.stats.intervals import Expected
 
 Objective = Literal["decode", "prefill", "both"]
 Stage = Literal["race", "proof"]

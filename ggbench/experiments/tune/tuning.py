@@ -7,7 +7,6 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from ggbench.experiments.forecast.record import Expected
 from ggbench.experiments.tune.race import BASELINE, Race, block_of, proven
 from ggbench.experiments.tune.record import (
     Gain,
@@ -24,6 +23,7 @@ from ggbench.experiments.tune.record import (
     changes,
     changes_text,
 )
+from ggbench.stats.intervals import Expected
 from ggbench.units import format_percent, format_ratio
 
 

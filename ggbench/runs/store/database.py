@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from ggbench import paths
+from ggbench.engines.endings import Outcome
 from ggbench.errors import StoreError, UnknownName
-from ggbench.runs.outcome import Outcome
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store import owners
 from ggbench.runs.store.codec import encode, storable_text

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ggbench.engines.memory import Memory
 from ggbench.machine.records import Environment, GpuUse
+from ggbench.models.subject import Subject
 from ggbench.runs.store.codec import decode
-from ggbench.runs.subject import Subject
 
 if TYPE_CHECKING:
     import numpy as np

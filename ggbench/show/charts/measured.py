@@ -11,13 +11,14 @@ import numpy as np
 
 from ggbench.decisions.compared_metrics import scored_text
 from ggbench.engines.memory import Memory
-from ggbench.experiments.quality.record import Estimate, QualityResult, ScoredBase
-from ggbench.runs.subject import Subject
+from ggbench.experiments.quality.record import QualityResult, ScoredBase
+from ggbench.models.subject import Subject
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.charts.charts import Bar, BarChart, Part, Point, PointChart, StackChart
 from ggbench.show.columns import b_text, estimate_text, tok_s_text, w_text
 from ggbench.show.plot.curves import Curve, Figure
 from ggbench.stats.decode_timing import LatencySummary
+from ggbench.stats.intervals import Estimate
 from ggbench.units import GIB, MIB, format_bytes, format_count, format_number, with_unit
 
 OUTSIDE = "outside buffers"

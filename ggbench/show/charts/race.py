@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ggbench.runs.observation import DecodeWindow
 from ggbench.show.plot.curves import Curve, Figure, Floats, Line, PlottedRun, fitted_line
 from ggbench.show.plot.palette import letter
 from ggbench.stats.samples import split_repetitions
+from ggbench.stats.window_fit import DecodeWindow
 from ggbench.units import format_count, format_duration
 
 _POINTS = 240

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from ggbench.experiments.quality.against import nearest_to_score
 from ggbench.experiments.quality.document import row_name
-from ggbench.experiments.quality.record import Estimate, QualityResult
+from ggbench.experiments.quality.record import QualityResult
 from ggbench.models.published.quality import ln_ppl_ratio
 from ggbench.models.published.rows import Figure, PublishedRow
 from ggbench.models.published.selection import NearRow
@@ -21,6 +21,7 @@ from ggbench.show.against import device_of, nearest_to
 from ggbench.show.columns import ANSWERS, COLUMNS, estimate_text
 from ggbench.show.names import model_name, quant_name
 from ggbench.show.terminal.tables import fitted_table, names, new_table, right, spaced
+from ggbench.stats.intervals import Estimate
 from ggbench.text import plain
 from ggbench.units import format_count, format_ms, format_number, format_percent
 

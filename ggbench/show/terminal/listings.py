@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from rich.table import Table
 
-from ggbench.runs.outcome import Outcome
+from ggbench.engines.endings import Outcome
 from ggbench.runs.store.runs import RUNNING
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN

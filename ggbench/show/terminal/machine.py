@@ -9,8 +9,7 @@ from itertools import pairwise
 from rich.table import Table
 from rich.text import Text
 
-from ggbench.machine.records import Environment, GpuReading, GpuUse, MachineReading
-from ggbench.runs.imported import Imported
+from ggbench.machine.records import Environment, GpuReading, GpuUse, Imported, MachineReading
 from ggbench.show.terminal.tables import new_table
 from ggbench.text import plain
 from ggbench.units import counted, format_bytes, format_count, format_number, format_percent

@@ -8,9 +8,9 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.forecast.document import planned_speed_text
-from ggbench.runs.outcome import Outcome
 from ggbench.show import FITS, FITS_NOT, UNKNOWN
 from ggbench.show.columns import projector_text, swa_text
 from ggbench.show.names import models_title, row_labels

@@ -11,14 +11,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.machine.readings import name_processes
 from ggbench.machine.records import GpuUse, MachineReading
 from ggbench.models.command_line import setup_options
-from ggbench.runs.outcome import Outcome
-from ggbench.runs.subject import Subject
+from ggbench.models.subject import Subject
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import b_text, note, swa_text, tok_s_text, w_text
 from ggbench.show.names import quant_name

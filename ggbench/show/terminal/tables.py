@@ -13,7 +13,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ggbench.runs.subject import Subject
+from ggbench.models.subject import Subject
 from ggbench.show import ESSENTIAL, UNKNOWN
 from ggbench.show.names import model_names
 from ggbench.text import plain

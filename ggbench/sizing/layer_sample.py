@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ggbench.experiments.forecast.record import StepCost
 from ggbench.gguf_file.layer_states import LayerKind, layer_kinds
 from ggbench.gguf_file.model_file import ModelFile, layer_of
 from ggbench.sizing.theory.kv_cache import kv_cache
@@ -91,3 +90,21 @@ def _sample(groups: Sequence[_Group], n_layers: int) -> tuple[int, ...]:
         taken = min(count, len(group.layers))
         chosen += [group.layers[int((number + 0.5) * len(group.layers) / taken)] for number in range(taken)]
     return tuple(sorted(chosen))
+
+
+@dataclass(frozen=True, slots=True)
+class StepCost:
+    """What decides the time of a step: bytes that it reads, of a model or of a twin of it."""
+
+    n_layer: int
+    layer_bytes: float
+    """Of all layers for one token: without the experts that it is not routed to."""
+    full_kv_bytes: int
+    """That each position adds for layers without a window."""
+    windowed_kv_bytes: int
+    """As above, for layers with one."""
+    window: int | None = None
+
+    def kv_bytes(self, n: float) -> float:
+        """Return the bytes of KV that the n-th token reads."""
+        return self.full_kv_bytes * n + self.windowed_kv_bytes * min(n, self.window or n)
