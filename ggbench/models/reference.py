@@ -6,9 +6,12 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
+
+import msgspec
+from msgspec import field
+from msgspec.structs import replace
 
 from ggbench.engines.server.address import Address, is_url
 from ggbench.errors import UsageError
@@ -35,8 +38,7 @@ MEASURE_CHECKPOINTS = ("decode", "prefill", "speed", "bench", "maxctx")
 _TAKE_CHECKPOINTS = (*MEASURE_CHECKPOINTS, "plan", "limits", "inspect")
 
 
-@dataclass(frozen=True, slots=True)
-class ModelRef:
+class ModelRef(msgspec.Struct, frozen=True):
     """What MODEL and QUANTs name."""
 
     kind: Kind
