@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias
-
 import msgspec
-from msgspec.structs import replace
-
-from ggbench.engines.llama.config import LlamaConfig, whole_steps
-from ggbench.errors import Unsupported
-from ggbench.experiments.decode.record import DecodeSettings
-from ggbench.experiments.maxctx.record import ContextSettings
-from ggbench.experiments.quality.record import N_CTX
-from ggbench.experiments.speed.record import SpeedSettings
-from ggbench.experiments.tune.record import TuneSettings
-from ggbench.runs.run import Settings
-from ggbench.text import plain
-from ggbench.units import format_count
+from collections.abc import (Mapping, Sequence)
+from ggbench.engines.llama.config import (LlamaConfig, whole_steps)
+from ggbench.errors import (Unsupported)
+from ggbench.experiments.decode.record import (DecodeSettings)
+from ggbench.experiments.maxctx.record import (ContextSettings)
+from ggbench.experiments.quality.record import (N_CTX)
+from ggbench.experiments.speed.record import (SpeedSettings)
+from ggbench.experiments.tune.record import (TuneSettings)
+from ggbench.runs.run import (Settings)
+from ggbench.text import (plain)
+from ggbench.units import (format_count)
+from msgspec.structs import (replace)
+from typing import (Protocol, TYPE_CHECKING, TypeAlias)
 
 if TYPE_CHECKING:
-    from ggbench.hub.access import HubAccess
-    from ggbench.models.catalog import Catalog
-    from ggbench.models.selector import Target
-    from ggbench.runs.experiment import Job
+    from ggbench.hub.access import (HubAccess)
+    from ggbench.models.catalog import (Catalog)
+    from ggbench.models.selector import (Target)
+    from ggbench.runs.experiment import (Job)
+
 
 
 LENGTHS = (300, 1_000, 3_000, 10_000)
@@ -60,8 +59,7 @@ class MeasureRequest(msgspec.Struct, frozen=True):
 
     def jobs(self, found: Found, hub: HubAccess, catalog: Catalog | None) -> tuple[Job, ...]:
         """Return one job for each target. Raises UsageError for a setup that does not hold the settings."""
-        from ggbench.experiments.registry import experiment_of
-        from ggbench.runs.experiment import Job
+        from ggbench.runs.experiment import Job, experiment_of
 
         experiment = experiment_of(self.kind)
         wanted = [target for _, targets in found for target in targets]
