@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import click
 import contextlib
 import shlex
 import sys
 import time
-from collections import (deque)
-from collections.abc import (Callable, Iterator, Sequence)
-from ggbench.commands.options import (Asked, HubOptions)
-from ggbench.commands.output import (Output)
-from ggbench.errors import (ExitCode, NetworkError, UsageError)
-from ggbench.models.file_sources import (CONFIRM_ABOVE_BYTES)
-from ggbench.models.selector import (Target)
-from ggbench.text import (plain)
-from ggbench.units import (format_bytes, format_duration)
-from typing import (TYPE_CHECKING)
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from ggbench.commands.options import Asked, HubOptions
+from ggbench.commands.output import Output
+from ggbench.errors import ExitCode, NetworkError, UsageError
+from ggbench.models.file_sources import CONFIRM_ABOVE_BYTES
+from ggbench.models.selector import Target
+from ggbench.text import plain
+from ggbench.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
-    from ggbench.hub.download import (FileProgress)
-
+    from ggbench.hub.download import FileProgress
 
 
 class TransferRate:

@@ -2,27 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
 import msgspec
-from collections.abc import (Mapping, Sequence)
-from ggbench.engines.llama.config import (LlamaConfig, whole_steps)
-from ggbench.errors import (Unsupported)
-from ggbench.experiments.decode.record import (DecodeSettings)
-from ggbench.experiments.maxctx.record import (ContextSettings)
-from ggbench.experiments.quality.record import (N_CTX)
-from ggbench.experiments.speed.record import (SpeedSettings)
-from ggbench.experiments.tune.record import (TuneSettings)
-from ggbench.runs.run import (Settings)
-from ggbench.text import (plain)
-from ggbench.units import (format_count)
-from msgspec.structs import (replace)
-from typing import (Protocol, TYPE_CHECKING, TypeAlias)
+from msgspec.structs import replace
+
+from ggbench.engines.llama.config import LlamaConfig, whole_steps
+from ggbench.errors import Unsupported
+from ggbench.experiments.decode.record import DecodeSettings
+from ggbench.experiments.maxctx.record import ContextSettings
+from ggbench.experiments.quality.record import N_CTX
+from ggbench.experiments.speed.record import SpeedSettings
+from ggbench.experiments.tune.record import TuneSettings
+from ggbench.runs.run import Settings
+from ggbench.text import plain
+from ggbench.units import format_count
 
 if TYPE_CHECKING:
-    from ggbench.hub.access import (HubAccess)
-    from ggbench.models.catalog import (Catalog)
-    from ggbench.models.selector import (Target)
-    from ggbench.runs.experiment import (Job)
-
+    from ggbench.hub.access import HubAccess
+    from ggbench.models.catalog import Catalog
+    from ggbench.models.selector import Target
+    from ggbench.runs.experiment import Job
 
 
 LENGTHS = (300, 1_000, 3_000, 10_000)

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import (dataclass)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.experiments.decode.record import (DecodeSettings)
-from ggbench.machine.readings import (MachineReader)
-from ggbench.machine.records import (MachineReading)
-from ggbench.models.reference import (parse_model)
-from ggbench.models.selector import (resolve)
-from ggbench.runs.experiment import (Experiment, Job, experiment_of)
-from ggbench.runs.rig import (Rig, make_rig)
-from ggbench.runs.store.database import (Store)
-from ggbench.stats.decode_timing import (Bandwidth)
-from ggbench.tui.run_queue import (RunQueue)
-from ggbench.tui.screens.run import (RunScreen)
-from textual.app import (App)
+from dataclasses import dataclass
 
+from textual.app import App
+
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.experiments.decode.record import DecodeSettings
+from ggbench.machine.readings import MachineReader
+from ggbench.machine.records import MachineReading
+from ggbench.models.reference import parse_model
+from ggbench.models.selector import resolve
+from ggbench.runs.experiment import Experiment, Job, experiment_of
+from ggbench.runs.rig import Rig, make_rig
+from ggbench.runs.store.database import Store
+from ggbench.stats.decode_timing import Bandwidth
+from ggbench.tui.run_queue import RunQueue
+from ggbench.tui.screens.run import RunScreen
 
 
 @dataclass(frozen=True, slots=True)
