@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Literal
 
 import msgspec
-from msgspec import field
 from msgspec.structs import replace
 
 from ggbench.engines.server.address import Address, is_url
@@ -52,9 +51,9 @@ class ModelRef(msgspec.Struct, frozen=True):
     quants: tuple[str, ...] = ()
     """Each once, that of MODEL:QUANT first, in lower case but for the models of a server; empty means all."""
     revision: str = MAIN
-    label: str = field(default="", compare=False)
+    label: str = ""
     """MODEL as typed without `:QUANT`, and a URL of the Hub as `org/name`; printable."""
-    text: str = field(default="", compare=False)
+    text: str = ""
     """MODEL as typed."""
 
     @property
