@@ -183,11 +183,11 @@ def _records(types: tuple[_Type, ...]) -> Iterator[type]:
     todo: list[Any] = list(msgspec.inspect.multi_type_info(types))
     while todo:
         each = todo.pop()
-        if isinstance(each, msgspec.inspect.StructType | msgspec.inspect.DataclassType):
+        if isinstance(each, msgspec.inspect.StructType):
             if each.cls in seen:
                 continue
             seen.add(each.cls)
-            if isinstance(each, msgspec.inspect.DataclassType):
+            if each.cls.__module__ != msgspec.__name__:
                 yield each.cls
             todo += [field.type for field in each.fields]
         else:
@@ -216,7 +216,7 @@ def _getter(record: type, name: str) -> Any:  # noqa: ANN401 - a function
 def _docs(record: type) -> dict[str, str]:
     """The docstrings under the fields of a record, those of its bases included."""
     found: dict[str, str] = {}
-    for each in (base for base in reversed(record.__mro__) if base.__module__.startswith("ggbench.")):
+    for each in (base for base in reversed(record.__mro__) if base not in (object, msgspec.Struct)):
         tree = ast.parse(textwrap.dedent(inspect.getsource(each)))
         assert isinstance(tree.body[0], ast.ClassDef)
         for field, after in pairwise(tree.body[0].body):
