@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import (Generator)
-from ggbench.engines.endings import (Completed)
-from ggbench.engines.workloads import (Decode, Prefill)
-from ggbench.experiments.decode.record import (DecodeResult, DecodeSettings)
-from ggbench.models.command_line import (named, reproduce, stated_bandwidth)
-from ggbench.runs.experiment import (Conclusion, Experiment, Job)
-from ggbench.runs.machine_use import (throttled)
-from ggbench.runs.recording import (Recording)
-from ggbench.stats.decode_timing import (Bandwidth, DecodeLimit)
-from ggbench.stats.serving import (ServerFound)
-from typing import (ClassVar, TYPE_CHECKING)
+from collections.abc import Generator
+from typing import TYPE_CHECKING, ClassVar
+
+from ggbench.engines.endings import Completed
+from ggbench.engines.workloads import Decode, Prefill
+from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
+from ggbench.models.command_line import named, reproduce, stated_bandwidth
+from ggbench.runs.experiment import Conclusion, Experiment, Job
+from ggbench.runs.machine_use import throttled
+from ggbench.runs.recording import Recording
+from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
+from ggbench.stats.serving import ServerFound
 
 if TYPE_CHECKING:
-    from ggbench.runs.progress import (Progress)
-    from ggbench.runs.run import (Run)
-    from ggbench.runs.session import (Session)
-    from ggbench.stats.known_speed import (RunSpeed)
+    from ggbench.runs.progress import Progress
+    from ggbench.runs.run import Run
+    from ggbench.runs.session import Session
+    from ggbench.stats.known_speed import RunSpeed
 
 
 _PREFILL_REPEAT = 3
