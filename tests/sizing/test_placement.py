@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
+import pytest
 import re
 import threading
-from pathlib import Path
+from ggbench.engines.llama.config import (LlamaConfig)
+from ggbench.engines.llama.engine import (LlamaEngine)
+from ggbench.gguf_file.blueprint import (build_model)
+from ggbench.gguf_file.model_file import (ModelFile)
+from ggbench.gguf_file.parser import (ArrayLength)
+from ggbench.gguf_file.twin import (write_sparse)
+from ggbench.models.planned_variants import (planned_model)
+from ggbench.models.reference import (parse_model)
+from ggbench.sizing.budget import (BESIDE_BUFFERS_BYTES)
+from ggbench.sizing.dry_allocator import (DryAllocator, DryContext)
+from ggbench.sizing.placement import (Placement)
+from ggbench.sizing.plan import (PlanRequest, plan)
+from ggbench.sizing.plan_record import (Budget)
+from ggbench.stats.decode_timing import (Bandwidth)
+from ggbench.units import (GIB, MIB)
+from msgspec.structs import (replace)
+from pathlib import (Path)
+from tests.conftest import (TINY)
+from tests.fakes.dry import (dry_answer, fake)
+from tests.fakes.engine import (FakeWorker)
 
-import pytest
-from msgspec.structs import replace
-
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama.engine import LlamaEngine
-from ggbench.gguf_file.blueprint import build_model
-from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.parser import ArrayLength
-from ggbench.gguf_file.twin import write_sparse
-from ggbench.models.planned_variants import planned_model
-from ggbench.models.reference import parse_model
-from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES
-from ggbench.sizing.dry_allocator import DryAllocator, DryContext
-from ggbench.sizing.placement import Placement
-from ggbench.sizing.plan import PlanRequest, plan
-from ggbench.sizing.plan_record import Budget
-from ggbench.stats.decode_timing import Bandwidth
-from ggbench.units import GIB, MIB
-from tests.conftest import TINY
-from tests.fakes.dry import dry_answer, fake
-from tests.fakes.engine import FakeWorker
 
 CONTEXT = DryContext(4096, 1024 * MIB, 100 * MIB, 7 * MIB, 1 * MIB, True)
 BUDGET = Budget("a card", True, 24 * GIB, "made up", 0, "", Bandwidth(1e12, "made up"))
@@ -130,8 +129,8 @@ def test_every_option_of_a_context_reaches_the_dry_allocator(tmp_path: Path) -> 
         dry.load(file, write_sparse(file, tmp_path))
         dry.context(1024)
     load, context = worker.requests
-    assert load.setup == LlamaConfig(cpu_moe=True)  # type: ignore[union-attr]
-    assert context.setup == LlamaConfig(  # type: ignore[union-attr]
+    assert load.setup == LlamaConfig(cpu_moe=True)  # type: ignore[attr-defined]
+    assert context.setup == LlamaConfig(  # type: ignore[attr-defined]
         n_ctx=1024, n_ubatch=128, type_k="q8_0", threads=3, threads_batch=5, swa_full=True, kv_offload=False,
         cpu_moe=True, n_seq_max=4,
     )  # fmt: skip
