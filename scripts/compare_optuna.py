@@ -18,25 +18,25 @@ import statistics
 import sys
 import threading
 import time
-from collections.abc import (Iterator)
-from dataclasses import (dataclass, field)
-from ggbench.engines import (protocol)
-from ggbench.engines.contract import (Request, Source)
-from ggbench.engines.endings import (Completed, Ending)
-from ggbench.engines.events import (Steps)
-from ggbench.engines.llama.config import (LlamaConfig, MakeContext)
-from ggbench.engines.llama.engine import (launch)
-from ggbench.engines.workloads import (DecodeAtDepth)
-from ggbench.experiments.tune.choices import (merged)
-from ggbench.experiments.tune.record import (TuneCandidate, TuneResult, TuneSettings, TuneTiming)
-from ggbench.experiments.tune.timer import (TuneTimer)
-from ggbench.machine.cpu import (default_threads)
-from ggbench.models.reference import (parse_model)
-from ggbench.models.selector import (materialize, resolve_one)
-from pathlib import (Path)
-from tests.fakes.engine import (obey)
-from tests.fakes.planted import (PlantedMachine)
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
 
+from ggbench.engines import protocol
+from ggbench.engines.contract import Request, Source
+from ggbench.engines.endings import Completed, Ending
+from ggbench.engines.events import Steps
+from ggbench.engines.llama.config import LlamaConfig, MakeContext
+from ggbench.engines.llama.engine import launch
+from ggbench.engines.workloads import DecodeAtDepth
+from ggbench.experiments.tune.choices import merged
+from ggbench.experiments.tune.record import TuneCandidate, TuneResult, TuneSettings, TuneTiming
+from ggbench.experiments.tune.timer import TuneTimer
+from ggbench.machine.cpu import default_threads
+from ggbench.models.reference import parse_model
+from ggbench.models.selector import materialize, resolve_one
+from tests.fakes.engine import obey
+from tests.fakes.planted import PlantedMachine
 
 Values = dict[str, object]
 DEPTHS = (0, 4096)

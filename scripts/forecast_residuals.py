@@ -12,26 +12,27 @@ import argparse
 import contextlib
 import statistics
 import sys
-from collections.abc import (Sequence)
-from dataclasses import (dataclass)
-from ggbench.engines.contract import (Engine, Source, Workload)
-from ggbench.engines.endings import (Completed)
-from ggbench.engines.events import (PromptRead, Steps)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.engines.workloads import (DecodeAtDepth, Prefill)
-from ggbench.experiments.forecast.measure import (EXPERIMENT)
-from ggbench.experiments.forecast.record import (ForecastResult, ForecastSettings)
-from ggbench.models.reference import (parse_model)
-from ggbench.models.selector import (Target, materialize, resolve_one)
-from ggbench.runs.driver import (run_job)
-from ggbench.runs.experiment import (Job)
-from ggbench.runs.progress import (Finished)
-from ggbench.runs.rig import (Rig, make_rig)
-from ggbench.stats.intervals import (Expected)
-from ggbench.stats.known_speed import (inverse)
-from msgspec.structs import (replace)
-from pathlib import (Path)
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
+from msgspec.structs import replace
+
+from ggbench.engines.contract import Engine, Source, Workload
+from ggbench.engines.endings import Completed
+from ggbench.engines.events import PromptRead, Steps
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.workloads import DecodeAtDepth, Prefill
+from ggbench.experiments.forecast.measure import EXPERIMENT
+from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
+from ggbench.models.reference import parse_model
+from ggbench.models.selector import Target, materialize, resolve_one
+from ggbench.runs.driver import run_job
+from ggbench.runs.experiment import Job
+from ggbench.runs.progress import Finished
+from ggbench.runs.rig import Rig, make_rig
+from ggbench.stats.intervals import Expected
+from ggbench.stats.known_speed import inverse
 
 CASES = tuple(f"synth:qwen1.5-{size}:{quant}" for size in ("0.5b", "1.8b", "7b") for quant in ("q4_k_m", "q8_0"))
 N_DEPTH, N_PROMPT, LOADS = 4096, 512, 3

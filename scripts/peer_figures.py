@@ -19,35 +19,36 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import (Callable, Iterator, Mapping)
-from dataclasses import (dataclass)
-from ggbench.engines.contract import (Request)
-from ggbench.engines.endings import (Completed, OutOfMemory)
-from ggbench.engines.events import (Allocated)
-from ggbench.engines.llama.config import (LlamaConfig, LoadModel, MakeContext)
-from ggbench.engines.llama.ggml_devices import (place_of)
-from ggbench.engines.llama.logs import (parse_allocations)
-from ggbench.engines.memory import (Memory)
-from ggbench.engines.process import (WorkerProcess)
-from ggbench.experiments.decode.record import (N_PROMPT)
-from ggbench.experiments.maxctx.measure import (EXPERIMENT as MAXCTX)
-from ggbench.experiments.maxctx.record import (ContextResult, ContextSettings)
-from ggbench.experiments.quality.texts import (find_text)
-from ggbench.machine.cpu import (default_threads)
-from ggbench.models.reference import (parse_model)
-from ggbench.models.selector import (Target, materialize, resolve_one)
-from ggbench.runs.driver import (run_job)
-from ggbench.runs.experiment import (Job)
-from ggbench.runs.progress import (Finished)
-from ggbench.runs.rig import (make_rig)
-from ggbench.units import (KV_CELLS, MIB, parse_size)
-from msgspec.structs import (replace)
-from pathlib import (Path)
-from scripts.peer_cluster import (rpc_servers)
-from scripts.peer_programs import (Peers, peer_environment, timed)
-from scripts.peer_table import (Row)
-from typing import (Any)
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
+from msgspec.structs import replace
+
+from ggbench.engines.contract import Request
+from ggbench.engines.endings import Completed, OutOfMemory
+from ggbench.engines.events import Allocated
+from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
+from ggbench.engines.llama.ggml_devices import place_of
+from ggbench.engines.llama.logs import parse_allocations
+from ggbench.engines.memory import Memory
+from ggbench.engines.process import WorkerProcess
+from ggbench.experiments.decode.record import N_PROMPT
+from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
+from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
+from ggbench.experiments.quality.texts import find_text
+from ggbench.machine.cpu import default_threads
+from ggbench.models.reference import parse_model
+from ggbench.models.selector import Target, materialize, resolve_one
+from ggbench.runs.driver import run_job
+from ggbench.runs.experiment import Job
+from ggbench.runs.progress import Finished
+from ggbench.runs.rig import make_rig
+from ggbench.units import KV_CELLS, MIB, parse_size
+from scripts.peer_cluster import rpc_servers
+from scripts.peer_programs import Peers, peer_environment, timed
+from scripts.peer_table import Row
 
 N_GEN, N_PROMPT_TOKENS, N_CHUNKS, N_CTX = 128, 512, 8, 8192
 INPUT, BATCH_GEN, BATCHES = 128, 32, (1, 4)

@@ -2,41 +2,43 @@
 
 from __future__ import annotations
 
-import click
 import json
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+import click
 import msgspec
 import pytest
-from collections.abc import (Generator, Sequence)
-from ggbench.cli import (main as cli_main)
-from ggbench.commands.measuring import (make_jobs, measure)
-from ggbench.commands.options import (Asked, measuring_options)
-from ggbench.commands.run_output import (show_measured)
-from ggbench.engines.endings import (Completed, Outcome)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.engines.workloads import (BatchedDecode)
-from ggbench.machine.records import (MachineReading)
-from ggbench.models.command_line import (named, reproduce)
-from ggbench.models.reference import (parse_model)
-from ggbench.models.selector import (resolve_one)
-from ggbench.runs import (experiment as experiments)
-from ggbench.runs.experiment import (Conclusion, Experiment, Job)
-from ggbench.runs.progress import (Point, Progress)
-from ggbench.runs.recording import (Recording)
-from ggbench.runs.run import (Result, Run, Settings)
-from ggbench.runs.session import (Session)
-from ggbench.show import (presenter as presenters)
-from ggbench.show.presenter import (Presenter)
-from ggbench.stats.decode_timing import (Bandwidth)
-from msgspec.structs import (replace)
-from pathlib import (Path)
-from rich.console import (RenderableType)
-from rich.text import (Text)
-from tests.cli.conftest import (FakeMachine, Run as Command)
-from tests.fakes.jobs import (FakeServices)
-from tests.fakes.parts import (install)
-from tests.fakes.watched import (watched_runs)
-from typing import (ClassVar)
+from msgspec.structs import replace
+from rich.console import RenderableType
+from rich.text import Text
 
+from ggbench.cli import main as cli_main
+from ggbench.commands.measuring import make_jobs, measure
+from ggbench.commands.options import Asked, measuring_options
+from ggbench.commands.run_output import show_measured
+from ggbench.engines.endings import Completed, Outcome
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.workloads import BatchedDecode
+from ggbench.machine.records import MachineReading
+from ggbench.models.command_line import named, reproduce
+from ggbench.models.reference import parse_model
+from ggbench.models.selector import resolve_one
+from ggbench.runs import experiment as experiments
+from ggbench.runs.experiment import Conclusion, Experiment, Job
+from ggbench.runs.progress import Point, Progress
+from ggbench.runs.recording import Recording
+from ggbench.runs.run import Result, Run, Settings
+from ggbench.runs.session import Session
+from ggbench.show import presenter as presenters
+from ggbench.show.presenter import Presenter
+from ggbench.stats.decode_timing import Bandwidth
+from tests.cli.conftest import FakeMachine
+from tests.cli.conftest import Run as Command
+from tests.fakes.jobs import FakeServices
+from tests.fakes.parts import install
+from tests.fakes.watched import watched_runs
 
 
 class BatchSettings(Settings, msgspec.Struct, frozen=True):

@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 import json
-import pytest
-from collections.abc import (Iterator)
-from ggbench.engines import (protocol)
-from ggbench.engines.contract import (Request)
-from ggbench.engines.endings import (Ending, OutOfMemory, Outcome)
-from ggbench.engines.transformers.config import (LoadCheckpoint, MakeCache, TransformersConfig)
-from ggbench.engines.workloads import (ProveContext)
-from ggbench.errors import (DoesNotFit)
-from ggbench.experiments.decode.measure import (EXPERIMENT as DECODE)
-from ggbench.experiments.decode.record import (DecodeResult, DecodeSettings)
-from ggbench.experiments.maxctx.measure import (EXPERIMENT as MAXCTX)
-from ggbench.experiments.maxctx.record import (ContextResult, ContextSettings)
-from ggbench.experiments.speed.measure import (EXPERIMENT as SPEED)
-from ggbench.experiments.speed.record import (SpeedResult, SpeedSettings)
-from ggbench.models.reference import (parse_model)
-from ggbench.models.selector import (Target, resolve_one)
-from ggbench.runs.driver import (run_job)
-from ggbench.runs.experiment import (Job)
-from ggbench.runs.progress import (Finished)
-from ggbench.runs.rig import (Rig)
-from ggbench.runs.run import (Run)
-from ggbench.runs.store.database import (Store)
-from ggbench.runs.stored import (read_run)
-from ggbench.units import (MIB)
-from pathlib import (Path)
-from tests.fakes.checkpoints import (QWEN2_TINY)
-from tests.fakes.engine import (FakeWorker, fake_rig, obey)
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
+
+from ggbench.engines import protocol
+from ggbench.engines.contract import Request
+from ggbench.engines.endings import Ending, Outcome, OutOfMemory
+from ggbench.engines.transformers.config import LoadCheckpoint, MakeCache, TransformersConfig
+from ggbench.engines.workloads import ProveContext
+from ggbench.errors import DoesNotFit
+from ggbench.experiments.decode.measure import EXPERIMENT as DECODE
+from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
+from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
+from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
+from ggbench.experiments.speed.measure import EXPERIMENT as SPEED
+from ggbench.experiments.speed.record import SpeedResult, SpeedSettings
+from ggbench.models.reference import parse_model
+from ggbench.models.selector import Target, resolve_one
+from ggbench.runs.driver import run_job
+from ggbench.runs.experiment import Job
+from ggbench.runs.progress import Finished
+from ggbench.runs.rig import Rig
+from ggbench.runs.run import Run
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import read_run
+from ggbench.units import MIB
+from tests.fakes.checkpoints import QWEN2_TINY
+from tests.fakes.engine import FakeWorker, fake_rig, obey
 
 LIMIT = TransformersConfig(memory_limit_bytes=64 * MIB, device="cpu")
 

@@ -3,30 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-import msgspec.structs
-import pytest
 import sys
 import threading
-from collections.abc import (Iterator)
-from ggbench.engines import (protocol)
-from ggbench.engines.contract import (EngineConfig, Request)
-from ggbench.engines.endings import (Crashed, Ending, OutOfMemory, Outcome)
-from ggbench.engines.events import (Steps)
-from ggbench.engines.llama.config import (LoadModel, MakeContext)
-from ggbench.engines.llama.engine import (LlamaEngine)
-from ggbench.engines.process import (WorkerProcess)
-from ggbench.engines.workloads import (Decode, Prefill)
-from ggbench.errors import (BadFile, StoreError)
-from ggbench.models.reference import (parse_model)
-from ggbench.models.selector import (Target, resolve, resolve_one)
-from ggbench.runs.driver import (run_job, run_jobs)
-from ggbench.runs.observation import (PromptTiming)
-from ggbench.runs.progress import (Finished, ModelReady, Point, Progress, Samples, Started, Working)
-from ggbench.runs.store.database import (Store)
-from pathlib import (Path)
-from tests.fakes.engine import (fake_rig, obey)
-from tests.fakes.recorded import (decode_job, decoded, runs_of)
+from collections.abc import Iterator
+from pathlib import Path
 
+import msgspec.structs
+import pytest
+
+from ggbench.engines import protocol
+from ggbench.engines.contract import EngineConfig, Request
+from ggbench.engines.endings import Crashed, Ending, Outcome, OutOfMemory
+from ggbench.engines.events import Steps
+from ggbench.engines.llama.config import LoadModel, MakeContext
+from ggbench.engines.llama.engine import LlamaEngine
+from ggbench.engines.process import WorkerProcess
+from ggbench.engines.workloads import Decode, Prefill
+from ggbench.errors import BadFile, StoreError
+from ggbench.models.reference import parse_model
+from ggbench.models.selector import Target, resolve, resolve_one
+from ggbench.runs.driver import run_job, run_jobs
+from ggbench.runs.observation import PromptTiming
+from ggbench.runs.progress import Finished, ModelReady, Point, Progress, Samples, Started, Working
+from ggbench.runs.store.database import Store
+from tests.fakes.engine import fake_rig, obey
+from tests.fakes.recorded import decode_job, decoded, runs_of
 
 FAKE_WORKER = Path(__file__).parent.parent / "fakes" / "worker.py"
 

@@ -2,30 +2,31 @@
 
 from __future__ import annotations
 
-import pytest
 import re
 import threading
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.engines.llama.engine import (LlamaEngine)
-from ggbench.gguf_file.blueprint import (build_model)
-from ggbench.gguf_file.model_file import (ModelFile)
-from ggbench.gguf_file.parser import (ArrayLength)
-from ggbench.gguf_file.twin import (write_sparse)
-from ggbench.models.planned_variants import (planned_model)
-from ggbench.models.reference import (parse_model)
-from ggbench.sizing.budget import (BESIDE_BUFFERS_BYTES)
-from ggbench.sizing.dry_allocator import (DryAllocator, DryContext)
-from ggbench.sizing.placement import (Placement)
-from ggbench.sizing.plan import (PlanRequest, plan)
-from ggbench.sizing.plan_record import (Budget)
-from ggbench.stats.decode_timing import (Bandwidth)
-from ggbench.units import (GIB, MIB)
-from msgspec.structs import (replace)
-from pathlib import (Path)
-from tests.conftest import (TINY)
-from tests.fakes.dry import (dry_answer, fake)
-from tests.fakes.engine import (FakeWorker)
+from pathlib import Path
 
+import pytest
+from msgspec.structs import replace
+
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.engine import LlamaEngine
+from ggbench.gguf_file.blueprint import build_model
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.parser import ArrayLength
+from ggbench.gguf_file.twin import write_sparse
+from ggbench.models.planned_variants import planned_model
+from ggbench.models.reference import parse_model
+from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES
+from ggbench.sizing.dry_allocator import DryAllocator, DryContext
+from ggbench.sizing.placement import Placement
+from ggbench.sizing.plan import PlanRequest, plan
+from ggbench.sizing.plan_record import Budget
+from ggbench.stats.decode_timing import Bandwidth
+from ggbench.units import GIB, MIB
+from tests.conftest import TINY
+from tests.fakes.dry import dry_answer, fake
+from tests.fakes.engine import FakeWorker
 
 CONTEXT = DryContext(4096, 1024 * MIB, 100 * MIB, 7 * MIB, 1 * MIB, True)
 BUDGET = Budget("a card", True, 24 * GIB, "made up", 0, "", Bandwidth(1e12, "made up"))

@@ -4,35 +4,36 @@ from __future__ import annotations
 
 import io
 import math
-import pytest
 import threading
-from collections.abc import (Iterator)
-from ggbench.engines import (protocol)
-from ggbench.engines.contract import (Request, Source)
-from ggbench.engines.endings import (Completed, Crashed, Ending, Failed, Outcome)
-from ggbench.engines.events import (Allocated)
-from ggbench.engines.llama.config import (FlashAttn, LlamaConfig, MakeContext)
-from ggbench.engines.llama.engine import (LlamaEngine, launch)
-from ggbench.gguf_file.blueprint import (build_model)
-from ggbench.gguf_file.encoded_header import (encode_header)
-from ggbench.gguf_file.header import (assemble)
-from ggbench.gguf_file.model_file import (ModelFile, TensorInfo)
-from ggbench.gguf_file.parser import (read_header)
-from ggbench.models.planned_variants import (PlannedVariant, planned_model)
-from ggbench.models.published.rows import (Figure, PublishedRow, load_published)
-from ggbench.models.reference import (parse_model)
-from ggbench.sizing.budget import (given_budget)
-from ggbench.sizing.dry_allocator import (DryAllocator)
-from ggbench.sizing.plan import (PlanRequest, plan)
-from ggbench.sizing.plan_record import (Budget, PlanRow)
-from ggbench.stats.decode_timing import (Bandwidth)
-from ggbench.units import (GIB, MIB)
-from msgspec.structs import (replace)
-from pathlib import (Path)
-from tests.conftest import (TINY)
-from tests.fakes.dry import (dry_answer, fake)
-from tests.fakes.engine import (Answer, FakeWorker)
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
+from msgspec.structs import replace
+
+from ggbench.engines import protocol
+from ggbench.engines.contract import Request, Source
+from ggbench.engines.endings import Completed, Crashed, Ending, Failed, Outcome
+from ggbench.engines.events import Allocated
+from ggbench.engines.llama.config import FlashAttn, LlamaConfig, MakeContext
+from ggbench.engines.llama.engine import LlamaEngine, launch
+from ggbench.gguf_file.blueprint import build_model
+from ggbench.gguf_file.encoded_header import encode_header
+from ggbench.gguf_file.header import assemble
+from ggbench.gguf_file.model_file import ModelFile, TensorInfo
+from ggbench.gguf_file.parser import read_header
+from ggbench.models.planned_variants import PlannedVariant, planned_model
+from ggbench.models.published.rows import Figure, PublishedRow, load_published
+from ggbench.models.reference import parse_model
+from ggbench.sizing.budget import given_budget
+from ggbench.sizing.dry_allocator import DryAllocator
+from ggbench.sizing.plan import PlanRequest, plan
+from ggbench.sizing.plan_record import Budget, PlanRow
+from ggbench.stats.decode_timing import Bandwidth
+from ggbench.units import GIB, MIB
+from tests.conftest import TINY
+from tests.fakes.dry import dry_answer, fake
+from tests.fakes.engine import Answer, FakeWorker
 
 SIZES = ("0.5b", "1.8b", "4b", "7b", "14b", "32b")
 OTHER_MIX = {("qwen1.5-1.8b", "q2_k"), ("qwen1.5-14b", "q2_k")}

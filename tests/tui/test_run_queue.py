@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-import pytest
 import threading
-from collections.abc import (Iterator)
-from ggbench.engines import (protocol)
-from ggbench.engines.contract import (Request)
-from ggbench.engines.endings import (Crashed, Ending, OutOfMemory, Outcome)
-from ggbench.engines.llama.config import (LlamaConfig, MakeContext)
-from ggbench.experiments.decode.record import (DecodeResult)
-from ggbench.experiments.maxctx.record import (ContextResult)
-from ggbench.models.reference import (parse_model)
-from ggbench.models.selector import (Target, resolve)
-from ggbench.runs.experiment import (Experiment)
-from ggbench.runs.rig import (Rig)
-from ggbench.runs.store.database import (Store)
-from ggbench.tui.run_queue import (JobState, QueueItem, RunQueue)
-from ggbench.tui.widgets.bracket_plot import (bracket_lines)
-from ggbench.tui.widgets.run_panels import (queue_lines)
-from pathlib import (Path)
-from tests.fakes.engine import (obey)
-from tests.fakes.jobs import (FakeServices, Gate, decodes, searches)
-from tests.fakes.watched import (watched_runs)
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
+
+from ggbench.engines import protocol
+from ggbench.engines.contract import Request
+from ggbench.engines.endings import Crashed, Ending, Outcome, OutOfMemory
+from ggbench.engines.llama.config import LlamaConfig, MakeContext
+from ggbench.experiments.decode.record import DecodeResult
+from ggbench.experiments.maxctx.record import ContextResult
+from ggbench.models.reference import parse_model
+from ggbench.models.selector import Target, resolve
+from ggbench.runs.experiment import Experiment
+from ggbench.runs.rig import Rig
+from ggbench.runs.store.database import Store
+from ggbench.tui.run_queue import JobState, QueueItem, RunQueue
+from ggbench.tui.widgets.bracket_plot import bracket_lines
+from ggbench.tui.widgets.run_panels import queue_lines
+from tests.fakes.engine import obey
+from tests.fakes.jobs import FakeServices, Gate, decodes, searches
+from tests.fakes.watched import watched_runs
 
 
 @pytest.fixture
