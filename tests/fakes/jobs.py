@@ -15,7 +15,7 @@ from ggbench.engines.workloads.decode import Decode
 from ggbench.engines.workloads.prove_context import ProveContext
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.experiments.maxctx.record import ContextSettings
-from ggbench.experiments.quality.jobs import largest_here, quality_jobs
+from ggbench.experiments.quality.measure import largest_here, quality_jobs
 from ggbench.experiments.quality.record import QualitySettings
 from ggbench.experiments.quality.texts import find_text
 from ggbench.experiments.registry import experiment_of
