@@ -7,7 +7,7 @@ import re
 import pytest
 
 from ggbench import errors
-from ggbench.errors import ExitCode, GgbenchError, UnknownName, UsageError
+from ggbench.errors import GgbenchError, UnknownName, UsageError
 
 _NODES = re.findall(r"^([ │├└─]*)([A-Z]\w+) +(\d+) ", errors.__doc__ or "", re.MULTILINE)
 
@@ -39,28 +39,11 @@ def test_every_error_has_the_parent_and_the_exit_code_drawn(name: str, parent: s
     assert error.__base__ is (Exception if parent == name else getattr(errors, parent))
 
 
-def test_exit_codes_are_those_of_the_design() -> None:
-    assert {code.name: code.value for code in ExitCode} == {
-        "DONE": 0, "UNEXPECTED": 1, "USAGE": 2, "DOES_NOT_FIT": 3, "NETWORK": 4, "BAD_FILE": 5, "ENGINE_FAILED": 6,
-        "INTERRUPTED": 130, "PIPE_CLOSED": 141,
-    }  # fmt: skip
-
-
 def test_unknown_name_points_at_the_nearest() -> None:
     error = UnknownName("quant", "Q4_K_N", ["q8_0", "q4_k_m", "q2_k"])
     assert error.message == "no quant named 'Q4_K_N'"
     assert error.hint.startswith("nearest: q4_k_m")
     assert isinstance(error, UsageError)
-
-
-def test_unknown_name_lists_all_where_none_is_near() -> None:
-    assert UnknownName("model", "zzz", ["b", "a"]).hint == "known: a, b"
-    assert UnknownName("model", "zzz", ["b", "a"], hint="see ggbench models").hint == "see ggbench models"
-
-
-def test_many_names_are_not_listed_but_where_they_are() -> None:
-    assert UnknownName("model", "zzz", ["b", "a"], listed_by="ggbench models").hint == "ggbench models lists all"
-    assert UnknownName("model", "abd", ["abc"], listed_by="ggbench x").hint == "nearest: abc; ggbench x lists all"
 
 
 def test_an_error_is_told_in_one_line() -> None:

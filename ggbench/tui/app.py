@@ -22,10 +22,18 @@ from textual.widgets import Input
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import ExitCode
-from ggbench.tui.host import DEFAULT_N_GEN, MIN_HEIGHT, MIN_WIDTH
-from ggbench.tui.messages import ModelsChanged, PullRequested, PullsChanged, QueueChanged, RunRequested, RunStored
-from ggbench.tui.services import Services
-from ggbench.tui.widgets.mode_bar import ModeBar, TooSmall
+from ggbench.tui.host import (
+    MIN_HEIGHT,
+    MIN_WIDTH,
+    ModelsChanged,
+    PullRequested,
+    PullsChanged,
+    QueueChanged,
+    RunRequested,
+    RunStored,
+)
+from ggbench.tui.services import DEFAULT_N_GEN, Services
+from ggbench.tui.widgets.bars import ModeBar, TooSmall
 
 if TYPE_CHECKING:
     from ggbench.tui.pull_queue import PullQueue
@@ -143,7 +151,6 @@ class GgbenchApp(App[None]):
 
     @on(PullRequested)
     def add_pulls(self, message: PullRequested) -> None:
-        """Queue the downloads."""
         self.pull_queue.add(message.targets)
 
     @on(QueueChanged)
@@ -204,21 +211,18 @@ class GgbenchApp(App[None]):
             self.exit()
 
     def action_show_help(self) -> None:
-        """Show the keys of the current screen and what its numbers mean."""
-        from ggbench.tui.screens.help import HelpScreen
+        from ggbench.tui.screens.dialogs import HelpScreen
 
         if not self.screen.is_modal:
             self.push_screen(HelpScreen(self.screen))
 
     def action_command_palette(self) -> None:
-        """Show the palette."""
         from ggbench.tui.screens.dialogs import Palette
 
         if not isinstance(self.screen, Palette):
             self.push_screen(Palette(id="--command-palette"))
 
     def search_themes(self) -> None:
-        """Show Textual's themes."""
         from textual.theme import ThemeProvider
 
         from ggbench.tui.screens.dialogs import Palette

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ggbench.errors import UsageError
-from ggbench.tui.host import DEFAULT_N_GEN
+from ggbench.tui.services import DEFAULT_N_GEN
 from ggbench.units import parse_tokens
 
 _EXAMPLES = """\b

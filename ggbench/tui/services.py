@@ -25,6 +25,10 @@ if TYPE_CHECKING:
     from ggbench.tui.planner import Planner
 
 
+DEFAULT_N_GEN = 10_000
+"""Tokens that a run decodes by default."""
+
+
 @dataclass(frozen=True, slots=True)
 class Services:
     """Each of these may be slow or raise GgbenchError, so call them in threads."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ggbench import paths
-from ggbench.errors import BadFile, UsageError
+from ggbench.errors import BadFile
 from ggbench.models.added_places import add_place, added_models, forget_place, is_local, remembered_places, typed_path
 from tests.fakes.model_stores import gguf_bytes
 
@@ -69,18 +69,6 @@ def test_no_file_is_listed_twice(tmp_path: Path) -> None:
     assert remembered_places() == (tmp_path / "models",)
 
 
-def test_a_hard_link_beside_an_added_folder_is_no_second_list_of_it(tmp_path: Path) -> None:
-    inner = put(tmp_path / "models/deep/a-q8_0.gguf")
-    put(tmp_path / "models/deep/a-q4_0.gguf")
-    (tmp_path / "models/a-q8_0.gguf").hardlink_to(inner)
-    put(tmp_path / "models/b-q8_0.gguf")
-    add_place(inner.parent)
-    add_place(tmp_path / "models")
-    listed = [path for model in added_models() for path in model.paths]
-    assert len(listed) == len(set(listed))
-    assert {path.name for path in listed if path.parent == inner.parent} == {"a-q8_0.gguf", "a-q4_0.gguf"}
-
-
 def test_what_cannot_be_measured_is_refused_and_not_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "notes.txt").write_text("no model")
@@ -135,9 +123,3 @@ def test_a_damaged_list_is_an_empty_one(tmp_path: Path) -> None:
     file = put(tmp_path / "a-q8_0.gguf")
     add_place(file)
     assert remembered_places() == (file,)
-
-
-def test_a_list_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
-    paths.added_places_file().mkdir(parents=True)
-    with pytest.raises(UsageError, match=r"places\.json cannot be written"):
-        add_place(put(tmp_path / "a-q8_0.gguf"))

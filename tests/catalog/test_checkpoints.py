@@ -10,7 +10,7 @@ import pytest
 
 from ggbench.engines.transformers.checkpoint import read_checkpoint
 from ggbench.engines.transformers.storage import METHODS
-from ggbench.errors import BadFile, NetworkError, Unsupported, UsageError
+from ggbench.errors import BadFile, NetworkError, UsageError
 from ggbench.hub.access import HubAccess
 from ggbench.models.checkpoints import find_checkpoint
 from ggbench.models.command_line import named
@@ -21,8 +21,6 @@ from ggbench.models.reference import (
     HubCheckpointRef,
     PathRef,
     SynthCheckpointRef,
-    model_label,
-    parse_file_model,
     parse_model,
 )
 from ggbench.models.selector import materialize, resolve, resolve_one
@@ -64,27 +62,6 @@ def test_a_folder_takes_precedence_over_a_repo(tmp_path: Path, monkeypatch: pyte
     assert parse_model("org/name") == PathRef(Path("org/name"))
 
 
-def test_labels_leave_the_quant_out() -> None:
-    for text, label in (
-        ("synth-tf:qwen1.5-7b:nf4", "synth-tf:qwen1.5-7b"),
-        ("tf:Qwen/Qwen2-7B:int8", "tf:Qwen/Qwen2-7B"),
-        ("tf:https://huggingface.co/Qwen/Qwen2-7B", "tf:Qwen/Qwen2-7B"),
-    ):
-        assert model_label(text, parse_model(text)) == label
-
-
-@pytest.mark.parametrize("text", ["tf:", "tf: ", "tf:name", "synth-tf:", "synth-tf:org/name", "tf:org/name:"])
-def test_what_names_no_checkpoint_is_one_line(text: str) -> None:
-    with pytest.raises(UsageError) as caught:
-        parse_model(text)
-    assert caught.value.hint
-
-
-def test_commands_of_gguf_files_refuse_a_checkpoint() -> None:
-    with pytest.raises(UsageError, match="this needs a GGUF"):
-        parse_file_model("synth-tf:qwen1.5-7b")
-
-
 @pytest.mark.usefixtures("home")
 def test_a_catalog_model_becomes_a_config() -> None:
     target = resolve_one("synth-tf:qwen1.5-0.5b:nf4")
@@ -95,11 +72,6 @@ def test_a_catalog_model_becomes_a_config() -> None:
     assert (config["architectures"], config["tie_word_embeddings"]) == (["Qwen2ForCausalLM"], True)
     assert (file.n_params, file.bpw, file.is_twin) == (planned.n_params, planned.bpw, True)
     assert file.n_params == 463_987_712
-
-
-def test_a_mixture_of_experts_has_no_checkpoint() -> None:
-    with pytest.raises(Unsupported, match="is a mixture of experts, of which no checkpoint is made"):
-        resolve("synth-tf:qwen1.5-moe-a2.7b")
 
 
 def test_a_method_that_a_checkpoint_is_not_stored_by_is_refused(tmp_path: Path) -> None:
@@ -172,13 +144,6 @@ def test_a_download_that_stopped_is_taken_up_again(hub: TestHub, access: HubAcce
     assert target.download_bytes > 0
     materialize(target)
     assert shard.is_file()
-
-
-def test_a_gated_repo_says_how_to_get_in(hub: TestHub, access: HubAccess, tmp_path: Path) -> None:
-    hub.add_repo("org/gated", _files(write_checkpoint(tmp_path / "repo", QWEN2_TINY)), gated=True)
-    with pytest.raises(NetworkError, match="org/gated is gated") as caught:
-        resolve("tf:org/gated", hub=access)
-    assert "accept them" in caught.value.hint
 
 
 def test_a_repo_of_gguf_files_is_no_checkpoint(hub: TestHub, access: HubAccess) -> None:

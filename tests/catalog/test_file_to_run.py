@@ -5,27 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
-from ggbench.decisions.run_commands_record import FileToRun
 from ggbench.hub.access import HubAccess
 from ggbench.models.planned_variants import planned_model
 from ggbench.models.selector import materialize, resolve_one
 from tests.fakes.hub import TestHub
-
-
-def test_a_planned_quant_knows_the_file_to_run(
-    tmp_path: Path, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "m-q8_0.gguf").hardlink_to(tiny_twin)
-    assert [each.to_run for each in planned_model("m-q8_0.gguf").variants] == [
-        FileToRun("m-q8_0", "q8_0", (Path("m-q8_0.gguf"),), is_here=True)
-    ]
-    for model in ("qwen1.5-0.5b", "synth:qwen1.5-0.5b"):
-        published, other = (each.to_run for each in planned_model(model, ["q4_k_m", "iq4_nl"]).variants)
-        assert published == FileToRun("qwen1.5-0.5b", "q4_k_m", repo="Qwen/Qwen1.5-0.5B-Chat-GGUF")
-        assert other == FileToRun("qwen1.5-0.5b", "iq4_nl")
 
 
 def test_a_published_quant_knows_where_its_download_lands(hub: TestHub, tiny_twin: Path) -> None:

@@ -81,29 +81,6 @@ def test_a_damaged_or_newer_index_is_rebuilt(tmp_path: Path, model: Path, damage
     assert msgspec.json.decode(index.read_bytes())["version"] == 1
 
 
-def test_entries_not_queried_stay_while_files_exist(tmp_path: Path, model: Path) -> None:
-    index = tmp_path / "index"
-    other, gone = tmp_path / "other.gguf", tmp_path / "gone.gguf"
-    for path in (other, gone):
-        path.write_bytes(gguf_bytes())
-        ask(index, path)
-    gone.unlink()
-    ask(index, model)
-    assert set(msgspec.json.decode(index.read_bytes())["files"]) == {str(model), str(other)}
-
-
-def test_a_read_only_folder_is_not_an_error(tmp_path: Path, model: Path) -> None:
-    (tmp_path / "file").write_bytes(b"")
-    assert ask(tmp_path / "file" / "index", model) == QWEN2
-
-
-def test_a_name_that_is_not_utf8_is_read_each_time(tmp_path: Path) -> None:
-    odd = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.gguf"))
-    odd.write_bytes(gguf_bytes())
-    assert ask(tmp_path / "index", odd) == QWEN2
-    assert msgspec.json.decode((tmp_path / "index").read_bytes())["files"] == {}
-
-
 def test_header_values_are_validated(tmp_path: Path) -> None:
     path = tmp_path / "m.gguf"
     keys = {"ggbench.twin": True, "ggbench.twin.source": "a\nb", "general.file_type": "seven"}
@@ -113,12 +90,6 @@ def test_header_values_are_validated(tmp_path: Path) -> None:
     assert facts.architecture.isprintable()
     assert len(facts.architecture) <= 120
     assert (facts.n_ctx_train, facts.quant, facts.is_twin, facts.twin_source) == (None, None, True, "a b")
-
-
-def test_a_type_before_the_tokenizer_is_the_quant(tmp_path: Path) -> None:
-    path = tmp_path / "m.gguf"
-    path.write_bytes(gguf_bytes(more={"general.file_type": 7}))
-    assert read_facts(path).quant == "q8_0"
 
 
 @pytest.mark.parametrize("kind", ["fifo", "folder", "missing", "loop"])

@@ -6,24 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.errors import BadFile
 from ggbench.models.local_files import local_variants
 from tests.catalog.conftest import MakeFile
-
-
-def test_variants_come_largest_first_with_their_quants_in_lower_case(tmp_path: Path, make_file: MakeFile) -> None:
-    make_file("qwen1_5-0_5b-chat-q4_k_m.gguf", 400)
-    make_file("Qwen1.5-0.5B-Q8_0.GGUF", 800)
-    make_file("README.md", 10)
-    assert [(v.quant, v.file_bytes) for v in local_variants(tmp_path)] == [("q8_0", 800), ("q4_k_m", 400)]
-
-
-def test_shards_are_one_variant(tmp_path: Path, make_file: MakeFile) -> None:
-    make_file("m-q8_0-00002-of-00003.gguf", 20)
-    first = make_file("m-q8_0-00001-of-00003.gguf", 30)
-    (variant,) = local_variants(tmp_path)
-    assert (variant.name, variant.quant, variant.file_bytes, variant.n_missing) == ("m-q8_0", "q8_0", 50, 1)
-    assert variant.paths[0] == first
 
 
 @pytest.mark.parametrize("number", [1, 2])
@@ -55,10 +39,3 @@ def test_broken_link_and_name_with_control_characters(tmp_path: Path, make_file:
     make_file("byte\udcff-q4_0.gguf", 4)
     names = [(variant.name, variant.quant) for variant in local_variants(tmp_path)]
     assert names == [("red[31m-thing", None), ("byte-q4_0", "q4_0")]
-
-
-@pytest.mark.parametrize("name", ["nowhere", "file.gguf/below", "x" * 300, "/dev/null"])
-def test_an_invalid_place_is_one_clear_error(tmp_path: Path, make_file: MakeFile, name: str) -> None:
-    make_file("file.gguf", 1)
-    with pytest.raises(BadFile):
-        local_variants(tmp_path / name)

@@ -73,22 +73,9 @@ def test_an_invalid_manifest_is_reported(tmp_path: Path, raw: bytes) -> None:
     assert whole.blob is not None
 
 
-def test_a_model_without_a_single_weights_file_is_reported(tmp_path: Path) -> None:
-    put_manifest(
-        tmp_path, f"{LIBRARY}/mlx/latest", b'{"layers": [{"mediaType": "application/vnd.ollama.image.tensor"}]}'
-    )
-    (model,) = ollama_models(tmp_path)
-    assert "no weights in a single file" in model.reason
-
-
 def test_symlink_loops_and_stray_files_are_ignored(tmp_path: Path) -> None:
     folder = tmp_path / LIBRARY / "loop"
     folder.mkdir(parents=True)
     (folder / "tag").symlink_to(folder / "tag")
     (tmp_path / "manifests-v2").write_bytes(b"")
     assert list(ollama_models(tmp_path)) == []
-
-
-def test_a_missing_store_raises(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        list(ollama_models(tmp_path / "nowhere"))

@@ -1,20 +1,13 @@
 """The published figures: complete, as printed, and found by name or by nearness."""
 
-import csv
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
 from ggbench.errors import UnknownName
-from ggbench.models import published
-from ggbench.models.published.rows import METRICS, Figure, load_sources, table_of, versions_of
+from ggbench.models.published.rows import METRICS, table_of, versions_of
 from ggbench.models.published.selection import filter_published, nearest_published
 from tests.catalog.published_rows import ROWS, only, printed
-
-ROW_COUNTS = {"qwen1.5-hf": 160, "qwen2-speed": 167, "qwen2.5-speed": 259, "article": 580, "bitsandbytes": 133,
-              "llama.cpp-perplexity": 65, "llama.cpp-quantize": 24}  # fmt: skip
-THEORY = Path(__file__).parent.parent / "data" / "article_theory.csv"
 
 
 def total(source: str, table: str | None, *metrics: str) -> float:
@@ -26,19 +19,6 @@ def total(source: str, table: str | None, *metrics: str) -> float:
         for metric in metrics
         if (cell := getattr(row, metric)) is not None
     )
-
-
-def test_every_document_has_its_rows() -> None:
-    assert Counter(row.source for row in ROWS) == ROW_COUNTS
-
-
-def test_the_docs_of_the_data_state_the_same_counts() -> None:
-    assert {source.id: source.rows for source in load_sources()} == ROW_COUNTS
-    counted = Counter((row.source, row.table) for row in ROWS)
-    assert {(source.id, table.name): table.rows for source in load_sources() for table in source.tables} == counted
-    for source, rows in ROW_COUNTS.items():
-        assert f"{source} {rows}" in " ".join((published.__doc__ or "").split())
-    assert f"{len(ROWS)} rows" in (published.__doc__ or "")
 
 
 @pytest.mark.parametrize(
@@ -131,28 +111,6 @@ def test_a_word_is_never_a_number() -> None:
     assert set(words) == {"oom", "N/A", "Exception", "not reported"}
     assert words["Exception"] == 5
     assert {cell.plain for cell in cells if cell.value is None} == set(words)
-
-
-def test_units_are_those_of_the_column() -> None:
-    file = only(table="6.3.3", quant="gptq-int4", size="0.5B")
-    assert printed(file, "file_size_gb") == "473 MB"
-    assert file.file_size_gb and file.file_size_gb.value == pytest.approx(0.473)
-    size = only(table="6.3.6", quant="q8_0", size="0.5B")
-    assert size.model_size_gib and size.model_size_gib.value == pytest.approx(628.14 / 1024)
-    longest = only(table="6.3.9 transformers", size="0.5B", quant="bf16")
-    assert longest.max_n_ctx == Figure("10W", 100_000)
-
-
-def test_memory_that_vllm_takes_whole_is_not_reported() -> None:
-    """The documents say that vLLM's memory is not reported, so the cell says that and is no number."""
-    rows = [row for row in filter_published(ROWS, system="vllm") if row.table != "MoE throughput"]
-    assert {row.memory_gb and row.memory_gb.plain for row in rows} == {"not reported"}
-
-
-def test_what_a_document_does_not_state_is_absent() -> None:
-    row = only(table="H100 80GB SXM, Llama 3.1 70B", quant="nf4", batch_size=8)
-    assert row.throughput_tok_s and row.throughput_tok_s.value == 34.07
-    assert {row.n_prompt, row.n_gen, row.n_gpu, row.memory_gb, row.latency_improvement} == {None}
 
 
 def test_vllm_rows_of_72b_carry_their_settings() -> None:
@@ -296,30 +254,3 @@ def test_the_nearest_rows_follow_device_and_length() -> None:
 def test_a_device_is_the_same_only_when_its_bandwidth_is(device: str | None, same: bool) -> None:
     (near,) = nearest_published(ROWS, "qwen2.5-7b", "q4_k_m", device=device, limit=1)
     assert any(difference.startswith("device ") for difference in near.differences) != same
-
-
-def test_theory_and_absent_speeds_are_no_neighbours() -> None:
-    near = nearest_published(ROWS, "llama-3.1-70b", "q8_0", device="H100", limit=1000)
-    assert all(row.row.throughput_tok_s and row.row.throughput_tok_s.printed != "N/A" for row in near)
-    assert {row.row.system for row in nearest_published(ROWS, "qwen1.5-7b", "f16", limit=1000)}.isdisjoint({"theory"})
-    assert nearest_published(ROWS, "gemma-7b", "q8_0") == ()
-
-
-def test_the_theory_left_out_is_in_the_tests_data() -> None:
-    """What sources.toml leaves to the theory's tests is there: every cell of those sections, a pair of knees as two."""
-    with THEORY.open(encoding="utf-8") as file:
-        cells = Counter(line["section"] for line in csv.DictReader(file))
-    assert cells == {
-        "3.1": 6 * 8,
-        "3.2": 6 * 4,
-        "3.3": 6 * 3,
-        "4.3": 6 * 2 * 2,
-        "4.4": 6 * 2,
-        "5.1": 6 * (5 + 6 + 6 * 2),
-        "5.2.1": 10 * 9,
-        "5.2.2": 10 * 4,
-        "5.2.3": 10 * 6,
-        "5.2.4": 10 * 6 * 2,
-        "5.2.5": 10 * 6,
-    }
-    assert any("article_theory.csv" in left.why for source in load_sources() for left in source.left_out)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.errors import BadFile, NetworkError, UnknownName, UsageError
+from ggbench.errors import NetworkError, UnknownName, UsageError
 from ggbench.hub.access import HubAccess
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
 from ggbench.models.repo_variants import FoundVariant, RepoRequest, choose, find_variants
@@ -30,12 +30,6 @@ def names(listing: RepoListing, *quants: str, pattern: str | None = None, known:
     return [each.name for each in choose(listing, RepoRequest("org/name", "main", quants, pattern, known))]
 
 
-def test_quants_select_in_order_without_duplicates() -> None:
-    assert names(PLAIN, "q4_k_m", "q8_0", "m-q8_0.gguf") == ["m-q4_k_m", "m-q8_0"]
-    assert names(PLAIN, "ud-q4_k_m") == ["m-UD-Q4_K_M"]
-    assert names(PLAIN) == ["m-q8_0", "m-UD-Q4_K_M", "m-q4_k_m"]
-
-
 def test_a_missing_quant_lists_the_available_ones() -> None:
     with pytest.raises(UnknownName) as caught:
         choose(PLAIN, RepoRequest("org/name", quants=("q2_k",)))
@@ -57,13 +51,6 @@ def test_two_files_of_one_quant_are_selected_by_name() -> None:
     ]
 
 
-def test_a_file_without_a_quant_is_selected_by_name() -> None:
-    listing = listing_of(variant("model", None))
-    found = FoundVariant(ACCESS, listing, listing.variants[0])
-    assert (found.quant, found.selector) == ("unknown", "model")
-    assert names(listing, found.selector) == ["model"]
-
-
 def test_a_catalog_model_is_narrowed_by_its_file_pattern() -> None:
     listing = listing_of(
         variant("qwen-7b-q8_0", "q8_0"), variant("q4/Qwen-7B-Q4_0", "q4_0"), variant("qwen-7b-coder-q8_0-x", "q8_0")
@@ -72,19 +59,6 @@ def test_a_catalog_model_is_narrowed_by_its_file_pattern() -> None:
     assert names(listing, pattern="qwen-7b-coder-{quant}-x.gguf") == ["qwen-7b-coder-q8_0-x"]
     with pytest.raises(UsageError, match="no file in org/name matches other"):
         names(listing, pattern="other-{quant}.gguf")
-
-
-def test_without_quants_a_catalog_model_has_its_known_ones() -> None:
-    assert names(PLAIN, known=("q8_0", "q2_k")) == ["m-q8_0"]
-    assert names(PLAIN, "q4_k_m", known=("q8_0",)) == ["m-q4_k_m"]
-    assert names(PLAIN, known=("q2_k",)) == ["m-q8_0", "m-UD-Q4_K_M", "m-q4_k_m"]
-
-
-def test_a_missing_shard_is_named() -> None:
-    missing = ("m-q8_0-00002-of-00003.gguf", "m-q8_0-00003-of-00003.gguf")
-    found = FoundVariant(ACCESS, PLAIN, variant("m-q8_0", "q8_0", missing=missing))
-    with pytest.raises(BadFile, match=r"org/name is missing m-q8_0-00002-of-00003\.gguf and 1 more"):
-        found.require_all_shards()
 
 
 def test_a_cached_revision_needs_no_network(hub: TestHub) -> None:

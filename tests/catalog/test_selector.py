@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from ggbench import paths
-from ggbench.errors import BadFile, GgbenchError, NetworkError, UnknownName, UsageError
-from ggbench.hub.access import HubAccess
+from ggbench.errors import BadFile, GgbenchError, UnknownName, UsageError
 from ggbench.models.planned_variants import planned_model
 from ggbench.models.reference import (
     CatalogRef,
@@ -129,11 +128,6 @@ def test_an_existing_path_is_a_path(make_file: MakeFile) -> None:
     assert model_label(address, HubRef("org/name")) == "hf:org/name"
 
 
-def test_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    assert parse_model("~/m.gguf:q4_0") == PathRef(tmp_path / "m.gguf", "q4_0")
-
-
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     "text",
@@ -205,12 +199,6 @@ def test_twin_without_a_quant_is_made_in_the_articles_eight(tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("folder")
-def test_quants_keep_their_order_without_duplicates() -> None:
-    targets = resolve("synth:qwen1.5-0.5b:Q2_K", ["Q8_0", "q2_k", "q8_0"])
-    assert [(target.model, target.quant) for target in targets] == [("synth:qwen1.5-0.5b", q) for q in ("q2_k", "q8_0")]
-
-
-@pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize(
     "arguments", [("synth:qwen1.5-7bb", []), ("qwen1.5-7bb", []), ("synth:qwen1.5-7b", ["q4_k_mm"])]
 )
@@ -218,25 +206,6 @@ def test_unknown_id_or_quant_names_the_nearest(arguments: tuple[str, list[str]])
     with pytest.raises(UnknownName) as caught:
         resolve(*arguments)
     assert "qwen1.5-7b" in caught.value.hint or "q4_k_m" in caught.value.hint.lower()
-
-
-@pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize(
-    "model",
-    ["qwen1.5-7b", "Qwen/Qwen1.5-7B-Chat-GGUF", "hf:Qwen/Qwen1.5-7B-Chat-GGUF:q4_0", "twin:Qwen/Qwen1.5-7B-Chat-GGUF"],
-)
-def test_missing_model_has_a_hint(model: str) -> None:
-    with pytest.raises(NetworkError) as caught:
-        resolve(model, hub=HubAccess.from_environment(offline=True))
-    assert "synth:qwen1.5-7b" in caught.value.hint
-
-
-@pytest.mark.usefixtures("folder", "tiny")
-def test_catalog_model_without_a_repo_has_a_hint() -> None:
-    with pytest.raises(UsageError, match="tiny is not on this disk") as caught:
-        resolve("tiny")
-    assert "synth:tiny" in caught.value.hint
-    assert "path" in caught.value.hint
 
 
 def test_folder_selects_all_its_variants(make_file: MakeFile) -> None:
@@ -260,33 +229,12 @@ def test_quant_of_a_folder_may_be_a_file_name(make_file: MakeFile) -> None:
     assert target.path.samefile(path)
 
 
-def test_fp16_is_f16(make_file: MakeFile) -> None:
-    make_file("models/m-fp16.gguf", 40)
-    make_file("models/m-bf16.gguf", 40)
-    assert [resolve_one("models", quant).quant for quant in ("fp16", "F16", "m-fp16.gguf")] == ["f16"] * 3
-
-
 def test_broken_file_is_still_a_target(make_file: MakeFile) -> None:
     make_file("models/model.gguf", 40)
     target = resolve_one("models")
     assert target.quant == "unknown"
     with pytest.raises(BadFile):
         materialize(target)
-
-
-def test_ud_quant_is_not_the_plain_one(make_file: MakeFile) -> None:
-    make_file("models/m-UD-Q4_K_M.gguf", 40)
-    with pytest.raises(UnknownName):
-        resolve("models", ["q4_k_m"])
-    assert resolve_one("models", "ud-q4_k_m").quant == "ud-q4_k_m"
-
-
-def test_missing_quant_lists_the_available_ones(make_file: MakeFile) -> None:
-    make_file("models/m-q8_0.gguf", 3 << 20)
-    for model in ("models", "models/m-q8_0.gguf"):
-        with pytest.raises(UnknownName) as caught:
-            resolve(model, ["q2_k"])
-        assert "q8_0 (3.00 MiB)" in caught.value.hint
 
 
 def test_two_files_of_one_quant_are_selected_by_name(make_file: MakeFile) -> None:
@@ -318,13 +266,6 @@ def test_one_target_of_several_is_ambiguous(make_file: MakeFile) -> None:
     assert resolve_one("models:q4_0").quant == "q4_0"
 
 
-@pytest.mark.parametrize("model", ["empty", "./nowhere", "nowhere.gguf", "a/b/c"])
-def test_path_without_a_model_is_a_bad_file(folder: Path, model: str) -> None:
-    (folder / "empty").mkdir()
-    with pytest.raises(BadFile):
-        resolve(model)
-
-
 def test_control_characters_of_a_path_are_not_printed(make_file: MakeFile) -> None:
     make_file("red\x1b[31m/m\x07-q4_0.gguf", 1)
     (target,) = resolve("red\x1b[31m")
@@ -352,16 +293,6 @@ def test_twin_is_made_on_demand_and_reused(tmp_path: Path) -> None:
     given = resolve_one(str(renamed))
     assert (given.quant, given.provenance) == ("q4_0", "twin")
     assert materialize(given).is_twin
-
-
-@pytest.mark.llama
-@pytest.mark.usefixtures("folder", "tiny")
-def test_ambiguous_twin_lists_the_sizes_it_would_have(tmp_path: Path) -> None:
-    with pytest.raises(UsageError) as caught:
-        resolve_one("synth:tiny")
-    assert all(f"{quant} (" in caught.value.hint for quant in ("q8_0", "q2_k"))
-    assert caught.value.hint.count("iB)") == 8
-    assert not paths.twins_dir().exists()
 
 
 def test_a_twins_header_stays_the_same_from_version_to_version() -> None:

@@ -59,11 +59,3 @@ def test_a_file_that_is_no_text_is_named(tmp_path: Path, content: bytes, error: 
     path.write_bytes(content)
     with pytest.raises(error, match=message):
         find_text(path)
-
-
-def test_a_text_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"missing\.txt cannot be read: No such file"):
-        find_text(tmp_path / "missing.txt")
-    for path in (tmp_path, Path("/dev/zero")):
-        with pytest.raises(UsageError, match="is not a file"):
-            find_text(path)

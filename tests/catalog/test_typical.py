@@ -23,18 +23,3 @@ def test_the_range_is_of_models_of_about_the_size() -> None:
     assert small.nats.high == pytest.approx(0.597, abs=0.001)
     assert large.nats.low == pytest.approx(0.0796, abs=0.0001)
     assert large.nats.high < 0.45
-
-
-def test_better_types_lose_less() -> None:
-    names = ("f16", "q8_0", "q6_k", "q5_k_m", "q4_k_m", "q3_k_m", "q2_k", "iq1_s")
-    losses = [found.nats.value for name in names if (found := typical_loss(name, None)) is not None]
-    assert len(losses) == len(names)
-    assert losses == sorted(losses)
-
-
-def test_16_bits_lose_nothing_and_unknown_types_are_unknown() -> None:
-    unquantized = typical_loss("fp16", None)
-    assert unquantized is not None
-    assert unquantized.nats.value == 0
-    assert typical_loss("ud-q4_k_xl", 8_000_000_000) is None
-    assert typical_loss("unknown", None) is None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import zipfile
-from pathlib import Path
 
 import pytest
 
@@ -49,14 +48,6 @@ def test_it_is_downloaded_once(access: HubAccess, hub: TestHub) -> None:
     assert text_argument(source) == WIKITEXT_2
 
 
-def test_huggingface_hub_finds_what_was_downloaded(access: HubAccess) -> None:
-    from huggingface_hub import try_to_load_from_cache
-
-    path = fetch_archive(access)
-    found = try_to_load_from_cache("ggml-org/ci", ARCHIVE, cache_dir=access.hub_cache, repo_type="dataset")
-    assert found == str(path)
-
-
 def test_without_a_network_it_has_to_be_there(access: HubAccess, hub: TestHub) -> None:
     offline = dataclasses.replace(access, offline=True)
     with pytest.raises(NetworkError, match="wikitext-2 is not on this disk") as caught:
@@ -65,15 +56,6 @@ def test_without_a_network_it_has_to_be_there(access: HubAccess, hub: TestHub) -
     assert hub.requests == []
     fetch_archive(access)
     assert find_text(WIKITEXT_2, offline)[0].name == WIKITEXT_2
-
-
-def test_a_path_is_always_a_file(access: HubAccess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path(WIKITEXT_2).write_text("mine")
-    for asked in (Path(WIKITEXT_2), f"./{WIKITEXT_2}", str(tmp_path / WIKITEXT_2)):
-        source, text = find_text(asked, access)
-        assert (source.path, text) == (str(tmp_path / WIKITEXT_2), "mine")
-        assert text_argument(source) == source.path
 
 
 def test_what_arrives_damaged_is_not_kept(access: HubAccess, hub: TestHub) -> None:

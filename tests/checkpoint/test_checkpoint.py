@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines.transformers.architectures import read_layout
-from ggbench.engines.transformers.checkpoint import Checkpoint, read_checkpoint
+from ggbench.engines.transformers.checkpoint import read_checkpoint
 from ggbench.engines.transformers.config_json import Config
 from ggbench.engines.transformers.storage import METHODS, Stored
-from ggbench.errors import BadFile, GgbenchError, Unsupported, UsageError
+from ggbench.errors import BadFile, GgbenchError, UsageError
 from tests.fakes.checkpoints import GPTQ, QWEN2_TINY, safetensors_bytes, tensors_of, write_checkpoint, write_safetensors
 
 
@@ -166,12 +166,6 @@ def test_a_config_far_too_large_is_not_read_whole(tmp_path: Path) -> None:
     assert "is larger than 16.0 MiB" in _error(tmp_path).message
 
 
-def test_an_unknown_architecture_is_named(tiny: Path) -> None:
-    error = _error(_change(tiny, architectures=["MambaForCausalLM"]))
-    assert isinstance(error, Unsupported)
-    assert error.message == "tiny: architecture MambaForCausalLM is not counted from a config"
-
-
 def test_remote_code_is_refused_and_named(tiny: Path) -> None:
     """A model that only its own code can load names the files, from wherever they would come."""
     auto_map = {"AutoConfig": "configuration_x.XConfig", "AutoModelForCausalLM": "org/code--modeling_x.XForCausalLM"}
@@ -180,44 +174,6 @@ def test_remote_code_is_refused_and_named(tiny: Path) -> None:
     assert "--trust-remote-code" in error.hint
     config = read_checkpoint(tiny).config
     config.check_code(trusted=True)
-
-
-def test_methods_that_are_not_counted_are_named(tiny: Path) -> None:
-    """Other quantizations are refused in one line instead of being taken for bf16."""
-    for stated, name in [
-        ({"quant_method": "compressed-tensors"}, "compressed-tensors"),
-        ({"quant_method": "awq", "version": "gemv"}, "awq of 4 bits as gemv"),
-        ({"quant_method": "gptq", "bits": 3}, "gptq of 3 bits"),
-        ({"load_in_4bit": True}, "bitsandbytes' fp4"),
-        ({}, "an unnamed method"),
-    ]:
-        error = _error(_change(tiny, quantization_config=stated))
-        assert isinstance(error, Unsupported)
-        assert f"is stored by {name}" in error.message
-
-
-def test_a_folder_without_config_says_what_it_holds(tmp_path: Path) -> None:
-    assert _error(tmp_path).message == f"{tmp_path.name} has no config.json"
-    (tmp_path / "a.gguf").touch()
-    assert _error(tmp_path).hint == "the folder holds GGUF files: give it without tf:"
-    assert _error(tmp_path / "missing").hint == "check the path of the folder"
-
-
-def test_a_link_that_leads_nowhere_is_a_download_that_stopped(tiny: Path) -> None:
-    (tiny / "model.safetensors").unlink()
-    (tiny / "model.safetensors").symlink_to("../blobs/none")
-    assert "did not finish" in _error(tiny).hint
-    (tiny / "config.json").unlink()
-    (tiny / "config.json").symlink_to("../blobs/none")
-    assert "did not finish" in _error(tiny).hint
-
-
-def test_missing_shards_are_named(tmp_path: Path) -> None:
-    folder = write_checkpoint(tmp_path / "sharded", QWEN2_TINY, n_shards=3)
-    (folder / "model-00002-of-00003.safetensors").unlink()
-    assert _error(folder).message == "sharded lacks model-00002-of-00003.safetensors of 3"
-    (folder / "model.safetensors.index.json").unlink()
-    assert "and no model.safetensors.index.json" in _error(folder).message
 
 
 def test_an_index_cannot_point_outside_its_folder(tmp_path: Path) -> None:
@@ -280,11 +236,3 @@ def test_a_hostile_header_is_refused(tiny: Path) -> None:
     tensors = tensors_of(QWEN2_TINY)
     whole = safetensors_bytes(tensors) + bytes(sum(tensor.n_bytes for tensor in tensors)) + b"more"
     assert "after its last tensor" in _error(_with_header(tiny, whole)).message
-
-
-def test_what_can_be_asked_of_an_unquantized_checkpoint(tiny: Path) -> None:
-    checkpoint: Checkpoint = read_checkpoint(tiny)
-    assert [each.name for each in checkpoint.methods()] == ["bf16", "f16", "f32", "int8", "nf4", "nf4-dq"]
-    checkpoint.require(METHODS["nf4"])
-    with pytest.raises(UsageError, match="is stored as bf16, and awq-int4 needs a checkpoint quantized by it"):
-        checkpoint.require(METHODS["awq-int4"])

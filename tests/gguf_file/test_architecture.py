@@ -224,19 +224,6 @@ def test_what_cannot_be_counted_is_refused_by_name(architecture: str, keys: dict
         model.kv_bytes_per_token()
 
 
-def test_heads_default_as_in_llama_cpp() -> None:
-    keys = {key: value for key, value in BASE.items() if key != "attention.head_count_kv"}
-    model = model_of("llama", keys)
-    assert (model.n_head, model.n_head_kv, model.head_dim_k, model.head_dim_v) == ((8,) * 6, (8,) * 6, 32, 32)
-
-
-def test_quantized_kv_is_smaller() -> None:
-    model = model_of("qwen2", BASE)
-    assert model.kv_bytes_per_token() == 6 * 2 * 64 * 2
-    assert model.kv_bytes_per_token("q8_0", "q8_0") == 6 * 2 * 2 * 34
-    assert model.kv_bytes_per_token("f16", "q8_0") == 6 * (128 + 68)
-
-
 @pytest.mark.parametrize(
     ("keys", "token_list", "expected"),
     [({"vocab_size": 100}, ArrayLength(200), 100), ({}, ArrayLength(200), 200), ({}, None, 300)],
@@ -285,12 +272,6 @@ def moe(tied: bool) -> ModelFile:
 def test_a_token_reads_its_experts_and_the_output_but_not_the_embedding() -> None:
     assert moe(tied=False).active_weight_bytes == 8192 + 1024 + 16384 // 2 + 4096 + 12800
     assert moe(tied=True).active_weight_bytes == 12800 + 8192 + 1024 + 16384 // 2 + 4096
-
-
-def test_an_unknown_type_makes_weights_unknown_not_zero() -> None:
-    model = model_of("llama", BASE, (TensorInfo("a", (64, 2), "type 97", None), TensorInfo("b", (64,), "f32", 256)))
-    assert (model.weight_bytes, model.bpw, model.active_weight_bytes) == (None, None, None)
-    assert (model.n_params, model.unknown_types) == (192, ("type 97",))
 
 
 def attention_tensors(build: "Encoder", layer: int, n_embd: int, n_kv: int) -> None:

@@ -41,24 +41,6 @@ def test_a_value_that_makes_no_model_names_its_field(field: str, value: object) 
         dataclasses.replace(DENSE, **wrong)
 
 
-@pytest.mark.parametrize("field", EXPERTS)
-def test_a_mixture_of_experts_needs_each_of_its_numbers(field: str) -> None:
-    given: dict[str, Any] = EXPERTS | {field: 0}
-    with pytest.raises(UsageError, match=field):
-        dataclasses.replace(DENSE, architecture="qwen2moe", **given)
-
-
-def test_more_experts_used_than_there_are_is_refused() -> None:
-    given: dict[str, Any] = EXPERTS | {"n_expert_used": 9}
-    with pytest.raises(UsageError, match="n_expert_used 9"):
-        dataclasses.replace(DENSE, architecture="qwen2moe", **given)
-
-
-def test_an_odd_head_has_no_rotary_positions() -> None:
-    with pytest.raises(UsageError, match="head_dim 15"):
-        dataclasses.replace(DENSE, n_embd=60, n_head=4, n_head_kv=4)
-
-
 @pytest.mark.parametrize(
     ("architecture", "given", "field"),
     [

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.encoded_header import encode_header
-from ggbench.gguf_file.model_file import TensorInfo
 from ggbench.gguf_file.parser import read_header
 
 FLOAT32 = st.floats(width=32, allow_nan=False)
@@ -64,9 +63,3 @@ def test_values_have_the_types_that_llama_cpp_reads(
 def test_a_value_of_another_kind_is_unsupported(value: object) -> None:
     with pytest.raises(Unsupported, match=r"a\.key"):
         encode_header({"a.key": value}, [])
-
-
-def test_a_tensor_of_unknown_size_is_unsupported() -> None:
-    """The offset of the next tensor would be unknown."""
-    with pytest.raises(Unsupported, match="type 97"):
-        encode_header({}, [TensorInfo("blk.0.x", (256, 2), "type 97", None)])

@@ -4,10 +4,10 @@ import ctypes
 from pathlib import Path
 
 import pytest
-from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType, LlamaFileType
+from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
-from ggbench.errors import GgbenchError, UnknownName
-from ggbench.gguf_file.ggml_types import ADDED_TYPES, CORRECTED_BLOCK_BYTES, known_types, row_bytes, type_by_name
+from ggbench.errors import GgbenchError
+from ggbench.gguf_file.ggml_types import CORRECTED_BLOCK_BYTES, known_types, row_bytes, type_by_name
 
 IDS_IN_GGML = 43
 """`GGML_TYPE_COUNT` of the llama.cpp that the tests run with; its tables end there."""
@@ -48,44 +48,8 @@ def test_every_type_of_gguf_is_known() -> None:
         assert (entry.block_len, entry.block_bytes) == (block_len, CORRECTED_BLOCK_BYTES.get(quant.name, block_bytes))
 
 
-def test_additions_are_those_that_gguf_lacks() -> None:
-    """A row whose type or file type gguf has by now is deleted, and so is a correction that gguf has made itself."""
-    for added in ADDED_TYPES:
-        assert added.name.upper() not in GGMLQuantizationType.__members__
-        assert f"MOSTLY_{added.name.upper()}" not in LlamaFileType.__members__
-    for name, block_bytes in CORRECTED_BLOCK_BYTES.items():
-        assert GGML_QUANT_SIZES[GGMLQuantizationType[name]][1] != block_bytes
-
-
-def test_unknown_id_is_none() -> None:
-    """A type from the future has no row, so that its file is counted by size only."""
-    assert 97 not in known_types()
-
-
-@pytest.mark.parametrize("name", ["Q8_0", "q8_0"])
-def test_names_match_in_any_case(name: str) -> None:
-    assert row_bytes(name, 4096) == 4352
-
-
-def test_k_quants_keep_ggmls_capital() -> None:
-    assert type_by_name("q4_k").name == "q4_K"
-    assert type_by_name("Q4_K").row_bytes(256) == 144
-
-
-def test_unknown_name_says_the_nearest() -> None:
-    with pytest.raises(UnknownName) as caught:
-        row_bytes("q8_o", 64)
-    assert "q8_0" in caught.value.hint
-
-
 @pytest.mark.parametrize("n_elements", [80, 31, -32])
 def test_part_of_a_block_is_an_error(n_elements: int) -> None:
     """No ggml type stores a row of broken blocks, so it has no size."""
     with pytest.raises(GgbenchError, match="blocks of 32"):
         row_bytes("q8_0", n_elements)
-
-
-def test_ids_and_names_are_unique() -> None:
-    for type_id, entry in known_types().items():
-        assert entry.type_id == type_id
-        assert type_by_name(entry.name.upper()) is entry

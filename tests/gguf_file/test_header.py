@@ -79,27 +79,6 @@ def test_a_missing_shard_is_named(tmp_path: Path, encoder: "type[Encoder]") -> N
         read_model_file(paths[0])
 
 
-def test_a_truncated_shard_is_named(tmp_path: Path, encoder: "type[Encoder]") -> None:
-    paths = write_shards(tmp_path, encoder)
-    paths[2].write_bytes(paths[2].read_bytes()[:-32])
-    with pytest.raises(BadFile, match=r"00003-of-00003\.gguf is truncated: 32 B"):
-        read_model_file(paths[0])
-    assert read_model_file(paths[0], allow_missing_data=True).n_params == 64 * 6
-
-
-def test_a_renamed_shard_is_refused(tmp_path: Path, encoder: "type[Encoder]") -> None:
-    path = write_shards(tmp_path, encoder)[0].rename(tmp_path / "model.gguf")
-    with pytest.raises(BadFile, match="one of 3 shards but is not named so"):
-        read_model_file(path)
-
-
-def test_shards_of_different_models_do_not_mix(tmp_path: Path, encoder: "type[Encoder]") -> None:
-    paths = write_shards(tmp_path, encoder)
-    paths[1].write_bytes(paths[2].read_bytes())
-    with pytest.raises(BadFile, match="place 2 of 3 says that it is 3 of"):
-        read_model_file(paths[0])
-
-
 def test_a_tensor_in_two_shards_is_an_error(tmp_path: Path, encoder: "type[Encoder]") -> None:
     paths = write_shards(tmp_path, encoder, count=2)
     paths[1].write_bytes(paths[1].read_bytes().replace(b"t1", b"t0"))
@@ -113,13 +92,6 @@ def test_a_lost_tensor_is_noticed(tmp_path: Path, encoder: "type[Encoder]") -> N
     paths[1].write_bytes(shard.file())
     with pytest.raises(BadFile, match="hold 1 tensors, its header says '2'"):
         read_model_file(paths[0])
-
-
-def test_a_whole_file_named_like_a_shard_is_whole(tmp_path: Path, small_model: "Encoder") -> None:
-    """The header decides whether a file is split, as in llama.cpp."""
-    path = tmp_path / "small-00001-of-00001.gguf"
-    path.write_bytes(small_model.file())
-    assert read_model_file(path).paths == (path,)
 
 
 def test_headers_from_elsewhere_make_the_same_model(tmp_path: Path, encoder: "type[Encoder]") -> None:
@@ -159,16 +131,6 @@ def test_wrong_paths_are_clear_errors(tmp_path: Path, small_model: "Encoder") ->
     assert "inside.gguf" in folder.value.hint
 
 
-def test_an_unreadable_file_says_so(tmp_path: Path, small_model: "Encoder") -> None:
-    path = tmp_path / "secret.gguf"
-    path.write_bytes(small_model.file())
-    path.chmod(0)
-    if os.access(path, os.R_OK):
-        pytest.skip("this user may read everything")
-    with pytest.raises(BadFile, match="may not be read"):
-        read_model_file(path)
-
-
 def test_a_file_with_an_unknown_type_keeps_all_but_its_size(tmp_path: Path, encoder: "type[Encoder]") -> None:
     path = tmp_path / "future.gguf"
     build = encoder().key("general.architecture", STRING, "llama").key("general.file_type", U32, 999)
@@ -186,28 +148,6 @@ def test_a_damaged_file_is_one_clear_error(tmp_path: Path, small_model: "Encoder
     with pytest.raises(BadFile, match=r"damaged\.gguf: the name of tensor 0 claims a length of") as caught:
         read_model_file(path)
     assert "damaged" in caught.value.hint
-
-
-def test_a_file_without_architecture_can_still_be_read(tmp_path: Path, encoder: "type[Encoder]") -> None:
-    path = tmp_path / "imatrix.gguf"
-    path.write_bytes(encoder().key("general.type", STRING, "imatrix").tensor("t", (8,), 0, 32).file())
-    model = read_model_file(path)
-    assert (model.architecture, model.n_layer, model.n_params) == ("unknown", 0, 8)
-    assert model.no_kv_reason
-
-
-@pytest.mark.parametrize(
-    ("file_name", "shard"),
-    [
-        ("a-b-00002-of-00010.gguf", ShardName("a-b", 2, 10)),
-        ("a-00000-of-00010.gguf", None),
-        ("a-00011-of-00010.gguf", None),
-        ("a-2-of-10.gguf", None),
-        ("a-00001-of-00002.gguf.part", None),
-    ],
-)
-def test_shard_names_follow_llama_cpp(file_name: str, shard: ShardName | None) -> None:
-    assert parse_shard_name(file_name) == shard
 
 
 @pytest.mark.llama

@@ -3,7 +3,7 @@
 import pytest
 
 from ggbench.gguf_file.layer_states import LayerKind, layer_kinds
-from ggbench.gguf_file.model_file import ModelFile, TensorInfo
+from ggbench.gguf_file.model_file import TensorInfo
 from ggbench.gguf_file.twin import plan_twin
 from ggbench.models.catalog import load_catalog
 from tests.gguf_file.test_architecture import BASE, EXPERTS, model_of
@@ -71,26 +71,3 @@ def test_windows_and_heads_and_states_are_apart() -> None:
     hybrid = layer_kinds(model_of("granitehybrid", BASE | RECURRENT["granitehybrid"]))
     assert [(kind.layers, kind.is_recurrent) for kind in hybrid] == [((0, 1, 3, 4), True), ((2,), False), ((5,), False)]
     assert [kind.kv_bytes_per_token() for kind in hybrid] == [0, 2 * 2 * 64, 4 * 2 * 64]
-
-
-def test_layers_that_read_another_ones_cache_are_apart() -> None:
-    kinds = layer_kinds(model_of("gemma4", BASE | WINDOWED["gemma4"]))
-    assert layers_of(kinds) == [(0, 2), (1, 3), (4,), (5,)]
-    assert [kind.kv_bytes_per_token() for kind in kinds] == [512, 1024, 0, 0]
-    assert [kind.read_bytes_per_token() for kind in kinds] == [512, 1024, 512, 1024]
-
-
-def test_experts_used_may_differ_by_layer() -> None:
-    used = {"expert_used_count": [1, 2, 1, 2, 1, 2]}
-    tensors = tuple(f16(f"blk.{layer}.ffn_up_exps.weight", 256, 64, 4) for layer in range(6))
-    model = model_of("qwen3moe", BASE | EXPERTS | used, tensors)
-    assert [(kind.layers, kind.active_bytes) for kind in layer_kinds(model)] == [
-        ((0, 2, 4), 2 * 256 * 64),
-        ((1, 3, 5), 2 * 256 * 64 * 2),
-    ]
-
-
-def test_a_type_without_a_size_makes_its_kind_unknown() -> None:
-    tensors = (TensorInfo("blk.0.a.weight", (64, 2), "type 97", None), f16("blk.1.a.weight", 64, 2))
-    model: ModelFile = model_of("llama", BASE | {"block_count": 2}, tensors)
-    assert [(kind.weight_bytes, kind.active_bytes) for kind in layer_kinds(model)] == [(None, None), (256, 256)]

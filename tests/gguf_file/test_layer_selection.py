@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import Unsupported, UsageError
+from ggbench.errors import Unsupported
 from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.layer_states import layer_kinds
-from ggbench.gguf_file.model_file import ModelFile, TensorInfo
+from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import plan_twin, select_layers, twin_of, write_cached
 from ggbench.models.planned_variants import PlannedVariant
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
-from tests.gguf_file.test_architecture import BASE, EXPERTS, model_of
+from tests.gguf_file.test_architecture import BASE, model_of
 from tests.gguf_file.test_layer_states import RECURRENT, WINDOWED
 from tests.gguf_file.test_twin import _logits as logits
 from tests.sizing.test_plan import budget_of, real
@@ -110,21 +110,4 @@ def test_what_a_header_cannot_say_is_refused(
     """llama.cpp would run other layers than those, or none."""
     model = model_of(architecture, BASE | keys)
     with pytest.raises(Unsupported, match=reason):
-        select_layers(model, model.metadata, layers)
-
-
-def test_dense_layers_come_first() -> None:
-    routed = TensorInfo("blk.0.ffn_up_exps.weight", (256, 64, 4), "f16", 2 * 256 * 64 * 4)
-    model = model_of("deepseek2", BASE | EXPERTS, (routed,))
-    with pytest.raises(Unsupported, match="a layer without experts follows"):
-        select_layers(model, model.metadata, [0, 1])
-    metadata, tensors = select_layers(model, model.metadata, [1, 0])
-    assert metadata["deepseek2.leading_dense_block_count"] == 1
-    assert [tensor.name for tensor in tensors] == ["blk.1.ffn_up_exps.weight"]
-
-
-@pytest.mark.parametrize("layers", [[], [6], [-1]])
-def test_a_layer_that_is_not_there_is_a_usage_error(layers: list[int]) -> None:
-    model = model_of("llama", BASE)
-    with pytest.raises(UsageError, match="layers 0 to 5"):
         select_layers(model, model.metadata, layers)

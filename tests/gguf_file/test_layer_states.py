@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from ggbench.errors import BadFile
 from ggbench.gguf_file.model_file import LayerState
 from ggbench.sizing.theory.kv_cache import kv_cache
 from tests.gguf_file.test_architecture import BASE, EXPERTS, KV_CACHE_OF_METADATA, LATENT, Keys, model_of, run_llama_cpp
@@ -151,8 +150,3 @@ def test_layers_that_share_a_cache_store_it_once_and_read_it_each() -> None:
     assert (kv.full.n_bytes, kv.full.read_bytes) == (2 * full, 3 * full)
     assert (kv.windowed.n_bytes, kv.windowed.read_bytes) == (2 * windowed, 3 * windowed)
     assert float(kv.read_bytes(128 + 10)) == 128 * 3 * (full + windowed) + 10 * 3 * full
-
-
-def test_a_pattern_of_another_length_is_refused() -> None:
-    with pytest.raises(BadFile, match="5 values for 6 layers"):
-        model_of("gemma3", BASE | window() | {"attention.sliding_window_pattern": [1, 1, 1, 1, 0]})

@@ -1,16 +1,12 @@
 """Names of quants from metadata and file names, against llama.cpp's own enum."""
 
-import dataclasses
 import re
 from pathlib import Path
 
-import gguf
 import pytest
 
-from ggbench.errors import UnknownName
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import (
-    canonical_quant,
     ftype_by_name,
     is_sidecar,
     known_quants,
@@ -42,15 +38,6 @@ def model_file(file_name: str, file_type: object = None) -> ModelFile:
         n_vocab=None,
         n_ctx_train=None,
     )
-
-
-def test_every_file_type_of_gguf_has_a_name() -> None:
-    for entry in set(gguf.LlamaFileType) - {gguf.LlamaFileType.GUESSED}:
-        name = quant_by_ftype(entry.value)
-        assert name is not None
-        assert entry.name in {f"{how}_{name.upper()}{suffix}" for how in ("ALL", "MOSTLY") for suffix in ("", "_MOE")}
-        assert ftype_by_name(name) == entry.value
-    assert not {"guessed", "1024"} & set(known_quants())
 
 
 def test_every_file_type_of_llama_cpp_has_a_name() -> None:
@@ -117,26 +104,6 @@ def test_quant_is_read_from_a_file_name(file_name: str, quant: str | None) -> No
     assert quant_from_file_name(file_name) == quant
 
 
-@pytest.mark.parametrize("quant", known_quants())
-def test_every_quant_is_found_in_a_name(quant: str) -> None:
-    assert quant_from_file_name(f"Some-Model-7B-{quant.upper()}.gguf") == quant
-
-
-def test_a_typed_name_meets_the_file_name() -> None:
-    assert canonical_quant("MXFP4_MOE") == quant_from_file_name("x-mxfp4_moe.gguf") == "mxfp4"
-    assert canonical_quant("UD-Q4_K_XL") == "ud-q4_k_xl"
-
-
-def test_short_k_names_mean_what_llama_quantize_takes_them_for() -> None:
-    assert ftype_by_name("Q4_K") == ftype_by_name("q4_k_m")
-
-
-def test_unknown_quant_names_the_nearest() -> None:
-    with pytest.raises(UnknownName) as caught:
-        ftype_by_name("q4_k_n")
-    assert "q4_k_m" in caught.value.hint
-
-
 @pytest.mark.parametrize(
     ("file_name", "file_type", "label"),
     [
@@ -154,11 +121,6 @@ def test_unknown_quant_names_the_nearest() -> None:
 )
 def test_label_prefers_the_header_but_not_to_a_finer_name(file_name: str, file_type: object, label: str) -> None:
     assert quant_label(model_file(file_name, file_type)) == label
-
-
-def test_label_of_a_remote_header_comes_from_its_name() -> None:
-    remote = dataclasses.replace(model_file("x"), name="Qwen3-8B-IQ4_XS", paths=())
-    assert quant_label(remote) == "iq4_xs"
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
-import pytest
-
-from ggbench.errors import DoesNotFit
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import write_sparse
@@ -49,10 +45,3 @@ def test_a_split_model(encoder: type[Encoder], tmp_path: Path) -> None:
     assert (copied.tensors, len(copied.paths)) == (model.tensors, 2)
     assert copied.weight_bytes == 1 << 15
     assert copied.file_bytes > 1 << 15
-
-
-def test_a_folder_that_is_gone(tmp_path: Path) -> None:
-    shutil.rmtree(tmp_path)
-    with pytest.raises(DoesNotFit, match="no temporary file") as error:
-        write_sparse(build_model(TINY, "tiny"), tmp_path)
-    assert "TMPDIR" in error.value.hint

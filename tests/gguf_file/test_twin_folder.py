@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from ggbench.gguf_file.twin import remove_left_twins, twin_folder
+from ggbench.gguf_file.twin import remove_left_twins
 
 _HOLDS = """
 import sys, time
@@ -45,11 +45,3 @@ def test_what_ggbench_did_not_make_stays(tmp_path: Path) -> None:
     assert (own / "twins-mine" / "model.gguf").exists()
     assert (own / "twins-kept" / "inside").exists()
     assert (other / "in-use.lock").exists()
-
-
-def test_a_folder_is_gone_after_use(tmp_path: Path) -> None:
-    """And is not taken for one that was left, even in the same process."""
-    with twin_folder(tmp_path) as folder:
-        remove_left_twins(tmp_path)
-        assert folder.exists()
-    assert list(tmp_path.iterdir()) == []

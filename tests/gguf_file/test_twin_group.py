@@ -22,10 +22,3 @@ def test_twins_share_what_is_outside_their_layers(tmp_path: Path) -> None:
         assert (found.n_layer, found.shape_key) == (twin.n_layer, twin.shape_key)
     on_disk = sum(path.stat().st_size for path in tmp_path.iterdir() if not path.is_symlink())
     assert on_disk == group.file_bytes < sum(twin.file_bytes for twin in twins)
-
-
-def test_one_twin_is_one_file(tmp_path: Path) -> None:
-    twin = twin_of(build_model(TINY, "tiny"), "tiny")
-    path = group_twins([twin]).write(0, tmp_path)
-    assert path.stat().st_size == twin.file_bytes
-    assert [each.name for each in tmp_path.iterdir()] == [path.name]

@@ -12,22 +12,11 @@ import pytest
 from ggbench.errors import GgbenchError, NetworkError, UnknownName, UsageError
 from ggbench.hub import api
 from ggbench.hub.access import HubAccess, hub_errors
-from ggbench.hub.api import api_url, send_request
 from ggbench.hub.listing import list_repo
-from tests.fakes.hub import Cut, Gated, Hang, Says, TestHub, TooMany, Unavailable
+from tests.fakes.hub import Gated, Hang, Says, TestHub, TooMany, Unavailable
 
 REPO = "org/name"
 GGUF = {"m-q8_0.gguf": b"GGUF"}
-
-
-def test_the_environment_names_the_hub_when_the_access_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("HF_ENDPOINT", raising=False)
-    assert HubAccess.from_environment().endpoint == "https://huggingface.co"
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:1/")
-    assert HubAccess.from_environment().endpoint == "http://127.0.0.1:1"
-    monkeypatch.setenv("HF_ENDPOINT", "huggingface.co")
-    with pytest.raises(UsageError, match="HF_ENDPOINT"):
-        HubAccess.from_environment()
 
 
 @pytest.mark.parametrize("value", ["1", "true", "YES", "On"])
@@ -37,13 +26,6 @@ def test_offline_by_the_environment(monkeypatch: pytest.MonkeyPatch, value: str)
     with pytest.raises(NetworkError, match="listing org/name needs the network") as raised:
         access.require_network("listing org/name")
     assert "synth:" in raised.value.hint
-
-
-@pytest.mark.parametrize("value", ["0", "", "false"])
-def test_online_by_the_environment(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", value)
-    HubAccess.from_environment().require_network("a thing")
-    assert HubAccess.from_environment(offline=True).offline
 
 
 def test_the_cache_is_where_hugging_face_keeps_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,13 +142,6 @@ def test_a_session_closed_by_another_thread_is_reopened(
         list_repo(access, REPO)
 
 
-def test_a_failed_connection_is_not_retried(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "BACKOFF_S", (1000.0,))
-    hub.close()
-    with pytest.raises(NetworkError, match="cannot connect"):
-        list_repo(access, REPO)
-
-
 def test_a_silent_server_times_out(access: HubAccess, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(api, "READ_TIMEOUT_S", 0.2)
     hub.add_repo(REPO, GGUF)
@@ -174,17 +149,3 @@ def test_a_silent_server_times_out(access: HubAccess, hub: TestHub, monkeypatch:
     with pytest.raises(NetworkError, match="in time"):
         list_repo(access, REPO)
     assert len(hub.requests) == len(api.BACKOFF_S) + 1
-
-
-def test_url_parts_are_quoted(access: HubAccess) -> None:
-    assert api_url(access, "models/a", "refs/pr/1", "..?x") == f"{access.endpoint}/api/models/a/refs%2Fpr%2F1/..%3Fx"
-
-
-def test_a_retry_reads_from_the_start(access: HubAccess, hub: TestHub) -> None:
-    hub.add_repo(REPO, {"README.md": b"0123456789"})
-    hub.fail("*README.md", Cut(4), times=2)
-    body = send_request(
-        f"{access.endpoint}/{REPO}/resolve/main/README.md", lambda response: response.read(), repo=REPO, doing="reading"
-    )
-    assert body == b"0123456789"
-    assert len(hub.requests) == 3

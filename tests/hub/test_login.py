@@ -36,23 +36,8 @@ def test_a_token_is_found_and_not_shown(token: Path, monkeypatch: pytest.MonkeyP
     assert in_variable == HubLogin("HF_TOKEN", False, False, None)
 
 
-def test_nobody_is_logged_in_without_a_token(token: Path) -> None:
-    token.write_text("")
-    assert describe_login().token_from is None
-    token.unlink()
-    assert describe_login().token_from is None
-
-
 def test_a_token_that_others_can_read_is_exposed(token: Path) -> None:
     token.chmod(0o644)
     assert describe_login().is_exposed is True
     token.parent.chmod(0o700)
     assert describe_login().is_exposed is False
-
-
-def test_settings_are_reported(token: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    monkeypatch.setenv("HF_ENDPOINT", "https://hub.example.com/")
-    assert describe_login() == HubLogin(str(token), False, True, "https://hub.example.com")
-    monkeypatch.setenv("HF_ENDPOINT", "example.com")
-    assert describe_login().problem == "HF_ENDPOINT is not a URL"

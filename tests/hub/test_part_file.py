@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import random
 import threading
 from pathlib import Path
 
 import pytest
 
-from ggbench.errors import UsageError
 from ggbench.hub.part_file import PartFile, file_agrees, file_bytes, locked
 from ggbench.hub.repo_records import RepoFile
 
@@ -62,37 +60,6 @@ def test_one_wrong_byte_anywhere_does_not_agree(tmp_path: Path) -> None:
         assert part.n_bytes == file_bytes(path) == 0
         part.append(CONTENT)
         assert part.agrees(go_on)
-
-
-def test_bytes_beyond_the_end_are_dropped(tmp_path: Path) -> None:
-    with PartFile(tmp_path / "part", FILE) as part:
-        part.append(CONTENT + b"more")
-        assert part.agrees(go_on)
-    assert file_bytes(tmp_path / "part") == len(CONTENT)
-
-
-def test_waiting_for_a_hash_can_be_stopped(tmp_path: Path) -> None:
-    with PartFile(tmp_path / "part", FILE) as part:
-        part.append(CONTENT)
-        with pytest.raises(Enough):
-            part.agrees(stop)
-    assert file_bytes(tmp_path / "part") == len(CONTENT)
-
-
-def test_a_part_truncated_meanwhile_is_an_error(tmp_path: Path) -> None:
-    with PartFile(tmp_path / "part", FILE) as part:
-        part.append(CONTENT[:100])
-        os.truncate(tmp_path / "part", 10)
-        with pytest.raises(UsageError, match="read back"):
-            part.agrees(go_on)
-
-
-def test_another_file_of_the_same_size_does_not_agree(tmp_path: Path) -> None:
-    path = tmp_path / "a.gguf"
-    assert not file_agrees(path, FILE, go_on)
-    for content in (CONTENT[::-1], CONTENT[:-1]):
-        path.write_bytes(content)
-        assert not file_agrees(path, FILE, go_on)
 
 
 def test_a_lock_is_held_by_one_and_waiting_for_it_can_be_stopped(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from ggbench.errors import BadFile, NetworkError
 from ggbench.hub import api, headers
 from ggbench.hub.access import HubAccess
-from ggbench.hub.api import Stop, Stopped
 from ggbench.hub.headers import FIRST_BYTES, RangeSource
 from ggbench.hub.listing import list_repo
 from tests.fakes.hub import (
@@ -66,19 +64,6 @@ def test_more_is_fetched_as_the_parser_reads(access: HubAccess, hub: TestHub) ->
     assert source.moved_bytes == len(CONTENT)
 
 
-def test_a_large_read_is_one_request(access: HubAccess, hub: TestHub) -> None:
-    source = open_source(access, hub)
-    assert source.read(FIRST_BYTES) + source.read(FIRST_BYTES) == CONTENT[: 2 << 20]
-    assert len(hub.requests) == 4
-
-
-@pytest.mark.parametrize("n_bytes", [1, CHUNK, FIRST_BYTES])
-def test_a_small_file_is_fetched_whole(access: HubAccess, hub: TestHub, n_bytes: int) -> None:
-    source = open_source(access, hub, CONTENT[:n_bytes])
-    assert read_in_chunks(source, 1 << 30) == CONTENT[:n_bytes]
-    assert source.moved_bytes == n_bytes
-
-
 def test_a_server_that_ignores_ranges_is_read_no_further(access: HubAccess, hub: TestHub) -> None:
     hub.fail("*", IgnoresRanges(), times=None)
     source = open_source(access, hub)
@@ -96,13 +81,6 @@ def test_a_dropped_connection_resumes(access: HubAccess, hub: TestHub) -> None:
     assert source.moved_bytes == FIRST_BYTES
     begins = [each.range for each in hub.requests if each.path.startswith("/cdn/")]
     assert begins == [f"bytes={n}-{FIRST_BYTES - 1}" for n in (0, 1000, 2000)]
-
-
-@pytest.mark.parametrize("path_glob", ["/cdn/*", "*/resolve/*"])
-@pytest.mark.parametrize("fault", [TooMany(0), Unavailable(), Unavailable(502)])
-def test_a_busy_server_is_retried(access: HubAccess, hub: TestHub, fault: Fault, path_glob: str) -> None:
-    hub.fail(path_glob, fault, times=2)
-    assert open_source(access, hub).read(CHUNK) == CONTENT[:CHUNK]
 
 
 @pytest.mark.parametrize(
@@ -153,29 +131,3 @@ def test_the_header_limit_is_enforced(access: HubAccess, hub: TestHub, monkeypat
         read_in_chunks(source, len(CONTENT))
     assert "path" in raised.value.hint
     assert source.held == CONTENT[: (2 << 20) + 10]
-
-
-def test_odd_paths_are_quoted(access: HubAccess, hub: TestHub) -> None:
-    assert open_source(access, hub, b"GGUF", "a b/é #1?x=%20&-q8_0.gguf").read(10) == b"GGUF"
-
-
-def test_offline_sends_no_request(access: HubAccess, hub: TestHub) -> None:
-    hub.add_repo("org/name", {"m-q8_0.gguf": b"GGUF"})
-    listing = list_repo(access, "org/name")
-    hub.forget_requests()
-    with pytest.raises(NetworkError, match=r"header of m-q8_0.gguf needs the network"):
-        RangeSource(
-            dataclasses.replace(access, offline=True), listing.repo, listing.commit, listing.variants[0].files[0]
-        )
-    assert hub.requests == []
-
-
-def test_a_stop_cancels_reading(access: HubAccess, hub: TestHub) -> None:
-    hub.add_repo("org/name", {"m-q8_0.gguf": b"GGUF"})
-    listing = list_repo(access, "org/name")
-    stop = Stop()
-    source = RangeSource(access, listing.repo, listing.commit, listing.variants[0].files[0], stop)
-    stop.set()
-    with pytest.raises(Stopped):
-        source.read(4)
-    assert source.held == b""

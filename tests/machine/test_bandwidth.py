@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -79,25 +78,6 @@ def test_a_machine_is_measured_once(monkeypatch: pytest.MonkeyPatch, cache: Path
     assert len(probe.asked) == 1
 
 
-def test_thread_count_and_cpu_have_separate_entries(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    use(monkeypatch, rate(35), rate(16, threads=1))
-    two, one = cached_bandwidth(2, file=cache), cached_bandwidth(1, file=cache)
-    use(monkeypatch, rate(60), cpu="Other CPU")
-    other = cached_bandwidth(2, file=cache)
-
-    assert [two.bytes_per_s, one.bytes_per_s, other.bytes_per_s] == [35e9, 16e9, 60e9]
-    use(monkeypatch)
-    assert (cached_bandwidth(2, file=cache), cached_bandwidth(1, file=cache)) == (two, one)
-
-
-def test_remeasuring_replaces_the_figure(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    use(monkeypatch, rate(35), rate(30))
-    cached_bandwidth(2, file=cache)
-
-    assert cached_bandwidth(2, remeasure=True, file=cache).bytes_per_s == 30e9
-    assert cached_bandwidth(2, file=cache).bytes_per_s == 30e9
-
-
 def test_a_result_of_a_busy_machine_is_marked_and_measured_again(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
     use(monkeypatch, rate(12, busy=True), rate(15, busy=True), rate(10, busy=True), rate(14), rate(9, busy=True))
 
@@ -130,40 +110,6 @@ def test_a_broken_cache_is_ignored_and_rewritten(monkeypatch: pytest.MonkeyPatch
 
     assert cached_bandwidth(2, file=cache).bytes_per_s == 35e9
     assert cached_bandwidth(2, file=cache).bytes_per_s == 35e9
-
-
-@pytest.mark.parametrize(("field", "value"), [("bytes_per_s", 0.0), ("bytes_per_s", -1.0), ("source", "\x1b[2Jgiven")])
-def test_an_impossible_entry_is_measured_again(
-    monkeypatch: pytest.MonkeyPatch, cache: Path, field: str, value: object
-) -> None:
-    """An invalid rate, or a source with control characters, is discarded."""
-    use(monkeypatch, rate(35), rate(36))
-    cached_bandwidth(2, file=cache)
-    document = json.loads(cache.read_text())
-    for entry in document["bandwidth"].values():
-        entry[field] = value
-    cache.write_text(json.dumps(document))
-
-    assert cached_bandwidth(2, file=cache).bytes_per_s == 36e9
-
-
-def test_other_entries_in_the_file_stay(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
-    cache.parent.mkdir()
-    cache.write_text('{"flops": {"a": 1}}')
-    use(monkeypatch, rate(35))
-
-    cached_bandwidth(2, file=cache)
-
-    assert json.loads(cache.read_text())["flops"] == {"a": 1}
-    assert [file.name for file in cache.parent.iterdir()] == [cache.name]
-
-
-def test_a_cache_that_cannot_be_written_does_not_fail_the_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A file is in the folder's place, which not even root can write to."""
-    (tmp_path / "cache").write_text("in the way")
-    use(monkeypatch, rate(35))
-
-    assert cached_bandwidth(2, file=tmp_path / "cache/machine.json").bytes_per_s == 35e9
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")

@@ -47,8 +47,3 @@ def test_a_folder_below_a_file_cannot_be_written(tmp_path: Path, is_link: bool) 
     place = describe_place("results", "XDG_DATA_HOME", blocking / "ggbench")
 
     assert (place.is_writable, place.disk) == (False, tmp_path.stat().st_dev)
-
-
-def test_only_the_room_is_asked_for(tmp_path: Path) -> None:
-    """The folder of temporary files is not ggbench's, so it is not added up."""
-    assert describe_place("temporary files", "TMPDIR", tmp_path, counts=False).used_bytes is None

@@ -7,7 +7,7 @@ import pytest
 
 from ggbench.machine.gpus import find_cuda_gpu, gpu_bandwidth, list_gpus, visible_gpus
 from ggbench.machine.records import Gpu
-from tests.fakes.nvml import FakeNvml, install, replay, uninstall_pynvml
+from tests.fakes.nvml import FakeNvml, install, replay
 
 MIB = 1 << 20
 
@@ -53,32 +53,6 @@ def test_equal_gpus_are_distinguished_by_bus_id(monkeypatch: pytest.MonkeyPatch)
     assert find_cuda_gpu(gpus, "CUDA0", "0000:c1:00.0", {}) is gpus[1]
 
 
-def test_an_undecodable_name_loses_only_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under WSL some drivers mix names up so that pynvml cannot decode them.
-
-    The error is that of https://github.com/gpuopenanalytics/pynvml/issues/53; the bytes are what the cause described in
-    https://github.com/NVIDIA/cuda-python/pull/2118 makes of "NV".
-    """
-    nvml = replay("rtx-5090")
-    nvml.cards[0]["Name"] = b"\xf8\x95\xa0\x81\x8e"
-    install(monkeypatch, nvml)
-
-    (gpu,) = list_gpus()
-
-    assert (gpu.name, gpu.uuid) == ("NVIDIA GPU", "GPU-ea2294a3-4d61-1757-8aed-f91723f16ad2")
-
-
-def test_a_zero_clock_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    nvml = replay("rtx-5090")
-    nvml.cards[0]["MaxClockInfo"] = {pynvml.NVML_CLOCK_MEM: 0}
-    install(monkeypatch, nvml)
-
-    (gpu,) = list_gpus()
-
-    assert gpu.memory_clock_mhz is None
-    assert gpu_bandwidth(gpu) is None
-
-
 def test_a_lost_gpu_does_not_hide_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, FakeNvml([{}, *replay("h200").cards]))
 
@@ -97,24 +71,6 @@ def test_no_gpu_is_no_error(monkeypatch: pytest.MonkeyPatch, nvml: FakeNvml | No
     install(monkeypatch, nvml)
 
     assert list_gpus() == ()
-
-
-def test_no_pynvml_is_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    uninstall_pynvml(monkeypatch)
-
-    assert list_gpus() == ()
-
-
-@pytest.mark.parametrize(("recording", "datasheet_gb_per_s"), [("rtx-5090", 1792), ("h200", 4800)])
-def test_bandwidth_follows_from_reported_values(
-    monkeypatch: pytest.MonkeyPatch, recording: str, datasheet_gb_per_s: float
-) -> None:
-    install(monkeypatch, replay(recording))
-
-    bandwidth = gpu_bandwidth(list_gpus()[0])
-
-    assert bandwidth is not None
-    assert bandwidth.bytes_per_s / 1e9 == pytest.approx(datasheet_gb_per_s, rel=0.025)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +151,3 @@ def test_llama_cpps_device_is_found_among_nvmls(
     found = find_cuda_gpu(VISIBLE, device, device_id, environ)
 
     assert (found and found.index) == index
-
-
-def test_the_only_gpu_needs_no_id() -> None:
-    assert find_cuda_gpu(VISIBLE[:1], "CUDA0", None, {}) is VISIBLE[0]

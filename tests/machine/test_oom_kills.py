@@ -45,24 +45,11 @@ def test_version_2_counts_in_the_group_and_its_ancestors(proc: Path, sysfs: Path
     assert after is not None and after > before
 
 
-def test_version_1_counts_in_the_memory_hierarchy(proc: Path, sysfs: Path) -> None:
-    write(proc / "self/cgroup", LEGACY)
-    write(sysfs / "fs/cgroup/memory/docker/abc/memory.oom_control", "oom_kill_disable 0\nunder_oom 1\noom_kill 7\n")
-    assert count_oom_kills(proc, sysfs) == 7
-
-
 def test_without_a_cgroup_that_counts_the_whole_machine_does(proc: Path, sysfs: Path) -> None:
     write(proc / "self/cgroup", LEGACY)
     write(sysfs / "fs/cgroup/memory/docker/abc/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\n")
     write(proc / "vmstat", "nr_free_pages 100\noom_kill 11\nnuma_hit 5\n")
     assert count_oom_kills(proc, sysfs) == 11
-
-
-def test_a_cgroup_that_counts_goes_before_the_whole_machine(proc: Path, sysfs: Path) -> None:
-    write(proc / "self/cgroup", "0::/\n")
-    write(sysfs / "fs/cgroup/memory.events", events(0))
-    write(proc / "vmstat", "oom_kill 11\n")
-    assert count_oom_kills(proc, sysfs) == 0
 
 
 def test_where_nothing_is_counted_the_number_is_unknown(proc: Path, sysfs: Path) -> None:

@@ -57,28 +57,10 @@ def test_energy_is_the_cards_counter(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read(monkeypatch, nvml)[0].energy_mj == 319_159_391
 
 
-def test_an_nvml_session_is_reused(monkeypatch: pytest.MonkeyPatch) -> None:
-    nvml = replay("h200")
-    install(monkeypatch, nvml)
-    reader = MachineReader()
-
-    reader.read()
-    reader.read()
-
-    assert nvml.sessions == 1
-
-
 def test_a_chip_with_unified_memory_reports_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read(monkeypatch, replay("gb10")) == (
         GpuReading(0, "NVIDIA GB10", pci_bus_id="0000000F:01:00.0", temperature_c=35.0, power_w=11.17),
     )
-
-
-def test_an_old_driver_reports_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    (gpu,) = read(monkeypatch, replay("gtx-680"))
-
-    assert (gpu.temperature_c, gpu.used_bytes, gpu.total_bytes, gpu.processes) == (35.0, 0, 2000 * MIB, ())
-    assert (gpu.sm_clock_mhz, gpu.memory_clock_mhz, gpu.power_w, gpu.energy_mj, gpu.throttle) == (None,) * 5
 
 
 def test_a_zero_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,44 +115,6 @@ def test_throttle_reasons_have_nvidia_smis_names(monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.parametrize(
-    ("bits", "names"),
-    [
-        pytest.param(
-            reason_bits("gpu_idle", "sw_thermal_slowdown", "hw_thermal_slowdown"),
-            ("sw_thermal_slowdown", "hw_thermal_slowdown"),
-            id="several at once",
-        ),
-        pytest.param(
-            pynvml.nvmlClocksThrottleReasonBoardLimit | pynvml.nvmlClocksThrottleReasonReliability,
-            ("board_limit", "reliability"),
-            id="what the recordings' drivers do not name",
-        ),
-        pytest.param(0x8000, ("reason_0x8000",), id="a reason from a later driver, made up"),
-    ],
-)
-def test_each_bit_is_a_throttle_reason(monkeypatch: pytest.MonkeyPatch, bits: int, names: tuple[str, ...]) -> None:
-    nvml = replay("h200")
-    nvml.cards[0]["CurrentClocksEventReasons"] = bits
-
-    assert read(monkeypatch, nvml)[0].throttle == names
-
-
-def test_windows_does_not_report_process_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    (gpu,) = read(monkeypatch, replay("rtx-2080-windows"))
-
-    assert gpu.processes is not None
-    assert [(process.pid, process.used_bytes) for process in gpu.processes] == [
-        (21472, None),
-        (22600, None),
-        (25436, None),
-        (30212, None),
-    ]
-    assert name_processes(gpu.processes) == (
-        "chrome.exe (pid 21472), an unnamed process (pid 22600), SearchHost.exe (pid 25436) and 1 more"
-    )
-
-
-@pytest.mark.parametrize(
     ("lacks", "pids"),
     [
         pytest.param(set(), [1184, 16040, 19984], id="the earlier list is right"),
@@ -206,32 +150,6 @@ def test_a_process_on_several_gpus_is_listed_once(monkeypatch: pytest.MonkeyPatc
     assert list_gpu_processes([0, 1]) == (GpuProcess(100477, LLAMA_SERVER, (22430 + 17246) * MIB),)
     assert name_processes(list_gpu_processes([0, 1])) == "llama-server (pid 100477, 38.7 GiB)"
     assert name_processes(list_gpu_processes([1])) == "llama-server (pid 100477, 16.8 GiB)"
-
-
-def test_an_undecodable_process_name_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under WSL NVML mixes names up, so that pynvml cannot decode them.
-
-    The bytes are what the cause described in https://github.com/NVIDIA/cuda-python/pull/2118 makes of "NV".
-    """
-    nvml = replay("two-a5000")
-    nvml.process_names[100477] = b"\xf8\x95\xa0\x81\x8e"
-
-    assert read(monkeypatch, nvml)[0].processes == (GpuProcess(100477, None, 22430 * MIB),)
-
-
-def test_processes_are_listed_by_size() -> None:
-    many = [GpuProcess(pid, f"/opt/p\x1b[2J{pid} --flag", pid * MIB) for pid in range(5)]
-    assert name_processes(many) == (
-        "p[2J4 (pid 4, 4.00 MiB), p[2J3 (pid 3, 3.00 MiB), p[2J2 (pid 2, 2.00 MiB) and 2 more"
-    )
-    assert name_processes([]) == ""
-
-
-def test_other_gpus_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    install(monkeypatch, replay("two-a5000"))
-    assert list_gpu_processes([]) == ()
-    install(monkeypatch, None)
-    assert list_gpu_processes([0]) == ()
 
 
 def test_a_machine_without_a_gpu_has_processors_and_memory(monkeypatch: pytest.MonkeyPatch) -> None:

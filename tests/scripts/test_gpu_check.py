@@ -16,9 +16,8 @@ import pytest
 
 from scripts import gpu_check
 from scripts.cuda_toolkit import CudaToolkit
-from scripts.gpu_report import fact, report_text
+from scripts.gpu_report import report_text
 
-ROOT = Path(__file__).parents[2]
 NVIDIA_SMI = """\
 NVIDIA H200, GPU-cb3dfa52-e2f3-9ca4-a399-7d16041c3732, 00000000:03:00.0, 550.90.12, 9.0, 143771 MiB
 NVIDIA GeForce RTX 5090, GPU-ea2294a3-4d61-1757-8aed-f91723f16ad2, 00000000:02:00.0, 570.124.06, 12.0, 32607 MiB
@@ -50,43 +49,6 @@ def test_a_device_without_memory_of_its_own_is_one() -> None:
     assert (gb10.architecture, gb10.memory) == ("121-real", "[N/A]")
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        pytest.param("No devices were found\n", id="no GPU"),
-        pytest.param('Field "compute_cap" is not a valid field to query.\n', id="an nvidia-smi of 470"),
-        pytest.param("Failed to initialize NVML: Driver/library version mismatch\n", id="a driver half updated"),
-    ],
-)
-def test_what_is_no_device_is_passed_over(answer: str) -> None:
-    """The texts are nvidia-smi's own.
-
-    Sources: https://github.com/canonical/inference-snaps/issues/89 for the second, and for the third
-    https://github.com/tinygrad/open-gpu-kernel-modules/issues/47.
-    """
-    assert gpu_check.parse_devices(answer) == []
-
-
-def test_help_says_how_to_prepare_and_needs_nothing_installed() -> None:
-    answer = subprocess.run(
-        [ROOT / "scripts/gpu_check", "--help"],
-        cwd="/",
-        env={**os.environ, "PYTHON": f"{sys.executable}"},
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    assert "scripts/gpu_check --prepare wheels --python-version 3.12" in answer
-    assert "scripts/gpu_check --wheels wheels" in answer
-
-
-def test_nothing_to_do_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as caught:
-        gpu_check.main([])
-    assert caught.value.code == 2
-    assert "--wheels, --prepare and --show" in capsys.readouterr().err
-
-
 def test_a_machine_without_a_gpu_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -112,17 +74,6 @@ def test_an_nvidia_smi_too_old_to_name_what_to_build_for_is_an_error(
 def make_tool(path: Path, line: str) -> None:
     path.write_text(f"#!/bin/sh\n{line}\n")
     path.chmod(0o755)
-
-
-def test_an_empty_folder_of_wheels_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    make_tool(tmp_path / "nvidia-smi", f"cat <<'END'\n{NVIDIA_SMI}END")
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    wheels = tmp_path / "wheels"
-    wheels.mkdir()
-    assert gpu_check.main(["--wheels", str(wheels), "--build", str(tmp_path / "build")]) == 2
-    assert "--prepare" in capsys.readouterr().err
 
 
 def test_a_build_is_kept_and_one_for_another_gpu_is_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,28 +213,3 @@ def test_the_report_says_what_was_seen_and_leaves_out_what_was_not(
         assert line in lines, (line, lines)
     assert not any("w " in line[:3] or "seconds" in line or "reason" in line for line in lines)
     assert "\x1b" not in text
-
-
-def test_a_report_that_is_not_there_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "report.json").write_text("{")
-    for name in ("nope.json", "report.json"):
-        assert gpu_check.main(["--show", str(tmp_path / name)]) == 2
-        assert "report.json of an earlier check" in capsys.readouterr().err
-
-
-def test_a_run_without_tests_is_no_success() -> None:
-    assert "none ran (pytest ended with 5)" in report_text({**DOCUMENT, "tests": [], "pytest_status": 5})
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "answer"),
-    [
-        ("seconds", 3.5, ("seconds", "3.50 s")),
-        ("readings", 12, ("readings", "12")),
-        ("temperature_max_c", 71.0, ("temperature max", "71.0 °C")),
-        ("r2", 0.97, ("r2", "0.970")),
-        ("power_w", 318.4, ("power", "318 W")),
-    ],
-)
-def test_a_figures_name_ends_with_its_unit(name: str, value: float, answer: tuple[str, str]) -> None:
-    assert fact(name, value) == answer

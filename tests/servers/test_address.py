@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ggbench.engines.server.address import Address, is_url
+from ggbench.engines.server.address import Address
 from ggbench.engines.server.client import Client
 from ggbench.errors import UsageError
 from tests.fakes.endpoint_voices import Recording
@@ -39,19 +39,6 @@ def test_anything_else_is_refused_without_repeating_a_secret(text: str) -> None:
         Address.parse(text)
     assert raised.value.message.isprintable()
     assert "user:secret" not in raised.value.message
-
-
-def test_a_key_in_the_place_of_its_name_is_refused_and_not_repeated() -> None:
-    with pytest.raises(UsageError) as raised:
-        Address.parse("http://host", "sk-live-1234")
-    assert "1234" not in raised.value.message + raised.value.hint
-
-
-def test_a_url_is_distinguished_from_a_path() -> None:
-    """Only http and https are servers."""
-    assert is_url("HTTPS://host")
-    assert not is_url("models/http.gguf")
-    assert not is_url("hf:org/name")
 
 
 def test_a_host_whose_name_begins_like_this_machines_is_reached_by_the_proxy(

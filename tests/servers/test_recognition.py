@@ -8,7 +8,6 @@ import pytest
 
 from ggbench.engines.server.address import Address
 from ggbench.engines.server.contract import OfferedModel
-from ggbench.engines.server.kind import all_kinds
 from ggbench.engines.server.server import Server
 from ggbench.errors import ServerFailed
 from tests.fakes.endpoint_voices import RECORDINGS, AnyLength, Recording
@@ -21,11 +20,6 @@ def test_a_server_is_recognized_by_its_documents(name: str, serve: Serve) -> Non
     with Server(Address.parse(serve(Recording(name)).url)) as server:
         assert (server.info.kind, server.info.title, server.info.version) == (name, kept["title"], kept["version"])
         assert server.info.models
-
-
-def test_every_kind_of_server_is_recorded() -> None:
-    kinds = {kind.__name__.rpartition(".")[2] for kind in all_kinds()}  # type: ignore[attr-defined]
-    assert kinds - {"openai"} == {path.stem for path in RECORDINGS.iterdir()} - {"llama_server_drafting"}
 
 
 def test_llama_server_says_what_it_runs(serve: Serve) -> None:
@@ -46,14 +40,6 @@ def test_ollama_says_what_it_has(serve: Serve) -> None:
         assert (model.n_params, model.n_ctx_train, model.file_bytes) == (8030261248, 8192, 3826793677)
         assert model.digest == "365c0bd3c000a25d28ddbf732fe1c6add414de7275464c4e4d1c3b5fcb5d8ad1"
         assert model.is_loaded is False
-
-
-def test_lm_studio_offers_no_embedding_models(serve: Serve) -> None:
-    with Server(Address.parse(serve(Recording("lm_studio")).url)) as server:
-        assert [(each.name, each.quant) for each in server.info.models] == [
-            ("qwen2-vl-7b-instruct", "4bit"),
-            ("meta-llama-3.1-8b-instruct", "Q4_K_M"),
-        ]
 
 
 def test_any_other_server_with_a_list_of_models_is_openai_compatible(serve: Serve) -> None:

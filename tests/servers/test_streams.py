@@ -19,7 +19,6 @@ from ggbench.engines.server.contract import (
     Sent,
     Tokens,
 )
-from ggbench.engines.server.kinds import vllm
 from ggbench.engines.server.server import Server
 from tests.fakes.endpoint import TestEndpoint
 from tests.fakes.endpoint_voices import AnyLength, Recording
@@ -89,44 +88,12 @@ def test_llama_cpp_python_counts_by_its_reason_to_finish(serve: Serve) -> None:
     assert (ended(items).n_gen, ended(items).n_prompt) == (24, None)
 
 
-def test_ollama_reports_its_totals(serve: Serve) -> None:
-    end = ended(generate(serve(Recording("ollama")), n_prompt=26, n_gen=300))
-    assert (end.n_prompt, end.n_gen, end.finish_reason) == (26, 259, "stop")
-    assert (end.load_ns, end.prompt_ns, end.decode_ns) == (6338219291, 130079000, 4232710000)
-    assert end.disobeyed == ("generated 259 tokens where 300 were asked for (it ended with 'stop')",)
-
-
-def test_lm_studio_reports_its_seconds(serve: Serve) -> None:
-    end = ended(generate(serve(Recording("lm_studio")), n_prompt=5, n_gen=9))
-    assert (end.n_prompt, end.n_gen, end.disobeyed) == (5, 9, ())
-    assert (end.prompt_ns, end.decode_ns) == (299_000_000, 156_000_000)
-
-
-def test_tgi_sends_a_token_a_line(serve: Serve) -> None:
-    items = generate(serve(Recording("tgi")), n_prompt=5, n_gen=4)
-    assert [(item.n_tokens, item.text) for item in tokens(items)] == [
-        (1, " Deep"), (1, " Learning"), (1, " is"), (1, " a"),
-    ]  # fmt: skip
-    assert (ended(items).n_prompt, ended(items).n_gen, ended(items).disobeyed) == (5, 4, ())
-
-
 def test_speculative_decoding_is_reported(serve: Serve) -> None:
     """A recorded llama-server that drafts with its own model: all 17 were accepted, so 24 tokens took 7 steps."""
     items = generate(serve(Recording("llama_server_drafting")))
     end = ended(items)
     assert (end.n_drafted, end.n_accepted, end.n_gen) == (17, 17, 24)
     assert len({item.decode_ns for item in tokens(items)}) == 1 + 24 - 1 - 17
-
-
-def test_a_rate_of_acceptance_near_0_says_nothing() -> None:
-    """The number of drafted tokens would be infinite."""
-    reader = vllm.reader(Generate("m", Prompt(1, (1,)), 1))
-    speculation = b'{"num_accepted_draft_tokens": 5, "draft_acceptance_rate": 1e-320}'
-    line = b'data: {"choices": [{"text": "a", "finish_reason": "length"}], "metrics": {"speculative_decoding": %b}}'
-    assert len(list(reader.read(line % speculation, 0))) == 1
-    end = reader.finish(1)
-    assert end is not None
-    assert (end.n_drafted, end.n_accepted) == (None, 5)
 
 
 @pytest.mark.parametrize("name", ["llama_server", "vllm"])
@@ -149,12 +116,6 @@ def test_a_prompt_of_words_has_the_length_that_the_server_counts(name: str, serv
             assert (ended(items).n_prompt, ended(items).disobeyed) == (n_prompt, ())
     posts = [request.path for request in endpoint.requests if request.method == "POST" and request.path != "/api/show"]
     assert len([path for path in posts if path != "/tokenize"]) == 3
-
-
-def test_prompts_of_words_begin_differently_each_time(serve: Serve) -> None:
-    with Server(Address.parse(serve(AnyLength("ollama")).url)) as server:
-        texts = [server.prompt("llama3.2:latest", 64).text for _ in range(4)]
-    assert len({text[:40] for text in texts}) == 4
 
 
 def test_concurrent_requests_run_at_once(serve: Serve) -> None:
@@ -192,12 +153,3 @@ def test_a_fault_while_reading_is_raised_where_the_stream_was_asked_for(
     monkeypatch.setattr("ggbench.engines.server.streams._Stream._note_progress", fail)
     with pytest.raises(ZeroDivisionError):
         generate(endpoint)
-
-
-def test_the_network_is_timed_apart(serve: Serve) -> None:
-    endpoint = serve(Recording("llama_server"))
-    with Server(Address.parse(endpoint.url)) as server:
-        times = server.network_times()
-    assert len(times.empty_request_ns) == 20
-    assert all(ns > 0 for ns in (*times.empty_request_ns, times.connect_ns))
-    assert [request.path for request in endpoint.requests].count("/health") == 20

@@ -16,11 +16,10 @@ from textual.widgets._footer import FooterKey
 from ggbench.models.selector import resolve
 from ggbench.runs.store.database import Store
 from ggbench.tui.app import GgbenchApp
-from ggbench.tui.messages import RunRequested
-from ggbench.tui.screens.dialogs import ConfirmScreen
-from ggbench.tui.screens.help import HelpScreen
+from ggbench.tui.host import RunRequested
+from ggbench.tui.screens.dialogs import ConfirmScreen, HelpScreen
 from ggbench.tui.services import Services
-from ggbench.tui.widgets.mode_bar import ModeBar
+from ggbench.tui.widgets.bars import ModeBar
 from tests.fakes.driving import press, settle
 from tests.fakes.jobs import FakeServices, Gate, decodes
 from tests.fakes.snapshots import words_of

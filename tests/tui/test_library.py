@@ -15,7 +15,7 @@ from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.tui.app import GgbenchApp
-from ggbench.tui.messages import RunStored
+from ggbench.tui.host import RunStored
 from ggbench.tui.planner import PlannedQuant
 from ggbench.tui.services import Services
 from ggbench.tui.widgets.models_pane import ModelList

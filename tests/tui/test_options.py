@@ -16,9 +16,9 @@ from ggbench.runs.experiment import Job
 from ggbench.sizing.plan_record import Budget
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.planner import PlannedQuant
+from ggbench.tui.screens.dialogs import SearchDialog
 from ggbench.tui.screens.library import LibraryScreen
 from ggbench.tui.screens.options import OptionsScreen
-from ggbench.tui.screens.search_dialog import SearchDialog
 from ggbench.tui.services import Services
 from ggbench.tui.setup_fields import FIELDS
 from ggbench.units import GIB

@@ -8,7 +8,7 @@ from textual.app import App, ComposeResult
 
 from ggbench.models.subject import Subject
 from ggbench.tui.run_queue import JobState, QueueItem
-from ggbench.tui.widgets.queue_list import QueueList
+from ggbench.tui.widgets.run_panels import QueueList
 from tests.fakes.driving import settle
 
 

@@ -13,7 +13,7 @@ from textual.worker import WorkerFailed
 from ggbench.errors import StoreError
 from ggbench.runs.store.database import Store
 from ggbench.tui.app import GgbenchApp
-from ggbench.tui.messages import RunStored
+from ggbench.tui.host import RunStored
 from ggbench.tui.screens.measured_runs import RunDetails
 from ggbench.tui.screens.results import ResultsScreen
 from ggbench.tui.services import Services

@@ -22,9 +22,7 @@ from ggbench.tui.run_queue import JobState, QueueItem, RunQueue
 from ggbench.tui.screens.run import RunScreen
 from ggbench.tui.widgets.bracket_plot import BracketPlot
 from ggbench.tui.widgets.curves_plot import CurvesPlot
-from ggbench.tui.widgets.decoded_text import DecodedText
-from ggbench.tui.widgets.gauges import Gauges
-from ggbench.tui.widgets.queue_list import QueueList, queue_lines
+from ggbench.tui.widgets.run_panels import DecodedText, Gauges, QueueList, queue_lines
 from tests.fakes.jobs import FakeServices, Gate, decodes, searches, small_context
 from tests.fakes.watched import watched_runs
 from tests.tui.test_run_queue import crash

@@ -19,7 +19,7 @@ from ggbench.runs.rig import Rig
 from ggbench.runs.store.database import Store
 from ggbench.tui.run_queue import JobState, QueueItem, RunQueue
 from ggbench.tui.widgets.bracket_plot import bracket_lines
-from ggbench.tui.widgets.queue_list import queue_lines
+from ggbench.tui.widgets.run_panels import queue_lines
 from tests.fakes.engine import obey
 from tests.fakes.jobs import FakeServices, Gate, decodes, searches
 from tests.fakes.watched import watched_runs

@@ -63,7 +63,6 @@ class CardPicker(Dialog[CardChoice | None]):
         self._current = None if current.is_here else current.budget()
 
     def compose(self) -> ComposeResult:
-        """Lay out an input over the list that it filters."""
         with Vertical(classes="dialog") as sheet:
             sheet.border_subtitle = "enter chooses, esc closes"
             yield Label("Plan for which memory?")
@@ -71,7 +70,6 @@ class CardPicker(Dialog[CardChoice | None]):
             yield OptionList(markup=False)
 
     def on_mount(self) -> None:
-        """Show all cards and focus the input."""
         self.query_one(Input).focus()
         self._show("")
 

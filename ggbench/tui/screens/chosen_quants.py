@@ -60,12 +60,10 @@ class ChosenQuantsScreen(ModelsScreen):
             self.find_targets(request, selection, self.catalog, is_here=self.card.is_here)
 
     def show_started(self) -> None:
-        """Unmark what was started."""
         self.choice.clear_marks()
         self.show_rows()
 
     def action_pick(self) -> None:
-        """Ask what is needed, and pick one of the quants of the chosen model."""
         from ggbench.decisions.pick_record import Needs
         from ggbench.tui.screens.pick import PickScreen
         from ggbench.tui.screens.pick_dialog import PickDialog
@@ -113,37 +111,30 @@ class ChosenQuantsScreen(ModelsScreen):
         return PickTask(entry.title, budget, setup, choose, measure, pull)
 
     def action_decode(self) -> None:
-        """Measure the marked quants, or the chosen one."""
         setup = self.choice.planned_setup(self.choice.selection(self.chosen))
         self._start(decode_request(setup, host_of(self).n_gen))
 
     def action_search(self) -> None:
-        """Search the largest context of the marked quants, or of the chosen one."""
         selection, budget = self.choice.selection(self.chosen), self.machine_budget
         if selection and budget is not None:
             self.ask_to_search(selection, budget, lambda setup: self._start(search_request(setup)))
 
     def action_quality(self) -> None:
-        """Ask what to score with the marked quants, or the chosen one, and start."""
         entry, selection = self.choice.entry, self.choice.selection(self.chosen)
         if entry is not None and selection:
             self.ask_for_quality(selection, {entry.model: self.choice.names_here()}, self._start)
 
     def action_speed(self) -> None:
-        """Ask which cases to measure of the marked quants, or of the chosen one, and start."""
         if selection := self.choice.selection(self.chosen):
             self.ask_for_speed(selection, self._start)
 
     def action_tune(self) -> None:
-        """Ask what should be faster with the marked quants, or with the chosen one, and search."""
         if selection := self.choice.selection(self.chosen):
             self.ask_to_tune(selection, self._start)
 
     def action_apply_tuned(self) -> None:
-        """Take over the settings that were found for the chosen quant."""
         if selection := self.choice.selection(self.chosen):
             self.apply_tuned(selection, self.catalog)
 
     def action_pull(self) -> None:
-        """Download the marked quants, or the chosen one."""
         self._start(None)

@@ -7,17 +7,29 @@ app if there is none.
 from __future__ import annotations
 
 import asyncio
-from typing import ClassVar, Literal, TypeAlias, TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
+from rich.table import Table
+from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
 from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.command import CommandPalette
-from textual.containers import Horizontal, Vertical
-from textual.screen import ModalScreen
-from textual.widgets import Button, Label, OptionList, Static
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.dom import DOMNode
+from textual.screen import ModalScreen, Screen
+from textual.widgets import Button, Input, Label, OptionList, Static
 from textual.widgets.option_list import Option
+
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import UsageError
+from ggbench.show.glossary import FORMULA, terms
+from ggbench.sizing.plan_record import Budget
+from ggbench.text import plain
+from ggbench.units import format_bytes, format_count, parse_size
 
 ReportForm: TypeAlias = Literal["html", "csv", "svg"]
 _FORMS: tuple[ReportForm, ...] = ("html", "csv", "svg")
@@ -71,7 +83,6 @@ class ConfirmScreen(Dialog[bool]):
         self._question, self._yes_label = question, yes_label
 
     def compose(self) -> ComposeResult:
-        """Lay out the question over its two answers."""
         with Vertical(classes="dialog"):
             yield Label(self._question, markup=False)
             with Horizontal():
@@ -109,7 +120,6 @@ class SaveChoice(Dialog["ReportForm | None"]):
         self._what, self._has_figures = what, has_figures
 
     def compose(self) -> ComposeResult:
-        """Lay out the heading over the formats."""
         with Vertical(id="choices", classes="dialog"):
             yield Static(f"Save {self._what}", markup=False)
             options = [
@@ -126,6 +136,140 @@ class SaveChoice(Dialog["ReportForm | None"]):
         self.action_choose(_FORMS[event.option_index])
 
     def action_choose(self, form: ReportForm) -> None:
-        """Save in this format."""
         if self._has_figures or form != "svg":
             self.dismiss(form)
+
+
+_TWIN = (
+    "twin",
+    "A file written here with a model's exact shape and random weights: same size and speed, meaningless text.",
+)
+
+
+class HelpScreen(Dialog[None]):
+    """Closed by esc, q, ? or enter."""
+
+    DEFAULT_CSS = """
+    HelpScreen { .dialog Static { width: 1fr; } .heading { text-style: bold; } }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,q,question_mark,enter", "dismiss", "Close"),
+        Binding("j", "scroll('down')", show=False),
+        Binding("k", "scroll('up')", show=False),
+    ]
+
+    def __init__(self, about: Screen[Any]) -> None:
+        """`about` is the screen to describe; its HELP is shown above its keys."""
+        super().__init__()
+        self._about = about
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(classes="dialog") as sheet:
+            sheet.border_subtitle = "esc closes"
+            about = getattr(self._about, "HELP", "")
+            if about:
+                yield Static(f"{about}\n", markup=False)
+            yield Static(self._keys())
+            yield Static("\nNumbers\n", classes="heading", markup=False)
+            yield Static(f"{FORMULA}\n", markup=False)
+            yield Static(_two_columns(dict((*terms(), _TWIN))))
+
+    def action_scroll(self, direction: str) -> None:
+        sheet = self.query_one(VerticalScroll)
+        sheet.scroll_relative(y=1 if direction == "down" else -1, animate=False)
+
+    def _keys(self) -> Table:
+        """List each action once, with all of its keys."""
+        keys: dict[str, list[str]] = {"Move": ["↑ ↓ j k"], "Next pane": ["tab"]}
+        for active in self._about.active_bindings.values():
+            binding = active.binding
+            if binding.description and (binding.key, binding.action) not in _textual_bindings(type(active.node)):
+                what = binding.tooltip or binding.description
+                keys.setdefault(what, []).append(self.app.get_key_display(binding))
+        return _two_columns({" ".join(dict.fromkeys(names)): description for description, names in keys.items()})
+
+
+def _two_columns(rows: Mapping[str, str]) -> Table:
+    """Return names and what they mean; a long meaning wraps within its column."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    for name, meaning in rows.items():
+        table.add_row(Text(name, style="bold"), Text(meaning))
+    return table
+
+
+def _textual_bindings(kind: type[DOMNode]) -> set[tuple[str, str]]:
+    """Return the (key, action) pairs that Textual itself defines, such as moving and copying a selection."""
+    return {
+        (binding.key, binding.action)
+        for each in kind.__mro__
+        if each.__module__.startswith("textual.")
+        for binding in Binding.make_bindings(each.__dict__.get("BINDINGS", ()))
+    }
+
+
+class SearchDialog(Dialog["LlamaConfig | None"]):
+    """Ends with the setup, limited if the user gave a limit, or with None for no search."""
+
+    AUTO_FOCUS = "Input"
+    DEFAULT_CSS = """
+    SearchDialog {
+        Label { width: 1fr; margin-bottom: 1; }
+        Horizontal { height: auto; }
+        #limit { height: 1; margin-bottom: 1; }
+        #limit Label { width: 15; margin: 0; }
+        Input { width: 1fr; padding: 0 1; background: $panel; }
+        Button { margin-right: 2; }
+        #problem { color: $text-error; display: none; margin-bottom: 1; }
+        #problem.-shown { display: block; }
+    }
+    """
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "No")]
+
+    def __init__(self, names: Sequence[str], budget: Budget, setup: LlamaConfig) -> None:
+        """`names` are the quants to search, `budget` the memory of this machine."""
+        super().__init__()
+        self._names, self._budget, self._setup = names, budget, setup
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog"):
+            yield Label(_question(self._names, self._budget), markup=False)
+            with Horizontal(id="limit"):
+                yield Label("memory limit", markup=False)
+                yield Input(placeholder="none; or a size for this search, e.g. 12GiB", compact=True)
+            yield Static(id="problem", markup=False)
+            with Horizontal():
+                yield Button("Search (enter)", id="yes", variant="primary", compact=True)
+                yield Button("No (esc)", id="no", compact=True)
+
+    @on(Input.Submitted)
+    @on(Button.Pressed, "#yes")
+    def _search(self) -> None:
+        text = self.query_one(Input).value
+        try:
+            limit = parse_size(text) if text.strip() else None
+        except UsageError as error:
+            self.query_one("#problem", Static).update(plain(f"✗ {error.message}; {error.hint}"))
+            self.query_one("#problem").add_class("-shown")
+            self.query_one(Input).focus()
+            return
+        self.dismiss(replace(self._setup, memory_limit_bytes=limit))
+
+    @on(Button.Pressed, "#no")
+    def _leave(self) -> None:
+        self.dismiss(None)
+
+
+def _question(names: Sequence[str], budget: Budget) -> str:
+    what = plain(names[0]) if len(names) == 1 else f"{format_count(len(names))} quants, one after another"
+    place = "GPU memory" if budget.on_gpu else "main memory"
+    time = (
+        "It takes a minute or so for each quant."
+        if budget.on_gpu
+        else "It takes minutes for each quant; a long context that fills the memory, up to an hour."
+    )
+    return (
+        f"Search the maximum n_ctx of {what}?\n\n"
+        f"Without a limit it takes nearly all free memory: {format_bytes(budget.memory_bytes)} of {place} are free, "
+        f"and contexts grow until one fails. Other programs may get slow or be closed meanwhile. {time}"
+    )

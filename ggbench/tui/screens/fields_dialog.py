@@ -80,7 +80,6 @@ class FieldsDialog(Dialog[Asked | None]):
         self._names, self._texts = names, texts
 
     def compose(self) -> ComposeResult:
-        """Lay out a line for each field, and what a run does."""
         with Vertical(classes="dialog") as sheet:
             what = plain(self._names[0]) if len(self._names) == 1 else f"{format_count(len(self._names))} quants"
             sheet.border_title = f"{self.WHAT} of {what}"

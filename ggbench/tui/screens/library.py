@@ -20,20 +20,17 @@ from textual.widgets import DataTable, Footer, Input, Static
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
 from ggbench.sizing.plan_record import Budget
-from ggbench.tui.host import host_of
+from ggbench.tui.host import RunStored, host_of
 from ggbench.tui.library_models import ModelEntry
 from ggbench.tui.library_quants import QuantRow, legend, quants_on_disk
 from ggbench.tui.library_results import LatestResults
-from ggbench.tui.messages import RunStored
 from ggbench.tui.run_requests import next_length
 from ggbench.tui.screens.card_picker import CardChoice, CardPicker
 from ggbench.tui.screens.chosen_quants import ChosenQuantsScreen
 from ggbench.tui.screens.models_screen import FIRST_START
-from ggbench.tui.widgets.machine_bar import MachineBar
-from ggbench.tui.widgets.memory_bar import MemoryBar
+from ggbench.tui.widgets.bars import MachineBar, MemoryBar, StatusMessage
 from ggbench.tui.widgets.models_pane import ModelsPane
 from ggbench.tui.widgets.quants_pane import QuantsPane, QuantsTable
-from ggbench.tui.widgets.status_message import StatusMessage
 
 if TYPE_CHECKING:
     from ggbench.machine.records import MachineReading
@@ -97,7 +94,6 @@ class LibraryScreen(ChosenQuantsScreen):
         """Whether there are quants, and any to download: the footer depends on it, and redrawing it is expensive."""
 
     def compose(self) -> ComposeResult:
-        """Lay out the machine bar, models and quants, the message and status lines, and the memory bar."""
         yield MachineBar(id="machine")
         with Horizontal(id="middle"):
             yield ModelsPane(id="left")
@@ -109,19 +105,16 @@ class LibraryScreen(ChosenQuantsScreen):
         yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Read machine and results, each in a thread."""
         self._left.models.focus()
         self.show_status()
         self._read_machine(None)
         self._read_results()
 
     def on_unmount(self) -> None:
-        """End the planner's worker."""
         if self._machine is not None:
             self._machine.planner.close()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Enable a key only where it has an effect."""
         if isinstance(self.focused, Input):
             return action in ("leave", "other_part")
         if action == "pick":
@@ -223,12 +216,10 @@ class LibraryScreen(ChosenQuantsScreen):
 
     @on(DataTable.RowSelected, "#quants")
     def action_mark(self) -> None:
-        """Mark or unmark the chosen quant and move to the next."""
         self._table.toggle_mark()
         self.show_status()
 
     def action_filter(self) -> None:
-        """Open the filter of the quants if their table has the focus, else that of the models."""
         if self._table.has_focus:
             self._right.open_filter()
         else:
@@ -245,19 +236,16 @@ class LibraryScreen(ChosenQuantsScreen):
             self._left.models.focus()
 
     def action_other_part(self) -> None:
-        """Switch between the models and the quants, skipping the filters."""
         if self._table.has_focus or self._right.input.has_focus:
             self._left.models.focus()
         else:
             self._table.focus()
 
     def action_change_length(self) -> None:
-        """Choose the next longer run; after the longest, the shortest."""
         host_of(self).n_gen = next_length(host_of(self).n_gen)
         self.show_status()
 
     def action_toggle_fits(self) -> None:
-        """Hide or show the quants that do not fit."""
         self._table.toggle_fits()
         self._show_filtered()
 
@@ -267,15 +255,12 @@ class LibraryScreen(ChosenQuantsScreen):
         self.show_status()
 
     def action_sort(self) -> None:
-        """Sort by the next column."""
         self._table.sort_by_next()
 
     def action_reverse_sort(self) -> None:
-        """Reverse the sort order."""
         self._table.reverse_sort()
 
     def action_choose_card(self) -> None:
-        """Choose a card to plan for; it need not be installed."""
         self.app.push_screen(CardPicker(self.card), self._take_card)
 
     def _take_card(self, choice: CardChoice | None) -> None:
@@ -293,7 +278,6 @@ class LibraryScreen(ChosenQuantsScreen):
         self._read_machine(None if self._machine is None else self._machine.planner)
 
     def action_reload(self) -> None:
-        """Read headers, disk, memory and results again."""
         planner = None if self._machine is None else self._machine.planner
         if planner is not None:
             planner.forget()
@@ -311,7 +295,6 @@ class LibraryScreen(ChosenQuantsScreen):
 
     @property
     def chosen(self) -> QuantRow | None:
-        """The quant at the cursor."""
         return self._table.chosen
 
     @property
@@ -320,12 +303,10 @@ class LibraryScreen(ChosenQuantsScreen):
 
     @property
     def machine_budget(self) -> Budget | None:
-        """The memory of this machine; None before it was read."""
         return None if self._machine is None else self._machine.budget
 
     @property
     def planner(self) -> Planner | None:
-        """What sizes quants; None before this machine was read."""
         return None if self._machine is None else self._machine.planner
 
     @property
@@ -360,7 +341,6 @@ class LibraryScreen(ChosenQuantsScreen):
         self.perform("plan", rows, self._take_planned)
 
     def show_rows(self) -> None:
-        """Draw the quants as they are now."""
         self._is_draw_due = False
         self._table.show(self.choice.rows, self.choice.marks)
         self._show_memory()

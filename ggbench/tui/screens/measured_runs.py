@@ -24,11 +24,10 @@ from ggbench.show.plot.curves import Figure
 from ggbench.show.presenter import presenter_of
 from ggbench.show.saving import saved_figures
 from ggbench.text import plain
-from ggbench.tui.screens.runs_screen import RunsScreen
+from ggbench.tui.screens.task_screen import RunsScreen
 from ggbench.tui.stored_runs import MeasuredRun
+from ggbench.tui.widgets.bars import StatusMessage, TooSmall
 from ggbench.tui.widgets.curves_plot import CurvesPlot
-from ggbench.tui.widgets.mode_bar import TooSmall
-from ggbench.tui.widgets.status_message import StatusMessage
 
 
 class DetailsPane(VerticalScroll, can_focus=True):
@@ -59,7 +58,6 @@ class MeasuredScreen(RunsScreen):
         self._numbers = ", ".join(str(one.run_id) for one in runs)
 
     def compose(self) -> ComposeResult:
-        """Lay out the title, the curves if there are any, and what the subclass shows."""
         yield Static(self._title(), id="title", markup=False)
         with DetailsPane(id="pane"):
             if self._figures:
@@ -70,26 +68,21 @@ class MeasuredScreen(RunsScreen):
         yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Draw the curves."""
         for plot in self.query(CurvesPlot):
             plot.show(self._figures)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Enable the key of the next plot where there are several."""
         return action != "next_plot" or len(self._figures) > 1
 
     def action_next_plot(self) -> None:
-        """Draw the next figure."""
         for plot in self.query(CurvesPlot):
             plot.show_next()
 
     def action_reset_zoom(self) -> None:
-        """Show all of the figure again."""
         for plot in self.query(CurvesPlot):
             plot.action_reset_scales()
 
     def action_save(self) -> None:
-        """Ask for the file format and save."""
         what = f"run {self._numbers}" if len(self.runs) == 1 else f"runs {self._numbers}"
         self.ask_to_save(what, lambda: self.runs, has_figures=bool(self._figures))
 
@@ -114,7 +107,6 @@ class RunDetails(MeasuredScreen):
     ]
 
     def action_copy_command(self) -> None:
-        """Copy the command that repeats the run."""
         self.status.copy_commands(self.runs[0].listed.stored.command)
 
     def _drawn(self) -> tuple[Figure, ...]:

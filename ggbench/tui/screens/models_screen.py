@@ -13,9 +13,8 @@ from textual.timer import Timer
 from textual.widgets import Input
 
 from ggbench.models.added_places import typed_server
-from ggbench.tui.host import host_of
+from ggbench.tui.host import ModelsChanged, host_of
 from ggbench.tui.library_models import found_models, list_models
-from ggbench.tui.messages import ModelsChanged
 from ggbench.tui.screens.start_screen import StartScreen
 from ggbench.tui.widgets.models_pane import ModelList, ModelsPane
 from ggbench.tui.widgets.quants_pane import QuantsPane

@@ -43,19 +43,15 @@ class ChoiceField(Static, can_focus=True):
         self.set_reactive(ChoiceField.value, value)
 
     def render(self) -> Text:
-        """Return the text between arrows."""
         return Text(f"‹ {self.value} ›")
 
     def watch_value(self) -> None:
-        """Post the change."""
         self.post_message(self.Changed())
 
     def on_click(self) -> None:
-        """Go to the next text."""
         self.action_change(1)
 
     def action_change(self, steps: int) -> None:
-        """Go to another text, from the last to the first."""
         self.value = self._choices[(self._choices.index(self.value) + steps) % len(self._choices)]
 
 
@@ -89,7 +85,6 @@ class OptionsScreen(Dialog["LlamaConfig | None"]):
         self._setup = setup
 
     def compose(self) -> ComposeResult:
-        """Lay out a line for each field, and what the focused one does."""
         with VerticalScroll(classes="dialog", can_focus=False) as sheet:
             sheet.border_title = "Options of plans and runs"
             sheet.border_subtitle = _HINT
@@ -101,7 +96,6 @@ class OptionsScreen(Dialog["LlamaConfig | None"]):
             yield Static(id="about", markup=False)
 
     def on_mount(self) -> None:
-        """Mark what is not default."""
         self._mark()
 
     @on(DescendantFocus)
@@ -140,7 +134,6 @@ class OptionsScreen(Dialog["LlamaConfig | None"]):
         self.dismiss(setup)
 
     def action_reset(self) -> None:
-        """Set every field to its default; enter applies it."""
         for field in FIELDS:
             editor, text = self._editor(field), field.text_of(LlamaConfig())
             if isinstance(editor, Input | ChoiceField):

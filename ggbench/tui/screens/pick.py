@@ -37,13 +37,13 @@ from ggbench.text import plain
 from ggbench.tui.screens.dialogs import Dialog
 from ggbench.tui.screens.pick_dialog import PickDialog
 from ggbench.tui.screens.task_screen import TaskScreen
+from ggbench.tui.widgets.bars import StatusMessage, TooSmall
 from ggbench.tui.widgets.column_table import ColumnTable
-from ggbench.tui.widgets.mode_bar import TooSmall
-from ggbench.tui.widgets.status_message import StatusMessage
 from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
     from ggbench.decisions.run_commands_record import RunCommands
+
 
 _COLUMNS = ("", "", "quant", "KV", "loss", "tok/s", "turn s", "fits", "max n_ctx", "file")
 _MAX_CHANGES = 3
@@ -75,7 +75,6 @@ class CommandsDialog(Dialog[None]):
         self._about, self._commands = title, commands
 
     def compose(self) -> ComposeResult:
-        """Lay out the lines, each on a line of its own."""
         with VerticalScroll(classes="dialog") as sheet:
             sheet.border_title, sheet.border_subtitle = self._about, "esc closes"
             lines = [*commands_lines(self._commands), *(["", *self._commands.notes] if self._commands.notes else [])]
@@ -112,7 +111,6 @@ class PickScreen(TaskScreen):
         self._rows: tuple[tuple[str, Checked], ...] = ()
 
     def compose(self) -> ComposeResult:
-        """Lay out the words over the list and the plot, and the commands below."""
         yield Static(f"Pick · {self._asked.title} on {plain(self._asked.budget.device)}", id="title", markup=False)
         yield Static(id="needs", markup=False)
         yield Static(id="headline", markup=False)
@@ -126,7 +124,6 @@ class PickScreen(TaskScreen):
         yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Make the columns, and pick."""
         table = self._table
         for index, header in enumerate(_COLUMNS):
             table.add_column(header, key=str(index))
@@ -134,11 +131,9 @@ class PickScreen(TaskScreen):
         self._choose()
 
     def on_resize(self) -> None:
-        """Draw the plot at its new size."""
         self.call_after_refresh(self._draw_plot)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Enable a key only where it has an effect."""
         candidate = self._candidate
         if action in ("copy", "copy_modelfile", "measure"):
             return candidate is not None and candidate.to_run is not None
@@ -148,8 +143,6 @@ class PickScreen(TaskScreen):
         return True
 
     def action_edit(self) -> None:
-        """Change the needs."""
-
         def take(needs: Needs | None) -> None:
             if needs is not None:
                 self._needs = needs
@@ -159,12 +152,10 @@ class PickScreen(TaskScreen):
         self.app.push_screen(PickDialog([self._asked.title], self._needs), take)
 
     def action_copy(self) -> None:
-        """Copy the lines that download and run the candidate at the cursor."""
         if (commands := self._commands) is not None:
             self.query_one(StatusMessage).copy_commands(commands.pull, commands.llama_server)
 
     def action_copy_modelfile(self) -> None:
-        """Copy the Modelfile of the candidate at the cursor."""
         commands, status = self._commands, self.query_one(StatusMessage)
         if commands is None:
             return
@@ -175,21 +166,17 @@ class PickScreen(TaskScreen):
 
     @on(DataTable.RowSelected)
     def action_show_all(self) -> None:
-        """Show every way to run the candidate at the cursor."""
         candidate, commands = self._candidate, self._commands
         if candidate is not None and commands is not None:
             self.app.push_screen(CommandsDialog(candidate_name(candidate), commands))
 
     def action_pull(self) -> None:
-        """Download the candidate at the cursor."""
         self._leave_with(self._asked.pull)
 
     def action_measure(self) -> None:
-        """Time a decode of the candidate at the cursor."""
         self._leave_with(self._asked.measure)
 
     def show_failure(self, task: str, error: GgbenchError) -> None:
-        """Show why there is no pick."""
         self.query_one("#headline", Static).update("")
         self.query_one(StatusMessage).show_error(error)
 

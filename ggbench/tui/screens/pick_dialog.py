@@ -42,7 +42,6 @@ class PickDialog(FieldsDialog[Needs]):
         self._needs = needs
 
     def lines_above(self) -> Iterable[Widget]:
-        """The workload."""
         editor = ChoiceField(tuple(WORKLOADS), self._needs.workload.name, id="workload")
         yield line_of("for", editor, "← → changes what a turn is")
 

@@ -14,8 +14,7 @@ from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Static
 
 from ggbench.text import plain
-from ggbench.tui.host import host_of
-from ggbench.tui.messages import PullsChanged
+from ggbench.tui.host import PullsChanged, host_of
 from ggbench.tui.pull_queue import PullItem, PullQueue, PullState, amount_text
 from ggbench.tui.widgets.column_table import ColumnTable
 from ggbench.units import format_bytes, format_duration, format_percent
@@ -61,14 +60,12 @@ class PullsScreen(Screen[None]):
         """The download whose detail and keys are shown: redrawing the footer is expensive."""
 
     def compose(self) -> ComposeResult:
-        """Lay out the table over the detail of the chosen download."""
         yield Static(_NOTHING, id="nothing", markup=False)
         yield _PullsTable(id="pulls", cursor_type="row")
         yield Static(id="detail", markup=False)
         yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Draw the table."""
         self.query_one(DataTable).add_columns(*_COLUMNS)
         self.query_one(DataTable).focus()
         self._draw()
@@ -81,7 +78,6 @@ class PullsScreen(Screen[None]):
             self.query_one(DataTable).move_cursor(row=stoppable.id)
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Enable a key only where it has an effect."""
         item = self._chosen
         if action == "stop":
             return self._stoppable is not None
@@ -95,7 +91,6 @@ class PullsScreen(Screen[None]):
             self._queue.stop(item.id)
 
     def action_retry(self) -> None:
-        """Resume a download that failed or was stopped."""
         if (item := self._chosen) is not None:
             self._queue.retry(item.id)
 

@@ -53,7 +53,6 @@ class QualityDialog(FieldsDialog[QualityAsked]):
         self._setup, self._asked = setup, asked
 
     def lines_above(self) -> Iterable[Widget]:
-        """The base."""
         base = self._asked.base if self._asked.base in self._bases else LARGEST
         yield line_of("compared with", ChoiceField(self._bases, base, id="base"), self._largest)
 

@@ -19,10 +19,9 @@ from ggbench.decisions.repeats import Repeats, stored_repeats
 from ggbench.errors import GgbenchError, StoreError
 from ggbench.show.listed_runs import ListedRun
 from ggbench.text import plain
-from ggbench.tui.host import host_of
-from ggbench.tui.messages import RunStored
+from ggbench.tui.host import RunStored, host_of
 from ggbench.tui.screens.dialogs import ConfirmScreen
-from ggbench.tui.screens.runs_screen import RunsScreen
+from ggbench.tui.screens.task_screen import RunsScreen
 from ggbench.tui.stored_runs import (
     MeasuredRun,
     delete_runs,
@@ -32,8 +31,8 @@ from ggbench.tui.stored_runs import (
     read_runs,
     still_running,
 )
+from ggbench.tui.widgets.bars import StatusMessage
 from ggbench.tui.widgets.runs_table import RunsTable
-from ggbench.tui.widgets.status_message import StatusMessage
 from ggbench.units import counted, format_count
 
 _NO_RUNS = """No runs yet.
@@ -68,7 +67,6 @@ enter opens a run; space marks it; c compares the marked runs."""
         self._has_read = False
 
     def compose(self) -> ComposeResult:
-        """Lay out the filter, the count, the runs or why there are none, and the status message."""
         yield Input(
             id="filter",
             placeholder="filter by model, quant, source, state, date; words in any order",
@@ -86,7 +84,6 @@ enter opens a run; space marks it; c compares the marked runs."""
         self._read()
 
     def action_filter(self) -> None:
-        """Open the filter."""
         if self._runs:
             field = self.query_one("#filter", Input)
             field.remove_class("-off")
@@ -94,7 +91,6 @@ enter opens a run; space marks it; c compares the marked runs."""
             self.set_focus(field)
 
     def action_leave_filter(self) -> None:
-        """Clear the filter and the message, and go to the list."""
         self.query_one("#filter", Input).value = ""
         self.status.clear()
         self._to_list()
@@ -111,11 +107,9 @@ enter opens a run; space marks it; c compares the marked runs."""
         self.set_focus(table)
 
     def action_sort_next(self) -> None:
-        """Sort by the next column."""
         self._table.sort_by_next()
 
     def action_reverse_sort(self) -> None:
-        """Reverse the sort order."""
         self._table.reverse_sort()
 
     @on(RunsTable.Changed)
@@ -127,7 +121,6 @@ enter opens a run; space marks it; c compares the marked runs."""
         self._open((event.run,))
 
     def action_compare(self) -> None:
-        """Compare the marked runs side by side."""
         marked = self._table.marked
         if len(marked) < 2:
             self.status.show("Mark two or more runs with space, then press c.")
@@ -135,19 +128,16 @@ enter opens a run; space marks it; c compares the marked runs."""
             self._open(marked)
 
     def action_copy_command(self) -> None:
-        """Copy the commands that repeat the marked runs, or the chosen one."""
         if runs := self._selected:
             self.status.copy_commands(*(run.stored.command for run in runs))
 
     def action_save(self) -> None:
-        """Save the marked runs, or the chosen one."""
         if runs := self._selected:
             what = "\n".join([describe_runs(runs), *still_running(runs, "saved with the samples so far")])
             has_figures = any(map(may_draw, runs))
             self.ask_to_save(what, lambda: self._load(runs), has_figures=has_figures)
 
     def action_delete(self) -> None:
-        """Delete the marked runs, or the chosen one, after a confirmation."""
         runs = self._selected
         if not runs:
             return
@@ -262,7 +252,6 @@ enter opens a run; space marks it; c compares the marked runs."""
         return _NO_RUNS if self._has_read else "Reading the results…"
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Enable keys that need a run only if there is one."""
         if action in ("compare", "filter", "sort_next", "reverse_sort", "copy_command", "save", "delete"):
             return bool(self._runs)
         return True

@@ -27,10 +27,7 @@ from ggbench.tui.live_job import LiveJob
 from ggbench.tui.run_queue import JobState, QueueItem, RunQueue
 from ggbench.tui.widgets.bracket_plot import BracketPlot
 from ggbench.tui.widgets.curves_plot import CurvesPlot
-from ggbench.tui.widgets.decoded_text import DecodedText
-from ggbench.tui.widgets.gauges import Gauges
-from ggbench.tui.widgets.numbers import Numbers
-from ggbench.tui.widgets.queue_list import QueueList
+from ggbench.tui.widgets.run_panels import DecodedText, Gauges, Numbers, QueueList
 
 if TYPE_CHECKING:
     from ggbench.machine.records import MachineReading
@@ -81,7 +78,6 @@ class RunScreen(Screen[None]):
         """Whether the run has several figures, between which a key switches."""
 
     def compose(self) -> ComposeResult:
-        """An empty state, and the board that takes its place."""
         yield Static(_NOTHING, id="nothing", markup=False)
         with Vertical(id="board"):
             yield QueueList(id="queue")
@@ -97,13 +93,11 @@ class RunScreen(Screen[None]):
         yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
-        """Draw, and go on drawing."""
         self.set_interval(_READ_EVERY_S, self._read_machine)
         self.set_interval(_LOOK_EVERY_S, self._look)
         self._draw()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Keys of a run are shown while there is one."""
         is_busy, is_paused, is_mute = self._keys()
         if action in ("pause", "resume"):
             return is_busy and is_paused == (action == "resume")
@@ -114,34 +108,27 @@ class RunScreen(Screen[None]):
         return not (action == "toggle_text" and (is_mute or self._queue.live is None))
 
     def action_pause(self) -> None:
-        """Hold the decode."""
         self._queue.pause()
         self._draw()
 
     def action_resume(self) -> None:
-        """Go on."""
         self._queue.resume()
         self._draw()
 
     def action_skip(self) -> None:
-        """End the running job, keeping what it has."""
         self._queue.skip()
 
     def action_cancel(self) -> None:
-        """End the running job and leave those that wait."""
         self._queue.cancel()
         self._draw()
 
     def action_next_plot(self) -> None:
-        """Draw the next figure of the run."""
         self.query_one(CurvesPlot).show_next()
 
     def action_reset_zoom(self) -> None:
-        """Show all of the figure again."""
         self.query_one(CurvesPlot).action_reset_scales()
 
     def action_toggle_text(self) -> None:
-        """Show or hide the decoded text."""
         self.toggle_class("-text")
         self._draw()
 

@@ -15,12 +15,11 @@ from ggbench.experiments.speed.record import SpeedSettings
 from ggbench.experiments.tune.record import TuneSettings
 from ggbench.models.file_sources import CONFIRM_ABOVE_BYTES
 from ggbench.show.names import quant_names
-from ggbench.tui.host import host_of
-from ggbench.tui.messages import PullRequested, RunRequested
+from ggbench.tui.host import PullRequested, RunRequested, host_of
 from ggbench.tui.run_requests import QualityAsked, QualityRequest, no_quality, speed_request, tune_request
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.screens.task_screen import TaskScreen
-from ggbench.tui.widgets.status_message import StatusMessage
+from ggbench.tui.widgets.bars import StatusMessage
 from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ class StartScreen(TaskScreen):
 
     def ask_to_search(self, selection: Selection, budget: Budget, start: Callable[[LlamaConfig], None]) -> None:
         """Start a search with the options; without a memory limit ask first, offering one for this search."""
-        from ggbench.tui.screens.search_dialog import SearchDialog
+        from ggbench.tui.screens.dialogs import SearchDialog
 
         setup = host_of(self).setup
         if setup.memory_limit_bytes is not None:
@@ -151,7 +150,6 @@ class StartScreen(TaskScreen):
         self.perform("start", find, take)
 
     def action_choose_options(self) -> None:
-        """Change how models are loaded, in plans and in runs."""
         from ggbench.tui.screens.options import OptionsScreen
 
         def take(setup: LlamaConfig | None) -> None:
@@ -161,7 +159,6 @@ class StartScreen(TaskScreen):
         self.app.push_screen(OptionsScreen(host_of(self).setup), take)
 
     def action_reset_options(self) -> None:
-        """Set every option to its default."""
         self._set_options(LlamaConfig())
 
     def _set_options(self, setup: LlamaConfig) -> None:

@@ -49,7 +49,6 @@ class TuneDialog(FieldsDialog[TuneSettings]):
         self._objective = settings.objective
 
     def lines_above(self) -> Iterable[Widget]:
-        """What should be faster."""
         yield line_of(
             "faster", ChoiceField(tuple(_OBJECTIVES), self._objective, id="objective"), "decode, prompts or both"
         )

@@ -26,21 +26,17 @@ class ColumnTable(DataTable[Text]):
     ]
 
     def action_scroll_columns(self, steps: int) -> None:
-        """Scroll sideways by whole columns."""
         edges = [0, *accumulate(self._scrolled_widths)]
         first = first_column(self._scrolled_widths, round(self.scroll_target_x))
         self.scroll_to(x=edges[min(max(first + steps, 0), len(edges) - 1)], animate=False)
 
     def action_scroll_left(self) -> None:
-        """Scroll one column to the left."""
         self.action_scroll_columns(-1)
 
     def action_scroll_right(self) -> None:
-        """Scroll one column to the right."""
         self.action_scroll_columns(1)
 
     def on_resize(self) -> None:
-        """Keep the cursor in view."""
         if self.row_count:
             self.call_after_refresh(self._scroll_cursor_into_view)
 

@@ -94,7 +94,6 @@ class CurvesPlot(PlotWidget):
         yield Static(id="names", markup=False)
 
     def on_mount(self) -> None:
-        """Axes in words and whole numbers."""
         super().on_mount()
         self.set_x_formatter(_Counts())
         self.set_y_formatter(self._y_ticks_by_rows)
@@ -111,14 +110,12 @@ class CurvesPlot(PlotWidget):
             self._draw()
 
     def show_next(self) -> None:
-        """Draw the next figure, after the last the first."""
         if self.figures:
             keys = [figure.key for figure in self.figures]
             self._chosen = keys[(keys.index(self._figure.key) + 1) % len(keys)]
             self.action_reset_scales()
 
     def action_reset_scales(self) -> None:
-        """Show everything again."""
         self._is_zoomed = False
         self._axes = _NO_AXES
         self._draw()
@@ -144,7 +141,6 @@ class CurvesPlot(PlotWidget):
         self.margin_bottom = 3 if self.size.height >= _ROOM_FOR_A_LABEL else 1
 
     def render(self) -> RenderResult:
-        """Axes, then curves."""
         canvas = self.query_one("#plot", Canvas)
         with canvas.batch_refresh():
             rendered = super().render()

@@ -21,7 +21,7 @@ from textual.widgets.option_list import Option
 from ggbench.models.added_places import is_local, typed_path, typed_server
 from ggbench.text import plain, shorten_alike
 from ggbench.tui.library_models import ModelEntry, Section, named_repo
-from ggbench.tui.widgets.filter_input import FilterInput
+from ggbench.tui.widgets.bars import FilterInput
 
 _SEARCH, _ADD = "search", "add"
 """Ids of the options that search the Hub, and that add the path in the filter."""
@@ -57,7 +57,6 @@ class ModelList(OptionList):
         self._entries: dict[str, ModelEntry] = {}
 
     def action_remove_place(self) -> None:
-        """Remove the added folder, file or server of the highlighted line from the list."""
         entry = self.chosen_entry
         if entry is not None and entry.place is not None:
             self.post_message(self.PlaceRemovalRequested(entry.place))
@@ -193,18 +192,15 @@ class ModelsPane(Vertical):
         """What to open once it is listed."""
 
     def compose(self) -> ComposeResult:
-        """Lay out the filter over the list."""
         yield FilterInput("/ filter, path, Hub", id="model-filter")
         yield ModelList(id="models")
 
     @property
     def models(self) -> ModelList:
-        """The list."""
         return self.query_one(ModelList)
 
     @property
     def input(self) -> Input:
-        """The filter."""
         return self.query_one(Input)
 
     def list_models(self, entries: Sequence[ModelEntry], *, is_complete: bool) -> None:

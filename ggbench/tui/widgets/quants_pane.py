@@ -18,8 +18,8 @@ from textual.widgets import DataTable, Input, Static
 from ggbench.models.added_places import typed_path, typed_server
 from ggbench.tui.library_quants import QuantRow, labelled, quant_columns
 from ggbench.tui.tables import Column, has_words, in_order
+from ggbench.tui.widgets.bars import FilterInput
 from ggbench.tui.widgets.column_table import ColumnTable
-from ggbench.tui.widgets.filter_input import FilterInput
 from ggbench.units import KV_CELLS, format_count
 
 _MARKED = "●"
@@ -66,7 +66,6 @@ class QuantsTable(ColumnTable):
         """The quant or file to move the cursor to once it is planned."""
 
     def on_mount(self) -> None:
-        """Draw the header."""
         self._draw()
 
     def show(self, rows: Mapping[str, QuantRow], marks: dict[str, None]) -> None:
@@ -129,7 +128,6 @@ class QuantsTable(ColumnTable):
         self._draw()
 
     def on_data_table_header_selected(self, event: DataTable.HeaderSelected) -> None:
-        """Sort by a click."""
         self.sort_by(self._columns[event.column_index].key)
 
     def sort_by_next(self) -> None:
@@ -206,19 +204,16 @@ class QuantsPane(Vertical):
             self.text = text
 
     def compose(self) -> ComposeResult:
-        """Lay out the filter over the table, and the reason that takes the table's place."""
         yield FilterInput("filter these quants by name", id="quant-filter")
         yield QuantsTable(id="quants")
         yield Static(id="none-shown", markup=False)
 
     @property
     def table(self) -> QuantsTable:
-        """The quants."""
         return self.query_one(QuantsTable)
 
     @property
     def input(self) -> Input:
-        """The filter."""
         return self.query_one(Input)
 
     def open_filter(self) -> None:

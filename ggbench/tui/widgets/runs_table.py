@@ -145,31 +145,25 @@ class RunsTable(ScrollView, can_focus=True):
         self.sort_by(self._sorted_by)
 
     def action_move(self, lines: int) -> None:
-        """Move the cursor."""
         self._go_to(self._cursor + lines)
 
     def action_page(self, pages: int) -> None:
-        """Move the cursor by one page."""
         self._go_to(self._cursor + pages * max(1, self._n_visible - 1))
 
     def action_jump(self, line: int) -> None:
-        """Move the cursor to a line; -1 is the last."""
         self._go_to(line if line >= 0 else len(self.runs) - 1)
 
     def action_scroll_columns(self, steps: int) -> None:
-        """Scroll sideways by whole columns."""
         n_pinned, _ = self._layout(self.scrollable_content_region.width)
         edges = [0, *accumulate(width + len(_GAP) for width in self._widths[n_pinned:])]
         first = bisect_left(edges, round(self.scroll_target_x))
         self.scroll_to(x=edges[min(max(first + steps, 0), len(edges) - 1)], animate=False)
 
     def action_choose(self) -> None:
-        """Open the run at the cursor."""
         if self.cursor_run is not None:
             self.post_message(self.Chosen(self.cursor_run))
 
     def action_mark(self) -> None:
-        """Mark or unmark the run at the cursor and move to the next."""
         if self.cursor_run is not None:
             self._toggle(self.cursor_run)
             self._go_to(self._cursor + 1)
@@ -236,7 +230,6 @@ class RunsTable(ScrollView, can_focus=True):
             self.scroll_to(y=self._cursor - self._n_visible + 1, animate=False, force=True)
 
     def on_resize(self) -> None:
-        """Keep the cursor in view."""
         self._follow()
 
     def _measure(self) -> None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from ggbench.errors import BadFile, GgbenchError, NetworkError
+from ggbench.errors import BadFile, NetworkError
 from ggbench.hub.access import HubAccess
 from ggbench.hub.api import Stop
 from ggbench.hub.download import download, needed_bytes
@@ -109,22 +108,6 @@ def test_retry_after_is_respected(
     assert waits == [7.0]
 
 
-def test_no_connection_is_a_network_error(access: HubAccess, listing: RepoListing, one: RepoVariant) -> None:
-    with pytest.raises(NetworkError, match="cannot connect"):
-        download(replace(access, endpoint="http://127.0.0.1:9"), listing, one)
-    assert files_under(access.hub_cache) == []
-
-
-def test_a_damaged_download_is_repeated(
-    access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant
-) -> None:
-    """The hash differs, so the file is fetched again from the start."""
-    hub.fail(BODIES, Corrupt(MIB + 5))
-    (path,) = download(access, listing, one)
-    assert path.read_bytes() == CONTENT
-    assert hub.sent_bytes() == 2 * len(CONTENT)
-
-
 def test_a_file_damaged_twice_is_rejected(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant
 ) -> None:
@@ -156,14 +139,3 @@ def test_the_token_is_sent_only_to_the_hub(
     (path,) = download(access, listing, one)
     assert path.read_bytes() == CONTENT
     assert [each.had_token for each in hub.requests] == [True, False]
-
-
-def test_a_gated_repo_is_an_error_and_leaves_no_part(
-    access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant
-) -> None:
-    hub.repos[REPO].gated = True
-    with pytest.raises(GgbenchError) as caught:
-        download(access, listing, one)
-    assert caught.value.hint
-    assert len(hub.requests) == 1
-    assert files_under(access.hub_cache) == []

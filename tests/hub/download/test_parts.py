@@ -16,7 +16,7 @@ import pytest
 from ggbench.errors import DoesNotFit, NetworkError, UsageError
 from ggbench.hub import part_file
 from ggbench.hub.access import HubAccess
-from ggbench.hub.download import FileProgress, download
+from ggbench.hub.download import download
 from ggbench.hub.hf_cache import cached_paths
 from ggbench.hub.repo_records import RepoListing, RepoVariant
 from tests.fakes.hub import Hang, TestHub
@@ -35,15 +35,6 @@ variant = RepoVariant("killed", None, (RepoFile(path, int(n_bytes), sha256, ""),
 listing = RepoListing(repo, "main", commit, (variant,), (), 0, "")
 download(access, listing, variant, on_progress=lambda files: print(files[0].done_bytes, flush=True))
 """
-
-
-def test_a_complete_part_needs_no_request(
-    access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant
-) -> None:
-    put_part(access, one, CONTENT)
-    (path,) = download(access, listing, one)
-    assert path.read_bytes() == CONTENT
-    assert hub.requests == []
 
 
 @pytest.mark.parametrize("part", [CONTENT[:-MIB][::-1], CONTENT[::-1], CONTENT + b"x"], ids=["part", "whole", "longer"])
@@ -91,20 +82,6 @@ def test_cancelling_keeps_the_part(
     hub.forget_requests()
     download(access, listing, one)
     assert hub.sent_bytes() == 2 * MIB
-
-
-def test_an_exception_of_on_progress_propagates_and_keeps_the_part(
-    access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant
-) -> None:
-    hub.fail(BODIES, Hang(MIB), times=None)
-
-    def stop_at_a_third(files: tuple[FileProgress, ...]) -> None:
-        if files[0].done_bytes >= files[0].file.n_bytes // 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        download(access, listing, one, on_progress=stop_at_a_third)
-    assert part_of(access, one).stat().st_size == MIB
 
 
 def test_a_kill_loses_no_byte(access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant) -> None:

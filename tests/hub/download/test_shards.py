@@ -14,7 +14,7 @@ from ggbench.hub.access import HubAccess
 from ggbench.hub.download import download, needed_bytes, summed
 from ggbench.hub.repo_records import RepoListing, RepoVariant
 from tests.fakes.hub import Cut, Hang, TestHub
-from tests.fakes.tiny_repo import CONTENT, MIB, SHARD_PATHS, SHARDS, part_of
+from tests.fakes.tiny_repo import MIB, SHARD_PATHS, SHARDS, part_of
 
 
 def test_shards_are_downloaded_as_one(access: HubAccess, listing: RepoListing, split: RepoVariant) -> None:
@@ -59,25 +59,3 @@ def test_a_missing_shard_is_reported_before_any_download(
     with pytest.raises(BadFile, match="00003-of-00003"):
         download(access, listing, broken)
     assert hub.requests == []
-
-
-def test_an_exception_in_a_thread_propagates(
-    access: HubAccess, listing: RepoListing, split: RepoVariant, monkeypatch: pytest.MonkeyPatch
-) -> None:
-
-    def fail(*_: object) -> None:
-        raise IndexError("a bug")
-
-    monkeypatch.setattr("ggbench.hub.download.download_part", fail)
-    with pytest.raises(IndexError, match="a bug"):
-        download(access, listing, split)
-
-
-def test_a_large_file_is_requested_in_ranges(
-    access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(part_file, "RANGE_BYTES", 2 * MIB)
-    (path,) = download(access, listing, one)
-    assert path.read_bytes() == CONTENT
-    asked = [each.range for each in hub.requests if each.path.startswith("/cdn/")]
-    assert asked == [f"bytes=0-{2 * MIB - 1}", f"bytes={2 * MIB}-{3 * MIB - 1}"]

@@ -42,14 +42,6 @@ def test_a_part_is_continued(
     assert hub.sent_bytes() == 2 * MIB
 
 
-def test_an_existing_right_file_is_used(
-    access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, tmp_path: Path
-) -> None:
-    (tmp_path / FILE).write_bytes(CONTENT)
-    assert download(access, listing, one, to=tmp_path) == (tmp_path / FILE,)
-    assert hub.requests == []
-
-
 @pytest.mark.parametrize("content", [b"mine", CONTENT[::-1]], ids=["other size", "same size"])
 def test_another_file_is_never_overwritten(
     access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, tmp_path: Path, content: bytes
@@ -85,12 +77,3 @@ def test_the_cache_fills_the_folder_without_a_request(
     assert [path.read_bytes() for path in paths] == list(SHARDS)
     assert not any(path.samefile(other) for path, other in zip(paths, cached, strict=True))
     assert hub.requests == []
-
-
-def test_a_damaged_file_in_the_cache_is_not_copied(
-    access: HubAccess, hub: TestHub, listing: RepoListing, one: RepoVariant, tmp_path: Path
-) -> None:
-    (cached,) = download(access, listing, one)
-    cached.write_bytes(CONTENT[::-1])
-    (path,) = download(access, listing, one, to=tmp_path / "to")
-    assert path.read_bytes() == CONTENT

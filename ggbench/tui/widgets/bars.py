@@ -1,0 +1,296 @@
+"""The lines around a screen: modes, machine, the outcome of the last key, the filter, and the planned memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.console import Group
+from rich.text import Text
+from textual.app import RenderResult
+from textual.binding import Binding, BindingType
+from textual.events import Click
+from textual.reactive import reactive
+from textual.widget import Widget
+from textual.widgets import Input, Static
+
+from ggbench.errors import GgbenchError
+from ggbench.machine.records import MachineReading
+from ggbench.show.terminal.plan import fit_text
+from ggbench.sizing.plan_record import Budget, PlanRow
+from ggbench.text import plain, shorten
+from ggbench.tui.host import MIN_HEIGHT, MIN_WIDTH
+from ggbench.units import format_bandwidth, format_bytes, format_count
+
+if TYPE_CHECKING:
+    from ggbench.tui.pull_queue import PullQueue
+    from ggbench.tui.run_queue import RunQueue
+
+
+class StatusMessage(Static):
+    """The outcome of the last key; shown until the next, hidden while there is none, and selectable by mouse."""
+
+    DEFAULT_CSS = """
+    StatusMessage { height: auto; max-height: 6; padding: 0 1; background: $boost; }
+    StatusMessage.-error { color: $text-error; }
+    StatusMessage.-empty { display: none; }
+    """
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id, markup=False, classes="-empty")
+
+    def show(self, *lines: str, error: bool = False) -> None:
+        """Replace the message with these lines."""
+        self.set_class(error, "-error")
+        self.update(Text("\n".join(map(plain, lines))))
+        self.set_class(not lines, "-empty")
+
+    def show_error(self, error: GgbenchError) -> None:
+        self.show(f"✗ {error.message}", *([error.hint] if error.hint else []), error=True)
+
+    def clear(self) -> None:
+        self.show()
+
+    def copy_commands(self, *commands: str) -> None:
+        """Copy commands to the clipboard, and show them to be selected by hand: not every terminal allows the copy."""
+        # Each on one line: a line break within would run half of it as soon as it is pasted.
+        lines = [line for line in map(plain, commands) if line]
+        if lines:
+            self.app.copy_to_clipboard("\n".join(lines))
+            count = "Copied" if len(lines) == 1 else f"Copied {len(lines)} commands"
+            what = "it" if len(lines) == 1 else "them"
+            self.show(f"{count}. If your terminal blocked that, select {what} here with shift held:", *lines)
+        else:
+            self.show("These runs have no command." if len(commands) > 1 else "This run has no command.")
+
+
+class FilterInput(Input):
+    """Filters while typing; the footer shows how to leave it, as letters are not keys here."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "submit", "To the list", tooltip="Go to the filtered list, or add the path"),
+        Binding("escape", "screen.leave", "Clear", tooltip="Clear the filter and leave it"),
+        Binding("down", "submit", show=False),
+    ]
+
+    def __init__(self, placeholder: str, *, id: str) -> None:
+        super().__init__(placeholder=placeholder, id=id, compact=True)
+
+
+_MODES = {"library": "1 Library", "run": "2 Run", "results": "3 Results", "pulls": "4 Pulls"}
+
+
+class ModeBar(Static):
+    """`1 Library  2 Run  3 Results  4 Pulls`; a click switches to that screen."""
+
+    def __init__(self, mode: str) -> None:
+        """`mode` is the screen that this bar belongs to."""
+        super().__init__(markup=False)
+        self._mode = mode
+        self._shown = Text()
+
+    def on_mount(self) -> None:
+        self.refresh_status()
+
+    def on_click(self, event: Click) -> None:
+        start = 0
+        for mode, name in _MODES.items():
+            start += len(name) + 2
+            if event.x < start:
+                self.app.switch_mode(mode)
+                return
+
+    def refresh_status(self) -> None:
+        """Redraw the bar if the state of the queues changed."""
+        line = Text(no_wrap=True, overflow="ellipsis")
+        for mode, name in _MODES.items():
+            line.append(f" {name} ", style="bold reverse" if mode == self._mode else "")
+        made = vars(self.app)  # the app makes a queue when it is first used; reading the attribute would make it
+        runs: RunQueue | None = made.get("run_queue")
+        pulls: PullQueue | None = made.get("pull_queue")
+        if runs is not None and runs.is_busy:
+            waiting = sum(not item.state.is_over for item in runs.items)
+            line.append(f"  {'‖ paused' if runs.is_paused else '▶ running'}, {waiting} to go")
+        if pulls is not None and pulls.is_busy:
+            line.append(f"  ↓ {pulls.summary()}")
+        if line != self._shown:
+            self._shown = line
+            self.update(line, layout=False)
+
+
+class TooSmall(Static):
+    """Shown instead of a screen in a window that is too small; restores the focus once the window is large enough."""
+
+    def __init__(self) -> None:
+        super().__init__(markup=False)
+        self._last_focused: Widget | None = None
+
+    def on_mount(self) -> None:
+        self.watch(self.screen, "focused", self._remember_focus)
+        self.update(f"ggbench needs a window of at least {MIN_WIDTH} x {MIN_HEIGHT} characters; enlarge this one")
+
+    def on_hide(self) -> None:
+        """Restore the focus."""
+        last = self._last_focused
+        if self.screen.focused is None and last is not None and last.is_attached:
+            self.call_after_refresh(self.screen.set_focus, last)
+
+    def _remember_focus(self, focused: Widget | None) -> None:
+        if focused is not None:
+            self._last_focused = focused
+
+
+_OTHER = " · g other card"
+
+
+class MachineBar(Widget):
+    """Device, free and total memory, bandwidth; a click opens the choice of another card."""
+
+    shown: reactive[tuple[str, str] | None] = reactive(None)
+    """The device and its figures; None before they are known."""
+
+    async def on_click(self) -> None:
+        await self.run_action("screen.choose_card")
+
+    def show(self, budget: Budget, reading: MachineReading | None, *, is_here: bool) -> None:
+        """Show a budget; `is_here` is whether it is this machine's."""
+        self.shown = _device_text(budget, is_here=is_here), _figures(budget, reading, is_here=is_here)
+
+    def render(self) -> Text:
+        """Return the figures in full, and as much of the device's name as fits."""
+        if self.shown is None:
+            return Text("reading this machine's memory and its bandwidth…")
+        device, figures = self.shown
+        room = max(8, self.size.width - len(figures) - len(_OTHER))
+        return Text(f"{shorten(device, room)}{figures}{_OTHER}", no_wrap=True, overflow="ellipsis")
+
+
+def _device_text(budget: Budget, *, is_here: bool) -> str:
+    """Return `RTX 4090`, or `plan for RTX 4090` for a card that is not installed."""
+    device = plain(budget.device).removeprefix("NVIDIA ").removeprefix("GeForce ")
+    return device if is_here else f"plan for {device}"
+
+
+def _figures(budget: Budget, reading: MachineReading | None, *, is_here: bool) -> str:
+    """Return ` · 22.1 GiB free of 24.0 GiB · 1008 GB/s`."""
+    rate = format_bandwidth(budget.bandwidth.bytes_per_s) if budget.bandwidth else "? GB/s"
+    memory = format_bytes(budget.memory_bytes)
+    if not is_here:
+        return f" · {memory}, {format_bytes(budget.reserve_bytes)} kept free · {rate}"
+    total_bytes = _total_bytes(budget, reading)
+    total = "" if total_bytes is None else f" of {format_bytes(total_bytes)}"
+    # A limit says nothing about what is free.
+    what = f"limit {memory}" if budget.memory_source.startswith("given") else f"{memory} free"
+    return f" · {what}{total} · {rate}"
+
+
+def _total_bytes(budget: Budget, reading: MachineReading | None) -> int | None:
+    if reading is None:
+        return None
+    if not budget.on_gpu:
+        return reading.total_bytes
+    return next((gpu.total_bytes for gpu in reading.gpus if gpu.name == budget.device), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One part of the bar."""
+
+    name: str
+    n_bytes: int
+    glyph: str
+    colour: str
+
+
+class MemoryBar(Widget):
+    """Three lines: the plan, the bar and its legend. Each part has its own character: it can be read without colour."""
+
+    shown: reactive[tuple[str, PlanRow, Budget] | None] = reactive(None)
+    """A quant with its plan; None where none is chosen."""
+
+    def render(self) -> RenderResult:
+        if self.shown is None or not self.size.width:
+            return ""
+        name, row, budget = self.shown
+        width = self.size.width
+        if row.n_ctx is None or row.weight_bytes is None:
+            return Text(plain(row.reason) or "its size is unknown", overflow="fold")
+        parts = memory_parts(row, budget)
+        title = Text(
+            f"{plain(name)} at n_ctx {format_count(row.n_ctx)}: {fit_text(row)}{_remedy(row)}",
+            no_wrap=True,
+            overflow="ellipsis",
+        )
+        bar = Text(no_wrap=True)
+        for part, cells in zip(parts, stack_widths(parts, width), strict=True):
+            bar.append(part.glyph * cells, style=part.colour)
+        legends = _legends(parts)
+        legend = next((text for text in legends if text.cell_len <= width), legends[-1])
+        return Group(title, bar, legend)
+
+
+def _remedy(row: PlanRow) -> str:
+    """Return what would make it fit: a smaller KV cache, or the n_ctx that does; empty where it fits."""
+    if row.fits is not False:
+        return ""
+    cache = f"KV {row.fits_with.type_k}" if row.fits_with else ""
+    n_ctx = f"n_ctx {format_count(row.planned_n_ctx)}" if row.planned_n_ctx else ""
+    remedies = " or ".join(filter(None, (cache, n_ctx)))
+    return f"; fits with {remedies}" if remedies else ""
+
+
+def _legends(parts: list[Part]) -> list[Text]:
+    """Return legends from long to short: the reserve goes before a name does."""
+    without_reserve = [part for part in parts if part.name != "reserve"]
+    whole = [_legend(shown, len(shown), gap) for shown in (parts, without_reserve) for gap in ("  ", " ")]
+    return [*whole, *(_legend(without_reserve, n_names, " ") for n_names in range(len(without_reserve) - 1, -1, -1))]
+
+
+def _legend(parts: list[Part], n_names: int, gap: str) -> Text:
+    """Return the legend with the size of each part, the first of them named."""
+    legend = Text(no_wrap=True, overflow="ellipsis")
+    for index, part in enumerate(parts):
+        legend.append(f"{gap if index else ''}{part.glyph}", style=part.colour)
+        legend.append(f"{f' {part.name}' if index < n_names else ''} {format_bytes(part.n_bytes)}")
+    return legend
+
+
+def memory_parts(row: PlanRow, budget: Budget) -> list[Part]:
+    """Return the parts from left to right; if the plan does not fit, `missing` replaces `free`."""
+    logits_bytes = 0 if budget.on_gpu else row.output_bytes or 0
+    parts = [
+        Part("weights", row.device_weight_bytes or 0, "█", "blue"),
+        Part("KV", row.device_kv_bytes or 0, "▓", "green"),
+        Part("compute", (row.compute_bytes or 0) + logits_bytes, "▒", "yellow"),
+    ]
+    left_bytes = row.left_bytes or 0
+    if left_bytes < 0:
+        return [*parts, Part("missing", -left_bytes, "╳", "bold red")]
+    return [*parts, Part("free", left_bytes, "░", "dim"), Part("reserve", budget.reserve_bytes, "·", "dim")]
+
+
+def stack_widths(parts: list[Part], width: int) -> list[int]:
+    """Return each part's width in characters, adding up to `width`; a non-empty part has at least one.
+
+    What is missing belongs to what is needed, so it covers the end of the bar.
+    """
+    sizes = [part.n_bytes for part in parts]
+    if parts[-1].name == "missing":
+        over = sizes[-1]
+        for index in range(len(sizes) - 2, -1, -1):
+            taken = min(sizes[index], over)
+            sizes[index] -= taken
+            over -= taken
+    total = sum(sizes)
+    if total <= 0:
+        return [0] * len(sizes)
+    ends, at = [], 0
+    for size in sizes:
+        at += size
+        ends.append(round(at / total * width))
+    widths = [end - start for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    for index, size in enumerate(sizes):
+        if size and not widths[index]:
+            largest = widths.index(max(widths))
+            widths[index], widths[largest] = 1, widths[largest] - 1
+    return widths

@@ -1,0 +1,300 @@
+"""What the Run screen shows beside its plot: the queue, the numbers of the job, the machine, the decoded text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.text import Text
+from textual.binding import Binding, BindingType
+from textual.reactive import reactive
+from textual.widget import Widget
+from textual.widgets import OptionList
+
+from ggbench.engines.endings import Outcome
+from ggbench.engines.memory import DeviceBuffers
+from ggbench.experiments.maxctx.record import ContextResult
+from ggbench.runs.progress import Stage
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.columns import b_text, tok_s_text, w_text
+from ggbench.show.names import distinct_by_kv, model_names
+from ggbench.show.presenter import presenter_of
+from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
+from ggbench.text import plain, shorten, shorten_middle
+from ggbench.tui.live_job import LiveJob, LiveNumbers
+from ggbench.tui.run_queue import JobState, QueueItem
+from ggbench.units import format_bytes, format_count, format_duration, format_ms, format_percent
+
+if TYPE_CHECKING:
+    from ggbench.machine.records import GpuReading, MachineReading
+
+
+_GLYPHS = {
+    JobState.WAITING: "·",
+    JobState.DONE: "✓",
+    JobState.FAILED: "✗",
+    JobState.SKIPPED: "–",
+    JobState.CANCELLED: "–",
+}
+_RUNNING, _PAUSED = "▶", "‖"
+_NAME_WIDTH = 34
+
+
+class QueueList(OptionList):
+    """Every job; the screen shows the highlighted one's reason. Only changed lines are redrawn.
+
+    The highlight follows the running job until it is moved to another, and again once it is back on the running one.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("j", "cursor_down", show=False),
+        Binding("k", "cursor_up", show=False),
+    ]
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id, markup=False)
+        self._shown: list[str] = []
+        self._followed: int | None = None
+        """Index of the job that the highlight was put on."""
+
+    def show(self, items: Sequence[QueueItem], letters: Mapping[int, str], *, paused: bool) -> None:
+        """Update the lines; `letters` are those of the plot by item id."""
+        lines = queue_lines(items, letters, paused=paused)
+        for index, line in enumerate(lines):
+            if index >= len(self._shown):
+                self.add_option(Text(line))
+            elif line != self._shown[index]:
+                self.replace_option_prompt_at_index(index, Text(line))
+        self._shown = lines
+        current = next((index for index, item in enumerate(items) if item.state.is_at_work), None)
+        if current is not None and self.highlighted in (None, self._followed):
+            self._followed = self.highlighted = current  # which scrolls to it
+        elif current == self.highlighted:
+            self._followed = current
+
+
+def queue_lines(items: Sequence[QueueItem], letters: Mapping[int, str], *, paused: bool) -> list[str]:
+    """Return `✓ a qwen1.5-0.5b q8_0  61.2 tok/s  W 205 ±4 tokens/ms  B 10.92 ±0.08 ms`, or the reason of a failure."""
+    names = _names(items)
+    width = max(map(len, names), default=0)
+    lines = []
+    for item, name in zip(items, names, strict=True):
+        glyph = _GLYPHS.get(item.state, _PAUSED if paused else _RUNNING)
+        lines.append(f"{glyph} {letters.get(item.id, ' ')} {name:<{width}}  {_state_text(item, paused=paused)}")
+    return lines
+
+
+def _names(items: Sequence[QueueItem]) -> list[str]:
+    """Return model, quant and KV types of each; only the model is truncated, and only if no two become the same."""
+    subjects = [item.subject for item in items]
+    models, quants = model_names(subjects), [plain(subject.quant) for subject in subjects]
+    whole = [f"{model} {quant}" for model, quant in zip(models, quants, strict=True)]
+    short = [
+        f"{shorten_middle(model, max(8, _NAME_WIDTH - len(quant)))} {quant}"
+        for model, quant in zip(models, quants, strict=True)
+    ]
+    shown = short if len(set(short)) == len(set(whole)) else whole
+    return list(distinct_by_kv(shown, [item.setup for item in items]))
+
+
+def _state_text(item: QueueItem, *, paused: bool) -> str:
+    state, presenter = item.state, presenter_of(item.kind)
+    if state is JobState.FAILED:
+        words, reason = item.run.outcome.text if item.run else "", plain(item.reason)
+        # "failed: ..." adds nothing to the glyph, and the reason of out of memory starts with the same words.
+        return reason if words in ("", Outcome.FAILED.text) or reason.startswith(words) else f"{words}: {reason}"
+    if state is JobState.DONE and item.run is not None:
+        return plain(presenter.headline(item.run))
+    if state.is_left and item.run is not None and (found := presenter.so_far(item.run)):
+        return f"{state.value}, {plain(found)}"
+    if state is JobState.SKIPPED:
+        return state.value
+    if state.is_over:
+        return f"{state.value}: {plain(item.reason)}" if item.reason else state.value
+    held = "paused, " if paused and state is not JobState.WAITING else ""
+    return f"{held}{state.value}{f', {presenter.title}' if presenter.title else ''}"
+
+
+_WIDTH, _BAR_WIDTH, _DEVICE_WIDTH = 28, 22, 10
+_DONE: dict[Stage, str] = {"download": "fetched", "write": "written"}
+
+
+class Numbers(Widget):
+    """Progress, speed, W and B with their share of the bandwidth's speed, percentiles, and buffers by device."""
+
+    lines: reactive[tuple[str, ...]] = reactive(())
+
+    def show(self, live: LiveJob, item: QueueItem, *, paused: bool) -> None:
+        """Show the current state of a job; redraw only if a line changed."""
+        self.lines = tuple(number_lines(live, live.numbers(), item, paused=paused))
+
+    def render(self) -> Text:
+        return Text("\n".join(self.lines), no_wrap=True)
+
+
+def number_lines(live: LiveJob, numbers: LiveNumbers, item: QueueItem, *, paused: bool) -> list[str]:
+    """Return lines of at most 28 characters, without those that are still unknown."""
+    state, working, presenter = item.state, live.working, presenter_of(item.kind)
+    lines = [f"paused ({state.value})" if paused and not state.is_over else state.value]
+    share = live.share
+    if share is None and numbers.n_total:
+        share = numbers.n_done / numbers.n_total
+    if share is not None:
+        full = round(share * _BAR_WIDTH)
+        lines.append(f"{'█' * full}{'░' * (_BAR_WIDTH - full)} {share:.0%}")
+    if working is not None and working.is_bytes and working.done is not None:
+        done = f"{format_bytes(round(working.done))} of {format_bytes(working.total)}"
+        lines.append(f"{done} {_DONE[working.stage]}")
+    if (left_s := live.left_s) is not None:
+        lines.append(f"ETA   {format_duration(left_s)}")
+    if numbers.n_total:
+        lines.append(f"{format_count(numbers.n_done)} of {format_count(numbers.n_total)} tokens")
+        if state is JobState.DECODING and presenter.has_line and numbers.eta_s is not None:
+            lines.append(f"ETA   {format_duration(numbers.eta_s)}")
+    found = None if item.run is None else QuantSummary.of([item.run])
+    if numbers.latency is not None and presenter.has_line:
+        lines += _latency_lines(numbers, numbers.latency, live.limit)
+    lines += presenter.live_lines(live.plotted(""))
+    if found is not None and found.context is not None:
+        lines += _context_lines(found.context, found.subject.n_ctx_train)
+    memory = live.memory if item.run is None else item.run.memory  # a search goes on after the context that it found
+    if memory is not None and memory.n_ctx is not None:
+        lines.append(f"n_ctx {format_count(memory.n_ctx)}")
+        for buffers in memory.buffers:
+            lines += _buffer_lines(buffers)
+    if live.point:
+        lines.append(shorten(live.point, _WIDTH))
+    return lines
+
+
+def _latency_lines(numbers: LiveNumbers, latency: LatencySummary, limit: DecodeLimit | None) -> list[str]:
+    """Return speed, W and B with their intervals, or bounded where the fit gives no value."""
+    fit = numbers.fit
+    lines = [_with_unit(f"speed {tok_s_text(latency)}", "tok/s")]
+    if fit is None:
+        lines.append(f"W, B  from {format_count(numbers.n_for_line)} tokens on")
+    else:
+        lines.append(_with_unit(f"W     {w_text(fit)}", "tokens/ms"))
+        lines.append(_with_unit(f"B     {b_text(fit)}", "ms"))
+        lines += _limit_lines(fit, limit)
+    if latency.p50_ms is not None:
+        lines.append(_with_unit(f"p50   {format_ms(latency.p50_ms)}, p99 {format_ms(latency.p99_ms)}", "ms"))
+    return lines
+
+
+def _limit_lines(fit: LineFit, limit: DecodeLimit | None) -> list[str]:
+    """Return the shares of the speed that the bandwidth allows, where W or B is known."""
+    shares = []
+    if fit.w_tokens_per_ms is not None and limit and limit.w_tokens_per_ms:
+        shares.append(f"W {format_percent(fit.w_tokens_per_ms / limit.w_tokens_per_ms)}")
+    if fit.b_ms is not None and limit:
+        shares.append(f"B {format_percent(limit.b_ms / fit.b_ms)}")
+    return [f"bandwidth {', '.join(shares)}"] if shares else []
+
+
+def _with_unit(text: str, unit: str) -> str:
+    """Append the unit if an interval leaves room for it."""
+    return f"{text} {unit}" if len(text) + 1 + len(unit) <= _WIDTH else text
+
+
+def _buffer_lines(buffers: DeviceBuffers) -> list[str]:
+    """Return a line for each non-empty kind of buffer on a device."""
+    kinds = {
+        "weights": buffers.weight_bytes,
+        "KV": buffers.kv_bytes,
+        "compute": buffers.compute_bytes,
+        "output": buffers.output_bytes,
+    }
+    device = shorten(buffers.device, _DEVICE_WIDTH)
+    return [f"{name:<8}{format_bytes(n_bytes):>9} {device}" for name, n_bytes in kinds.items() if n_bytes]
+
+
+def _context_lines(found: ContextResult, n_ctx_train: int | None) -> list[str]:
+    """Return the predicted and the found n_ctx, without those that are unknown."""
+    counts = {
+        "theory": found.plan.theory_n_ctx,
+        "planned": found.plan.planned_n_ctx,
+        "works": found.max_n_ctx,
+        "does not": found.first_fail_n_ctx,
+        "trained": n_ctx_train,
+    }
+    lines = [f"{name:<8} {format_count(n_ctx):>12}" for name, n_ctx in counts.items() if n_ctx is not None]
+    if found.plan.budget_bytes is not None:
+        lines.append(f"{'budget':<8} {format_bytes(found.plan.budget_bytes):>12}")
+    return ["n_ctx", *lines] if lines else []
+
+
+_SOME_TOKENS = 16
+"""If that many tokens gave no character, the file has no tokenizer."""
+
+
+class DecodedText(Widget):
+    """The last characters that fit."""
+
+    text = reactive("")
+    has_no_text = reactive(False)
+
+    def show(self, text: str, *, n_done: int = 0, is_twin: bool = False) -> None:
+        """Show the text of the first `n_done` tokens."""
+        self.text, self.has_no_text = text, is_twin or n_done >= _SOME_TOKENS
+
+    def render(self) -> Text:
+        """Return the end of the text, wrapped by characters at the widget's width."""
+        room = max(1, self.size.width * self.size.height)
+        if not self.text:
+            notice = "this file has no tokenizer, so there is no text"
+            return Text(notice if self.has_no_text else "no text yet")
+        return Text(plain(self.text)[-room:], overflow="fold")
+
+
+_LAST = "last reading"
+
+
+class Gauges(Widget):
+    """The latest reading; empty before the first."""
+
+    lines: reactive[tuple[str, ...]] = reactive(())
+    n_lines = reactive(0, layout=True)
+
+    def show(self, reading: MachineReading) -> None:
+        self.lines = tuple(gauge_lines(reading))
+
+    def show_last(self) -> None:
+        """Label the reading as the last one."""
+        if self.lines and self.lines[0] != _LAST:
+            self.lines = (_LAST, *self.lines)
+
+    def watch_lines(self) -> None:
+        """Change the layout only if the height does."""
+        self.n_lines = len(self.lines)
+
+    def render(self) -> Text:
+        return Text("\n".join(self.lines), no_wrap=True)
+
+
+def gauge_lines(reading: MachineReading) -> list[str]:
+    """Return lines of at most 28 characters, without what the machine does not report."""
+    lines = [f"CPU {format_percent(reading.cpu_share)}"] if reading.cpu_share is not None else []
+    if reading.used_bytes is not None:
+        lines.append(f"RAM {format_bytes(reading.used_bytes)} of {format_bytes(reading.total_bytes)}")
+    for gpu in reading.gpus:
+        lines += _gpu_lines(gpu)
+    return lines
+
+
+def _gpu_lines(gpu: GpuReading) -> list[str]:
+    lines = [shorten(f"GPU{gpu.index} {gpu.name}", _WIDTH)]
+    clocks = [f"{mhz}" for mhz in (gpu.sm_clock_mhz, gpu.memory_clock_mhz) if mhz is not None]
+    if clocks:
+        lines.append(f"  {' / '.join(clocks)} MHz")
+    sensors = [
+        *([] if gpu.temperature_c is None else [f"{gpu.temperature_c:.0f} °C"]),
+        *([] if gpu.power_w is None else [f"{gpu.power_w:.0f} W"]),
+    ]
+    if sensors:
+        lines.append(f"  {'  '.join(sensors)}")
+    if gpu.used_bytes is not None:
+        lines.append(f"  {format_bytes(gpu.used_bytes)} of {format_bytes(gpu.total_bytes)}")
+    if gpu.throttle:
+        lines.append(shorten(f"  throttled: {', '.join(gpu.throttle)}", _WIDTH))
+    return lines
