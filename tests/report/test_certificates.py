@@ -11,7 +11,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory, Place
 from ggbench.experiments.maxctx.record import ContextResult, ContextSettings, Probe, SearchPlan
-from ggbench.experiments.maxctx.terminal import certificate_details
+from ggbench.experiments.maxctx.show import certificate_details
 from ggbench.machine.records import GpuProcess
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead

@@ -15,8 +15,8 @@ from ggbench.engines.endings import Ending, Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.batched_decode import BatchedDecode
 from ggbench.experiments.registry import experiment_of
-from ggbench.experiments.speed.figures import case_grid
 from ggbench.experiments.speed.record import Case, CaseEnded, SpeedCase, SpeedSettings
+from ggbench.experiments.speed.show import case_grid
 from ggbench.models.selector import Target, resolve
 from ggbench.runs.experiment import Job
 from ggbench.show.plot.curves import PlottedRun
