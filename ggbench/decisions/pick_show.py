@@ -12,8 +12,8 @@ from ggbench.decisions.run_commands import run_commands
 from ggbench.decisions.run_commands_record import RunCommands
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.experiments.forecast.document import expected_text
 from ggbench.show import UNKNOWN
+from ggbench.show.columns import expected_text
 from ggbench.show.documents import picked, setup_document
 from ggbench.show.names import kv_name
 from ggbench.sizing.plan import with_cache

@@ -7,6 +7,7 @@ or on a ramp.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -248,3 +249,23 @@ def _robust_w(repetitions: Sequence[Repetition], farthest: float) -> float | Non
         return None
     slope = theil_sen(middles.medians[seen], heights.medians[seen])
     return 1 / slope if slope is not None and slope * farthest > _CLOCK_MS else None
+
+
+def least_squares_above_zero(rows: Floats, values: Floats) -> Floats:
+    """Return the coefficients of least squares among those that are not negative.
+
+    Of a few coefficients every subset can be tried; with fewer rows than coefficients, only as many are used.
+    """
+    n = rows.shape[1]
+    best, least = np.zeros(n), float(values @ values)
+    for size in range(1, min(n, len(values)) + 1):
+        for chosen in itertools.combinations(range(n), size):
+            part, *_ = np.linalg.lstsq(rows[:, chosen], values, rcond=None)
+            if (part < 0).any():
+                continue
+            found = np.zeros(n)
+            found[list(chosen)] = part
+            error = float(np.sum((rows @ found - values) ** 2))
+            if error < least:
+                best, least = found, error
+    return best

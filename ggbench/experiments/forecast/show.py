@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, ClassVar
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ggbench.experiments.forecast.document import expected_text, forecast_document, forecast_line, result_of
+from ggbench.experiments.forecast.document import forecast_document
+from ggbench.experiments.forecast.record import result_of
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
+from ggbench.show.columns import expected_text
 from ggbench.show.names import quant_name, row_labels
 from ggbench.show.presenter import Presenter
 from ggbench.show.terminal.machine import again_line, environment_line
@@ -37,8 +39,16 @@ class ForecastPresenter(Presenter):
         return self.so_far(run) or "nothing is expected"
 
     def so_far(self, run: Run) -> str:
-        """As the headline; empty before the first round ended."""
-        return forecast_line(run)
+        """`expected 4.28 ±0.27 tok/s at 1, 2.4 ±0.16 at 4,096, from twins of 2 and 6 of 32 layers`; empty for nothing."""
+        found = result_of(run)
+        shown = [(n, each) for n, each in found.tok_s if n in (1, 4096)]
+        if not shown:
+            return ""
+        speeds = ", ".join(
+            f"{expected_text(each)}{' tok/s' if not index else ''} at {format_count(n)}"
+            for index, (n, each) in enumerate(shown)
+        )
+        return f"expected {speeds}, from {found.basis}"
 
     def has_details(self, run: Run) -> bool:
         """Whether anything is expected."""
@@ -55,14 +65,59 @@ class ForecastPresenter(Presenter):
         return forecast_metrics()
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
-        """All that is expected, and what it comes from."""
-
-        return forecast_details(run, folded=folded, readings=readings)
+        """All speeds and prompts, what they come from, and the command."""
+        found, parts = result_of(run), [Text(quant_name(run.subject), style="bold")]
+        if run.reason:
+            parts.append(Text(plain(run.reason), style="yellow"))
+        blocks: list[RenderableType] = [Group(*parts)]
+        if found.b_ms is not None:
+            limit = found.limit
+            blocks.append(
+                facts_table(
+                    "Expected latency: (n - 1) / W + B",
+                    [
+                        ("B", f"{expected_text(found.b_ms)} ms" + _of(None if limit is None else limit.b_ms, "ms")),
+                        (
+                            "W",
+                            f"{expected_text(found.w_tokens_per_ms)} tokens/ms"
+                            + _of(None if limit is None else limit.w_tokens_per_ms),
+                        ),
+                        *((f"token {format_count(n)}", f"{expected_text(each)} tok/s") for n, each in found.tok_s),
+                        *(
+                            (f"prompt of {format_count(n)}", f"{expected_text(each)} ms")
+                            for n, each in found.prefill_ms
+                        ),
+                        ("from", found.basis),
+                    ],
+                )
+            )
+        environment = run.head.environment
+        origin = [] if environment is None else [Text(environment_line(environment), style="dim")]
+        return spaced([*blocks, Group(*origin, *again_line(run.head.command, folded=folded))])
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        """A line for each run."""
-
-        return forecast_table(runs, width=width)
+        """B, W and speeds of each run."""
+        found = [result_of(run) for run in runs]
+        speeds = [dict(each.tok_s) for each in found]
+        prompts = [dict(each.prefill_ms) for each in found]
+        labels = row_labels([run.subject for run in runs])
+        return fitted_table(
+            [
+                names("quant", labels),
+                right("B", (expected_text(each.b_ms) for each in found), "ms", stays=True),
+                right("W", (expected_text(each.w_tokens_per_ms) for each in found), "tokens/ms", 1),
+                *(
+                    right(f"at {format_count(n)}", (expected_text(each.get(n)) for each in speeds), "tok/s", 2 + index)
+                    for index, n in enumerate(_AT)
+                ),
+                right("prompt 512", (expected_text(each.get(512)) for each in prompts), "ms", 3),
+                notes((each.basis or plain(run.reason) for each, run in zip(found, runs, strict=True))),
+            ],
+            labels=labels,
+            dim=[each.b_ms is None for each in found],
+            width=width,
+            caption=_CAPTION,
+        )
 
 
 PRESENTER = ForecastPresenter()
@@ -71,60 +126,6 @@ PRESENTER = ForecastPresenter()
 _AT = (1, 4096, 32768)
 """Positions of which a table of several quants shows the speed."""
 _CAPTION = "Expected of this machine, with 95 % intervals."
-
-
-def forecast_table(runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-    """B, W and speeds of each run."""
-    found = [result_of(run) for run in runs]
-    speeds = [dict(each.tok_s) for each in found]
-    prompts = [dict(each.prefill_ms) for each in found]
-    labels = row_labels([run.subject for run in runs])
-    return fitted_table(
-        [
-            names("quant", labels),
-            right("B", (expected_text(each.b_ms) for each in found), "ms", stays=True),
-            right("W", (expected_text(each.w_tokens_per_ms) for each in found), "tokens/ms", 1),
-            *(
-                right(f"at {format_count(n)}", (expected_text(each.get(n)) for each in speeds), "tok/s", 2 + index)
-                for index, n in enumerate(_AT)
-            ),
-            right("prompt 512", (expected_text(each.get(512)) for each in prompts), "ms", 3),
-            notes((each.basis or plain(run.reason) for each, run in zip(found, runs, strict=True))),
-        ],
-        labels=labels,
-        dim=[each.b_ms is None for each in found],
-        width=width,
-        caption=_CAPTION,
-    )
-
-
-def forecast_details(run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
-    """All speeds and prompts, what they come from, and the command."""
-    found, parts = result_of(run), [Text(quant_name(run.subject), style="bold")]
-    if run.reason:
-        parts.append(Text(plain(run.reason), style="yellow"))
-    blocks: list[RenderableType] = [Group(*parts)]
-    if found.b_ms is not None:
-        limit = found.limit
-        blocks.append(
-            facts_table(
-                "Expected latency: (n - 1) / W + B",
-                [
-                    ("B", f"{expected_text(found.b_ms)} ms" + _of(None if limit is None else limit.b_ms, "ms")),
-                    (
-                        "W",
-                        f"{expected_text(found.w_tokens_per_ms)} tokens/ms"
-                        + _of(None if limit is None else limit.w_tokens_per_ms),
-                    ),
-                    *((f"token {format_count(n)}", f"{expected_text(each)} tok/s") for n, each in found.tok_s),
-                    *((f"prompt of {format_count(n)}", f"{expected_text(each)} ms") for n, each in found.prefill_ms),
-                    ("from", found.basis),
-                ],
-            )
-        )
-    environment = run.head.environment
-    origin = [] if environment is None else [Text(environment_line(environment), style="dim")]
-    return spaced([*blocks, Group(*origin, *again_line(run.head.command, folded=folded))])
 
 
 def _of(limit: float | None, unit: str = "tokens/ms") -> str:

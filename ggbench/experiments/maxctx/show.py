@@ -93,13 +93,37 @@ class MaxctxPresenter(Presenter):
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         """The answer, where its memory goes, the probes, machine and command."""
-
         return certificate_details(run, folded=folded, readings=readings)
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        """A line for each quant."""
+        """One line for each quant, theory and plan beside what works: table 6.3.9 of the article, for one machine."""
+        found = [context_of(run) for run in runs]
+        subjects = [run.subject for run in runs]
+        sizes = [context_bytes(run) for run in runs]
 
-        return certificates_table(runs, width=width)
+        columns = [
+            *row_names(subjects),
+            right("weights", (format_bytes(run.subject.weight_bytes) for run in runs), priority=1),
+            right("theory", (format_count(each.plan.theory_n_ctx) for each in found), "tokens"),
+            right("planned", (format_count(each.plan.planned_n_ctx) for each in found), "tokens"),
+            right("works", (format_count(each.max_n_ctx) for each in found), "tokens"),
+            right("fails", (format_count(each.first_fail_n_ctx) for each in found), "tokens"),
+            left("proven", ("yes" if each.verified_by_decode else "no" for each in found)),
+            right("KV", (format_bytes(kv_bytes) for kv_bytes, _ in sizes), priority=2),
+            right("compute", (format_bytes(compute_bytes) for _, compute_bytes in sizes), priority=3),
+            right("contexts", (format_count(each.n_allocations) for each in found), "made", 4),
+            notes(run.reason for run in runs),
+        ]
+        budgets = sorted({each.plan.budget_bytes for each in found if each.plan.budget_bytes})
+        within = " to ".join(format_bytes(n_bytes) for n_bytes in dict.fromkeys((*budgets[:1], *budgets[-1:])))
+        return fitted_table(
+            columns,
+            labels=row_labels(subjects),
+            dim=[not run.is_complete for run in runs],
+            title=f"The largest n_ctx of {models_title(subjects)}" + (f" within {within}" if within else ""),
+            width=width,
+            caption=twin_caption(run.subject for run in runs),
+        )
 
 
 PRESENTER = MaxctxPresenter()
@@ -128,37 +152,6 @@ def certificate_details(run: Run, *, folded: bool = False, readings: Sequence[Ma
     if machine := machine_table(readings, run.gpu_use):
         parts += [machine, Text()]
     return Group(*parts, *(Text(plain(line)) for line in lines if line), *again_line(run.head.command, folded=folded))
-
-
-def certificates_table(runs: Sequence[Run], *, width: int | None = None) -> Table:
-    """One line for each quant, theory and plan beside what works: table 6.3.9 of the article, for one machine."""
-    found = [context_of(run) for run in runs]
-    subjects = [run.subject for run in runs]
-    sizes = [context_bytes(run) for run in runs]
-
-    columns = [
-        *row_names(subjects),
-        right("weights", (format_bytes(run.subject.weight_bytes) for run in runs), priority=1),
-        right("theory", (format_count(each.plan.theory_n_ctx) for each in found), "tokens"),
-        right("planned", (format_count(each.plan.planned_n_ctx) for each in found), "tokens"),
-        right("works", (format_count(each.max_n_ctx) for each in found), "tokens"),
-        right("fails", (format_count(each.first_fail_n_ctx) for each in found), "tokens"),
-        left("proven", ("yes" if each.verified_by_decode else "no" for each in found)),
-        right("KV", (format_bytes(kv_bytes) for kv_bytes, _ in sizes), priority=2),
-        right("compute", (format_bytes(compute_bytes) for _, compute_bytes in sizes), priority=3),
-        right("contexts", (format_count(each.n_allocations) for each in found), "made", 4),
-        notes(run.reason for run in runs),
-    ]
-    budgets = sorted({each.plan.budget_bytes for each in found if each.plan.budget_bytes})
-    within = " to ".join(format_bytes(n_bytes) for n_bytes in dict.fromkeys((*budgets[:1], *budgets[-1:])))
-    return fitted_table(
-        columns,
-        labels=row_labels(subjects),
-        dim=[not run.is_complete for run in runs],
-        title=f"The largest n_ctx of {models_title(subjects)}" + (f" within {within}" if within else ""),
-        width=width,
-        caption=twin_caption(run.subject for run in runs),
-    )
 
 
 def _facts(run: Run, found: ContextResult) -> Facts:

@@ -89,12 +89,41 @@ class QualityPresenter(Presenter):
     plotted: ClassVar[tuple[type, ...]] = (ChunkScores,)
 
     def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
-        """The running PPL, KLD and distance from the base's PPL, each with its standard error."""
-        return quality_figures(runs)
+        """Return PPL, KLD and the distance of the PPL from the base's, over the chunks scored so far."""
+        scored = [_Scores.of(run.observations) for run in runs]
+        ends = [run.end for run, scores in zip(runs, scored, strict=True) if run.end is not None and scores.n_chunks]
+        end = max(ends, default=None)
+
+        def figure(key: str, name: str, unit: str, running: _Running, *, has_base: bool) -> Figure:
+            curves = tuple(
+                _curve(run, scores, running, unit)
+                if scores.n_chunks and (scores.is_compared or not has_base)
+                else Curve(run.name, np.empty(0, np.int64), np.empty(0))
+                for run, scores in zip(runs, scored, strict=True)
+            )
+            return Figure(key, name, unit, "chunks scored", "", curves, end, _LEAST_RANGE)
+
+        return (
+            figure("ppl", "PPL", "", _running_ppl, has_base=False),
+            figure("kld", "KLD", "nats", _running_kld, has_base=True),
+            figure("ppl-over-base", "PPL above its base's", "%", _running_distance, has_base=True),
+        )
 
     def live_lines(self, run: PlottedRun) -> tuple[str, ...]:
-        """Chunks, PPL, and where there is a base the KLD, the same top tokens and the distance of the PPLs."""
-        return scores_lines(run)
+        """Return what is known so far, in lines of at most 28 characters."""
+        scores = _Scores.of(run.observations)
+        if not scores.n_chunks:
+            return ()
+        of = "" if run.end is None or run.end <= scores.n_chunks else f" of {format_count(run.end)}"
+        lines = [f"{format_count(scores.n_chunks)}{of} chunks", f"PPL   {_last(_running_ppl(scores))}"]
+        if scores.is_compared:
+            distance = mean_and_error(scores.nll - scores.base_nll)
+            lines += [
+                f"KLD   {_last(_running_kld(scores))}",
+                f"same  {format_percent(scores.n_same_top / len(scores.kld))} top tokens",
+                f"PPL   {_signed(_as_percent(distance))} % of base",
+            ]
+        return tuple(lines)
 
     def short_answer(self, run: Run) -> str:
         """`PPL 12.36 ±0.52`."""
@@ -148,54 +177,83 @@ class QualityPresenter(Presenter):
         return quality_against(runs, width=width)
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
-        """The figures, the text, memory, machine and command."""
-        return quality_details(run, folded=folded, readings=readings)
+        """Return the figures, text, machine and command of one run."""
+        found = run.result if isinstance(run.result, QualityResult) else None
+        subject, apart = run.subject, None if found is None else found.divergence
+        heading = Text(f"{model_name(subject)} {plain(row_name(run))}", style="bold")
+        if run.reason:
+            heading.append(f"\n{plain(run.reason)}", style="not bold yellow")
+        parts: list[RenderableType] = [heading]
+        if found is not None:
+            scored = found.scored
+            parts.append(
+                facts_table(
+                    "Perplexity",
+                    [
+                        ("PPL", estimate_text(found.ppl)),
+                        ("scored", f"{format_count(found.n_scored)} tokens in {format_count(found.n_chunks)} chunks of "
+                                   f"{format_count(found.n_ctx)}; the second half of each"),
+                        ("text", _text_line(found.text)),
+                        ("sha256", found.text.sha256),
+                        ("tokens", "" if scored is None else f"{format_count(scored.n_tokens)} of a vocabulary of "
+                                                             f"{format_count(scored.n_vocab)}"),
+                    ],
+                )
+            )  # fmt: skip
+        if found is not None and apart is not None and found.base is not None:
+            base = found.base
+            percentiles = ", ".join(f"{percent:g} %: {value:.4g}" for percent, value in apart.kld_percentiles)
+            parts.append(
+                facts_table(
+                    "Compared with its base",
+                    [
+                        ("base", f"{model_name(base.subject)} {kv_name(base.subject.quant, base.type_k, base.type_v)}"),
+                        (
+                            "through",
+                            "a file of 16-bit logits, since memory did not hold both" if base.through_file else "",
+                        ),
+                        ("PPL of it", estimate_text(apart.base_ppl)),
+                        ("KLD", f"{estimate_text(apart.kld)} nats"),
+                        ("percentiles", percentiles),
+                        ("same top", f"{format_percent(apart.same_top.mean)} of the tokens"),
+                        ("Δp", f"mean {apart.p_diff.mean * 100:+.2g} %, RMS {format_percent(apart.rms_p_diff.mean)}"),
+                        ("ln PPL ratio", f"{estimate_text(apart.ln_ppl_ratio)}, paired"),
+                    ],
+                )
+            )
+        if machine := machine_table(readings, run.gpu_use):
+            parts.append(machine)
+        environment = run.head.environment
+        origin = [] if environment is None else [Text(environment_line(environment), style="dim")]
+        return spaced([*parts, Group(*origin, *again_line(run.head.command, folded=folded))])
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        """A line for each quant and KV cache type, the base first, and which of them can be distinguished."""
-        return quality_table(runs, width=width)
+        """Return a line for each run, with the base and the verdicts below."""
+        found = [run.result if isinstance(run.result, QualityResult) else None for run in runs]
+        apart = [each.divergence if each else None for each in found]
+        compared = [
+            right("KLD", _texts(apart, "kld", estimate_text), "nats"),
+            right("99 %", _texts(apart, "kld_percentiles", _largest_but_one_percent), "KLD", 3),
+            right("same top", _texts(apart, "same_top", _percent), priority=1),
+            right("RMS Δp", _texts(apart, "rms_p_diff", _percent), priority=2),
+            right("ln PPL ratio", _texts(apart, "ln_ppl_ratio", estimate_text), priority=3),
+        ]
+        return fitted_table(
+            [
+                names("quant", map(row_name, runs)),
+                right("BPW", (format_number(run.subject.bpw) for run in runs), "bits", 2),
+                right("KV/token", (format_bytes(run.subject.kv_bytes_per_token) for run in runs), priority=4),
+                right("PPL", _texts(found, "ppl", estimate_text)),
+                *(compared if any(apart) else []),
+                right("chunks", _texts(found, "n_chunks", format_count), priority=5),
+                notes(run.reason for run in runs),
+            ],
+            width=width,
+            caption="\n".join(map(plain, [*_base_line(found), *verdicts(runs)])),
+        )
 
 
 PRESENTER = QualityPresenter()
-
-
-def quality_figures(runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
-    """Return PPL, KLD and the distance of the PPL from the base's, over the chunks scored so far."""
-    scored = [_Scores.of(run.observations) for run in runs]
-    ends = [run.end for run, scores in zip(runs, scored, strict=True) if run.end is not None and scores.n_chunks]
-    end = max(ends, default=None)
-
-    def figure(key: str, name: str, unit: str, running: _Running, *, has_base: bool) -> Figure:
-        curves = tuple(
-            _curve(run, scores, running, unit)
-            if scores.n_chunks and (scores.is_compared or not has_base)
-            else Curve(run.name, np.empty(0, np.int64), np.empty(0))
-            for run, scores in zip(runs, scored, strict=True)
-        )
-        return Figure(key, name, unit, "chunks scored", "", curves, end, _LEAST_RANGE)
-
-    return (
-        figure("ppl", "PPL", "", _running_ppl, has_base=False),
-        figure("kld", "KLD", "nats", _running_kld, has_base=True),
-        figure("ppl-over-base", "PPL above its base's", "%", _running_distance, has_base=True),
-    )
-
-
-def scores_lines(run: PlottedRun) -> tuple[str, ...]:
-    """Return what is known so far, in lines of at most 28 characters."""
-    scores = _Scores.of(run.observations)
-    if not scores.n_chunks:
-        return ()
-    of = "" if run.end is None or run.end <= scores.n_chunks else f" of {format_count(run.end)}"
-    lines = [f"{format_count(scores.n_chunks)}{of} chunks", f"PPL   {_last(_running_ppl(scores))}"]
-    if scores.is_compared:
-        distance = mean_and_error(scores.nll - scores.base_nll)
-        lines += [
-            f"KLD   {_last(_running_kld(scores))}",
-            f"same  {format_percent(scores.n_same_top / len(scores.kld))} top tokens",
-            f"PPL   {_signed(_as_percent(distance))} % of base",
-        ]
-    return tuple(lines)
 
 
 def _curve(run: PlottedRun, scores: _Scores, running: _Running, unit: str) -> Curve:
@@ -230,81 +288,6 @@ def _signed(estimate: Estimate) -> str:
 
 def _as_percent(distance: Estimate) -> Estimate:
     return Estimate(float(np.expm1(distance.mean)) * 100, float(np.exp(distance.mean)) * distance.error * 100)
-
-
-def quality_table(runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-    """Return a line for each run, with the base and the verdicts below."""
-    found = [run.result if isinstance(run.result, QualityResult) else None for run in runs]
-    apart = [each.divergence if each else None for each in found]
-    compared = [
-        right("KLD", _texts(apart, "kld", estimate_text), "nats"),
-        right("99 %", _texts(apart, "kld_percentiles", _largest_but_one_percent), "KLD", 3),
-        right("same top", _texts(apart, "same_top", _percent), priority=1),
-        right("RMS Δp", _texts(apart, "rms_p_diff", _percent), priority=2),
-        right("ln PPL ratio", _texts(apart, "ln_ppl_ratio", estimate_text), priority=3),
-    ]
-    return fitted_table(
-        [
-            names("quant", map(row_name, runs)),
-            right("BPW", (format_number(run.subject.bpw) for run in runs), "bits", 2),
-            right("KV/token", (format_bytes(run.subject.kv_bytes_per_token) for run in runs), priority=4),
-            right("PPL", _texts(found, "ppl", estimate_text)),
-            *(compared if any(apart) else []),
-            right("chunks", _texts(found, "n_chunks", format_count), priority=5),
-            notes(run.reason for run in runs),
-        ],
-        width=width,
-        caption="\n".join(map(plain, [*_base_line(found), *verdicts(runs)])),
-    )
-
-
-def quality_details(run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
-    """Return the figures, text, machine and command of one run."""
-    found = run.result if isinstance(run.result, QualityResult) else None
-    subject, apart = run.subject, None if found is None else found.divergence
-    heading = Text(f"{model_name(subject)} {plain(row_name(run))}", style="bold")
-    if run.reason:
-        heading.append(f"\n{plain(run.reason)}", style="not bold yellow")
-    parts: list[RenderableType] = [heading]
-    if found is not None:
-        scored = found.scored
-        parts.append(
-            facts_table(
-                "Perplexity",
-                [
-                    ("PPL", estimate_text(found.ppl)),
-                    ("scored", f"{format_count(found.n_scored)} tokens in {format_count(found.n_chunks)} chunks of "
-                               f"{format_count(found.n_ctx)}; the second half of each"),
-                    ("text", _text_line(found.text)),
-                    ("sha256", found.text.sha256),
-                    ("tokens", "" if scored is None else f"{format_count(scored.n_tokens)} of a vocabulary of "
-                                                         f"{format_count(scored.n_vocab)}"),
-                ],
-            )
-        )  # fmt: skip
-    if found is not None and apart is not None and found.base is not None:
-        base = found.base
-        percentiles = ", ".join(f"{percent:g} %: {value:.4g}" for percent, value in apart.kld_percentiles)
-        parts.append(
-            facts_table(
-                "Compared with its base",
-                [
-                    ("base", f"{model_name(base.subject)} {kv_name(base.subject.quant, base.type_k, base.type_v)}"),
-                    ("through", "a file of 16-bit logits, since memory did not hold both" if base.through_file else ""),
-                    ("PPL of it", estimate_text(apart.base_ppl)),
-                    ("KLD", f"{estimate_text(apart.kld)} nats"),
-                    ("percentiles", percentiles),
-                    ("same top", f"{format_percent(apart.same_top.mean)} of the tokens"),
-                    ("Δp", f"mean {apart.p_diff.mean * 100:+.2g} %, RMS {format_percent(apart.rms_p_diff.mean)}"),
-                    ("ln PPL ratio", f"{estimate_text(apart.ln_ppl_ratio)}, paired"),
-                ],
-            )
-        )
-    if machine := machine_table(readings, run.gpu_use):
-        parts.append(machine)
-    environment = run.head.environment
-    origin = [] if environment is None else [Text(environment_line(environment), style="dim")]
-    return spaced([*parts, Group(*origin, *again_line(run.head.command, folded=folded))])
 
 
 def _texts(records: Sequence[object], name: str, text: Callable[[Any], str]) -> Iterator[str]:

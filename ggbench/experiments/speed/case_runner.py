@@ -7,7 +7,6 @@ not depend on the room of others. The model is loaded once.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import time
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,7 +24,7 @@ from ggbench.runs.observation import PromptTiming, WorkerPeak
 from ggbench.runs.progress import Point, Progress, Working
 from ggbench.runs.session import Session
 from ggbench.runs.store.runs import WARMUP
-from ggbench.stats.linefit import Moments
+from ggbench.stats.linefit import Moments, least_squares_above_zero
 from ggbench.stats.samples import Floats, group_medians, stair
 from ggbench.units import format_duration, format_number
 
@@ -267,26 +266,6 @@ class CaseForecast:
 
 def _terms(n_input: int, n_seqs: int) -> Floats:
     return np.array([1.0, n_seqs * n_input, n_seqs * float(n_input) ** 2])
-
-
-def least_squares_above_zero(rows: Floats, values: Floats) -> Floats:
-    """Return the coefficients of least squares among those that are not negative.
-
-    Of a few coefficients every subset can be tried; with fewer rows than coefficients, only as many are used.
-    """
-    n = rows.shape[1]
-    best, least = np.zeros(n), float(values @ values)
-    for size in range(1, min(n, len(values)) + 1):
-        for chosen in itertools.combinations(range(n), size):
-            part, *_ = np.linalg.lstsq(rows[:, chosen], values, rcond=None)
-            if (part < 0).any():
-                continue
-            found = np.zeros(n)
-            found[list(chosen)] = part
-            error = float(np.sum((rows @ found - values) ** 2))
-            if error < least:
-                best, least = found, error
-    return best
 
 
 def _line(positions: Sequence[float], seconds: Sequence[float]) -> Moments:

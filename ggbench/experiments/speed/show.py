@@ -12,16 +12,8 @@ from rich.text import Text
 
 from ggbench.engines.endings import Outcome
 from ggbench.experiments.speed.against import speed_against_document
-from ggbench.experiments.speed.document import (
-    DEFINITIONS,
-    all_cases,
-    case_note,
-    largest_case,
-    result_of,
-    speed_document,
-    speed_line,
-)
-from ggbench.experiments.speed.record import Case, SpeedCase, SpeedResult, SpeedSettings
+from ggbench.experiments.speed.document import speed_document
+from ggbench.experiments.speed.record import Case, SpeedCase, SpeedResult, SpeedSettings, case_note, result_of
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
@@ -34,7 +26,15 @@ from ggbench.show.terminal.machine import again_line, environment_line, machine_
 from ggbench.show.terminal.tables import Cells, fitted_table, names, notes, right, spaced, twin_caption
 from ggbench.stats.decode_timing import b_ratio, w_ratio
 from ggbench.text import plain
-from ggbench.units import format_count, format_duration, format_gb, format_ms, format_number, format_percent
+from ggbench.units import (
+    format_count,
+    format_duration,
+    format_gb,
+    format_length,
+    format_ms,
+    format_number,
+    format_percent,
+)
 
 if TYPE_CHECKING:
     from ggbench.show.metric import Metric
@@ -50,24 +50,35 @@ class SpeedPresenter(Presenter):
     plotted: ClassVar[tuple[type, ...]] = (SpeedCase,)
 
     def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
-        """Tokens/s over input length for each batch size, and the latency of steps."""
-        return speed_figures(runs)
+        """Return tokens/s as Qwen2.5 counts over input length, then the latency of steps, a figure for each batch size."""
+        measured = [_measured(run) for run in runs]
+        batches = sorted({case.n_seqs for cases in measured for case in cases})
+        return (*(_figure(n_seqs, runs, measured) for n_seqs in batches), *_steps(runs))
 
     def live_lines(self, run: PlottedRun) -> tuple[str, ...]:
         """The grid of cases, as far as they ended."""
         return case_grid(run)
 
     def short_answer(self, run: Run) -> str:
-        """`12.3 tok/s at 2kx8`: of the largest case that ran."""
-        return largest_case(run)
+        """Return `12.3 tok/s at 2kx8`, of the case with most tokens that ran; empty without any."""
+        ran = _ran(run)
+        if not ran:
+            return ""
+        case = ran[-1].case
+        return f"{format_number(ran[-1].tok_s_qwen2_5)} tok/s at {format_length(case.n_input)}x{case.n_seqs}"
 
     def headline(self, run: Run) -> str:
         """`9 of 9 cases, 12.3 tok/s as Qwen2.5 counts at input 2,048, batch 8`."""
         return self.so_far(run) or "no case was measured"
 
     def so_far(self, run: Run) -> str:
-        """As the headline; empty where no case ran to its end."""
-        return speed_line(run)
+        """Return `8 of 9 cases, 12.3 tok/s as Qwen2.5 counts at input 2,048, batch 8`, the largest; empty without any."""
+        ran = _ran(run)
+        if not ran:
+            return ""
+        last = ran[-1]
+        speed = f"{format_number(last.tok_s_qwen2_5)} tok/s as Qwen2.5 counts at {last.case.name}"
+        return f"{format_count(len(ran))} of {format_count(_n_cases(run))} cases, {speed}"
 
     def has_details(self, run: Run) -> bool:
         """Whether any case ended."""
@@ -89,18 +100,24 @@ class SpeedPresenter(Presenter):
 
     def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """The nearest published rows under each case."""
-        from ggbench.experiments.speed.terminal_against import case_against_tables
+        from ggbench.experiments.speed.against import case_against_tables
 
         return case_against_tables(runs)
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
-        """The cases, W and B beside their limits, machine and command."""
-
-        return speed_details(run, folded=folded, readings=readings)
+        """Return the cases, W and B, machine and command of one run."""
+        heading = Text(quant_name(run.subject), style="bold")
+        if run.reason:
+            heading.append(f"\n{plain(run.reason)}", style="not bold yellow")
+        parts: list[RenderableType] = [heading, _AsWide(run)]
+        if machine := machine_table(readings, run.gpu_use):
+            parts.append(machine)
+        environment = run.head.environment
+        origin = [] if environment is None else [Text(environment_line(environment), style="dim")]
+        return spaced([*parts, Group(*origin, *again_line(run.head.command, folded=folded))])
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """The cases of each run."""
-
         return speed_table(runs, width=width)
 
 
@@ -112,13 +129,6 @@ _INPUT_WIDTH, _CELL_WIDTH, _BATCHES_ACROSS = 8, 6, 3
 _SLOW = 0.1
 """Tokens/s below which a forecast has one digit, so that its cell holds it."""
 _WAITING, _RUNNING, _FAILED, _FORECAST = "·", "…", "✗", "~"
-
-
-def speed_figures(runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
-    """Return tokens/s as Qwen2.5 counts over input length, then the latency of steps, a figure for each batch size."""
-    measured = [_measured(run) for run in runs]
-    batches = sorted({case.n_seqs for cases in measured for case in cases})
-    return (*(_figure(n_seqs, runs, measured) for n_seqs in batches), *_steps(runs))
 
 
 def _steps(runs: Sequence[PlottedRun]) -> Iterator[Figure]:
@@ -217,19 +227,6 @@ def speed_table(runs: Sequence[Run], *, width: int | None = None) -> RenderableT
     served = dict.fromkeys(map(serving_caption, runs))
     caption = "\n".join(filter(None, (DEFINITIONS, *served, twin_caption([run.subject for run in runs]))))
     return spaced([_cases(runs, width, caption), *_lines(runs, width)])
-
-
-def speed_details(run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
-    """Return the cases, W and B, machine and command of one run."""
-    heading = Text(quant_name(run.subject), style="bold")
-    if run.reason:
-        heading.append(f"\n{plain(run.reason)}", style="not bold yellow")
-    parts: list[RenderableType] = [heading, _AsWide(run)]
-    if machine := machine_table(readings, run.gpu_use):
-        parts.append(machine)
-    environment = run.head.environment
-    origin = [] if environment is None else [Text(environment_line(environment), style="dim")]
-    return spaced([*parts, Group(*origin, *again_line(run.head.command, folded=folded))])
 
 
 class _AsWide:
@@ -331,3 +328,25 @@ def _texts(records: Sequence[object], path: str, text: Callable[[Any], str]) -> 
 
 def _gib(n_bytes: int | None) -> str:
     return format_gb(n_bytes, binary=True)
+
+
+DEFINITIONS = (
+    "tok/s as Qwen2.5's tables count: generated tokens / (prefill + decode); as Qwen3's: (input + generated) tokens / "
+    "(prefill + decode). Of a batch, the tokens of all its sequences."
+)
+
+
+def all_cases(runs: Sequence[Run]) -> list[tuple[Run, SpeedCase]]:
+    """Return every case of these runs, each with its run."""
+    return [(run, each) for run in runs for each in result_of(run).cases]
+
+
+def _ran(run: Run) -> list[SpeedCase]:
+    """The cases that ran to their end, those with fewer tokens first."""
+    ran = [each for each in result_of(run).cases if each.tok_s_qwen2_5 is not None]
+    return sorted(ran, key=lambda each: each.case.n_tokens)
+
+
+def _n_cases(run: Run) -> int:
+    settings = run.head.settings
+    return len(settings.cases) if isinstance(settings, SpeedSettings) else len(result_of(run).cases)

@@ -58,7 +58,6 @@ class TuneExperiment(Experiment):
 
     def reduce(self, recording: Recording) -> TuneResult | None:
         """The table of all candidates, and the gain of the finalist as far as it was measured."""
-
         return tune_result(
             recording.settings(TuneSettings).objective,
             recording.of(TuneCandidate),

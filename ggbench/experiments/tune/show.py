@@ -10,17 +10,7 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ggbench.experiments.forecast.document import expected_text
-from ggbench.experiments.tune.document import (
-    gains_line,
-    ratio_text,
-    result_of,
-    state_text,
-    tune_document,
-    tuned_commands,
-    tuned_lines,
-    verdict,
-)
+from ggbench.experiments.tune.document import tune_document, tuned_commands, tuned_lines
 from ggbench.experiments.tune.race import BASELINE, Race, scores_of
 from ggbench.experiments.tune.record import (
     Gain,
@@ -31,9 +21,12 @@ from ggbench.experiments.tune.record import (
     TuneSegment,
     changes,
     changes_text,
+    ratio_text,
+    result_of,
 )
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
+from ggbench.show.columns import expected_text
 from ggbench.show.names import quant_name, row_labels
 from ggbench.show.plot.curves import Curve, Figure, Floats, PlottedRun
 from ggbench.show.presenter import Presenter
@@ -58,8 +51,20 @@ class TunePresenter(Presenter):
         return (race_figure(runs),)
 
     def live_lines(self, run: PlottedRun) -> tuple[str, ...]:
-        """The fastest so far."""
-        return race_lines(run)
+        """Return the fastest so far, in lines of at most 28 characters."""
+        segments = [each for each in run.observations if isinstance(each, TuneSegment)]
+        if not segments:
+            return ()
+        race, names = _race(run), _names(run)
+        ordered = sorted((each for each in race.scores if race.scores[each]), key=race.mean, reverse=True)
+        proofs = sum(each.stage == "proof" and each.is_kept for each in segments)
+        last = f"proof {format_count(proofs)}" if proofs else f"round {format_count(segments[-1].round)}"
+        lines = [f"{last}, {counted(len(race.alive), 'candidate')}"]
+        for each in ordered[:_LIVE_ROWS]:
+            name = names[each] if len(names[each]) <= _NAME_WIDTH else f"{names[each][: _NAME_WIDTH - 1]}…"
+            mark = " " if each in race.alive else "✗"
+            lines.append(f"{mark}{name:<{_NAME_WIDTH}} {format_number(math.exp(race.mean(each)))}")
+        return tuple(lines)
 
     def short_answer(self, run: Run) -> str:
         """`2.83 ±0.04 x`, `defaults`, or `too noisy`; empty where nothing was compared."""
@@ -87,14 +92,55 @@ class TunePresenter(Presenter):
         return tune_document(run)
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
-        """The gain, the candidates, the commands and the machine."""
-
-        return tune_details(run, folded=folded, readings=readings)
+        """Return the verdict, the gain at each depth, all candidates, the commands, machine and command."""
+        found = result_of(run)
+        heading = Text(quant_name(run.subject), style="bold")
+        if run.reason:
+            heading.append(f"\n{plain(run.reason)}", style="not bold yellow")
+        parts: list[RenderableType] = [heading]
+        finalist = found.candidate(found.finalist)
+        facts = [("", plain(verdict(run)))]
+        if finalist is not None:
+            before = {each.n_depth: each for each in found.candidates[0].at}
+            facts += [
+                (f"depth {format_count(each.n_depth)}", _gain_line(each, before[each.n_depth])) for each in found.gain
+            ]
+        facts += [
+            ("measured", f"{counted(found.n_measured, 'time')}, {format_count(found.n_discarded)} discarded for drift"),
+            ("noise", "" if found.noise is None else f"{format_percent(found.noise)} from one measurement to the next"),
+            ("unsteady", plain(found.unsteady)),
+        ]
+        parts.append(facts_table("Best settings", [(name or "answer", text) for name, text in facts]))
+        if found.n_measured:
+            parts.append(_candidates_table(found))
+        lines = tuned_lines(run)
+        if lines:
+            parts.append(Group(Text("Commands", style="bold"), *(Text(f"  {plain(line)}") for line in lines)))
+            commands = tuned_commands(run)
+            if commands is not None and commands.notes:
+                parts.append(Group(*(Text(plain(note), style="dim") for note in commands.notes)))
+        if machine := machine_table(readings, run.gpu_use):
+            parts.append(machine)
+        environment = run.head.environment
+        origin = [] if environment is None else [Text(environment_line(environment), style="dim")]
+        return spaced([*parts, Group(*origin, *again_line(run.head.command, folded=folded))])
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        """A line for each run."""
-
-        return tune_table(runs, width=width)
+        """Return a line for each run: the gain at each depth, and the settings."""
+        found = [result_of(run) for run in runs]
+        labels = row_labels([run.subject for run in runs])
+        return fitted_table(
+            [
+                names("quant", labels),
+                right("gain", (ratio_text(each.ratio) for each in found), "times", stays=True),
+                notes(
+                    f"{plain(verdict(run))}{f': {gains_line(each.gain)}' if each.has_gain else ''}" or plain(run.reason)
+                    for run, each in zip(runs, found, strict=True)
+                ),
+            ],
+            labels=labels,
+            width=width,
+        )
 
 
 PRESENTER = TunePresenter()
@@ -108,23 +154,6 @@ def race_figure(runs: Sequence[PlottedRun]) -> Figure:
     """Return a curve for each candidate: the geometric mean so far, with its standard error."""
     curves = [curve for index, run in enumerate(runs) for curve in _curves(run, index, has_name=len(runs) > 1)]
     return Figure("race", "speed over the defaults'", "times", "round", "", tuple(curves), least_range=0.01)
-
-
-def race_lines(run: PlottedRun) -> tuple[str, ...]:
-    """Return the fastest so far, in lines of at most 28 characters."""
-    segments = [each for each in run.observations if isinstance(each, TuneSegment)]
-    if not segments:
-        return ()
-    race, names = _race(run), _names(run)
-    ordered = sorted((each for each in race.scores if race.scores[each]), key=race.mean, reverse=True)
-    proofs = sum(each.stage == "proof" and each.is_kept for each in segments)
-    last = f"proof {format_count(proofs)}" if proofs else f"round {format_count(segments[-1].round)}"
-    lines = [f"{last}, {counted(len(race.alive), 'candidate')}"]
-    for each in ordered[:_LIVE_ROWS]:
-        name = names[each] if len(names[each]) <= _NAME_WIDTH else f"{names[each][: _NAME_WIDTH - 1]}…"
-        mark = " " if each in race.alive else "✗"
-        lines.append(f"{mark}{name:<{_NAME_WIDTH}} {format_number(math.exp(race.mean(each)))}")
-    return tuple(lines)
 
 
 def _curves(run: PlottedRun, index: int, *, has_name: bool) -> list[Curve]:
@@ -197,59 +226,6 @@ _CAPTION = "times: speed over the defaults' in the race, where the best of sever
 _PROVEN = "; the gain above is from measurements of its own"
 
 
-def tune_table(runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-    """Return a line for each run: the gain at each depth, and the settings."""
-    found = [result_of(run) for run in runs]
-    labels = row_labels([run.subject for run in runs])
-    return fitted_table(
-        [
-            names("quant", labels),
-            right("gain", (ratio_text(each.ratio) for each in found), "times", stays=True),
-            notes(
-                f"{plain(verdict(run))}{f': {gains_line(each.gain)}' if each.has_gain else ''}" or plain(run.reason)
-                for run, each in zip(runs, found, strict=True)
-            ),
-        ],
-        labels=labels,
-        width=width,
-    )
-
-
-def tune_details(run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
-    """Return the verdict, the gain at each depth, all candidates, the commands, machine and command."""
-    found = result_of(run)
-    heading = Text(quant_name(run.subject), style="bold")
-    if run.reason:
-        heading.append(f"\n{plain(run.reason)}", style="not bold yellow")
-    parts: list[RenderableType] = [heading]
-    finalist = found.candidate(found.finalist)
-    facts = [("", plain(verdict(run)))]
-    if finalist is not None:
-        before = {each.n_depth: each for each in found.candidates[0].at}
-        facts += [
-            (f"depth {format_count(each.n_depth)}", _gain_line(each, before[each.n_depth])) for each in found.gain
-        ]
-    facts += [
-        ("measured", f"{counted(found.n_measured, 'time')}, {format_count(found.n_discarded)} discarded for drift"),
-        ("noise", "" if found.noise is None else f"{format_percent(found.noise)} from one measurement to the next"),
-        ("unsteady", plain(found.unsteady)),
-    ]
-    parts.append(facts_table("Best settings", [(name or "answer", text) for name, text in facts]))
-    if found.n_measured:
-        parts.append(_candidates_table(found))
-    lines = tuned_lines(run)
-    if lines:
-        parts.append(Group(Text("Commands", style="bold"), *(Text(f"  {plain(line)}") for line in lines)))
-        commands = tuned_commands(run)
-        if commands is not None and commands.notes:
-            parts.append(Group(*(Text(plain(note), style="dim") for note in commands.notes)))
-    if machine := machine_table(readings, run.gpu_use):
-        parts.append(machine)
-    environment = run.head.environment
-    origin = [] if environment is None else [Text(environment_line(environment), style="dim")]
-    return spaced([*parts, Group(*origin, *again_line(run.head.command, folded=folded))])
-
-
 def _gain_line(gain: Gain, before: Gain) -> str:
     """`decode 2.83 ±0.04 times: 12.9 to 36.5 tok/s`."""
     parts = []
@@ -293,3 +269,45 @@ def _depth_cells(rows: Sequence[TunedCandidate], n_depth: int, index: int) -> Ce
         return " / ".join(ratio_text(each) for each in (gain.decode, gain.prefill) if each is not None)
 
     return right(f"at {format_count(n_depth)}", map(text, rows), "times", 3)
+
+
+_LITTLE = 0.05
+"""Half of an interval, above which not to find a gain does not mean that there is none."""
+
+
+def verdict(run: Run) -> str:
+    """Return the answer in one line: the gain, that there is none, or why that is not known."""
+    found = result_of(run)
+    finalist = found.candidate(found.finalist)
+    if found.best is not None and found.ratio is not None:
+        return f"{changes_text(found.changes(found.best))}: {ratio_text(found.ratio)} times the speed of the defaults"
+    if finalist is not None and found.ratio is not None:
+        name = f"{changes_text(found.changes(finalist))}, {ratio_text(found.ratio)} times their speed"
+        is_wide = found.ratio.high > 1 + _LITTLE
+        text = f"too noisy to tell whether anything beats the defaults: {name}" if is_wide else ""
+        return text or f"no setting beats the defaults; the best of the race was {name}"
+    if finalist is not None:
+        return f"not proven: {changes_text(found.changes(finalist))} led the race"
+    if found.unsteady:
+        return "too noisy to decide"
+    return "no setting beats the defaults" if any(each.n_timed for each in found.candidates[1:]) else ""
+
+
+def gain_text(gain: Gain) -> str:
+    """Return `decode 2.83 ±0.04, 36.5 tok/s` of one depth."""
+    parts = []
+    if gain.decode is not None:
+        parts.append(f"decode {ratio_text(gain.decode)}")
+    if gain.prefill is not None:
+        parts.append(f"prefill {ratio_text(gain.prefill)}")
+    return ", ".join(parts)
+
+
+def gains_line(gains: Sequence[Gain]) -> str:
+    """Return `1.00 ±0.01 at depth 0, 2.83 ±0.04 at depth 4,096`."""
+    return "; ".join(f"{gain_text(each)} at depth {format_count(each.n_depth)}" for each in gains)
+
+
+def state_text(found: TuneResult, candidate: TunedCandidate) -> str:
+    """Return what became of a candidate in a word or two."""
+    return "led the race" if candidate.number == found.finalist and not found.has_gain else candidate.state

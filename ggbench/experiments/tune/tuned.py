@@ -9,9 +9,8 @@ from ggbench.decisions.comparable_runs import ThisMachine
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError, StoreError, UsageError
-from ggbench.experiments.tune.document import ratio_text
 from ggbench.experiments.tune.measure import EXPERIMENT
-from ggbench.experiments.tune.record import TuneResult, TuneSettings, changes, changes_text
+from ggbench.experiments.tune.record import TuneResult, TuneSettings, changes, changes_text, ratio_text
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.records import Environment, Gpu
 from ggbench.models.selector import Target
