@@ -16,7 +16,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.batched_decode import BatchedDecode
 from ggbench.experiments.registry import experiment_of
 from ggbench.experiments.speed.record import Case, CaseEnded, SpeedCase, SpeedSettings
-from ggbench.experiments.speed.show import case_grid
+from ggbench.experiments.speed.show import PRESENTER
 from ggbench.models.selector import Target, resolve
 from ggbench.runs.experiment import Job
 from ggbench.show.plot.curves import PlottedRun
@@ -110,7 +110,7 @@ def test_what_did_not_run_is_marked() -> None:
     """A case that would take too long has its forecast, one that does not fit a cross, one that waits a dot."""
     skipped = CaseEnded(Case(4, 512, 8), Outcome.SKIPPED, "would take about 16 s", expected_s=16.0)
     failed = CaseEnded(Case(1, 512, 8), Outcome.OUT_OF_MEMORY, "no room")
-    lines = case_grid(plotted(SpeedCase(skipped), SpeedCase(failed), doing=Case(1, 1, 8)))
+    lines = PRESENTER.live_lines(plotted(SpeedCase(skipped), SpeedCase(failed), doing=Case(1, 1, 8)))
     assert lines == (
         "input 1, batch 1",
         "   input    b1    b4",

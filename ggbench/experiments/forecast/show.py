@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from rich.console import Group, RenderableType
-from rich.text import Text
+from rich.console import RenderableType
 
 from ggbench.experiments.forecast.document import forecast_document
 from ggbench.experiments.forecast.record import result_of
@@ -16,13 +15,20 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import expected_text
 from ggbench.show.names import quant_name, row_labels
 from ggbench.show.presenter import Presenter
-from ggbench.show.terminal.machine import again_line, environment_line
-from ggbench.show.terminal.tables import facts_table, fitted_table, names, notes, right, spaced
+from ggbench.show.terminal.machine import run_page
+from ggbench.show.terminal.tables import facts_table, fitted_table, names, notes, right
 from ggbench.text import plain
 from ggbench.units import format_count, format_number
 
 if TYPE_CHECKING:
     from ggbench.show.metric import Metric
+
+
+_AT = (1, 4096, 32768)
+"""Positions of which a table of several quants shows the speed."""
+
+
+_CAPTION = "Expected of this machine, with 95 % intervals."
 
 
 class ForecastPresenter(Presenter):
@@ -33,13 +39,10 @@ class ForecastPresenter(Presenter):
     schema: ClassVar[str] = "forecast"
     has_line: ClassVar[bool] = False
     has_samples: ClassVar[bool] = False
+    no_answer: ClassVar[str] = "nothing is expected"
 
-    def headline(self, run: Run) -> str:
-        """What is expected, in one line."""
-        return self.so_far(run) or "nothing is expected"
-
-    def so_far(self, run: Run) -> str:
-        """`expected 4.28 ±0.27 tok/s at 1, 2.4 ±0.16 at 4,096, from twins of 2 and 6 of 32 layers`; empty for nothing."""
+    def answer(self, run: Run) -> str:
+        """`expected 4.28 ±0.27 tok/s at 1, 2.4 ±0.16 at 4,096, from twins of 2 and 6 of 32 layers`."""
         found = result_of(run)
         shown = [(n, each) for n, each in found.tok_s if n in (1, 4096)]
         if not shown:
@@ -66,10 +69,7 @@ class ForecastPresenter(Presenter):
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         """All speeds and prompts, what they come from, and the command."""
-        found, parts = result_of(run), [Text(quant_name(run.subject), style="bold")]
-        if run.reason:
-            parts.append(Text(plain(run.reason), style="yellow"))
-        blocks: list[RenderableType] = [Group(*parts)]
+        found, blocks = result_of(run), list[RenderableType]()
         if found.b_ms is not None:
             limit = found.limit
             blocks.append(
@@ -91,9 +91,7 @@ class ForecastPresenter(Presenter):
                     ],
                 )
             )
-        environment = run.head.environment
-        origin = [] if environment is None else [Text(environment_line(environment), style="dim")]
-        return spaced([*blocks, Group(*origin, *again_line(run.head.command, folded=folded))])
+        return run_page(run, quant_name(run.subject), blocks, folded=folded)
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """B, W and speeds of each run."""
@@ -120,13 +118,8 @@ class ForecastPresenter(Presenter):
         )
 
 
-PRESENTER = ForecastPresenter()
-
-
-_AT = (1, 4096, 32768)
-"""Positions of which a table of several quants shows the speed."""
-_CAPTION = "Expected of this machine, with 95 % intervals."
-
-
 def _of(limit: float | None, unit: str = "tokens/ms") -> str:
     return "" if limit is None else f"; {format_number(limit)} {unit} at the memory's bandwidth"
+
+
+PRESENTER = ForecastPresenter()

@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from ggbench.show.metric import Metric
 
 
+_PARTS = "weights", "KV", "compute"
+
+
 class MaxctxPresenter(Presenter):
     """Runs of kind `maxctx`."""
 
@@ -63,13 +66,14 @@ class MaxctxPresenter(Presenter):
 
         return context_metrics()
 
-    def headline(self, run: Run) -> str:
-        """`n_ctx 8,192, proven by a decode, after 3 contexts`."""
+    def answer(self, run: Run) -> str:
+        """`n_ctx 8,192, proven by a decode, after 3 contexts`; of a search that was cut short, so far."""
         found = context_of(run)
         if found.max_n_ctx is None:
-            return run.reason or "no n_ctx works"
+            return run.reason or "no n_ctx works" if run.is_complete else "no working n_ctx found yet"
         proven = "proven by a decode" if found.verified_by_decode else "not proven"
-        return f"n_ctx {format_count(found.max_n_ctx)}, {proven}, after {counted(found.n_allocations, 'context')}"
+        text = f"n_ctx {format_count(found.max_n_ctx)}, {proven}, after {counted(found.n_allocations, 'context')}"
+        return text if run.is_complete else f"so far {text}"
 
     def short_answer(self, run: Run) -> str:
         """`n_ctx 24,576`."""
@@ -80,20 +84,34 @@ class MaxctxPresenter(Presenter):
         """As every run ends; a search that was cut short with what it has found so far."""
         if run.is_complete or context_of(run).max_n_ctx is None:
             return Presenter.ending(self, run)
-        return self.so_far(run)
-
-    def so_far(self, run: Run) -> str:
-        """The largest n_ctx that is known to work."""
-        is_known = context_of(run).max_n_ctx is not None
-        return f"so far {self.headline(run)}" if is_known else "no working n_ctx found yet"
+        return self.answer(run)
 
     def document(self, run: Run) -> dict[str, object]:
         """The answer, what it rests on, and every probe."""
         return certificate_document(run)
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
-        """The answer, where its memory goes, the probes, machine and command."""
-        return certificate_details(run, folded=folded, readings=readings)
+        """The answer, where its memory goes, and every probe; dry ones are only counted.
+
+        `readings` of the machine go into a section of their own; `folded` as in `again_line`.
+        """
+        found, environment, program = context_of(run), run.head.environment, run.head.setup.program
+        real = [probe for probe in found.probes if not probe.is_dry]
+        lines = [
+            *(f"Warning: {warning}" for warning in found.warnings),
+            f"Note: {run.reason}" if run.reason else "",
+            *_crash_notes(found, program),
+            twin_caption([run.subject]),
+            f"Measured with {environment_line(environment)}" if environment else "",
+        ]
+        parts: list[RenderableType] = [facts_table(quant_name(run.subject), _facts(run, found)), Text()]
+        if real:
+            parts += [_probes_table(real, program), Text()]
+        if machine := machine_table(readings, run.gpu_use):
+            parts += [machine, Text()]
+        return Group(
+            *parts, *(Text(plain(line)) for line in lines if line), *again_line(run.head.command, folded=folded)
+        )
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """One line for each quant, theory and plan beside what works: table 6.3.9 of the article, for one machine."""
@@ -124,34 +142,6 @@ class MaxctxPresenter(Presenter):
             width=width,
             caption=twin_caption(run.subject for run in runs),
         )
-
-
-PRESENTER = MaxctxPresenter()
-
-
-_PARTS = "weights", "KV", "compute"
-
-
-def certificate_details(run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
-    """The answer, where its memory goes, and every probe; dry ones are only counted.
-
-    `readings` of the machine go into a section of their own; `folded` as in `again_line`.
-    """
-    found, environment, program = context_of(run), run.head.environment, run.head.setup.program
-    real = [probe for probe in found.probes if not probe.is_dry]
-    lines = [
-        *(f"Warning: {warning}" for warning in found.warnings),
-        f"Note: {run.reason}" if run.reason else "",
-        *_crash_notes(found, program),
-        twin_caption([run.subject]),
-        f"Measured with {environment_line(environment)}" if environment else "",
-    ]
-    parts: list[RenderableType] = [facts_table(quant_name(run.subject), _facts(run, found)), Text()]
-    if real:
-        parts += [_probes_table(real, program), Text()]
-    if machine := machine_table(readings, run.gpu_use):
-        parts += [machine, Text()]
-    return Group(*parts, *(Text(plain(line)) for line in lines if line), *again_line(run.head.command, folded=folded))
 
 
 def _facts(run: Run, found: ContextResult) -> Facts:
@@ -282,3 +272,6 @@ def _probes_table(probes: Sequence[Probe], program: str) -> Table:
         right("compute", (format_bytes(probe.compute_bytes) for probe in probes)),
     ]
     return fitted_table(columns)
+
+
+PRESENTER = MaxctxPresenter()

@@ -10,8 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
-from rich.console import Group, RenderableType
-from rich.text import Text
+from rich.console import RenderableType
 
 from ggbench.experiments.quality.document import quality_document
 from ggbench.experiments.quality.record import ChunkScores, QualityResult, TextSource
@@ -30,8 +29,8 @@ from ggbench.show.columns import estimate_text
 from ggbench.show.names import kv_name, model_name
 from ggbench.show.plot.curves import Curve, Figure, Floats, PlottedRun
 from ggbench.show.presenter import Presenter
-from ggbench.show.terminal.machine import again_line, environment_line, machine_table
-from ggbench.show.terminal.tables import facts_table, fitted_table, names, notes, right, spaced
+from ggbench.show.terminal.machine import run_page
+from ggbench.show.terminal.tables import facts_table, fitted_table, names, notes, right
 from ggbench.stats.intervals import Estimate
 from ggbench.text import plain
 from ggbench.units import format_bytes, format_count, format_number, format_percent
@@ -142,15 +141,7 @@ class QualityPresenter(Presenter):
 
         return quality_metrics()
 
-    def headline(self, run: Run) -> str:
-        """`PPL 12.36 ± 0.52 over 16 chunks, KLD 0.0312 ± 0.0011 from q8_0`."""
-        return self.so_far(run) or "done"
-
-    def has_details(self, run: Run) -> bool:
-        """Whether anything was scored."""
-        return bool(self.so_far(run))
-
-    def so_far(self, run: Run) -> str:
+    def answer(self, run: Run) -> str:
         """As the headline; empty where nothing was scored."""
         found = run.result
         if not isinstance(found, QualityResult) or found.ppl is None:
@@ -168,7 +159,7 @@ class QualityPresenter(Presenter):
         """The nearest published perplexities and divergences."""
         from ggbench.experiments.quality.against import quality_against_document
 
-        return quality_against_document(run) if self.so_far(run) else None
+        return quality_against_document(run) if self.answer(run) else None
 
     def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """The nearest published perplexities and divergences under each run's own."""
@@ -180,10 +171,7 @@ class QualityPresenter(Presenter):
         """Return the figures, text, machine and command of one run."""
         found = run.result if isinstance(run.result, QualityResult) else None
         subject, apart = run.subject, None if found is None else found.divergence
-        heading = Text(f"{model_name(subject)} {plain(row_name(run))}", style="bold")
-        if run.reason:
-            heading.append(f"\n{plain(run.reason)}", style="not bold yellow")
-        parts: list[RenderableType] = [heading]
+        parts: list[RenderableType] = []
         if found is not None:
             scored = found.scored
             parts.append(
@@ -221,11 +209,8 @@ class QualityPresenter(Presenter):
                     ],
                 )
             )
-        if machine := machine_table(readings, run.gpu_use):
-            parts.append(machine)
-        environment = run.head.environment
-        origin = [] if environment is None else [Text(environment_line(environment), style="dim")]
-        return spaced([*parts, Group(*origin, *again_line(run.head.command, folded=folded))])
+        name = f"{model_name(subject)} {plain(row_name(run))}"
+        return run_page(run, name, parts, folded=folded, readings=readings)
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """Return a line for each run, with the base and the verdicts below."""
@@ -251,9 +236,6 @@ class QualityPresenter(Presenter):
             width=width,
             caption="\n".join(map(plain, [*_base_line(found), *verdicts(runs)])),
         )
-
-
-PRESENTER = QualityPresenter()
 
 
 def _curve(run: PlottedRun, scores: _Scores, running: _Running, unit: str) -> Curve:
@@ -384,3 +366,6 @@ def _share(share: float) -> str:
 
 def _range(low: float, high: float) -> str:
     return f"{format_number(low * 100, 2)} to {_share(high)}"
+
+
+PRESENTER = QualityPresenter()

@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
-from rich.text import Text
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
 from ggbench.engines.endings import Outcome
 from ggbench.experiments.speed.against import speed_against_document
@@ -22,10 +21,9 @@ from ggbench.show.names import quant_name, row_labels
 from ggbench.show.plot.curves import Curve, Figure, PlottedRun, batch_sizes, latency_figure
 from ggbench.show.presenter import Presenter
 from ggbench.show.serving import serving_caption
-from ggbench.show.terminal.machine import again_line, environment_line, machine_table
+from ggbench.show.terminal.machine import run_page
 from ggbench.show.terminal.tables import Cells, fitted_table, names, notes, right, spaced, twin_caption
 from ggbench.stats.decode_timing import b_ratio, w_ratio
-from ggbench.text import plain
 from ggbench.units import (
     format_count,
     format_duration,
@@ -40,6 +38,26 @@ if TYPE_CHECKING:
     from ggbench.show.metric import Metric
 
 
+_INPUT_WIDTH, _CELL_WIDTH, _BATCHES_ACROSS = 8, 6, 3
+"""Of a grid of 28 characters: more batch sizes follow below."""
+
+
+_SLOW = 0.1
+"""Tokens/s below which a forecast has one digit, so that its cell holds it."""
+
+
+_WAITING, _RUNNING, _FAILED, _FORECAST = "·", "…", "✗", "~"
+
+
+_FEW_STEPS = "A dash: too few timed steps for W and B; a longer -n times more."
+
+
+DEFINITIONS = (
+    "tok/s as Qwen2.5's tables count: generated tokens / (prefill + decode); as Qwen3's: (input + generated) tokens / "
+    "(prefill + decode). Of a batch, the tokens of all its sequences."
+)
+
+
 class SpeedPresenter(Presenter):
     """Runs of kind `speed`."""
 
@@ -48,16 +66,36 @@ class SpeedPresenter(Presenter):
     schema: ClassVar[str] = "speed"
     has_line: ClassVar[bool] = False
     plotted: ClassVar[tuple[type, ...]] = (SpeedCase,)
+    no_answer: ClassVar[str] = "no case was measured"
 
     def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
-        """Return tokens/s as Qwen2.5 counts over input length, then the latency of steps, a figure for each batch size."""
+        """Tokens/s as Qwen2.5 counts over input length, then the latency of steps, a figure for each batch size."""
         measured = [_measured(run) for run in runs]
         batches = sorted({case.n_seqs for cases in measured for case in cases})
         return (*(_figure(n_seqs, runs, measured) for n_seqs in batches), *_steps(runs))
 
     def live_lines(self, run: PlottedRun) -> tuple[str, ...]:
-        """The grid of cases, as far as they ended."""
-        return case_grid(run)
+        """Return the case at work, and tokens/s of each case by input length and batch size, in lines of 28 characters.
+
+        One that was skipped has what was forecast, one that failed `✗`, and one that waits `·`.
+        """
+        settings, ended = run.settings, {found.case: found for found in _ended(run)}
+        if not isinstance(settings, SpeedSettings):
+            return ()
+        now = run.doing if isinstance(run.doing, Case) and run.doing not in ended else None
+        lines = [] if now is None else [now.name]
+        batches = sorted(set(settings.batches))
+        for start in range(0, len(batches), _BATCHES_ACROSS):
+            part = batches[start : start + _BATCHES_ACROSS]
+            lines.append(f"{'input':>{_INPUT_WIDTH}}" + "".join(f"{f'b{n_seqs}':>{_CELL_WIDTH}}" for n_seqs in part))
+            for n_input in sorted(set(settings.inputs)):
+                cells = (_cell(Case(n_seqs, n_input, settings.n_gen), now, ended) for n_seqs in part)
+                lines.append(
+                    f"{format_count(n_input):>{_INPUT_WIDTH}}" + "".join(f"{cell:>{_CELL_WIDTH}}" for cell in cells)
+                )
+        if any(_FORECAST in line for line in lines):
+            lines.append(f"{_FORECAST} forecast, and skipped")
+        return (*lines, "tok/s as Qwen2.5 counts")
 
     def short_answer(self, run: Run) -> str:
         """Return `12.3 tok/s at 2kx8`, of the case with most tokens that ran; empty without any."""
@@ -67,12 +105,8 @@ class SpeedPresenter(Presenter):
         case = ran[-1].case
         return f"{format_number(ran[-1].tok_s_qwen2_5)} tok/s at {format_length(case.n_input)}x{case.n_seqs}"
 
-    def headline(self, run: Run) -> str:
-        """`9 of 9 cases, 12.3 tok/s as Qwen2.5 counts at input 2,048, batch 8`."""
-        return self.so_far(run) or "no case was measured"
-
-    def so_far(self, run: Run) -> str:
-        """Return `8 of 9 cases, 12.3 tok/s as Qwen2.5 counts at input 2,048, batch 8`, the largest; empty without any."""
+    def answer(self, run: Run) -> str:
+        """`8 of 9 cases, 12.3 tok/s as Qwen2.5 counts at input 2,048, batch 8`: the largest that ran."""
         ran = _ran(run)
         if not ran:
             return ""
@@ -106,29 +140,11 @@ class SpeedPresenter(Presenter):
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         """Return the cases, W and B, machine and command of one run."""
-        heading = Text(quant_name(run.subject), style="bold")
-        if run.reason:
-            heading.append(f"\n{plain(run.reason)}", style="not bold yellow")
-        parts: list[RenderableType] = [heading, _AsWide(run)]
-        if machine := machine_table(readings, run.gpu_use):
-            parts.append(machine)
-        environment = run.head.environment
-        origin = [] if environment is None else [Text(environment_line(environment), style="dim")]
-        return spaced([*parts, Group(*origin, *again_line(run.head.command, folded=folded))])
+        return run_page(run, quant_name(run.subject), [_AsWide(run)], folded=folded, readings=readings)
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """The cases of each run."""
         return speed_table(runs, width=width)
-
-
-PRESENTER = SpeedPresenter()
-
-
-_INPUT_WIDTH, _CELL_WIDTH, _BATCHES_ACROSS = 8, 6, 3
-"""Of a grid of 28 characters: more batch sizes follow below."""
-_SLOW = 0.1
-"""Tokens/s below which a forecast has one digit, so that its cell holds it."""
-_WAITING, _RUNNING, _FAILED, _FORECAST = "·", "…", "✗", "~"
 
 
 def _steps(runs: Sequence[PlottedRun]) -> Iterator[Figure]:
@@ -151,30 +167,6 @@ def _with_line(run: PlottedRun, n_seqs: int) -> PlottedRun:
     line = next((each for each in lines if each.n_seqs == n_seqs), None)
     fit, limit = (None, None) if line is None else (line.fit, line.limit)
     return replace(run, fit=fit, limit=limit, end=None)
-
-
-def case_grid(run: PlottedRun) -> tuple[str, ...]:
-    """Return the case at work, and tokens/s of each case by input length and batch size, in lines of 28 characters.
-
-    One that was skipped has what was forecast, one that failed `✗`, and one that waits `·`.
-    """
-    settings, ended = run.settings, {found.case: found for found in _ended(run)}
-    if not isinstance(settings, SpeedSettings):
-        return ()
-    now = run.doing if isinstance(run.doing, Case) and run.doing not in ended else None
-    lines = [] if now is None else [now.name]
-    batches = sorted(set(settings.batches))
-    for start in range(0, len(batches), _BATCHES_ACROSS):
-        part = batches[start : start + _BATCHES_ACROSS]
-        lines.append(f"{'input':>{_INPUT_WIDTH}}" + "".join(f"{f'b{n_seqs}':>{_CELL_WIDTH}}" for n_seqs in part))
-        for n_input in sorted(set(settings.inputs)):
-            cells = (_cell(Case(n_seqs, n_input, settings.n_gen), now, ended) for n_seqs in part)
-            lines.append(
-                f"{format_count(n_input):>{_INPUT_WIDTH}}" + "".join(f"{cell:>{_CELL_WIDTH}}" for cell in cells)
-            )
-    if any(_FORECAST in line for line in lines):
-        lines.append(f"{_FORECAST} forecast, and skipped")
-    return (*lines, "tok/s as Qwen2.5 counts")
 
 
 def _cell(case: Case, now: Case | None, ended: Mapping[Case, SpeedCase]) -> str:
@@ -217,9 +209,6 @@ def _ended(run: PlottedRun) -> Sequence[SpeedCase]:
     if isinstance(run.result, SpeedResult):
         return run.result.cases
     return [each for each in run.observations if isinstance(each, SpeedCase)]
-
-
-_FEW_STEPS = "A dash: too few timed steps for W and B; a longer -n times more."
 
 
 def speed_table(runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
@@ -330,12 +319,6 @@ def _gib(n_bytes: int | None) -> str:
     return format_gb(n_bytes, binary=True)
 
 
-DEFINITIONS = (
-    "tok/s as Qwen2.5's tables count: generated tokens / (prefill + decode); as Qwen3's: (input + generated) tokens / "
-    "(prefill + decode). Of a batch, the tokens of all its sequences."
-)
-
-
 def all_cases(runs: Sequence[Run]) -> list[tuple[Run, SpeedCase]]:
     """Return every case of these runs, each with its run."""
     return [(run, each) for run in runs for each in result_of(run).cases]
@@ -350,3 +333,6 @@ def _ran(run: Run) -> list[SpeedCase]:
 def _n_cases(run: Run) -> int:
     settings = run.head.settings
     return len(settings.cases) if isinstance(settings, SpeedSettings) else len(result_of(run).cases)
+
+
+PRESENTER = SpeedPresenter()

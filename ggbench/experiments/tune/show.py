@@ -30,10 +30,25 @@ from ggbench.show.columns import expected_text
 from ggbench.show.names import quant_name, row_labels
 from ggbench.show.plot.curves import Curve, Figure, Floats, PlottedRun
 from ggbench.show.presenter import Presenter
-from ggbench.show.terminal.machine import again_line, environment_line, machine_table
-from ggbench.show.terminal.tables import Cells, facts_table, fitted_table, left, names, notes, right, spaced
+from ggbench.show.terminal.machine import run_page
+from ggbench.show.terminal.tables import Cells, facts_table, fitted_table, left, names, notes, right
 from ggbench.text import plain
 from ggbench.units import counted, format_count, format_number, format_percent
+
+_LIVE_ROWS = 6
+
+
+_NAME_WIDTH = 20
+
+
+_CAPTION = "times: speed over the defaults' in the race, where the best of several is better by chance"
+
+
+_PROVEN = "; the gain above is from measurements of its own"
+
+
+_LITTLE = 0.05
+"""Half of an interval, above which not to find a gain does not mean that there is none."""
 
 
 class TunePresenter(Presenter):
@@ -44,6 +59,7 @@ class TunePresenter(Presenter):
     schema: ClassVar[str] = "tune"
     has_line: ClassVar[bool] = False
     has_samples: ClassVar[bool] = False
+    no_answer: ClassVar[str] = "nothing was measured"
     plotted: ClassVar[tuple[type, ...]] = (TuneCandidate, TuneSegment, TuneDropped)
 
     def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
@@ -75,11 +91,7 @@ class TunePresenter(Presenter):
             return ""
         return "too noisy" if found.unsteady else "defaults"
 
-    def headline(self, run: Run) -> str:
-        """`flash_attn off: 1.68 ±0.02 times the speed of the defaults`."""
-        return self.so_far(run) or "nothing was measured"
-
-    def so_far(self, run: Run) -> str:
+    def answer(self, run: Run) -> str:
         """As the headline; empty before the first round ended."""
         return plain(verdict(run))
 
@@ -94,10 +106,7 @@ class TunePresenter(Presenter):
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         """Return the verdict, the gain at each depth, all candidates, the commands, machine and command."""
         found = result_of(run)
-        heading = Text(quant_name(run.subject), style="bold")
-        if run.reason:
-            heading.append(f"\n{plain(run.reason)}", style="not bold yellow")
-        parts: list[RenderableType] = [heading]
+        parts: list[RenderableType] = []
         finalist = found.candidate(found.finalist)
         facts = [("", plain(verdict(run)))]
         if finalist is not None:
@@ -119,11 +128,7 @@ class TunePresenter(Presenter):
             commands = tuned_commands(run)
             if commands is not None and commands.notes:
                 parts.append(Group(*(Text(plain(note), style="dim") for note in commands.notes)))
-        if machine := machine_table(readings, run.gpu_use):
-            parts.append(machine)
-        environment = run.head.environment
-        origin = [] if environment is None else [Text(environment_line(environment), style="dim")]
-        return spaced([*parts, Group(*origin, *again_line(run.head.command, folded=folded))])
+        return run_page(run, quant_name(run.subject), parts, folded=folded, readings=readings)
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """Return a line for each run: the gain at each depth, and the settings."""
@@ -141,13 +146,6 @@ class TunePresenter(Presenter):
             labels=labels,
             width=width,
         )
-
-
-PRESENTER = TunePresenter()
-
-
-_LIVE_ROWS = 6
-_NAME_WIDTH = 20
 
 
 def race_figure(runs: Sequence[PlottedRun]) -> Figure:
@@ -222,10 +220,6 @@ def _names(run: PlottedRun) -> dict[int, str]:
     return {} if baseline is None else {n: changes_text(changes(baseline, setup)) for n, setup in candidates.items()}
 
 
-_CAPTION = "times: speed over the defaults' in the race, where the best of several is better by chance"
-_PROVEN = "; the gain above is from measurements of its own"
-
-
 def _gain_line(gain: Gain, before: Gain) -> str:
     """`decode 2.83 ±0.04 times: 12.9 to 36.5 tok/s`."""
     parts = []
@@ -271,10 +265,6 @@ def _depth_cells(rows: Sequence[TunedCandidate], n_depth: int, index: int) -> Ce
     return right(f"at {format_count(n_depth)}", map(text, rows), "times", 3)
 
 
-_LITTLE = 0.05
-"""Half of an interval, above which not to find a gain does not mean that there is none."""
-
-
 def verdict(run: Run) -> str:
     """Return the answer in one line: the gain, that there is none, or why that is not known."""
     found = result_of(run)
@@ -311,3 +301,6 @@ def gains_line(gains: Sequence[Gain]) -> str:
 def state_text(found: TuneResult, candidate: TunedCandidate) -> str:
     """Return what became of a candidate in a word or two."""
     return "led the race" if candidate.number == found.finalist and not found.has_gain else candidate.state
+
+
+PRESENTER = TunePresenter()
