@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any, TypeAlias
+
+import msgspec
 
 from ggbench.engines.endings import Outcome
 from ggbench.machine.records import Environment
@@ -35,8 +36,7 @@ from ggbench.units import (
 Value: TypeAlias = "str | int | float | bool | None"
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """One column of any table of rows."""
 
     key: str

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
 from pathlib import PurePath
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
@@ -35,8 +37,7 @@ _AT_MOST, _AT_LEAST = "≤", "≥"
 _BASES = {"measured": "from runs", "forecast": "from a forecast", "other runs": "from other models' runs"}
 
 
-@dataclass(frozen=True, slots=True)
-class QuantRow:
+class QuantRow(msgspec.Struct, frozen=True):
     """One quant of the chosen model."""
 
     name: str

@@ -7,7 +7,10 @@ layers is another speed and another memory.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+
+import msgspec
+from msgspec import field
+from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.runs.run import Run
@@ -17,8 +20,7 @@ from ggbench.text import plain
 _Key = tuple[object, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class LatestResults:
+class LatestResults(msgspec.Struct, frozen=True):
     """The latest completed decode and search of each quant."""
 
     _decodes: dict[_Key, QuantSummary] = field(default_factory=dict)

@@ -5,10 +5,11 @@ Parsed as the command line parses them: a limit or a length that one accepts mea
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, get_args
+
+import msgspec
+import msgspec.structs
 
 from ggbench.engines.llama.config import KV_TYPES, MAX_THREADS, UNQUANTIZED, FlashAttn, LlamaConfig
 from ggbench.errors import UsageError
@@ -18,8 +19,7 @@ from ggbench.units import exact_size, format_bytes, format_count, parse_size, pa
 _OFF, _ON = "off", "on"
 
 
-@dataclass(frozen=True, slots=True)
-class SetupField:
+class SetupField(msgspec.Struct, frozen=True):
     """One field of LlamaConfig, as text in a panel."""
 
     name: str
@@ -111,7 +111,7 @@ FIELDS = (
 def setup_of(texts: Mapping[str, str], base: LlamaConfig) -> LlamaConfig:
     """Return `base` with the fields that these texts mean, by name. Raises UsageError."""
     values: dict[str, Any] = {field.name: field.value_of(texts[field.name]) for field in FIELDS}
-    setup = dataclasses.replace(base, **values)
+    setup = msgspec.structs.replace(base, **values)
     if setup.flash_attn == "off" and setup.type_v not in UNQUANTIZED:
         raise UsageError(
             f"a V cache of {setup.type_v} needs flash attention", "set flash attention to auto or on, or V to f16"

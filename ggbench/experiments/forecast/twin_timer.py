@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import statistics
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.decisions.comparable_runs import ThisMachine
 from ggbench.engines.contract import Source
@@ -303,8 +305,7 @@ _STEADY = 0.25
 """Half the interval of B, as a share of it, above which a forecast was disturbed, so that it is better made again."""
 
 
-@dataclass(frozen=True, slots=True)
-class EarlierTimings:
+class EarlierTimings(msgspec.Struct, frozen=True):
     """What an earlier run says of a model."""
 
     run_id: int

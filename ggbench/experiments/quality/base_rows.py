@@ -14,12 +14,12 @@ import os
 import sys
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from ggbench.engines.contract import Engine, Source
 from ggbench.engines.endings import Ending, OutOfMemory, require_completed
@@ -63,8 +63,7 @@ def scoring_setup(settings: QualitySettings, setup: LlamaConfig, n_vocab: int | 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Scoring:
+class Scoring(msgspec.Struct, frozen=True):
     """The chunks of a text that one model scores."""
 
     session: Session

@@ -6,10 +6,10 @@ import contextlib
 import hashlib
 import time
 from collections.abc import Generator, Sequence
-from dataclasses import replace
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from ggbench.engines.endings import Completed, EngineEnded, require_completed
 from ggbench.engines.events import Scored, Tokenized

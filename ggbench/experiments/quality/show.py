@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+import msgspec
 import numpy as np
 from rich.console import RenderableType
 
@@ -47,8 +47,7 @@ _LEAST_RANGE = 1e-6
 _Running = Callable[["_Scores"], tuple[Floats, Floats]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Scores:
+class _Scores(msgspec.Struct, frozen=True):
     """Every position that was scored, in the order of the text."""
 
     n_chunks: int

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Protocol
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.contract import Engine, EngineConfig
 from ggbench.engines.endings import Ending, EngineEnded, Outcome, require_completed
@@ -144,8 +147,7 @@ def case_contexts(session: Session) -> CaseContexts:
     return OwnContexts(session) if session.setup.loads_file else ServedContexts(session)
 
 
-@dataclass(frozen=True, slots=True)
-class CaseSize:
+class CaseSize(msgspec.Struct, frozen=True):
     """One case before it runs."""
 
     memory: CaseMemory | None = None

@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec.structs import replace
 
 from ggbench.engines.endings import Cancelled, Completed, EngineEnded, Outcome, require_completed
 from ggbench.engines.memory import Memory

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import accumulate
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.experiments.speed.record import BatchLine, Case, CaseEnded, RequestRates, SpeedCase
@@ -16,8 +18,7 @@ from ggbench.stats.speed import summarize, summarize_tokens
 from ggbench.stats.token_times import TimedSeries, TokenTimes, in_order
 
 
-@dataclass(frozen=True, slots=True)
-class CaseSteps:
+class CaseSteps(msgspec.Struct, frozen=True):
     """The decode of one case."""
 
     position: Sequence[float] = ()
@@ -96,8 +97,7 @@ def _timed(found: SpeedCase, prefill_ns: int, decode_ns: float, n_steps: int) ->
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ServedRequest:
+class ServedRequest(msgspec.Struct, frozen=True):
     """One request of a case with what was timed of it."""
 
     timing: RequestTiming

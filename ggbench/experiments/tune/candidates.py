@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.contract import Engine
 from ggbench.engines.endings import EngineEnded
@@ -27,8 +29,7 @@ Placed = Mapping[str, Any]
 _FFN = r"blk\.({})\.ffn_(up|down|gate)\.weight=CPU"
 
 
-@dataclass(frozen=True, slots=True)
-class SetupSize:
+class SetupSize(msgspec.Struct, frozen=True):
     """One setup before it is loaded."""
 
     obstacle: str = ""
@@ -148,8 +149,7 @@ _SERVER_SPLITS: tuple[SplitMode, ...] = ("none",)
 _MOST_COMBINED = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(msgspec.Struct, frozen=True):
     """What decides which settings are worth a try."""
 
     n_logical: int

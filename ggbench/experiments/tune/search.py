@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
 from time import monotonic
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.decisions.measured_losses import MeasuredLosses, measured_losses
 from ggbench.decisions.pick_record import Loss
@@ -342,8 +344,7 @@ _GEN_S = 0.4
 _WARMUP_GEN = 2
 
 
-@dataclass(frozen=True, slots=True)
-class TuneTimer:
+class TuneTimer(msgspec.Struct, frozen=True):
     """Measures candidates on one engine, which keeps the model where only the context differs."""
 
     engine: Engine

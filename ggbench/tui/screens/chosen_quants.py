@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from ggbench.tui.host import host_of
 from ggbench.tui.run_requests import RunRequest, decode_request, search_request

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, TypeVar
 
+import msgspec
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
@@ -23,8 +23,7 @@ from ggbench.units import format_count
 Asked = TypeVar("Asked")
 
 
-@dataclass(frozen=True, slots=True)
-class TypedField:
+class TypedField(msgspec.Struct, frozen=True):
     """One line of the dialog that is typed."""
 
     name: str

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+import msgspec
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
@@ -43,8 +43,7 @@ _TASKS = ("place", "plan", "start", "search", "machine", "models", "results")
 """By priority: if several have failed, the screen shows the error of the first."""
 
 
-@dataclass(frozen=True, slots=True)
-class _ThisMachine:
+class _ThisMachine(msgspec.Struct, frozen=True):
     planner: Planner
     budget: Budget
     reading: MachineReading

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.tui.library_models import ModelEntry

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 from textual import events, on
 from textual.timer import Timer
 from textual.widgets import Input
@@ -36,8 +36,7 @@ _MAX_FOUND = 20
 """Repos that a search of the Hub lists."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Listed:
+class _Listed(msgspec.Struct, frozen=True):
     """What there is to choose from."""
 
     catalog: Catalog

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar
+
+from msgspec.structs import replace
 
 from ggbench.experiments.speed.record import INPUTS, N_GEN, SpeedSettings
 from ggbench.tui.screens.fields_dialog import FieldsDialog, TypedField, typed_text

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, get_args
 
+from msgspec.structs import replace
 from textual.widget import Widget
 
 from ggbench.engines.llama.config import KV_TYPES
