@@ -216,7 +216,7 @@ def _getter(record: type, name: str) -> Any:  # noqa: ANN401 - a function
 def _docs(record: type) -> dict[str, str]:
     """The docstrings under the fields of a record, those of its bases included."""
     found: dict[str, str] = {}
-    for each in reversed(record.__mro__[:-1]):
+    for each in (base for base in reversed(record.__mro__) if base.__module__.startswith("ggbench.")):
         tree = ast.parse(textwrap.dedent(inspect.getsource(each)))
         assert isinstance(tree.body[0], ast.ClassDef)
         for field, after in pairwise(tree.body[0].body):

@@ -7,7 +7,6 @@ or on a ramp.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
@@ -18,8 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ggbench.stats.decode_timing import LineFit
-from ggbench.stats.noise import FREEDOM, half_width, slow_waves, spread
-from ggbench.stats.samples import Floats, Repetition, group_medians, split_repetitions, stair
+from ggbench.stats.samples import (
+    FREEDOM,
+    Floats,
+    Repetition,
+    group_medians,
+    half_width,
+    slow_waves,
+    split_repetitions,
+    spread,
+    stair,
+)
 from ggbench.stats.speed import mean_interval_ms
 from ggbench.units import KV_CELLS
 
@@ -114,7 +122,7 @@ def fit_line(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> LineFit | None:
     `position` is n, 1-based; `step_ns` the latencies in ns, ignored where not finite. Repetitions are concatenated: a
     new one begins where n does not increase. Raises ValueError where the arrays differ in length.
 
-    The intervals assume a line plus stationary noise of unknown correlation, measured as `ggbench.stats.noise`
+    The intervals assume a line plus stationary noise of unknown correlation, measured as `ggbench.stats.samples`
     describes along the 4 directions that the 5 slowest cosines span besides the line. A drift as long as the run is
     indistinguishable from a slope: under 1/f noise the 95 % are about 85 %. Repetitions help there.
 
@@ -248,23 +256,3 @@ def _robust_w(repetitions: Sequence[Repetition], farthest: float) -> float | Non
         return None
     slope = theil_sen(middles.medians[seen], heights.medians[seen])
     return 1 / slope if slope is not None and slope * farthest > _CLOCK_MS else None
-
-
-def least_squares_above_zero(rows: Floats, values: Floats) -> Floats:
-    """Return the coefficients of least squares among those that are not negative.
-
-    Of a few coefficients every subset can be tried; with fewer rows than coefficients, only as many are used.
-    """
-    n = rows.shape[1]
-    best, least = np.zeros(n), float(values @ values)
-    for size in range(1, min(n, len(values)) + 1):
-        for chosen in itertools.combinations(range(n), size):
-            part, *_ = np.linalg.lstsq(rows[:, chosen], values, rcond=None)
-            if (part < 0).any():
-                continue
-            found = np.zeros(n)
-            found[list(chosen)] = part
-            error = float(np.sum((rows @ found - values) ** 2))
-            if error < least:
-                best, least = found, error
-    return best

@@ -25,8 +25,8 @@ from ggbench.runs.observation import PromptTiming, WorkerPeak
 from ggbench.runs.progress import Point, Progress, Working
 from ggbench.runs.session import Session
 from ggbench.runs.store.runs import WARMUP
-from ggbench.stats.linefit import Moments, least_squares_above_zero
-from ggbench.stats.samples import Floats, group_medians, stair
+from ggbench.stats.linefit import Moments
+from ggbench.stats.samples import Floats, group_medians, least_squares_above_zero, stair
 from ggbench.units import format_duration, format_number
 
 _SHORT_INPUT, _FEW_STEPS = 16, 8

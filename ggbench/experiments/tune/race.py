@@ -21,6 +21,7 @@ from statistics import NormalDist
 
 from ggbench.experiments.tune.record import TuneSegment, TuneTiming
 from ggbench.stats.intervals import Expected
+from ggbench.stats.samples import t_point
 
 Vector = tuple[float, ...]
 """Logarithms of a speed over the baseline's, one for each depth and phase."""
