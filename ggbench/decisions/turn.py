@@ -17,7 +17,6 @@ from ggbench.engines.llama.config import LARGEST_N_CTX
 from ggbench.errors import UsageError
 from ggbench.stats.intervals import Expected
 from ggbench.stats.known_speed import KnownSpeed, step_ms_at
-from ggbench.stats.linefit import least_squares_above_zero
 from ggbench.stats.samples import least_squares_above_zero
 from ggbench.units import KV_CELLS, parse_tokens
 

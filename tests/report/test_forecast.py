@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import io
-from ggbench.engines.endings import (Outcome)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.experiments.forecast.measure import (EXPERIMENT)
-from ggbench.experiments.forecast.record import (ForecastResult, ForecastSettings)
-from ggbench.models.subject import (Subject)
-from ggbench.runs.run import (Run, RunHead)
-from ggbench.show.columns import (expected_text)
-from ggbench.show.presenter import (presenter_of)
-from ggbench.stats.decode_timing import (DecodeLimit)
-from ggbench.stats.intervals import (Expected)
-from msgspec.structs import (replace)
-from rich.console import (Console)
 
+from msgspec.structs import replace
+from rich.console import Console
+
+from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.experiments.forecast.measure import EXPERIMENT
+from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
+from ggbench.models.subject import Subject
+from ggbench.runs.run import Run, RunHead
+from ggbench.show.columns import expected_text
+from ggbench.show.presenter import presenter_of
+from ggbench.stats.decode_timing import DecodeLimit
+from ggbench.stats.intervals import Expected
 
 RUN = Run(
     head=RunHead(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from ggbench.experiments.tune.race import t_point
 from ggbench.stats.samples import t_point
 
 
