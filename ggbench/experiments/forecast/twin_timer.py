@@ -16,7 +16,7 @@ from ggbench.engines.endings import Completed, Ending, Outcome
 from ggbench.engines.events import PromptRead, Steps
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import Memory
-from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
+from ggbench.engines.workloads import DecodeAtDepth
 from ggbench.errors import StoreError, UnknownName, Unsupported
 from ggbench.experiments.forecast.placement import LayerPlacement, layer_placements, without_gpu
 from ggbench.experiments.forecast.record import (

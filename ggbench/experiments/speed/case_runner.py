@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from ggbench.engines.endings import Cancelled, Completed, EngineEnded, Outcome, require_completed
 from ggbench.engines.memory import Memory
-from ggbench.engines.workloads.batched_decode import BatchedDecode
+from ggbench.engines.workloads import BatchedDecode
 from ggbench.experiments.speed.case_contexts import CaseContexts, case_contexts
 from ggbench.experiments.speed.measure import ended_cases
 from ggbench.experiments.speed.record import BatchLimit, Case, CaseEnded, CaseMemory, SpeedCase, SpeedSettings

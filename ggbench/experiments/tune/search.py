@@ -16,7 +16,7 @@ from ggbench.engines.contract import Engine, Source
 from ggbench.engines.endings import Cancelled, Completed, Ending, EngineEnded
 from ggbench.engines.events import PromptRead, Ready, Steps
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
+from ggbench.engines.workloads import DecodeAtDepth
 from ggbench.errors import DoesNotFit, UsageError
 from ggbench.experiments.tune.candidates import Choice, Known, SetupSizes, choices, combined, singles
 from ggbench.experiments.tune.race import BASELINE, BETWEEN_BASELINES, Race, blocks_for, drift_of, in_order, is_steady
