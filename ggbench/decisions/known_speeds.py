@@ -17,10 +17,9 @@ from ggbench.decisions.comparable_runs import ThisMachine, without_placement
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError, Unsupported
-from ggbench.experiments.forecast.record import POSITIONS
-from ggbench.experiments.registry import experiment_of
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.cpu import describe_cpu
+from ggbench.runs.experiment import experiment_of
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run
@@ -30,7 +29,7 @@ from ggbench.sizing.theory.offload import offload
 from ggbench.sizing.theory.roofline import decode_read_ms
 from ggbench.sizing.theory.weights import file_weights
 from ggbench.stats.intervals import Expected
-from ggbench.stats.known_speed import KnownSpeed, RunSpeed, tok_s_at
+from ggbench.stats.known_speed import POSITIONS, KnownSpeed, RunSpeed, tok_s_at
 
 
 def known_speeds(

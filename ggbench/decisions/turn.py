@@ -15,9 +15,9 @@ import numpy as np
 from ggbench.decisions.pick_record import WORKLOADS, TurnSpeed, Workload
 from ggbench.engines.llama.config import LARGEST_N_CTX
 from ggbench.errors import UsageError
-from ggbench.experiments.speed.case_forecast import least_squares_above_zero
 from ggbench.stats.intervals import Expected
 from ggbench.stats.known_speed import KnownSpeed, step_ms_at
+from ggbench.stats.samples import least_squares_above_zero
 from ggbench.units import KV_CELLS, parse_tokens
 
 _SAMPLED_STEPS = 9

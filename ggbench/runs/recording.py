@@ -10,11 +10,10 @@ from typing import TypeVar
 import msgspec
 
 from ggbench.machine.records import GpuUse, MachineReading
+from ggbench.runs.machine_use import Span, machine_changes, summarize_gpus
 from ggbench.runs.observation import GpusInUse, PromptTiming, WorkerStarted
 from ggbench.runs.run import RunHead
 from ggbench.runs.store.runs import WARMUP
-from ggbench.stats.gpu_use import Span, summarize_gpus
-from ggbench.stats.machine_changes import machine_changes
 from ggbench.stats.serving import RequestTiming, TokenChunks
 from ggbench.stats.token_times import TimedSeries, TokenTimes
 

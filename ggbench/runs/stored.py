@@ -10,9 +10,8 @@ from ggbench.engines.contract import engine_module
 from ggbench.engines.endings import Outcome
 from ggbench.engines.memory import Memory
 from ggbench.errors import StoreError
-from ggbench.experiments.registry import experiment_of
 from ggbench.machine.records import ImportedRow, MachineReading
-from ggbench.runs.experiment import Concluded
+from ggbench.runs.experiment import Concluded, experiment_of
 from ggbench.runs.observation import GpusInUse, ModelDescribed, PromptTiming, WorkerPeak, WorkerStarted
 from ggbench.runs.recording import Observation, Recording, Series, kind_of
 from ggbench.runs.run import Result, Run, RunHead

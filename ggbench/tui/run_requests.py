@@ -60,8 +60,7 @@ class MeasureRequest(msgspec.Struct, frozen=True):
 
     def jobs(self, found: Found, hub: HubAccess, catalog: Catalog | None) -> tuple[Job, ...]:
         """Return one job for each target. Raises UsageError for a setup that does not hold the settings."""
-        from ggbench.experiments.registry import experiment_of
-        from ggbench.runs.experiment import Job
+        from ggbench.runs.experiment import Job, experiment_of
 
         experiment = experiment_of(self.kind)
         wanted = [target for _, targets in found for target in targets]

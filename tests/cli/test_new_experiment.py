@@ -21,10 +21,10 @@ from ggbench.commands.run_output import show_measured
 from ggbench.engines.endings import Completed, Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.batched_decode import BatchedDecode
-from ggbench.experiments import registry as experiments
 from ggbench.machine.records import MachineReading
 from ggbench.models.command_line import named, reproduce
 from ggbench.models.selector import resolve_one
+from ggbench.runs import experiment as experiments
 from ggbench.runs.experiment import Conclusion, Experiment, Job
 from ggbench.runs.progress import Point, Progress
 from ggbench.runs.recording import Recording

@@ -18,10 +18,9 @@ from ggbench.experiments.maxctx.record import ContextSettings
 from ggbench.experiments.quality.jobs import largest_here, quality_jobs
 from ggbench.experiments.quality.record import QualitySettings
 from ggbench.experiments.quality.texts import find_text
-from ggbench.experiments.registry import experiment_of
 from ggbench.machine.records import MachineReading
 from ggbench.models.selector import Target, resolve
-from ggbench.runs.experiment import Experiment, Job
+from ggbench.runs.experiment import Experiment, Job, experiment_of
 from ggbench.runs.rig import Rig
 from ggbench.runs.store.database import Store
 from tests.fakes.engine import Answer, FakeWorker, fake_rig, obey

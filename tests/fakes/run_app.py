@@ -9,11 +9,10 @@ from textual.app import App
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.decode.record import DecodeSettings
-from ggbench.experiments.registry import experiment_of
 from ggbench.machine.readings import MachineReader
 from ggbench.machine.records import MachineReading
 from ggbench.models.selector import resolve
-from ggbench.runs.experiment import Experiment, Job
+from ggbench.runs.experiment import Experiment, Job, experiment_of
 from ggbench.runs.rig import Rig, make_rig
 from ggbench.runs.store.database import Store
 from ggbench.stats.decode_timing import Bandwidth

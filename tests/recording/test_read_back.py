@@ -16,12 +16,11 @@ from ggbench.engines.endings import Outcome
 from ggbench.errors import StoreError
 from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
 from ggbench.experiments.maxctx.record import ContextSettings, Probe
-from ggbench.experiments.registry import experiment_of
 from ggbench.gguf_file.header import read_model_file
 from ggbench.machine.records import GpuProcess, GpuReading, MachineReading
 from ggbench.models.selector import Target
 from ggbench.runs.driver import run_job, run_of
-from ggbench.runs.experiment import Concluded, Job
+from ggbench.runs.experiment import Concluded, Job, experiment_of
 from ggbench.runs.progress import Finished, Point, Progress, Samples
 from ggbench.runs.rig import Rig
 from ggbench.runs.run import Run

@@ -12,10 +12,9 @@ from rich.text import Text
 from textual.pilot import Pilot
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.experiments.registry import experiment_of
 from ggbench.machine.records import MachineReading
 from ggbench.models.selector import resolve
-from ggbench.runs.experiment import Concluded, Conclusion, Experiment, Job
+from ggbench.runs.experiment import Concluded, Conclusion, Experiment, Job, experiment_of
 from ggbench.runs.progress import Point, Progress, Working
 from ggbench.runs.recording import Recording
 from ggbench.runs.run import Result, Run, Settings

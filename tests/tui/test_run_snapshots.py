@@ -16,10 +16,9 @@ from ggbench.engines.endings import Ending
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.batched_decode import BatchedDecode
 from ggbench.experiments.maxctx.record import ContextResult
-from ggbench.experiments.registry import experiment_of
 from ggbench.experiments.speed.record import SpeedSettings
 from ggbench.models.selector import Target, resolve
-from ggbench.runs.experiment import Experiment, Job
+from ggbench.runs.experiment import Experiment, Job, experiment_of
 from ggbench.runs.rig import Rig
 from ggbench.runs.store.database import Store
 from ggbench.stats.decode_timing import Bandwidth

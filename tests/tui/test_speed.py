@@ -14,11 +14,10 @@ from ggbench.engines import protocol
 from ggbench.engines.endings import Ending, Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads.batched_decode import BatchedDecode
-from ggbench.experiments.registry import experiment_of
 from ggbench.experiments.speed.figures import case_grid
 from ggbench.experiments.speed.record import Case, CaseEnded, SpeedCase, SpeedSettings
 from ggbench.models.selector import Target, resolve
-from ggbench.runs.experiment import Job
+from ggbench.runs.experiment import Job, experiment_of
 from ggbench.show.plot.curves import PlottedRun
 from ggbench.show.presenter import figures_of
 from ggbench.tui.app import GgbenchApp

@@ -9,11 +9,10 @@ import pytest
 from textual.pilot import Pilot
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.experiments.registry import experiment_of
 from ggbench.experiments.tune.record import TuneSettings
 from ggbench.experiments.tune.tuned import Tuned
 from ggbench.models.selector import resolve, resolve_one
-from ggbench.runs.experiment import Job
+from ggbench.runs.experiment import Job, experiment_of
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.screens.tune_dialog import TuneDialog
 from ggbench.tui.widgets.curves_plot import CurvesPlot

@@ -12,9 +12,9 @@ from ggbench.engines.workloads.prefill import Prefill
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.models.command_line import named, reproduce, stated_bandwidth
 from ggbench.runs.experiment import Conclusion, Experiment, Job
+from ggbench.runs.machine_use import throttled
 from ggbench.runs.recording import Recording
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
-from ggbench.stats.gpu_use import throttled
 from ggbench.stats.serving import ServerFound
 
 if TYPE_CHECKING:

@@ -11,8 +11,6 @@ from ggbench.sizing.layer_sample import StepCost
 from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.stats.intervals import Expected
 
-POSITIONS = (1, 1024, 4096, 8192, 32768)
-"""Of the tokens whose speed is forecast."""
 PROMPTS = (512, 2048, 8192)
 """Lengths of prompts whose time is forecast."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -11,7 +10,7 @@ from msgspec.structs import replace
 
 from ggbench.experiments.speed.record import Case
 from ggbench.stats.linefit import Moments
-from ggbench.stats.samples import Floats, group_medians, stair
+from ggbench.stats.samples import Floats, group_medians, least_squares_above_zero, stair
 
 _TRUSTED_SHARE = 0.5
 """Of the positions seen with one sequence: a batch seen over fewer has the slope of one sequence, times its size."""
@@ -79,26 +78,6 @@ class CaseForecast:
 
 def _terms(n_input: int, n_seqs: int) -> Floats:
     return np.array([1.0, n_seqs * n_input, n_seqs * float(n_input) ** 2])
-
-
-def least_squares_above_zero(rows: Floats, values: Floats) -> Floats:
-    """Return the coefficients of least squares among those that are not negative.
-
-    Of a few coefficients every subset can be tried; with fewer rows than coefficients, only as many are used.
-    """
-    n = rows.shape[1]
-    best, least = np.zeros(n), float(values @ values)
-    for size in range(1, min(n, len(values)) + 1):
-        for chosen in itertools.combinations(range(n), size):
-            part, *_ = np.linalg.lstsq(rows[:, chosen], values, rcond=None)
-            if (part < 0).any():
-                continue
-            found = np.zeros(n)
-            found[list(chosen)] = part
-            error = float(np.sum((rows @ found - values) ** 2))
-            if error < least:
-                best, least = found, error
-    return best
 
 
 def _line(positions: Sequence[float], seconds: Sequence[float]) -> Moments:

@@ -1,4 +1,4 @@
-"""Summarize machine readings into the GPU use of one run.
+"""What the machine readings beside a run say: how its GPUs were used, and what changed in the machine meanwhile.
 
 An idle GPU lowers its clocks, so only readings within the timed spans count.
 """
@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 from ggbench.machine.readings import processes_by_pid
 from ggbench.machine.records import GpuProcess, GpuReading, GpuUse, MachineReading, Throttling
+from ggbench.units import format_bytes, format_duration, format_number
 
 Span = tuple[int, int]
 """Begin and end of a timed span, nanoseconds since the epoch."""
@@ -117,3 +118,41 @@ def _others(moments: Sequence[tuple[GpuReading, ...]], worker_pid: int | None) -
         return tuple(process for pid, process in last.items() if pid != worker_pid)
     first = processes_by_pid(moments[0]) or {}
     return tuple(process for pid, process in last.items() if pid in first)
+
+
+_LEAST_SUSPENDED_NS = 1_000_000_000
+
+
+def machine_changes(readings: Sequence[MachineReading]) -> tuple[str, ...]:
+    """Return each change in one line: a suspend, CPUs and memory that came or went, a limit that was set or raised.
+
+    `readings` are in chronological order; what one of them does not say is not compared.
+    """
+    return tuple(filter(None, (_suspended(readings), *(_changed(readings, *each) for each in _PARTS))))
+
+
+def _suspended(readings: Sequence[MachineReading]) -> str:
+    known = [each.suspended_ns for each in readings if each.suspended_ns is not None]
+    slept_ns = sum(after - before for before, after in pairwise(known) if after - before >= _LEAST_SUSPENDED_NS)
+    return f"the machine was suspended for {format_duration(slept_ns / 1e9)}" if slept_ns else ""
+
+
+def _changed(
+    readings: Sequence[MachineReading], what: str, part: Callable[[MachineReading], object], text: Callable[..., str]
+) -> str:
+    values = [part(each) for each in readings if each.n_cpus is not None]
+    for before, after in pairwise(values):
+        if before != after:
+            return f"{what} went from {text(before)} to {text(after)}"
+    return ""
+
+
+def _quota(cpus: float | None) -> str:
+    return "none" if cpus is None else format_number(cpus)
+
+
+_PARTS: tuple[tuple[str, Callable[[MachineReading], object], Callable[..., str]], ...] = (
+    ("the CPUs that it may use", lambda reading: reading.n_cpus, str),
+    ("the container's limit of CPUs", lambda reading: reading.quota_cpus, _quota),
+    ("the memory that it may use", lambda reading: reading.total_bytes, format_bytes),
+)
