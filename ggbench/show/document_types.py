@@ -185,7 +185,7 @@ def _records(types: tuple[_Type, ...]) -> Iterator[type]:
     todo: list[Any] = list(msgspec.inspect.multi_type_info(types))
     while todo:
         each = todo.pop()
-        if isinstance(each, msgspec.inspect.StructType | msgspec.inspect.DataclassType):
+        if isinstance(each, msgspec.inspect.StructType):
             if each.cls in seen:
                 continue
             seen.add(each.cls)

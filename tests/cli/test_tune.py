@@ -64,7 +64,7 @@ def test_the_planted_settings_are_found_and_taken(
     shown = ggbench("results", "show", found["run_id"], "--json").json
     assert shown["best"] == found["best"] and shown["state"] == "completed"
     picture, page = tmp_path / "race.svg", tmp_path / "race.html"
-    assert ggbench("results", "show", found["run_id"], "--svg", picture).code == 0
+    assert ggbench("report", found["run_id"], "-o", picture).code == 0
     assert "flash_attn off" in picture.read_text() and "threads 1" in picture.read_text()
     assert ggbench("report", found["run_id"], "-o", page).code == 0
     assert "flash_attn off" in page.read_text()
