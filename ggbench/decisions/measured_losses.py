@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 import msgspec
 
-from ggbench.decisions.pick_record import Loss
+from ggbench.decisions.pick.record import Loss
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError
 from ggbench.experiments.quality.measure import EXPERIMENT

@@ -6,7 +6,7 @@ import functools
 import statistics
 from collections.abc import Mapping, Sequence
 
-from ggbench.decisions.pick_record import Loss, PublishedLoss
+from ggbench.decisions.pick.record import Loss, PublishedLoss
 from ggbench.models.published.quality import ln_ppl_ratio, size_octaves
 from ggbench.models.published.rows import PublishedRow, load_published
 from ggbench.models.published.selection import fold_quant

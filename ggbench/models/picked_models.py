@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from ggbench.decisions.run_commands_record import FileToRun
+from ggbench.decisions.pick.run_commands_record import FileToRun
 from ggbench.errors import BadFile, GgbenchError, UnknownName
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.quants import name_without_quant

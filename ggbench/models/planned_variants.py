@@ -15,7 +15,7 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.decisions.run_commands_record import FileToRun
+from ggbench.decisions.pick.run_commands_record import FileToRun
 from ggbench.errors import BadFile, GgbenchError
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import name_without_quant, quant_label

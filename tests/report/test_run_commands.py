@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ggbench.decisions.run_commands import commands_lines, modelfile_lines, run_commands
-from ggbench.decisions.run_commands_record import FileToRun, RunCommands
+from ggbench.decisions.pick.run_commands import commands_lines, modelfile_lines, run_commands
+from ggbench.decisions.pick.run_commands_record import FileToRun, RunCommands
 from ggbench.engines.llama.config import LlamaConfig
 from tests.fakes.modelfile import parse_modelfile
 

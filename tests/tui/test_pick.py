@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 from textual.pilot import Pilot
 
-from ggbench.decisions.pick_record import WORKLOADS, Candidate, Needs
-from ggbench.decisions.run_commands_record import FileToRun
+from ggbench.decisions.pick.record import WORKLOADS, Candidate, Needs
+from ggbench.decisions.pick.run_commands_record import FileToRun
 from ggbench.errors import BadFile
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.tui.app import GgbenchApp

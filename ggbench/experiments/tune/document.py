@@ -8,8 +8,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ggbench.decisions.run_commands import commands_lines, modelfile_lines, run_commands
-from ggbench.decisions.run_commands_record import FileToRun, RunCommands
+from ggbench.decisions.pick.run_commands import commands_lines, modelfile_lines, run_commands
+from ggbench.decisions.pick.run_commands_record import FileToRun, RunCommands
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.tune.record import Gain, TunedCandidate, TuneResult, TuneSettings, changes_text
 from ggbench.models.command_line import setup_options

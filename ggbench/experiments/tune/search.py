@@ -9,7 +9,7 @@ from time import monotonic
 from msgspec.structs import replace
 
 from ggbench.decisions.measured_losses import MeasuredLosses, measured_losses
-from ggbench.decisions.pick_record import Loss
+from ggbench.decisions.pick.record import Loss
 from ggbench.engines.contract import Source
 from ggbench.engines.endings import Cancelled, Completed, Ending, EngineEnded
 from ggbench.engines.llama.config import LlamaConfig

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ggbench.decisions.comparison import NO_DIFFERENCE, ComparedLine, Comparison
+from ggbench.decisions.compare.comparison import NO_DIFFERENCE, ComparedLine, Comparison
 from ggbench.show.plot.palette import letter
 from ggbench.text import in_words
 from ggbench.units import format_number

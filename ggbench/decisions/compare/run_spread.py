@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ggbench.decisions.repeats import Repeats, machine_of, setting_of
+from ggbench.decisions.compare.repeats import Repeats, machine_of, setting_of
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from ggbench.decisions.comparable_runs import ThisMachine
 from ggbench.decisions.known_speeds import known_speeds
 from ggbench.decisions.measured_losses import MeasuredLosses, measured_losses
-from ggbench.decisions.pick_record import Candidate, Loss, Needs, TurnSpeed
-from ggbench.decisions.turn import longest_fast_enough, turn_speed
+from ggbench.decisions.pick.record import Candidate, Loss, Needs, TurnSpeed
+from ggbench.decisions.pick.turn import longest_fast_enough, turn_speed
 from ggbench.decisions.typical_loss import UNQUANTIZED, typical_loss
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig

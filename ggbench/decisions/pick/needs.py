@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from ggbench.decisions.pick_record import Candidate, Checked, NeedCheck, Needs
+from ggbench.decisions.pick.record import Candidate, Checked, NeedCheck, Needs
 from ggbench.engines.endings import Outcome
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ggbench.decisions.pick_record import NeedCheck, Needs, Workload
+from ggbench.decisions.pick.record import NeedCheck, Needs, Workload
 from ggbench.engines.llama.config import whole_steps
 from ggbench.units import format_count, format_number
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.decisions.run_spread import RunSpreads
+from ggbench.decisions.compare.run_spread import RunSpreads
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.metric import NO_INTERVAL, Metric

@@ -8,9 +8,9 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from ggbench.decisions.needs_text import needs_text, workload_text
-from ggbench.decisions.pick_record import Candidate, Checked, Pick
-from ggbench.decisions.pick_show import (
+from ggbench.decisions.pick.needs_text import needs_text, workload_text
+from ggbench.decisions.pick.record import Candidate, Checked, Pick
+from ggbench.decisions.pick.show import (
     candidate_name,
     headline,
     loss_source,
@@ -21,8 +21,8 @@ from ggbench.decisions.pick_show import (
     tok_s_text,
     turn_text,
 )
-from ggbench.decisions.run_commands import commands_lines
-from ggbench.decisions.run_commands_record import RunCommands
+from ggbench.decisions.pick.run_commands import commands_lines
+from ggbench.decisions.pick.run_commands_record import RunCommands
 from ggbench.engines.endings import Outcome
 from ggbench.show import FITS_NOT, UNKNOWN
 from ggbench.show.names import model_names

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from ggbench.decisions.pick_candidates import PickRequest, find_candidates, what_would_help
-from ggbench.decisions.pick_record import Pick
-from ggbench.decisions.recommendation import recommend
+from ggbench.decisions.pick.candidates import PickRequest, find_candidates, what_would_help
+from ggbench.decisions.pick.record import Pick
+from ggbench.decisions.pick.recommend import recommend
 from ggbench.models.picked_models import PickedModel
 from ggbench.runs.store.database import Store
 from ggbench.sizing.dry_allocator import DryAllocator

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from ggbench.decisions.pick_record import Candidate
+from ggbench.decisions.pick.record import Candidate
 from ggbench.engines.endings import Outcome
 from ggbench.stats.intervals import Expected
 

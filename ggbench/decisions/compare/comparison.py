@@ -12,11 +12,11 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.decisions.comparison_caveats import caveats, vary
-from ggbench.decisions.differences import Differences, differences_of, letters
-from ggbench.decisions.estimates import Column, Estimated, estimates
-from ggbench.decisions.run_spread import RunSpreads
-from ggbench.decisions.versus import Versus, versus
+from ggbench.decisions.compare.caveats import caveats, vary
+from ggbench.decisions.compare.differences import Differences, differences_of, letters
+from ggbench.decisions.compare.estimates import Column, Estimated, estimates
+from ggbench.decisions.compare.run_spread import RunSpreads
+from ggbench.decisions.compare.versus import Versus, versus
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.depths import depth_metrics

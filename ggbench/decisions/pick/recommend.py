@@ -2,7 +2,7 @@
 
 1. What misses a need is out. What meets all needs comes before what may meet them, where a figure is unknown or is only
    a bound on speed.
-2. What another dominates is out (`ggbench.decisions.pareto`).
+2. What another dominates is out (`ggbench.decisions.pick.pareto`).
 3. What loses little comes first: up to `max_loss`, else 0.05 nats. Then what loses an unknown amount, the cache of more
    bits first. Then the rest.
 4. Among these the preference decides. Quality: the least loss, where it is unknown the most bits per weight; among
@@ -22,9 +22,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ggbench.decisions.needs import check
-from ggbench.decisions.pareto import pareto_front
-from ggbench.decisions.pick_record import Alternative, Candidate, Checked, Label, Needs, Pick, Preference
+from ggbench.decisions.pick.needs import check
+from ggbench.decisions.pick.pareto import pareto_front
+from ggbench.decisions.pick.record import Alternative, Candidate, Checked, Label, Needs, Pick, Preference
 from ggbench.stats.intervals import Z_95, Expected
 
 _FASTER = 1.05

@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from ggbench.decisions.needs_text import wanted_text, workload_text
-from ggbench.decisions.pick_record import Candidate, Checked, Loss, NeedCheck, Pick
-from ggbench.decisions.run_commands import run_commands
-from ggbench.decisions.run_commands_record import RunCommands
+from ggbench.decisions.pick.needs_text import wanted_text, workload_text
+from ggbench.decisions.pick.record import Candidate, Checked, Loss, NeedCheck, Pick
+from ggbench.decisions.pick.run_commands import run_commands
+from ggbench.decisions.pick.run_commands_record import RunCommands
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.forecast.document import expected_text

@@ -11,7 +11,7 @@ import re
 import shlex
 from pathlib import Path
 
-from ggbench.decisions.run_commands_record import FileToRun, RunCommands
+from ggbench.decisions.pick.run_commands_record import FileToRun, RunCommands
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.units import GIB, format_bytes, format_count
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ggbench.decisions.comparison import ComparedLine, Comparison
-from ggbench.decisions.comparison_limits import LimitCheck
-from ggbench.decisions.comparison_sentence import sentence_of
-from ggbench.decisions.versus import Versus
+from ggbench.decisions.compare.comparison import ComparedLine, Comparison
+from ggbench.decisions.compare.limits import LimitCheck
+from ggbench.decisions.compare.show import sentence_of
+from ggbench.decisions.compare.versus import Versus
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.depths import reach_of
 from ggbench.show.documents import summary_document

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ggbench.decisions.pick_record import Candidate, Checked, Pick
-from ggbench.decisions.pick_show import candidate_name, loss_text, tok_s_text
+from ggbench.decisions.pick.record import Candidate, Checked, Pick
+from ggbench.decisions.pick.show import candidate_name, loss_text, tok_s_text
 from ggbench.show.plot.axes import Axis, tick_decimals, tick_step, ticks_within
 from ggbench.show.plot.braille import BrailleCanvas
 from ggbench.show.plot.curves import legend_lines

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ggbench.decisions.estimates import Column, Estimated
+from ggbench.decisions.compare.estimates import Column, Estimated
 from ggbench.show.metric import Metric
 from ggbench.stats.intervals import Interval, difference_interval, ratio_interval
 from ggbench.units import format_ratio, format_signed_percent

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from ggbench.decisions.run_commands_record import FileToRun
+from ggbench.decisions.pick.run_commands_record import FileToRun
 from ggbench.engines.llama.config import LARGEST_N_CTX, whole_steps
 from ggbench.errors import UsageError
 from ggbench.sizing.change import Change
