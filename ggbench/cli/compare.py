@@ -90,8 +90,7 @@ def command(
     from ggbench.cli.compared_runs import PUBLISHED, compared_runs
     from ggbench.decisions.compare.comparison import compare_columns
     from ggbench.decisions.compare.limits import check_limits
-    from ggbench.decisions.compare.repeats import stored_repeats
-    from ggbench.decisions.compare.run_spread import RunSpreads
+    from ggbench.decisions.compare.repeats import RunSpreads, stored_repeats
     from ggbench.runs.store.database import Store
 
     limits = {"--fail-if-slower": fail_if_slower, "--fail-if-larger": fail_if_larger, "--fail-if-worse": fail_if_worse}
@@ -143,8 +142,8 @@ def _show(
     output: Output,
 ) -> None:
     from ggbench.commands.run_output import show_against, show_plot
-    from ggbench.decisions.compare.document import comparison_document
     from ggbench.decisions.compare.report import ComparisonReport
+    from ggbench.decisions.compare.show import comparison_document
     from ggbench.show.documents import summary_document
     from ggbench.show.presenter import presenter_of
 

@@ -223,7 +223,7 @@ def _models(
 
 def _pick(models: tuple[PickedModel, ...], request: PickRequest, allocator: DryAllocator) -> Pick:
     """Choose by what is stored; without it where results cannot be read."""
-    from ggbench.decisions.pick.pick import choose
+    from ggbench.decisions.pick.recommend import choose
     from ggbench.errors import StoreError
     from ggbench.runs.store.database import Store
 
@@ -240,9 +240,8 @@ def _show(pick: Pick, request: PickRequest, output: Output, *, show_all: bool, p
 
         output.document("pick", **pick_document(pick, request.budget, request.setup))
         return
-    from ggbench.decisions.pick.plot import pick_plot
+    from ggbench.decisions.pick.report import pick_plot, pick_report
     from ggbench.decisions.pick.show import commands_of
-    from ggbench.decisions.pick.report import pick_report
 
     console = output.console()
     recommended = pick.recommended

@@ -15,7 +15,6 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.decisions.pick.run_commands_record import FileToRun
 from ggbench.errors import BadFile, GgbenchError
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import name_without_quant, quant_label
@@ -38,6 +37,22 @@ from ggbench.models.reference import (
 )
 from ggbench.models.repo_variants import FoundVariant
 from ggbench.models.selector import Target, find_published, resolve
+
+
+class FileToRun(msgspec.Struct, frozen=True):
+    """Where the weights of a quant are, or where they can be downloaded."""
+
+    model: str
+    """MODEL and QUANT arguments of `ggbench pull`, where there is something to pull; names for Ollama."""
+    quant: str
+    paths: tuple[Path, ...] = ()
+    """The file, or all its shards in order; where `is_here` is false the paths that `ggbench pull` will give them.
+    Empty where those are unknown.
+    """
+    is_here: bool = False
+    repo: str = ""
+    """Repo of the Hub, `org/name`; empty where no published file is known."""
+
 
 Provenance = Literal["file", "twin", "catalog", "hub"]
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ggbench.decisions.compare.comparison import Comparison, compare_quants
-from ggbench.decisions.compare.repeats import repeats_among
-from ggbench.decisions.compare.run_spread import RunSpreads
+from ggbench.decisions.compare.repeats import RunSpreads, repeats_among
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.columns import COLUMNS, column_texts

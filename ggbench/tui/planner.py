@@ -89,7 +89,7 @@ class Planner:
 
         Raises GgbenchError if none can be planned, and once closed.
         """
-        from ggbench.decisions.pick.pick import choose
+        from ggbench.decisions.pick.recommend import choose
         from ggbench.models.picked_models import of_planned
 
         models = of_planned(self._planned(model, tuple(quants)))

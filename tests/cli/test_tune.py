@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ggbench.decisions.comparable_runs import ThisMachine
+from ggbench.decisions.this_machine import ThisMachine
 from ggbench.engines import protocol
 from ggbench.runs.store.database import Store
 from tests.cli.conftest import FakeMachine, Run

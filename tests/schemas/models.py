@@ -15,7 +15,7 @@ from ggbench.decisions.pick.record import (
     TurnSpeed,
     Workload,
 )
-from ggbench.decisions.pick.run_commands_record import RunCommands
+from ggbench.decisions.pick.run_commands import RunCommands
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.sizing.theory.hardware import Hardware

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from textual.pilot import Pilot
 
 from ggbench.decisions.pick.record import WORKLOADS, Candidate, Needs
-from ggbench.decisions.pick.run_commands_record import FileToRun
 from ggbench.errors import BadFile
 from ggbench.experiments.decode.record import DecodeSettings
+from ggbench.models.planned_variants import FileToRun
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.run_requests import MeasureRequest
 from ggbench.tui.screens.library import LibraryScreen

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.decisions.comparable_runs import ThisMachine
+from ggbench.decisions.this_machine import ThisMachine
 from ggbench.engines.endings import Outcome
 from ggbench.errors import StoreError, UnknownName
 from ggbench.experiments.forecast.record import ForecastPlacement, ForecastResult, ForecastTwin, TwinTiming

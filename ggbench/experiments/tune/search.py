@@ -8,7 +8,7 @@ from time import monotonic
 
 from msgspec.structs import replace
 
-from ggbench.decisions.measured_losses import MeasuredLosses, measured_losses
+from ggbench.decisions.known_losses import MeasuredLosses, measured_losses
 from ggbench.decisions.pick.record import Loss
 from ggbench.engines.contract import Source
 from ggbench.engines.endings import Cancelled, Completed, Ending, EngineEnded

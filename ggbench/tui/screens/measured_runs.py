@@ -15,9 +15,8 @@ from textual.widget import Widget
 from textual.widgets import Footer, Static
 
 from ggbench.decisions.compare.comparison import compare_quants
+from ggbench.decisions.compare.repeats import Repeats, RunSpreads
 from ggbench.decisions.compare.report import ComparisonReport
-from ggbench.decisions.compare.repeats import Repeats
-from ggbench.decisions.compare.run_spread import RunSpreads
 from ggbench.errors import StoreError
 from ggbench.show.names import quant_name
 from ggbench.show.plot.curves import Figure
