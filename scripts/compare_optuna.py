@@ -23,12 +23,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Source
+from ggbench.engines.contract import Request, Source
 from ggbench.engines.endings import Completed, Ending
 from ggbench.engines.events import Steps
-from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.config import LlamaConfig, MakeContext
 from ggbench.engines.llama.engine import launch
-from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
+from ggbench.engines.workloads import DecodeAtDepth
 from ggbench.experiments.tune.choices import merged
 from ggbench.experiments.tune.record import TuneCandidate, TuneResult, TuneSettings, TuneTiming
 from ggbench.experiments.tune.timer import TuneTimer
@@ -92,10 +92,10 @@ class RecordedMachine(PlantedMachine):
 
     table: list[tuple[LlamaConfig, list[list[float]]]] = field(default_factory=list)
 
-    def answer(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def answer(self, request: Request) -> Iterator[protocol.Message | Ending]:
         """As the planted machine."""
         match request:
-            case protocol.MakeContext(setup):
+            case MakeContext(setup):
                 self._setup = setup
                 self._drawn = self.draw(setup)
                 yield from obey(request)

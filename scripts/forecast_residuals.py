@@ -22,8 +22,7 @@ from ggbench.engines.contract import Engine, Source, Workload
 from ggbench.engines.endings import Completed
 from ggbench.engines.events import PromptRead, Steps
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
-from ggbench.engines.workloads.prefill import Prefill
+from ggbench.engines.workloads import DecodeAtDepth, Prefill
 from ggbench.experiments.forecast.measure import EXPERIMENT
 from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.models.selector import Target, materialize, resolve_one

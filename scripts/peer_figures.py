@@ -26,10 +26,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ggbench.engines import protocol
+from ggbench.engines.contract import Request
 from ggbench.engines.endings import Completed, OutOfMemory
 from ggbench.engines.events import Allocated
-from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.llama.ggml_devices import place_of
 from ggbench.engines.llama.logs import parse_allocations
 from ggbench.engines.memory import Memory
@@ -276,12 +276,12 @@ def _maxctx(target: Target, setup: LlamaConfig) -> tuple[int, int]:
 def _bisection(target: Target, setup: LlamaConfig) -> tuple[int, int]:
     file, n_contexts = materialize(target), 0
     with WorkerProcess() as worker:
-        _fits(worker, protocol.LoadModel(str(file.paths[0]), setup))
+        _fits(worker, LoadModel(str(file.paths[0]), setup))
 
         def works(steps: int) -> bool:
             nonlocal n_contexts
             n_contexts += 1
-            return _fits(worker, protocol.MakeContext(replace(setup, n_ctx=steps * KV_CELLS)))
+            return _fits(worker, MakeContext(replace(setup, n_ctx=steps * KV_CELLS)))
 
         low, high = 0, 1
         while works(high):
@@ -292,7 +292,7 @@ def _bisection(target: Target, setup: LlamaConfig) -> tuple[int, int]:
     return low * KV_CELLS, n_contexts
 
 
-def _fits(worker: WorkerProcess, request: protocol.Request) -> bool:
+def _fits(worker: WorkerProcess, request: Request) -> bool:
     """Whether there was memory for it. Raises SystemExit where it failed for another reason."""
     *_, ending = worker.call(request)
     if not isinstance(ending, Completed | OutOfMemory):

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 import click
-
-from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import option, output_options, plot_option
-from ggbench.commands.output import Output
-from ggbench.commands.saving import SavingOptions, saving_options
-from ggbench.errors import ExitCode, UsageError
+from collections.abc import (Sequence)
+from ggbench.commands.documented import (DocumentedCommand)
+from ggbench.commands.options import (option, output_options, plot_option)
+from ggbench.commands.output import (Output)
+from ggbench.errors import (ExitCode, UsageError)
+from typing import (TYPE_CHECKING)
 
 if TYPE_CHECKING:
-    from ggbench.cli.compared_runs import Compared
-    from ggbench.decisions.compare.comparison import Comparison
-    from ggbench.decisions.compare.limits import LimitCheck
+    from ggbench.cli.compared_runs import (Compared)
+    from ggbench.decisions.compare.comparison import (Comparison)
+    from ggbench.decisions.compare.limits import (LimitCheck)
+
 
 
 def _parse_percent(_ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
@@ -35,7 +33,6 @@ def _parse_percent(_ctx: click.Context, param: click.Parameter, text: str | None
     ggbench compare --model qwen2.5-7b
     ggbench compare 12 --against base.json --fail-if-slower 5%
     ggbench compare 12 --against published
-    ggbench compare 3 4 7 --svg curves.svg --csv figures.csv
     """,
 )
 @click.argument("named", metavar="[RUN|FILE]...", nargs=-1)
@@ -58,7 +55,6 @@ def _parse_percent(_ctx: click.Context, param: click.Parameter, text: str | None
     callback=_parse_percent, metavar="PERCENT",
 )  # fmt: skip
 @plot_option
-@saving_options
 @output_options
 def command(
     named: tuple[str, ...],
@@ -69,7 +65,6 @@ def command(
     fail_if_larger: float | None,
     fail_if_worse: float | None,
     plot: bool,
-    saving: SavingOptions,
     output: Output,
 ) -> None:
     """Compare runs of any kind, by their numbers in `ggbench results` or from files: which is better, and by how much.
@@ -98,14 +93,11 @@ def command(
     if not named and model is None:
         raise UsageError("comparing needs two runs or more", "their numbers are in: ggbench results")
     if plot and output.as_json:
-        raise UsageError("--plot goes under a table", "omit --json, or save the plot with --svg FILE")
+        raise UsageError("--plot goes under a table", "omit --json, or save the plot: ggbench report RUN -o FILE.svg")
     with Store.open() as store:
         compared = compared_runs(store, named, model, against, average=average)
         output.notice(*store.notices, *compared.notices)
         repeats = stored_repeats(store)
-        if saving.is_asked and any(summary.run.run_id is None for summary in compared.summaries):
-            raise UsageError("runs of a file have no samples to save", "import the file, then compare by number")
-        to_save = saving.read(store, compared.summaries)
     comparison, is_single = None, len(compared.columns) < 2
     if is_single and (against != PUBLISHED or asked):
         what = f"there is one quant of {model!r}, and" if model and compared.columns else ""
@@ -113,9 +105,7 @@ def command(
     if not is_single:
         comparison = _checked(compare_columns(compared.columns, RunSpreads(repeats)))
     checks = check_limits(comparison, asked) if comparison else ()
-    saved = saving.save(to_save)
     _show(compared, comparison, checks, against == PUBLISHED, plot, output)
-    output.notice(*saved)
     if comparison is not None and checks:
         _conclude(comparison, checks)
 

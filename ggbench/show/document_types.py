@@ -178,16 +178,16 @@ def _clean(schema: Any) -> Any:  # noqa: ANN401 - JSON
 
 
 def _records(types: tuple[_Type, ...]) -> Iterator[type]:
-    """Every dataclass that these types reach."""
+    """Every record that these types reach."""
     seen: set[Any] = set()
     todo: list[Any] = list(msgspec.inspect.multi_type_info(types))
     while todo:
         each = todo.pop()
-        if isinstance(each, msgspec.inspect.StructType | msgspec.inspect.DataclassType):
+        if isinstance(each, msgspec.inspect.StructType):
             if each.cls in seen:
                 continue
             seen.add(each.cls)
-            if isinstance(each, msgspec.inspect.DataclassType):
+            if _source(each.cls):  # a Struct made from a Shape has none
                 yield each.cls
             todo += [field.type for field in each.fields]
         else:
@@ -216,11 +216,18 @@ def _getter(record: type, name: str) -> Any:  # noqa: ANN401 - a function
 def _docs(record: type) -> dict[str, str]:
     """The docstrings under the fields of a record, those of its bases included."""
     found: dict[str, str] = {}
-    for each in (base for base in reversed(record.__mro__) if base.__module__.startswith("ggbench.")):
-        tree = ast.parse(textwrap.dedent(inspect.getsource(each)))
-        assert isinstance(tree.body[0], ast.ClassDef)
-        for field, after in pairwise(tree.body[0].body):
+    for each in (base for base in reversed(record.__mro__) if base not in (object, msgspec.Struct)):
+        body = next((part.body for part in ast.parse(_source(each)).body if isinstance(part, ast.ClassDef)), [])
+        for field, after in pairwise(body):
             match field, after:
                 case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
                     found[name] = inspect.cleandoc(text)
     return found
+
+
+def _source(record: type) -> str:
+    """The source of a class; empty if it was made at run time."""
+    try:
+        return textwrap.dedent(inspect.getsource(record))
+    except OSError:
+        return ""

@@ -16,7 +16,7 @@ from ggbench.engines.endings import Completed, Ending
 from ggbench.engines.events import Steps
 from ggbench.engines.llama.config import LlamaConfig, whole_steps
 from ggbench.engines.llama.engine import LlamaEngine
-from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
+from ggbench.engines.workloads import DecodeAtDepth
 from ggbench.errors import EngineFailed
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import twin_of

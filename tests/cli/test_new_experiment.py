@@ -20,7 +20,7 @@ from ggbench.commands.options import Asked, measuring_options
 from ggbench.commands.run_output import show_measured
 from ggbench.engines.endings import Completed, Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads.batched_decode import BatchedDecode
+from ggbench.engines.workloads import BatchedDecode
 from ggbench.machine.records import MachineReading
 from ggbench.models.command_line import named, reproduce
 from ggbench.models.selector import resolve_one

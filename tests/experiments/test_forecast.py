@@ -10,10 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines import protocol
+from ggbench.engines.contract import Request
 from ggbench.engines.endings import Completed, Ending, Outcome, OutOfMemory
 from ggbench.engines.events import PromptRead, Steps
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
+from ggbench.engines.llama.config import LlamaConfig, LoadModel
+from ggbench.engines.workloads import DecodeAtDepth
 from ggbench.errors import DoesNotFit
 from ggbench.experiments.forecast import twin_timer
 from ggbench.experiments.forecast.measure import EXPERIMENT
@@ -58,9 +59,9 @@ class _Costly:
         self._paths, self._drift, self._left, self._warm_up_ns = paths, drift, dies_after, warm_up_ns
         self._n_asked = 0
 
-    def __call__(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def __call__(self, request: Request) -> Iterator[protocol.Message | Ending]:
         match request:
-            case protocol.LoadModel(path=path):
+            case LoadModel(path=path):
                 self._paths.append(Path(path))
                 yield from obey(request)
             case DecodeAtDepth(n_gen=2):

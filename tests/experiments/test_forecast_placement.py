@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
-from msgspec.structs import replace
+from collections.abc import (Iterator)
+from ggbench.engines import (protocol)
+from ggbench.engines.contract import (Request)
+from ggbench.engines.endings import (Completed, Ending, Outcome)
+from ggbench.engines.events import (PromptRead, Steps)
+from ggbench.engines.llama.config import (LlamaConfig, LoadModel)
+from ggbench.engines.workloads import (DecodeAtDepth)
+from ggbench.experiments.forecast import (twin_timer)
+from ggbench.experiments.forecast.measure import (EXPERIMENT)
+from ggbench.experiments.forecast.record import (ForecastResult, ForecastSettings)
+from ggbench.gguf_file.header import (read_model_file)
+from ggbench.gguf_file.model_file import (ModelFile)
+from ggbench.gguf_file.twin import (cached_twin)
+from ggbench.machine.cpu import (Cpu)
+from ggbench.machine.environment import (environment)
+from ggbench.models.selector import (resolve_one)
+from ggbench.runs.driver import (run_job)
+from ggbench.runs.experiment import (Job)
+from ggbench.runs.progress import (Finished)
+from ggbench.runs.run import (Run)
+from ggbench.runs.store.database import (Store)
+from ggbench.sizing import (layer_sample)
+from ggbench.sizing.layer_sample import (step_cost)
+from msgspec.structs import (replace)
+from pathlib import (Path)
+from tests.conftest import (TINY)
+from tests.fakes.engine import (FakeWorker, fake_rig, obey)
+from tests.fakes.gpu_worker import (GPU, on_gpu)
 
-from ggbench.engines import protocol
-from ggbench.engines.endings import Completed, Ending, Outcome
-from ggbench.engines.events import PromptRead, Steps
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
-from ggbench.experiments.forecast import twin_timer
-from ggbench.experiments.forecast.measure import EXPERIMENT
-from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
-from ggbench.gguf_file.header import read_model_file
-from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.twin import cached_twin
-from ggbench.machine.cpu import Cpu
-from ggbench.machine.environment import environment
-from ggbench.models.selector import resolve_one
-from ggbench.runs.driver import run_job
-from ggbench.runs.experiment import Job
-from ggbench.runs.progress import Finished
-from ggbench.runs.run import Run
-from ggbench.runs.store.database import Store
-from ggbench.sizing import layer_sample
-from ggbench.sizing.layer_sample import step_cost
-from tests.conftest import TINY
-from tests.fakes.engine import FakeWorker, fake_rig, obey
-from tests.fakes.gpu_worker import GPU, on_gpu
 
 BASE_NS = {"CPU": 40e6, "GPU": 4e6}
 NS_PER_BYTE = {"CPU": 0.05, "GPU": 0.005}
@@ -48,9 +48,9 @@ class _Placed:
         self._file: ModelFile | None = None
         self._setup = LlamaConfig()
 
-    def __call__(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def __call__(self, request: Request) -> Iterator[protocol.Message | Ending]:
         match request:
-            case protocol.LoadModel(path=path, setup=setup):
+            case LoadModel(path=path, setup=setup):
                 self._file, self._setup = read_model_file(Path(path)), setup
                 yield from (on_gpu if self._where == "GPU" else obey)(request)
             case DecodeAtDepth(n_depth, n_gen, n_batch):
@@ -130,7 +130,7 @@ def test_tensors_of_some_layers_may_stay_in_main_memory(model: Path) -> None:
     kv_ns = KV_NS_PER_BYTE["GPU"] * step_cost(file, range(16)).kv_bytes(1)
     assert _latency_ms(run, 1) == pytest.approx((BASE_NS["GPU"] + layers_ns + kv_ns) / 1e6, rel=1e-3)
     assert _found(run).basis.endswith("12 on the GPU, 4 on the GPU with 2 tensors each in main memory")
-    loaded = [each.setup for each in workers[0].requests if isinstance(each, protocol.LoadModel)]
+    loaded = [each.setup for each in workers[0].requests if isinstance(each, LoadModel)]
     assert [each.override_tensor for each in loaded] == [(), (r"\.(ffn_down\.weight|ffn_up\.weight)$=CPU",)]
 
 

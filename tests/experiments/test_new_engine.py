@@ -15,8 +15,7 @@ from ggbench.engines.contract import Engine, EngineConfig, Source, Workload, eng
 from ggbench.engines.endings import Completed, Ending, Failed, Outcome
 from ggbench.engines.events import Allocated, Event, Opened, PromptRead, Ready, Steps
 from ggbench.engines.memory import DeviceBuffers, Place
-from ggbench.engines.workloads.decode import Decode
-from ggbench.engines.workloads.prefill import Prefill
+from ggbench.engines.workloads import Decode, Prefill
 from ggbench.errors import StoreError, Unsupported
 from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
 from ggbench.experiments.maxctx.record import ContextSettings

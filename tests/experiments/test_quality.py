@@ -11,9 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines import protocol
+from ggbench.engines.contract import Request
 from ggbench.engines.endings import Ending, Outcome, OutOfMemory
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads.score import Score
+from ggbench.engines.llama.config import LlamaConfig, MakeContext
+from ggbench.engines.workloads import Score
 from ggbench.experiments.quality import base_rows, text_scorer
 from ggbench.experiments.quality.logits_file import LogitsFile, begin_logits_file
 from ggbench.experiments.quality.measure import EXPERIMENT
@@ -75,7 +76,7 @@ def _requests(worker: FakeWorker) -> list[Score]:
     return [request for request in worker.requests if isinstance(request, Score)]
 
 
-def _dies(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+def _dies(request: Request) -> Iterator[protocol.Message | Ending]:
     """Answer until the fifth chunk, at which the worker dies."""
     if isinstance(request, Score) and request.chunks[0][0] == 4 * N_CTX:
         yield OutOfMemory("score", "killed")
@@ -140,7 +141,7 @@ def test_a_base_that_does_not_fit_beside_the_model_goes_first(
     assert "q8_0 is scored first, into a file of" in str(progress)
     asked = _requests(worker)
     assert [each.rows.writes for each in asked if each.rows is not None] == [True] * 10 + [False] * 10
-    assert sum(isinstance(request, protocol.MakeContext) for request in worker.requests) == 3
+    assert sum(isinstance(request, MakeContext) for request in worker.requests) == 3
     (kept,) = logits_dir().iterdir()
     again, _, (worker,) = _run(trained, settings, [scores()], base=Base(trained))
     assert _result(again).divergence == found.divergence
@@ -171,7 +172,7 @@ def test_logits_in_use_are_not_removed_by_another_process(
         clean()
         return begun
 
-    def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def answer(request: Request) -> Iterator[protocol.Message | Ending]:
         clean()
         yield from scores()(request)
 

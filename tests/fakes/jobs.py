@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ggbench.engines import protocol
+from ggbench.engines.contract import Request
 from ggbench.engines.endings import Completed, Ending, OutOfMemory
 from ggbench.engines.events import ContextProven, Steps
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads.decode import Decode
-from ggbench.engines.workloads.prove_context import ProveContext
+from ggbench.engines.llama.config import LlamaConfig, MakeContext
+from ggbench.engines.workloads import Decode, ProveContext
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.experiments.maxctx.record import ContextSettings
 from ggbench.experiments.quality.jobs import largest_here, quality_jobs
@@ -86,7 +86,7 @@ class Gate:
     reached: threading.Event = field(default_factory=threading.Event)
     opened: threading.Event = field(default_factory=threading.Event)
 
-    def answer(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def answer(self, request: Request) -> Iterator[protocol.Message | Ending]:
         """As a worker in good health, but for the wait in the timed decode."""
         for item in obey(request):
             if isinstance(item, Steps) and isinstance(request, Decode) and item.first_position > 200:
@@ -95,10 +95,10 @@ class Gate:
             yield item
 
 
-def small_context(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+def small_context(request: Request) -> Iterator[protocol.Message | Ending]:
     """A machine where contexts up to 2,048 tokens work."""
     match request:
-        case protocol.MakeContext(setup) if (setup.n_ctx or 0) > 2048:
+        case MakeContext(setup) if (setup.n_ctx or 0) > 2048:
             yield OutOfMemory("context", "failed to allocate the KV cache")
         case ProveContext():
             yield ContextProven(0.1, 512, 1_000_000, 1_000_000, "copied", full=True)

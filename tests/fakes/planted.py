@@ -12,10 +12,11 @@ from typing import Any
 from unittest.mock import patch
 
 from ggbench.engines import protocol
+from ggbench.engines.contract import Request
 from ggbench.engines.endings import Completed, Crashed, Ending
 from ggbench.engines.events import PromptRead, Steps
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
+from ggbench.engines.llama.config import LlamaConfig, MakeContext
+from ggbench.engines.workloads import DecodeAtDepth
 from ggbench.experiments.tune.measure import EXPERIMENT
 from ggbench.experiments.tune.record import TuneSettings
 from ggbench.models.selector import Target
@@ -79,9 +80,9 @@ class PlantedMachine:
             factor for effects in planted for (name, value), factor in effects.items() if getattr(setup, name) == value
         )
 
-    def answer(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def answer(self, request: Request) -> Iterator[protocol.Message | Ending]:
         match request:
-            case protocol.MakeContext(setup):
+            case MakeContext(setup):
                 self._setup = setup
                 self._level = math.exp(self._rng.gauss(0, self.noise))
                 yield from obey(request)

@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import EngineConfig, Stage
+from ggbench.engines.contract import EngineConfig, Request, Stage
 from ggbench.engines.endings import Completed, Crashed, Ending, Failed, OutOfMemory
 from ggbench.engines.events import ContextProven, Loaded, Opened, Proving
-from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.memory import Place
-from ggbench.engines.workloads.prove_context import ProveContext
+from ggbench.engines.workloads import ProveContext
 from ggbench.experiments.maxctx.measure import EXPERIMENT
 from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
 from ggbench.machine.environment import environment
@@ -56,7 +56,7 @@ class SmallMachine:
     workers: list[FakeWorker] = field(default_factory=list)
     allocated: list[int] = field(default_factory=list)
     proven: list[int] = field(default_factory=list)
-    loads: list[protocol.LoadModel] = field(default_factory=list)
+    loads: list[LoadModel] = field(default_factory=list)
     _dry: bool = False
 
     def rig(self, store: Store | None = None) -> Rig:
@@ -70,9 +70,9 @@ class SmallMachine:
 
         return Rig(launch=launch, threads=2, describe_environment=environment, store=store, cancel=self.cancel)
 
-    def answer(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def answer(self, request: Request) -> Iterator[protocol.Message | Ending]:
         match request:
-            case protocol.LoadModel(dry=dry):
+            case LoadModel(dry=dry):
                 self._dry = dry
                 if dry and not self.dry_loads:
                     yield Failed("load", "unknown architecture")
@@ -83,7 +83,7 @@ class SmallMachine:
                     yield protocol.Log(2, f"{using} - 23552 MiB free")
                 self.loads.append(request)
                 yield Loaded(0.1, None if dry else LIMIT)
-            case protocol.MakeContext(setup):
+            case MakeContext(setup):
                 n_ctx = setup.n_ctx or 0
                 if not self._dry:
                     self.allocated.append(n_ctx)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from ggbench.engines import protocol
+from ggbench.engines.contract import Request
 from ggbench.engines.endings import Completed, Ending, Outcome
-from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.process import WorkerProcess
-from ggbench.engines.workloads.prefill import Prefill
+from ggbench.engines.workloads import Prefill
 from ggbench.runs.rig import Rig
 from ggbench.runs.summary import QuantSummary
 from ggbench.units import GIB, MIB
@@ -78,7 +78,7 @@ def test_too_little_memory_is_an_outcome(
     assert ended.outcome is Outcome.OUT_OF_MEMORY, ended.run.reason
 
 
-def answer(worker: WorkerProcess, request: protocol.Request) -> Ending:
+def answer(worker: WorkerProcess, request: Request) -> Ending:
     return next(item for item in worker.call(request) if isinstance(item, Ending))
 
 
@@ -86,9 +86,9 @@ def test_memory_that_goes_during_a_decode_is_an_outcome(twin: Twin, measure: Mea
     path = str(twin(SMALL, "q4_k_m").path)
     setup = LlamaConfig(n_ctx=8192, n_ubatch=2048, flash_attn="off", threads=1)
     with WorkerProcess(None, TIMEOUT_S) as worker, WorkerProcess(None, TIMEOUT_S) as glutton:
-        assert answer(worker, protocol.LoadModel(path, setup)) == Completed()
-        assert answer(worker, protocol.MakeContext(setup)) == Completed()
-        glutted = answer(glutton, protocol.LoadModel(path, LlamaConfig(memory_limit_bytes=MIB)))
+        assert answer(worker, LoadModel(path, setup)) == Completed()
+        assert answer(worker, MakeContext(setup)) == Completed()
+        glutted = answer(glutton, LoadModel(path, LlamaConfig(memory_limit_bytes=MIB)))
         ended = answer(worker, Prefill(4096))
     alive = assert_alive(measure, twin)
     note(

@@ -12,13 +12,13 @@ import msgspec.structs
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import EngineConfig
+from ggbench.engines.contract import EngineConfig, Request
 from ggbench.engines.endings import Crashed, Ending, Outcome, OutOfMemory
 from ggbench.engines.events import Steps
+from ggbench.engines.llama.config import LoadModel, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.process import WorkerProcess
-from ggbench.engines.workloads.decode import Decode
-from ggbench.engines.workloads.prefill import Prefill
+from ggbench.engines.workloads import Decode, Prefill
 from ggbench.errors import BadFile, StoreError
 from ggbench.models.selector import Target, resolve, resolve_one
 from ggbench.runs.driver import run_job, run_jobs
@@ -56,7 +56,7 @@ def test_a_file_that_is_made_first_is_progress_in_bytes(tmp_path: Path) -> None:
     assert records[-1].run.subject.n_ctx_train == 32768
 
 
-def crash_in_decode(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+def crash_in_decode(request: Request) -> Iterator[protocol.Message | Ending]:
     if isinstance(request, Decode) and request.n_gen > 8:
         yield Steps(26, [10_000_000] * 20, [1] * 20)
         yield Crashed(-11, ("last words",))
@@ -64,8 +64,8 @@ def crash_in_decode(request: protocol.Request) -> Iterator[protocol.Message | En
         yield from obey(request)
 
 
-def refuse_context(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-    if isinstance(request, protocol.MakeContext):
+def refuse_context(request: Request) -> Iterator[protocol.Message | Ending]:
+    if isinstance(request, MakeContext):
         yield OutOfMemory("context", "failed to allocate")
     else:
         yield from obey(request)
@@ -86,10 +86,10 @@ def test_a_crash_is_a_run_with_a_reason_and_the_rest_goes_on(target: Target, sto
     assert {run.state for run in store.list_runs()} == {"crashed", "out_of_memory", "completed"}
 
 
-@pytest.mark.parametrize("request_type", [protocol.LoadModel, protocol.MakeContext, Prefill, Decode])
+@pytest.mark.parametrize("request_type", [LoadModel, MakeContext, Prefill, Decode])
 def test_memory_that_runs_out_is_an_outcome_at_every_stage(target: Target, store: Store, request_type: type) -> None:
 
-    def run_out(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def run_out(request: Request) -> Iterator[protocol.Message | Ending]:
         if isinstance(request, request_type):
             yield OutOfMemory(request.stage, "failed to allocate")
         else:

@@ -129,8 +129,8 @@ def test_every_option_of_a_context_reaches_the_dry_allocator(tmp_path: Path) -> 
         dry.load(file, write_sparse(file, tmp_path))
         dry.context(1024)
     load, context = worker.requests
-    assert load.setup == LlamaConfig(cpu_moe=True)  # type: ignore[union-attr]
-    assert context.setup == LlamaConfig(  # type: ignore[union-attr]
+    assert load.setup == LlamaConfig(cpu_moe=True)  # type: ignore[attr-defined]
+    assert context.setup == LlamaConfig(  # type: ignore[attr-defined]
         n_ctx=1024, n_ubatch=128, type_k="q8_0", threads=3, threads_batch=5, swa_full=True, kv_offload=False,
         cpu_moe=True, n_seq_max=4,
     )  # fmt: skip

@@ -12,10 +12,10 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Source
+from ggbench.engines.contract import Request, Source
 from ggbench.engines.endings import Completed, Crashed, Ending, Failed, Outcome
 from ggbench.engines.events import Allocated
-from ggbench.engines.llama.config import FlashAttn, LlamaConfig
+from ggbench.engines.llama.config import FlashAttn, LlamaConfig, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine, launch
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.encoded_header import encode_header
@@ -219,8 +219,8 @@ def test_a_formula_that_disagrees_is_shown() -> None:
 
 def test_a_refused_context_is_a_row_with_the_reason_and_the_weights() -> None:
 
-    def refuse(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-        yield Failed("context", "no") if isinstance(request, protocol.MakeContext) else Completed()
+    def refuse(request: Request) -> Iterator[protocol.Message | Ending]:
+        yield Failed("context", "no") if isinstance(request, MakeContext) else Completed()
 
     rows = plan_tiny(refuse, budget_of(1), quants=("f16", "again"))
     assert [row.outcome for row in rows] == [Outcome.FAILED] * 2
@@ -230,7 +230,7 @@ def test_a_refused_context_is_a_row_with_the_reason_and_the_weights() -> None:
 def test_a_worker_that_dies_is_a_row_and_the_next_gets_a_new_one() -> None:
     workers: list[FakeWorker] = []
 
-    def die(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def die(request: Request) -> Iterator[protocol.Message | Ending]:
         yield Crashed(-11, ())
 
     def start() -> FakeWorker:

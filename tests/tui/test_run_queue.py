@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
+from ggbench.engines.contract import Request
 from ggbench.engines.endings import Crashed, Ending, Outcome, OutOfMemory
-from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.config import LlamaConfig, MakeContext
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.experiments.maxctx.record import ContextResult
 from ggbench.models.selector import Target, resolve
@@ -40,11 +41,11 @@ def is_done(queue: RunQueue) -> bool:
     return not queue.is_busy
 
 
-def crash(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+def crash(request: Request) -> Iterator[protocol.Message | Ending]:
     yield Crashed(-6, ("GGML_ASSERT(something) failed",))
 
 
-def run_out(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+def run_out(request: Request) -> Iterator[protocol.Message | Ending]:
     yield OutOfMemory("load", "failed to allocate")
 
 
@@ -111,9 +112,9 @@ def test_a_pause_holds_the_worker_and_the_jobs_behind_it(target: Target, tmp_pat
 def test_a_search_that_is_skipped_knows_nothing_of_what_it_was_asking(target: Target, tmp_path: Path) -> None:
     asked, skipped = threading.Event(), threading.Event()
 
-    def die_of_it(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def die_of_it(request: Request) -> Iterator[protocol.Message | Ending]:
         live = watched.queue.live
-        if isinstance(request, protocol.MakeContext) and live is not None and live.question is not None:
+        if isinstance(request, MakeContext) and live is not None and live.question is not None:
             asked.set()
             assert skipped.wait(60)
             yield Crashed(-9, ())

@@ -12,9 +12,10 @@ import pytest
 from textual.pilot import Pilot
 
 from ggbench.engines import protocol
+from ggbench.engines.contract import Request
 from ggbench.engines.endings import Ending
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads.batched_decode import BatchedDecode
+from ggbench.engines.workloads import BatchedDecode
 from ggbench.experiments.maxctx.record import ContextResult
 from ggbench.experiments.speed.record import SpeedSettings
 from ggbench.models.selector import Target, resolve
@@ -121,7 +122,7 @@ def test_a_text_is_scored(app: GgbenchApp, jobs: FakeServices, folder: Path, tex
 def test_a_grid_of_cases(app: GgbenchApp, jobs: FakeServices, targets: list[Target], drive: Drive) -> None:
     gate = Gate()
 
-    def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def answer(request: Request) -> Iterator[protocol.Message | Ending]:
         if isinstance(request, BatchedDecode) and (request.n_prompt, request.n_seqs) == (512, 4):
             gate.reached.set()
             assert gate.opened.wait(60)

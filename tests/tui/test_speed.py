@@ -11,9 +11,10 @@ import pytest
 from textual.pilot import Pilot
 
 from ggbench.engines import protocol
+from ggbench.engines.contract import Request
 from ggbench.engines.endings import Ending, Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads.batched_decode import BatchedDecode
+from ggbench.engines.workloads import BatchedDecode
 from ggbench.experiments.speed.figures import case_grid
 from ggbench.experiments.speed.record import Case, CaseEnded, SpeedCase, SpeedSettings
 from ggbench.models.selector import Target, resolve
@@ -72,7 +73,7 @@ def test_cases_are_chosen_in_a_dialog(app: App, drive: Drive, monkeypatch: pytes
 def test_the_grid_fills_as_cases_end(tiny_twin: Path, app: App, jobs: FakeServices, drive: Drive) -> None:
     reached, opened = threading.Event(), threading.Event()
 
-    def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def answer(request: Request) -> Iterator[protocol.Message | Ending]:
         if isinstance(request, BatchedDecode) and request.n_prompt == 512 and request.n_seqs == 4:
             reached.set()
             assert opened.wait(WAIT_S)

@@ -14,7 +14,7 @@ from ggbench.engines.endings import Completed, Ending
 from ggbench.engines.events import PromptRead, Steps
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import Memory
-from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
+from ggbench.engines.workloads import DecodeAtDepth
 from ggbench.errors import Unsupported
 from ggbench.experiments.forecast.cost import BATCH_ROUNDS, forecast_cost, n_gen_of
 from ggbench.experiments.forecast.earlier_timings import EarlierTimings, earlier_timings

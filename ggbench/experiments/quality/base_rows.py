@@ -26,8 +26,7 @@ from ggbench.engines.endings import OutOfMemory, require_completed
 from ggbench.engines.events import Tokenized
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import Memory
-from ggbench.engines.workloads.score import RowsFile, Score
-from ggbench.engines.workloads.tokenize import Tokenize
+from ggbench.engines.workloads import RowsFile, Score, Tokenize
 from ggbench.errors import BadFile, DoesNotFit, Unsupported, UsageError
 from ggbench.experiments.quality.logits_file import LogitsFile, begin_logits_file, read_logits_file
 from ggbench.experiments.quality.record import ScoredBase

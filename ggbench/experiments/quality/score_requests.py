@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ggbench.engines.endings import Ending, require_completed
 from ggbench.engines.events import Event, Tokenized
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads.score import Score
+from ggbench.engines.workloads import Score
 from ggbench.experiments.quality.record import QualitySettings
 from ggbench.runs.session import Session
 

@@ -13,7 +13,7 @@ import numpy as np
 from ggbench.engines.endings import Completed, EngineEnded, require_completed
 from ggbench.engines.events import Scored, Tokenized
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads.tokenize import Tokenize
+from ggbench.engines.workloads import Tokenize
 from ggbench.errors import Unsupported, UsageError
 from ggbench.experiments.quality.base_rows import Rows, open_rows, require_trained
 from ggbench.experiments.quality.earlier_scores import earlier_scores

@@ -12,7 +12,7 @@ from collections.abc import Generator
 
 from ggbench.engines.endings import Cancelled, Completed, EngineEnded, Outcome, require_completed
 from ggbench.engines.memory import Memory
-from ggbench.engines.workloads.batched_decode import BatchedDecode
+from ggbench.engines.workloads import BatchedDecode
 from ggbench.experiments.speed.case_contexts import CaseContexts, case_contexts
 from ggbench.experiments.speed.case_forecast import CaseForecast
 from ggbench.experiments.speed.measure import ended_cases

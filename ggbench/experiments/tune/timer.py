@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ggbench.engines.contract import Engine, Source
 from ggbench.engines.endings import Completed, Ending
 from ggbench.engines.events import PromptRead, Ready, Steps
-from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
+from ggbench.engines.workloads import DecodeAtDepth
 from ggbench.experiments.tune.record import MOST_GEN, DepthTiming, TuneCandidate, TuneSettings, TuneTiming
 
 _FEWEST_GEN = 3

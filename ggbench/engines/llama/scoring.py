@@ -7,75 +7,20 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any
 
-import msgspec
+import numpy as np
+from llama_cpp import llama_cpp as lib
+from numpy.typing import NDArray
 
-from ggbench.engines.contract import Stage, Workload
 from ggbench.engines.events import Event, Scored
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from ggbench.engines.llama.model import LlamaModel
-    from ggbench.stats.logits import Row, RowScorer, TokenScore
+from ggbench.engines.llama.model import LlamaModel, LlamaRefused
+from ggbench.engines.workloads import RowsFile, Score
+from ggbench.stats.logits import Row, RowScorer, TokenScore, n_words, pack
 
 
-class RowsFile(msgspec.Struct, frozen=True):
-    """Rows of a vocabulary in a file that the base writes and the model that is compared with it reads.
-
-    The row of position p of the k-th chunk of a request is `first_row` + k x `rows_per_chunk` + p - `first_position`.
-    """
-
-    path: str
-    format: Literal["f32", "u16"]
-    """float32 log-probabilities, or the levels of a base file of llama-perplexity."""
-    first_byte: int
-    """Of row 0."""
-    first_row: int
-    rows_per_chunk: int
-    first_position: int
-    writes: bool
-    """Whether this model is the base."""
-
-
-class Score(Workload, frozen=True):
-    """Decode positions `start` to `stop` of several chunks of a text at once, and score each that has a target.
-
-    A request with `start` 0 clears the cache; the next one goes on where the last stopped. The context needs
-    `n_seq_max` of at least the number of chunks, and `n_outputs_max` of the positions scored. Reports a `Scored`.
-    """
-
-    name: ClassVar[str] = "score"
-    stage: ClassVar[Stage] = "score"
-
-    chunks: tuple[tuple[int, ...], ...]
-    """The tokens of each chunk, whole, with BOS in the first place where the model adds one."""
-    targets: tuple[tuple[int, ...], ...]
-    """The true next token of each position from `start` on, of each chunk; empty where none is scored."""
-    start: int
-    stop: int
-    threads: int
-    """That score the rows; numpy computes outside Python's lock."""
-    rows: RowsFile | None = None
-
-    @property
-    def n_outputs(self) -> int:
-        """One for each position scored."""
-        return len(self.chunks) * len(self.targets[0])
-
-
-REQUEST = Score
-
-
-def carry_out(model: LlamaModel, request: Score, emit: Callable[[Event], None]) -> None:
+def score(model: LlamaModel, request: Score, emit: Callable[[Event], None]) -> None:
     """Raises LlamaRefused where llama.cpp does, and for logits that are no numbers."""
-    import numpy as np
-    from llama_cpp import llama_cpp as lib
-
-    from ggbench.engines.llama.model import LlamaRefused
-    from ggbench.stats.logits import RowScorer, TokenScore
-
     context = model.context("score")
     if not request.start:
         model.clear_cache()
@@ -127,8 +72,6 @@ def carry_out(model: LlamaModel, request: Score, emit: Callable[[Event], None]) 
 
 
 def _score(scorer: RowScorer, logits: Row, token: int, base: _Rows | None, number: int) -> TokenScore:
-    from ggbench.stats.logits import TokenScore
-
     if base is None:
         return TokenScore(scorer.nll(logits, token))
     if base.writes:
@@ -137,10 +80,6 @@ def _score(scorer: RowScorer, logits: Row, token: int, base: _Rows | None, numbe
 
 
 def _decode(context: Any, request: Score, n_scored: int) -> None:  # noqa: ANN401 - a ctypes pointer
-    from llama_cpp import llama_cpp as lib
-
-    from ggbench.engines.llama.model import LlamaRefused
-
     n_tokens = len(request.chunks) * (request.stop - request.start)
     batch = lib.llama_batch_init(n_tokens, 0, 1)
     try:
@@ -163,8 +102,6 @@ class _Rows:
     """The rows of a file, mapped while a request is carried out."""
 
     def __init__(self, rows: RowsFile, n_vocab: int) -> None:
-        from ggbench.stats.logits import n_words
-
         self._rows, self._n_vocab = rows, n_vocab
         self.writes = rows.writes
         self._row_bytes = 4 * n_vocab if rows.format == "f32" else 2 * n_words(n_vocab)
@@ -190,8 +127,6 @@ class _Rows:
 
     def write(self, number: int, logits: Row, token: int, scorer: RowScorer) -> float:
         """Keep a row of the base; return the nll of the true token."""
-        from ggbench.stats.logits import pack
-
         if self._rows.format == "f32":
             return -float(scorer.log_probs(logits, self._at(number, "f4"))[token])
         pack(logits, self._at(number, "u2"))
@@ -202,8 +137,6 @@ class _Rows:
         return self._at(number, "f4") if self._rows.format == "f32" else scorer.unpack(self._at(number, "u2"))
 
     def _at(self, number: int, dtype: str) -> NDArray[Any]:
-        import numpy as np
-
         assert self._map is not None
         first_byte = self._rows.first_byte + number * self._row_bytes
         return np.frombuffer(self._map, dtype, self._row_bytes // int(dtype[1]), first_byte)
