@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING
+
 import msgspec
-from collections.abc import (Sequence)
-from functools import (cached_property)
-from ggbench.decisions.compare.comparison import (Comparison, compare_quants)
-from ggbench.decisions.compare.repeats import (RunSpreads, repeats_among)
-from ggbench.runs.summary import (QuantSummary)
-from ggbench.show import (UNKNOWN)
-from ggbench.show.columns import (COLUMNS, column_texts)
-from ggbench.show.names import (model_names, unambiguous_names)
-from ggbench.show.presenter import (charts_of, figures_of)
-from ggbench.show.saving import (SavedRun, plotted_runs)
-from typing import (TYPE_CHECKING)
+
+from ggbench.decisions.compare.comparison import Comparison, compare_quants
+from ggbench.decisions.compare.repeats import RunSpreads, repeats_among
+from ggbench.runs.summary import QuantSummary
+from ggbench.show import UNKNOWN
+from ggbench.show.columns import COLUMNS, column_texts
+from ggbench.show.names import model_names, unambiguous_names
+from ggbench.show.presenter import charts_of, figures_of
+from ggbench.show.saving import SavedRun, plotted_runs
 
 if TYPE_CHECKING:
-    from ggbench.show.charts.charts import (Chart)
+    from ggbench.show.charts.charts import Chart
 
 
 _COLUMNS = (

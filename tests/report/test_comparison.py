@@ -5,22 +5,23 @@ Without stored repeats a load is assumed to differ from the next by 2 %, so no i
 
 from __future__ import annotations
 
-from ggbench.decisions.compare.comparison import (ComparedLine, Comparison, compare_quants)
-from ggbench.decisions.compare.show import (sentence_of)
-from ggbench.engines.endings import (Outcome)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.engines.memory import (DeviceBuffers, Memory, Place)
-from ggbench.experiments.decode.record import (DecodeResult, DecodeSettings)
-from ggbench.experiments.prefill.record import (PrefillResult)
-from ggbench.models.subject import (Subject)
-from ggbench.runs.run import (Run, RunHead)
-from ggbench.runs.summary import (QuantSummary)
-from ggbench.stats.decode_timing import (DecodeLimit, LatencySummary, LineFit, PrefillSpeed)
-from msgspec.structs import (replace)
-from tests.fakes.machines import (ENVIRONMENT)
-from tests.fakes.summaries import (search_of, with_run)
-from typing import (Any)
+from typing import Any
 
+from msgspec.structs import replace
+
+from ggbench.decisions.compare.comparison import ComparedLine, Comparison, compare_quants
+from ggbench.decisions.compare.show import sentence_of
+from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.memory import DeviceBuffers, Memory, Place
+from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
+from ggbench.experiments.prefill.record import PrefillResult
+from ggbench.models.subject import Subject
+from ggbench.runs.run import Run, RunHead
+from ggbench.runs.summary import QuantSummary
+from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
+from tests.fakes.machines import ENVIRONMENT
+from tests.fakes.summaries import search_of, with_run
 
 
 def row(
