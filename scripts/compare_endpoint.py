@@ -38,6 +38,7 @@ from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.speed.measure import EXPERIMENT as SPEED
 from ggbench.experiments.speed.record import SpeedResult, SpeedSettings
 from ggbench.machine.cpu import default_threads
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, materialize, resolve_one
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
@@ -80,7 +81,7 @@ def main() -> int:
     parser.add_argument("--input", type=int, default=128)
     parser.add_argument("--n-batch-gen", type=int, default=128)
     asked = parser.parse_args()
-    target = resolve_one(asked.model)
+    target = resolve_one(parse_model(asked.model))
     path = materialize(target).paths[0]
     if asked.batched_bench:
         batches = tuple(int(part) for part in asked.batch.split(","))
@@ -95,7 +96,7 @@ def compare_decode(server: Served, target: Target, settings: DecodeSettings, rou
     served: list[Line] = []
     shares: list[float] = []
     with serving(server, n_ctx=settings.n_ctx_needed + 256, n_parallel=1) as url:
-        remote = resolve_one(url)
+        remote = resolve_one(parse_model(url))
 
         def ask() -> None:
             run, share = measured(remote, settings, server.threads)
@@ -129,7 +130,7 @@ def compare_speed(server: Served, bench: Path, settings: SpeedSettings, rounds: 
     n_ctx = n_parallel * max(case.n_input + case.n_gen + 256 for case in settings.cases)
     found: dict[tuple[int, str], list[tuple[float, float]]] = {}
     with serving(server, n_ctx=n_ctx, n_parallel=n_parallel) as url:
-        remote = resolve_one(url)
+        remote = resolve_one(parse_model(url))
         for number in range(rounds):
             theirs = by_batched_bench(server, bench, settings) if number % 2 else {}
             result = measured(remote, settings, server.threads)[0].result

@@ -25,6 +25,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads import DecodeAtDepth, Prefill
 from ggbench.experiments.forecast.measure import EXPERIMENT
 from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, materialize, resolve_one
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
@@ -67,7 +68,7 @@ def main() -> int:
     print("|---|---|---:|---:|---:|---|")
     found: list[Figure] = []
     for model in asked.models:
-        target, rig = resolve_one(model), make_rig(None, needs_bandwidth=False)
+        target, rig = resolve_one(parse_model(model)), make_rig(None, needs_bandwidth=False)
         was_there = target.path is not None
         path = materialize(target).paths[0]
         before = _measured_ms(rig, path)

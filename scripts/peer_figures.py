@@ -39,6 +39,7 @@ from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
 from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
 from ggbench.experiments.quality.texts import find_text
 from ggbench.machine.cpu import default_threads
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, materialize, resolve_one
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
@@ -253,7 +254,7 @@ def _bisected(_: Bench) -> Values:
 def _searches(search: Callable[[Target, LlamaConfig], tuple[int, int]]) -> Values:
     values: dict[Row, float] = {}
     for model, limit in SEARCHES:
-        target = resolve_one(model)
+        target = resolve_one(parse_model(model))
         materialize(target)  # writing a twin is no part of the search
         setup = LlamaConfig(memory_limit_bytes=parse_size(limit), n_gpu_layers=0, threads=default_threads())
         started = time.perf_counter()

@@ -80,7 +80,7 @@ def command(
         from ggbench.show.against import against_document
 
         rows = [summary_document(each) | (against_document(each) if against else {}) for each in summaries]
-        output.document("bench", model=asked.model, n_gen=n_gen, rows=rows)
+        output.document("bench", model=asked.model.text, n_gen=n_gen, rows=rows)
     elif summaries and measured.error is None:
         show_summaries(summaries, output, text_format=text_format, plot=plot)
         if against:

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ggbench.decisions.compare.limits import LimitCheck
 
 
-
 def _parse_percent(_ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
     from ggbench.units import parse_percent
 

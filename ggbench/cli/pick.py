@@ -191,6 +191,7 @@ def _measured(
     from ggbench.commands.measuring import measure
     from ggbench.commands.options import Asked
     from ggbench.decisions.pick.measurements import forecast_job, next_to_measure
+    from ggbench.models.reference import parse_model
 
     end, tried = time.monotonic() + within_s, set[tuple[str, str, str, str]]()
     while (candidate := next_to_measure(pick, tried)) is not None:
@@ -199,7 +200,7 @@ def _measured(
             break
         tried.add(candidate.name)
         job = forecast_job(candidate, request.setup, hub.access())
-        asked = Asked(candidate.row.model, (candidate.row.quant,), request.setup, hub, output)
+        asked = Asked(parse_model(candidate.row.model, candidate.row.quant), request.setup, hub, output)
         if measure([job], asked, is_sweep=True).is_cancelled:
             break
         with _allocator(request.setup, request.budget) as allocator:
@@ -212,13 +213,14 @@ def _models(
 ) -> tuple[PlannedModel | None, tuple[PickedModel, ...]]:
     """What to choose from, and the repo that it is from."""
     from ggbench.models.picked_models import of_family, of_model, on_disk
+    from ggbench.models.reference import parse_model
 
     if family is not None:
         return None, of_family(family, quants)
     if model is None:
         return None, on_disk(quants)
     with reading_headers(output) as on_progress:
-        return of_model(model, quants, hub.access(), on_progress)
+        return of_model(parse_model(model, *quants), hub.access(), on_progress)
 
 
 def _pick(models: tuple[PickedModel, ...], request: PickRequest, allocator: DryAllocator) -> Pick:

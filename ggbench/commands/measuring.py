@@ -22,7 +22,7 @@ from ggbench.commands.interrupts import DOWNLOAD_INTERRUPTED, interrupt_sets, in
 from ggbench.commands.options import Asked
 from ggbench.commands.progress import view_of
 from ggbench.commands.rpc_options import check_rpc
-from ggbench.commands.server_options import check_server, names_server
+from ggbench.commands.server_options import check_server
 from ggbench.engines.endings import Outcome
 from ggbench.errors import ExitCode, GgbenchError, StoreError
 from ggbench.models.selector import resolve, resolve_one
@@ -106,7 +106,7 @@ def make_jobs(experiment: Experiment, settings: Settings, asked: Asked, *, every
     """
     check_server(experiment, asked)
     given = given_setup(experiment, asked)
-    if not names_server(asked.model):
+    if not asked.model.is_server:
         experiment.check(given, settings)
         check_main_gpu(asked.setup)
         check_rpc(asked.setup)
@@ -115,9 +115,9 @@ def make_jobs(experiment: Experiment, settings: Settings, asked: Asked, *, every
         if server is not None and asked.timeout_s is not None:
             server = replace(server, timeout_s=min(server.timeout_s, asked.timeout_s))
         if every:
-            targets = resolve(asked.model, asked.quants, hub=hub, server=server)
+            targets = resolve(asked.model, hub=hub, server=server)
         else:
-            targets = (resolve_one(asked.model, *asked.quants, hub=hub, server=server),)
+            targets = (resolve_one(asked.model, hub=hub, server=server),)
     if every:
         show_left_out(asked, targets)
     check_packages_of(targets)

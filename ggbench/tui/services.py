@@ -50,10 +50,13 @@ class Services(msgspec.Struct, frozen=True):
 
     def resolve(self, model: str, quants: Sequence[str] = (), catalog: Catalog | None = None) -> tuple[Target, ...]:
         """Return what MODEL and QUANTS select, as `catalog.selector.resolve` does with this Hub and this key."""
+        from ggbench.models.reference import parse_model
         from ggbench.models.selector import resolve
         from ggbench.models.served_models import ServerOptions
 
-        return resolve(model, quants, hub=self.hub, catalog=catalog, server=ServerOptions(self.api_key_env))
+        return resolve(
+            parse_model(model, *quants), hub=self.hub, catalog=catalog, server=ServerOptions(self.api_key_env)
+        )
 
     @classmethod
     def of_this_machine(cls, *, offline: bool = False, api_key_env: str = "") -> Services:

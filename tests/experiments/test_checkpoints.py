@@ -20,6 +20,7 @@ from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
 from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
 from ggbench.experiments.speed.measure import EXPERIMENT as SPEED
 from ggbench.experiments.speed.record import SpeedResult, SpeedSettings
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve_one
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
@@ -38,7 +39,7 @@ LIMIT = TransformersConfig(memory_limit_bytes=64 * MIB, device="cpu")
 @pytest.fixture
 def target(tmp_path: Path) -> Target:
     (tmp_path / "config.json").write_text(json.dumps(QWEN2_TINY))
-    return resolve_one(f"tf:{tmp_path}", "bf16")
+    return resolve_one(parse_model(f"tf:{tmp_path}", "bf16"))
 
 
 def _finished(rig: Rig, job: Job) -> Finished:

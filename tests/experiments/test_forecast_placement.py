@@ -23,6 +23,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.machine.cpu import Cpu
 from ggbench.machine.environment import environment
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import resolve_one
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
@@ -92,7 +93,7 @@ def _run(
 ) -> tuple[Run, list[FakeWorker]]:
     rig, workers = fake_rig(store, {number: _Placed(has_gpu) for number in range(2)})
     rig = replace(rig, describe_environment=lambda versions: replace(environment(versions), gpus=(GPU,)))
-    *_, end = run_job(rig, Job(EXPERIMENT, resolve_one(str(model)), setup, ForecastSettings()))
+    *_, end = run_job(rig, Job(EXPERIMENT, resolve_one(parse_model(str(model))), setup, ForecastSettings()))
     assert isinstance(end, Finished)
     assert end.run.outcome is Outcome.COMPLETED, end.run.reason
     return end.run, workers

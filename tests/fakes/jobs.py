@@ -19,6 +19,7 @@ from ggbench.experiments.quality.jobs import largest_here, quality_jobs
 from ggbench.experiments.quality.record import QualitySettings
 from ggbench.experiments.quality.texts import find_text
 from ggbench.machine.records import MachineReading
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve
 from ggbench.runs.experiment import Experiment, Job, experiment_of
 from ggbench.runs.rig import Rig
@@ -43,7 +44,7 @@ def searches(targets: Sequence[Target], setup: LlamaConfig) -> list[Job]:
 
 def scored(folder: Path, text: Path, n_ctx: int = 32) -> list[Job]:
     """A quality run of every quant in a folder beside the largest, 8 chunks at a time."""
-    targets = resolve(str(folder))
+    targets = resolve(parse_model(str(folder)))
     settings = QualitySettings(find_text(text)[0], n_ctx, n_seqs=8)
     return quality_jobs(targets, LlamaConfig(), settings, largest_here(targets), (("f16", "f16"),))
 

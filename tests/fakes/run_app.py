@@ -11,6 +11,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.machine.readings import MachineReader
 from ggbench.machine.records import MachineReading
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import resolve
 from ggbench.runs.experiment import Experiment, Job, experiment_of
 from ggbench.runs.rig import Rig, make_rig
@@ -45,7 +46,7 @@ class RunApp(App[None]):
 
     def on_mount(self) -> None:
         self.push_screen(RunScreen())
-        (target,) = resolve(self._path)
+        (target,) = resolve(parse_model(self._path))
         self.run_queue.add([Job(experiment_of("decode"), target, LlamaConfig(threads=1), DecodeSettings(100_000))])
 
     def on_unmount(self) -> None:

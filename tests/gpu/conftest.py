@@ -26,6 +26,7 @@ from ggbench.machine.gpus import visible_gpus
 from ggbench.machine.readings import MachineReader
 from ggbench.machine.records import Gpu
 from ggbench.models.catalog import load_catalog
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve
 from ggbench.runs.rig import Rig
 from ggbench.runs.summary import QuantSummary
@@ -57,7 +58,7 @@ def twin(gpu: Gpu, tmp_path_factory: pytest.TempPathFactory) -> Twin:
     folder.mkdir(parents=True, exist_ok=True)
 
     def make(model: str, quant: str) -> Target:
-        return resolve(str(cached_twin(model, load_catalog().model(model).hyper, quant, folder)))[0]
+        return resolve(parse_model(str(cached_twin(model, load_catalog().model(model).hyper, quant, folder))))[0]
 
     return make
 

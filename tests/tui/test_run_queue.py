@@ -14,6 +14,7 @@ from ggbench.engines.endings import Crashed, Ending, Outcome, OutOfMemory
 from ggbench.engines.llama.config import LlamaConfig, MakeContext
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.experiments.maxctx.record import ContextResult
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve
 from ggbench.runs.experiment import Experiment
 from ggbench.runs.rig import Rig
@@ -28,7 +29,7 @@ from tests.fakes.watched import watched_runs
 
 @pytest.fixture
 def target(tiny_twin: Path) -> Target:
-    return resolve(str(tiny_twin))[0]
+    return resolve(parse_model(str(tiny_twin)))[0]
 
 
 def result_of(item: QueueItem) -> ContextResult:

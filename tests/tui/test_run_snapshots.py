@@ -18,6 +18,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads import BatchedDecode
 from ggbench.experiments.maxctx.record import ContextResult
 from ggbench.experiments.speed.record import SpeedSettings
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve
 from ggbench.runs.experiment import Experiment, Job, experiment_of
 from ggbench.runs.rig import Rig
@@ -43,7 +44,7 @@ def colours(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def targets(tiny_twin: Path) -> list[Target]:
-    target = resolve(str(tiny_twin))[0]
+    target = resolve(parse_model(str(tiny_twin)))[0]
     return [
         msgspec.structs.replace(target, model="synth:tiny", quant=quant) for quant in ("q8_0", "q6_k", "q4_k_m", "q2_k")
     ]

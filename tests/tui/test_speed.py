@@ -17,6 +17,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads import BatchedDecode
 from ggbench.experiments.speed.figures import case_grid
 from ggbench.experiments.speed.record import Case, CaseEnded, SpeedCase, SpeedSettings
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve
 from ggbench.runs.experiment import Job, experiment_of
 from ggbench.show.plot.curves import PlottedRun
@@ -83,7 +84,7 @@ def test_the_grid_fills_as_cases_end(tiny_twin: Path, app: App, jobs: FakeServic
 
     async def steps(app: App, pilot: Page) -> None:
         queue = WatchedQueue(app.run_queue)
-        app.run_queue.add(2 * speeds(resolve(str(tiny_twin))))
+        app.run_queue.add(2 * speeds(resolve(parse_model(str(tiny_twin)))))
         await asyncio.to_thread(reached.wait, WAIT_S)
         shown = await press(app, pilot, "2")
         assert "input 512, batch 4" in shown

@@ -9,7 +9,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.forecast.measure import EXPERIMENT
 from ggbench.experiments.forecast.record import ForecastSettings
 from ggbench.hub.access import HubAccess
-from ggbench.models.reference import CatalogRef, parse_file_model
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import resolve
 from ggbench.runs.experiment import Job
 from ggbench.sizing.plan import with_cache
@@ -30,10 +30,8 @@ def next_to_measure(pick: Pick, tried: Collection[Name]) -> Candidate | None:
 
 def forecast_job(candidate: Candidate, setup: LlamaConfig, hub: HubAccess) -> Job:
     """Return the forecast of a candidate's speed with its cache. Raises as `resolve`."""
-    model, quant = candidate.row.model, candidate.selector or candidate.row.quant
-    if isinstance(parse_file_model(model), CatalogRef):
-        model = f"synth:{model}"
-    (target,) = resolve(model, (quant,), hub=hub)
+    ref = parse_model(candidate.row.model, candidate.selector or candidate.row.quant)
+    (target,) = resolve(ref.require_gguf().as_twin(), hub=hub)
     cached = with_cache(setup, KvCacheTypes(*candidate.cache, setup.flash_attn))
     return Job(EXPERIMENT, target, cached, ForecastSettings())
 

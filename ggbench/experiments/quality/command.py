@@ -152,10 +152,12 @@ def _fetch_wikitext(asked: Asked) -> None:
 def _base(asked: Asked, quant: str | None, targets: Sequence[Target]) -> Base | None:
     """The quant or the file that was named, else the model's largest file on this disk; None where there is none."""
     from ggbench.experiments.quality.jobs import largest_here
+    from ggbench.models.reference import parse_model
     from ggbench.models.selector import resolve, resolve_one
     from ggbench.runs.experiment import Base
 
     if quant is not None:
-        named = (quant,) if Path(quant).is_file() else (asked.model, quant)
-        return Base(resolve_one(*named, hub=asked.hub.access()))
-    return largest_here([*targets, *(resolve(asked.model, hub=asked.hub.access()) if asked.quants else ())])
+        named = parse_model(quant) if Path(quant).is_file() else asked.model.of_quants(quant)
+        return Base(resolve_one(named, hub=asked.hub.access()))
+    others = resolve(asked.model.of_quants(), hub=asked.hub.access()) if asked.model.quants else ()
+    return largest_here([*targets, *others])
