@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 import msgspec
