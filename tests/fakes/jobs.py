@@ -15,7 +15,7 @@ from ggbench.engines.llama.config import LlamaConfig, MakeContext
 from ggbench.engines.workloads import Decode, ProveContext
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.experiments.maxctx.record import ContextSettings
-from ggbench.experiments.quality.jobs import largest_here, quality_jobs
+from ggbench.experiments.quality.measure import largest_here, quality_jobs
 from ggbench.experiments.quality.record import QualitySettings
 from ggbench.experiments.quality.texts import find_text
 from ggbench.machine.records import MachineReading

@@ -10,8 +10,8 @@ from ggbench.decisions.pick.record import Candidate, Checked, Loss, NeedCheck, N
 from ggbench.decisions.pick.run_commands import RunCommands, run_commands
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig, whole_steps
-from ggbench.experiments.forecast.document import expected_text
 from ggbench.show import UNKNOWN
+from ggbench.show.columns import expected_text
 from ggbench.show.documents import picked, setup_document
 from ggbench.show.names import kv_name
 from ggbench.sizing.plan import with_cache

@@ -19,9 +19,16 @@ from ggbench.engines.memory import Memory
 from ggbench.engines.workloads import ProveContext
 from ggbench.errors import DoesNotFit, EngineFailed, Unsupported
 from ggbench.experiments.maxctx.look_ahead import LookAhead, SearchCancelled, look_ahead, look_ahead_by_theory
-from ggbench.experiments.maxctx.probe_text import answer_text, question_text
 from ggbench.experiments.maxctx.prober import ContextProber
-from ggbench.experiments.maxctx.record import BracketEnds, ContextSettings, Probe, ProbeKind, Question
+from ggbench.experiments.maxctx.record import (
+    BracketEnds,
+    ContextSettings,
+    Probe,
+    ProbeKind,
+    Question,
+    answer_text,
+    question_text,
+)
 from ggbench.gguf_file.twin import write_sparse
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import name_processes

@@ -115,8 +115,7 @@ def ended_cases(recording: Recording) -> tuple[SpeedCase, ...]:
 
 def _steps(recording: Recording) -> dict[Case, CaseSteps]:
     """The decode of each case of which any step was timed."""
-    from ggbench.experiments.speed.cases import CaseSteps
-    from ggbench.experiments.speed.served_cases import ServedRequest, shared_steps
+    from ggbench.experiments.speed.cases import CaseSteps, ServedRequest, shared_steps
 
     found = {}
     timings = {each.series: each for each in recording.requests}
