@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from ggbench.decisions.run_commands_record import FileToRun
 from ggbench.errors import BadFile, GgbenchError, UnknownName
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.quants import name_without_quant
@@ -14,7 +13,7 @@ from ggbench.hub.access import HubAccess
 from ggbench.models.added_places import added_models
 from ggbench.models.catalog import Catalog, load_catalog
 from ggbench.models.disk import LocalModel, find_local_models
-from ggbench.models.planned_variants import PlannedModel, PlannedVariant, planned_model
+from ggbench.models.planned_variants import FileToRun, PlannedModel, PlannedVariant, planned_model
 from ggbench.models.reference import ModelRef
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ggbench.decisions.run_commands import commands_lines, modelfile_lines, run_commands
-from ggbench.decisions.run_commands_record import FileToRun, RunCommands
+from ggbench.decisions.pick.run_commands import RunCommands, commands_lines, modelfile_lines, run_commands
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.tune.record import Gain, TunedCandidate, TuneResult, TuneSettings, result_of
 from ggbench.models.command_line import setup_options
+from ggbench.models.planned_variants import FileToRun
 from ggbench.runs.run import Run
 from ggbench.show.documents import origin_document, picked
 from ggbench.show.names import model_name

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from ggbench.decisions.pick_record import Loss
+from ggbench.decisions.pick.record import Loss
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.runs.run import Result, Run, Settings

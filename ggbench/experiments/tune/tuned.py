@@ -7,7 +7,7 @@ import contextlib
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.decisions.comparable_runs import ThisMachine
+from ggbench.decisions.this_machine import ThisMachine
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError, StoreError, UsageError

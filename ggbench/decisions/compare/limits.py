@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from ggbench.decisions.comparison import ComparedLine, Comparison
+from ggbench.decisions.compare.comparison import ComparedLine, Comparison
 from ggbench.errors import UsageError
 from ggbench.show.metric import Concern
 from ggbench.stats.intervals import Interval

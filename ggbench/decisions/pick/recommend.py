@@ -2,7 +2,11 @@
 
 1. What misses a need is out. What meets all needs comes before what may meet them, where a figure is unknown or is only
    a bound on speed.
-2. What another dominates is out (`ggbench.decisions.pareto`).
+2. What another dominates is out: what is at least as good in quality, in speed and in context, and clearly better in
+   one of them. At least as good means that value and both ends of the interval are; clearly better, that the intervals
+   are apart. So two figures whose intervals overlap never decide by themselves, a bound on speed does not beat a
+   measurement, and what is dominated by the dominated is dominated too. What is unknown of one of two leaves both;
+   losses compare between quants of one model, and of two cache types only where both are known.
 3. What loses little comes first: up to `max_loss`, else 0.05 nats. Then what loses an unknown amount, the cache of more
    bits first. Then the rest.
 4. Among these the preference decides. Quality: the least loss, where it is unknown the most bits per weight; among
@@ -21,10 +25,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Literal
 
-from ggbench.decisions.needs import check
-from ggbench.decisions.pareto import pareto_front
-from ggbench.decisions.pick_record import Alternative, Candidate, Checked, Label, Needs, Pick, Preference
+from msgspec.structs import replace
+
+from ggbench.decisions.pick.candidates import PickRequest, find_candidates, what_would_help
+from ggbench.decisions.pick.record import Alternative, Candidate, Checked, Label, NeedCheck, Needs, Pick, Preference
+from ggbench.engines.endings import Outcome
+from ggbench.models.picked_models import PickedModel
+from ggbench.runs.store.database import Store
+from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.stats.intervals import Z_95, Expected
 
 _FASTER = 1.05
@@ -218,3 +228,130 @@ def _nearest_miss(checked: Sequence[Checked]) -> Checked | None:
         return max((math.inf if miss.short_by is None else miss.short_by for miss in each.missed), default=math.inf)
 
     return min(checked, key=lambda each: (worst(each), each.candidate.name), default=None)
+
+
+def check(candidate: Candidate, needs: Needs) -> Checked:
+    """Return the candidate beside every need that is stated; that of memory always is."""
+    checks = [_memory(candidate, needs)]
+    if needs.tok_s is not None:
+        checks.append(_speed(candidate, needs.tok_s))
+    if needs.max_loss is not None:
+        checks.append(_loss(candidate, needs.max_loss))
+    return Checked(candidate, tuple(checks))
+
+
+def _memory(candidate: Candidate, needs: Needs) -> NeedCheck:
+    """By the longest context that fits; what llama.cpp refuses to size misses the need."""
+    row, n_ctx = candidate.row, candidate.max_n_ctx
+    if row.outcome is not Outcome.COMPLETED:
+        return NeedCheck("memory", needs.n_ctx, None, False, short_by=math.inf)
+    if n_ctx is None:
+        return NeedCheck("memory", needs.n_ctx, None, None)
+    if n_ctx >= needs.n_ctx:
+        return NeedCheck("memory", needs.n_ctx, n_ctx, True)
+    missing, budget = -(row.left_bytes or 0), row.budget_bytes
+    return NeedCheck("memory", needs.n_ctx, n_ctx, False, short_by=missing / budget if budget else math.inf)
+
+
+def _speed(candidate: Candidate, wanted: float) -> NeedCheck:
+    speed = candidate.speed
+    if speed is None:
+        return NeedCheck("speed", wanted, None, None)
+    value = speed.tok_s.value
+    if value < wanted:
+        is_close = not speed.is_bound and speed.tok_s.high >= wanted
+        return NeedCheck("speed", wanted, value, False, is_close, short_by=1 - value / wanted)
+    if speed.is_bound:
+        return NeedCheck("speed", wanted, value, None)
+    return NeedCheck("speed", wanted, value, True, is_close=speed.tok_s.low < wanted)
+
+
+def _loss(candidate: Candidate, wanted: float) -> NeedCheck:
+    """Where only a part of the loss is known, it can only prove that the need is missed."""
+    known = candidate.least_loss
+    if known is None:
+        return NeedCheck("loss", wanted, None, None)
+    if known.value > wanted:
+        short_by = known.value / wanted - 1 if wanted else math.inf
+        return NeedCheck("loss", wanted, known.value, False, known.low <= wanted, short_by)
+    if candidate.loss is None:
+        return NeedCheck("loss", wanted, None, None)
+    return NeedCheck("loss", wanted, known.value, True, known.high > wanted)
+
+
+_Order = Literal["better", "as good", "worse", "unknown"]
+"""Of one candidate by the other: `better` is clearly better, `as good` not worse, `worse` anything else."""
+
+
+def pareto_front(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """Return the candidates that no other dominates, in their order."""
+    return tuple(one for one in candidates if not any(dominates(other, one) for other in candidates))
+
+
+def dominates(one: Candidate, other: Candidate) -> bool:
+    """Return whether the first is as good as the second in everything, and clearly better in something.
+
+    What llama.cpp refuses to size dominates nothing: it misses the need for memory, whatever else is known of it.
+    """
+    if one.row.outcome is not Outcome.COMPLETED:
+        return False
+    orders = [_by_loss(one, other), _by_context(one, other), *_by_speed(one, other)]
+    return "better" in orders and not {"worse", "unknown"} & set(orders)
+
+
+def _by_loss(one: Candidate, other: Candidate) -> _Order:
+    if one.model_key != other.model_key:
+        return "unknown"
+    if one.loss is not None and other.loss is not None:
+        return _less(one.loss, other.loss)
+    if one.loss is None and other.loss is None and one.cache == other.cache:
+        # What the cache loses is unknown, and the same of both.
+        if one.weights_loss is None or other.weights_loss is None:
+            return "unknown"
+        return _less(one.weights_loss.nats, other.weights_loss.nats)
+    return "unknown"
+
+
+def _by_speed(one: Candidate, other: Candidate) -> list[_Order]:
+    """By the speed of the answer, and by the time of the turn where that is known of both or of neither."""
+    if one.speed is None or other.speed is None:
+        return ["unknown"]
+    orders = [_less(_negative(one.speed.tok_s), _negative(other.speed.tok_s))]
+    if one.speed.turn_s is not None and other.speed.turn_s is not None:
+        orders.append(_less(one.speed.turn_s, other.speed.turn_s))
+    elif one.speed.turn_s is not None or other.speed.turn_s is not None:
+        orders.append("unknown")
+    return orders
+
+
+def _by_context(one: Candidate, other: Candidate) -> _Order:
+    mine, theirs = _context(one), _context(other)
+    if mine is None or theirs is None:
+        return "unknown"
+    if mine == theirs:
+        return "as good"
+    return "better" if mine > theirs else "worse"
+
+
+def _context(candidate: Candidate) -> int | None:
+    return candidate.offered_n_ctx if candidate.row.outcome is Outcome.COMPLETED else 0
+
+
+def _less(one: Expected, other: Expected) -> _Order:
+    """The order where less is better."""
+    if one.high < other.low:
+        return "better"
+    is_as_good = one.value <= other.value and one.low <= other.low and one.high <= other.high
+    return "as good" if is_as_good else "worse"
+
+
+def _negative(expected: Expected) -> Expected:
+    return Expected(-expected.value, -expected.high, -expected.low)
+
+
+def choose(models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator, store: Store | None) -> Pick:
+    """Return the pick by what the store knows; None for nothing. Raises as `find_candidates` does."""
+    pick = recommend(find_candidates(models, request, allocator, store), request.needs)
+    if pick.nearest_miss is None:
+        return pick
+    return replace(pick, changes=what_would_help(pick.nearest_miss.candidate, models, request, allocator))

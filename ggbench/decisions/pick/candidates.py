@@ -7,12 +7,11 @@ from collections.abc import Collection, Iterator, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.decisions.comparable_runs import ThisMachine
+from ggbench.decisions.known_losses import UNQUANTIZED, MeasuredLosses, measured_losses, typical_loss
 from ggbench.decisions.known_speeds import known_speeds
-from ggbench.decisions.measured_losses import MeasuredLosses, measured_losses
-from ggbench.decisions.pick_record import Candidate, Loss, Needs, TurnSpeed
-from ggbench.decisions.turn import longest_fast_enough, turn_speed
-from ggbench.decisions.typical_loss import UNQUANTIZED, typical_loss
+from ggbench.decisions.pick.record import Candidate, Loss, Needs, TurnSpeed
+from ggbench.decisions.pick.turn import longest_fast_enough, turn_speed
+from ggbench.decisions.this_machine import ThisMachine
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError, StoreError

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ggbench.decisions.pick_record import WORKLOADS, TurnSpeed, Workload
+from ggbench.decisions.pick.record import WORKLOADS, TurnSpeed, Workload
 from ggbench.engines.llama.config import LARGEST_N_CTX
 from ggbench.errors import UsageError
 from ggbench.stats.intervals import Expected

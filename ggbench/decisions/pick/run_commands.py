@@ -11,8 +11,10 @@ import re
 import shlex
 from pathlib import Path
 
-from ggbench.decisions.run_commands_record import FileToRun, RunCommands
+import msgspec
+
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.models.planned_variants import FileToRun
 from ggbench.units import GIB, format_bytes, format_count
 
 ALL_LAYERS = 999
@@ -200,3 +202,20 @@ def _quoted(word: str) -> str:
         each if each.isprintable() else "".join(f"\\x{byte:02x}" for byte in os.fsencode(each)) for each in escaped
     )
     return f"$'{''.join(parts)}'"
+
+
+class RunCommands(msgspec.Struct, frozen=True):
+    """The same load, as each program takes it: lines for a POSIX shell."""
+
+    llama_server: str
+    llama_cli: str
+    pull: str = ""
+    """Downloads the file first; empty where it is on this disk, or nothing is known to download."""
+    modelfile: str = ""
+    """For `ollama create`; empty where Ollama has no equivalent."""
+    ollama: tuple[str, ...] = ()
+    """Lines in order: a comment on the server's environment, where that differs from the default, then `ollama create`
+    and `ollama run`. They expect the text of `modelfile` in a file of that name.
+    """
+    notes: tuple[str, ...] = ()
+    """What the lines cannot express, a sentence each."""

@@ -11,8 +11,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ggbench.decisions.comparison import ComparedLine, Comparison
-from ggbench.decisions.comparison_sentence import sentence_of, spread_sentence, versus_sentences
+from ggbench.decisions.compare.comparison import ComparedLine, Comparison
+from ggbench.decisions.compare.show import sentence_of, spread_sentence, versus_sentences
 from ggbench.show import UNKNOWN
 from ggbench.show.plot.palette import letter
 from ggbench.show.terminal.tables import GAP, add_column, new_table
