@@ -94,7 +94,7 @@ def _cluster(setup: LlamaConfig, output: Output) -> tuple[LlamaConfig, Cluster]:
 
 def _with_server_line(plan: ClusterPlan, variant: PlannedVariant, setup: LlamaConfig) -> ClusterPlan:
     """The plan with the line for llama-server, where the file is known."""
-    from ggbench.decisions.run_commands import run_commands
+    from ggbench.decisions.pick.run_commands import run_commands
 
     if plan.best is None or variant.to_run is None:
         return plan

@@ -98,8 +98,7 @@ class QualityRequest(msgspec.Struct, frozen=True):
         Raises UsageError and BadFile for a text that cannot be scored, NetworkError for one that cannot be downloaded,
         Unsupported for a twin, and as `resolve`.
         """
-        from ggbench.experiments.quality.jobs import largest_here, quality_jobs
-        from ggbench.experiments.quality.measure import EXPERIMENT
+        from ggbench.experiments.quality.measure import EXPERIMENT, largest_here, quality_jobs
         from ggbench.experiments.quality.record import QualitySettings
         from ggbench.experiments.quality.texts import WIKITEXT_2, find_text
         from ggbench.models.reference import parse_model

@@ -15,8 +15,8 @@ from ggbench.engines.contract import Request
 from ggbench.engines.endings import Ending, Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads import BatchedDecode
-from ggbench.experiments.speed.figures import case_grid
 from ggbench.experiments.speed.record import Case, CaseEnded, SpeedCase, SpeedSettings
+from ggbench.experiments.speed.show import PRESENTER
 from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve
 from ggbench.runs.experiment import Job, experiment_of
@@ -111,7 +111,7 @@ def test_what_did_not_run_is_marked() -> None:
     """A case that would take too long has its forecast, one that does not fit a cross, one that waits a dot."""
     skipped = CaseEnded(Case(4, 512, 8), Outcome.SKIPPED, "would take about 16 s", expected_s=16.0)
     failed = CaseEnded(Case(1, 512, 8), Outcome.OUT_OF_MEMORY, "no room")
-    lines = case_grid(plotted(SpeedCase(skipped), SpeedCase(failed), doing=Case(1, 1, 8)))
+    lines = PRESENTER.live_lines(plotted(SpeedCase(skipped), SpeedCase(failed), doing=Case(1, 1, 8)))
     assert lines == (
         "input 1, batch 1",
         "   input    b1    b4",
