@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import msgspec
-from collections.abc import (Callable, Iterable, Sequence)
-from ggbench.errors import (BadFile, GgbenchError, UnknownName)
-from ggbench.gguf_file.header import (read_model_file)
-from ggbench.gguf_file.quants import (name_without_quant)
-from ggbench.hub.access import (HubAccess)
-from ggbench.models.added_places import (added_models)
-from ggbench.models.catalog import (load_catalog)
-from ggbench.models.disk import (LocalModel, find_local_models)
-from ggbench.models.planned_variants import (FileToRun, PlannedModel, PlannedVariant, planned_model)
-from ggbench.models.reference import (ModelRef)
+from collections.abc import Callable, Iterable, Sequence
 
+import msgspec
+
+from ggbench.errors import BadFile, GgbenchError, UnknownName
+from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.quants import name_without_quant
+from ggbench.hub.access import HubAccess
+from ggbench.models.added_places import added_models
+from ggbench.models.catalog import load_catalog
+from ggbench.models.disk import LocalModel, find_local_models
+from ggbench.models.planned_variants import FileToRun, PlannedModel, PlannedVariant, planned_model
+from ggbench.models.reference import ModelRef
 
 
 class PickedModel(msgspec.Struct, frozen=True):

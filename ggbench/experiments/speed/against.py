@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import (Sequence)
-from ggbench.experiments.speed.document import (case_document)
-from ggbench.experiments.speed.record import (Case, SpeedCase, case_note, result_of)
-from ggbench.models.published.rows import (Figure, PublishedRow, load_published)
-from ggbench.models.published.selection import (NearRow, nearest_published)
-from ggbench.runs.run import (Run)
-from ggbench.runs.summary import (QuantSummary)
-from ggbench.show import (UNKNOWN)
-from ggbench.show.against import (device_of, published_model, system_of)
-from ggbench.show.names import (quant_name)
-from ggbench.show.published_document import (NEAR)
-from ggbench.show.terminal.against import (difference_lines)
-from ggbench.show.terminal.tables import (new_table, spaced)
-from ggbench.text import (plain)
-from ggbench.units import (format_count, format_gb, format_number)
-from rich.console import (RenderableType)
-from rich.text import (Text)
+from collections.abc import Sequence
 
+from rich.console import RenderableType
+from rich.text import Text
+
+from ggbench.experiments.speed.document import case_document
+from ggbench.experiments.speed.record import Case, SpeedCase, case_note, result_of
+from ggbench.models.published.rows import Figure, PublishedRow, load_published
+from ggbench.models.published.selection import NearRow, nearest_published
+from ggbench.runs.run import Run
+from ggbench.runs.summary import QuantSummary
+from ggbench.show import UNKNOWN
+from ggbench.show.against import device_of, published_model, system_of
+from ggbench.show.names import quant_name
+from ggbench.show.published_document import NEAR
+from ggbench.show.terminal.against import difference_lines
+from ggbench.show.terminal.tables import new_table, spaced
+from ggbench.text import plain
+from ggbench.units import format_count, format_gb, format_number
 
 _NEAREST = 3
 

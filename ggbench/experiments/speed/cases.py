@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import msgspec
 import statistics
-from collections.abc import (Mapping, Sequence)
-from ggbench.engines.endings import (Outcome)
-from ggbench.experiments.speed.record import (BatchLine, Case, CaseEnded, RequestRates, SpeedCase)
-from ggbench.stats.decode_timing import (DecodeLimit)
-from ggbench.stats.linefit import (fit_line)
-from ggbench.stats.serving import (RequestTiming)
-from ggbench.stats.speed import (summarize, summarize_tokens)
-from ggbench.stats.token_times import (TimedSeries, TokenTimes, in_order)
-from itertools import (accumulate)
-from msgspec.structs import (replace)
+from collections.abc import Mapping, Sequence
+from itertools import accumulate
 
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.engines.endings import Outcome
+from ggbench.experiments.speed.record import BatchLine, Case, CaseEnded, RequestRates, SpeedCase
+from ggbench.stats.decode_timing import DecodeLimit
+from ggbench.stats.linefit import fit_line
+from ggbench.stats.serving import RequestTiming
+from ggbench.stats.speed import summarize, summarize_tokens
+from ggbench.stats.token_times import TimedSeries, TokenTimes, in_order
 
 
 class CaseSteps(msgspec.Struct, frozen=True):
