@@ -16,7 +16,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench import paths
-from ggbench.engines.server.address import is_url
+from ggbench.engines.server.config import is_url
 from ggbench.errors import BadFile, UsageError
 from ggbench.files import replace_file
 from ggbench.models.disk import LocalModel, models_in_place, path_argument

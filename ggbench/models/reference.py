@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from ggbench.engines.server.address import Address, is_url
+from ggbench.engines.server.config import Address, is_url
 from ggbench.errors import UsageError
 from ggbench.models.catalog import HUB_REPO
 from ggbench.text import in_words, plain, shorten

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ggbench.engines.server.address import Address
+from ggbench.engines.server.config import Address
 from ggbench.engines.server.contract import FirstByte, NetworkTimes, Sent
 from ggbench.engines.server.failures import compressed, redirected, status_error, transport_error
 from ggbench.errors import GgbenchError, NetworkError, ServerFailed, ServerTimeout
