@@ -7,23 +7,25 @@ shell's completion reads the servers, so what lists and reads models is imported
 from __future__ import annotations
 
 import contextlib
-import msgspec
 import os
 import shlex
-from collections.abc import (Iterable, Sequence)
-from ggbench import (paths)
-from ggbench.engines.server.config import (is_url)
-from ggbench.errors import (BadFile, UsageError)
-from ggbench.files import (replace_file)
-from ggbench.paths import (expand_path, path_exists)
-from ggbench.text import (plain)
-from msgspec.structs import (replace)
-from pathlib import (Path)
-from typing import (TYPE_CHECKING)
-from urllib.parse import (unquote, urlsplit)
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+from msgspec.structs import replace
+
+from ggbench import paths
+from ggbench.engines.server.config import is_url
+from ggbench.errors import BadFile, UsageError
+from ggbench.files import replace_file
+from ggbench.paths import expand_path, path_exists
+from ggbench.text import plain
 
 if TYPE_CHECKING:
-    from ggbench.models.disk import (LocalModel)
+    from ggbench.models.disk import LocalModel
 
 
 _STARTS = ("/", "~", "./", "../", "file://")

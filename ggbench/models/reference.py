@@ -4,18 +4,19 @@ without a network.
 
 from __future__ import annotations
 
-import msgspec
 import os
 import re
-from ggbench.engines.server.config import (Address, is_url)
-from ggbench.errors import (UsageError)
-from ggbench.models.catalog import (HUB_REPO)
-from ggbench.paths import (expand_path, path_exists)
-from ggbench.text import (in_words, plain, shorten)
-from msgspec.structs import (replace)
-from pathlib import (Path)
-from typing import (Literal)
+from pathlib import Path
+from typing import Literal
 
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.engines.server.config import Address, is_url
+from ggbench.errors import UsageError
+from ggbench.models.catalog import HUB_REPO
+from ggbench.paths import expand_path, path_exists
+from ggbench.text import in_words, plain, shorten
 
 MAIN = "main"
 """Default revision of a repo."""
