@@ -121,8 +121,8 @@ def _announced(
     session: Session, model: ModelFile, twins: Sequence[ForecastTwin], group: TwinGroup, n_placements: int
 ) -> Point:
     """What it will take, said before anything is written. Raises DoesNotFit where the disk has no room."""
-    rig, folder = session.rig, forecasts_dir()
-    bandwidth = rig.given_bandwidth or rig.cpu_bandwidth
+    context, folder = session.context, forecasts_dir()
+    bandwidth = context.given_bandwidth or context.cpu_bandwidth
     in_layers = step_cost(model, range(model.n_layer - model.n_layer_nextn)).layer_bytes
     cost = forecast_cost(
         twins,
@@ -159,7 +159,7 @@ class _Workers:
     def __init__(self, session: Session, paths: Sequence[Path], *, shares_one: bool) -> None:
         self._session, self._paths, self.shares_one = session, paths, shares_one
         n_own = 0 if shares_one else len(paths) - 1
-        self._own = [session.rig.launch(session.setup, session.cancel) for _ in range(n_own)]
+        self._own = [session.context.launch(session.setup, session.cancel) for _ in range(n_own)]
         self._setup: LlamaConfig | None = None
         self._open_number = 0
 
@@ -325,7 +325,7 @@ def earlier_timings(
     They may be those of another model of the same shape, or of another number of layers. Timings of several runs are
     not joined: twins are timed by turns, so that a machine that slows down does so for all of them.
     """
-    store, own = session.rig.store, session.recorder.recording.head
+    store, own = session.context.store, session.recorder.recording.head
     if store is None:
         return None
     here = ThisMachine.describe()

@@ -70,7 +70,7 @@ def _look_ahead(session: Session) -> Generator[Progress, None, LookAhead]:
         else:
             file = yield from session.prepare_file()
             path = file.paths[0]
-        engine = session.rig.launch(setup, session.cancel)
+        engine = session.context.launch(setup, session.cancel)
         return look_ahead(engine, file, path, LlamaConfig.of(setup), settings)
 
 
@@ -120,7 +120,7 @@ class _Search:
 
     def _begin(self, versions: Mapping[str, str] | None) -> None:
         session = self._session
-        session.begin(None if versions is None else session.rig.describe_environment(versions))
+        session.begin(None if versions is None else session.context.describe_environment(versions))
 
     def close(self) -> None:
         """End the worker."""

@@ -164,7 +164,7 @@ def open_rows(scoring: Scoring, available_bytes: int, stack: contextlib.ExitStac
     setup = replace(scoring.setup, type_k=base.type_k, type_v=base.type_v)
     scored = ScoredBase(subject_of(base.target, file, setup), base.type_k, base.type_v)
     if _fits_beside(scoring, file, available_bytes):
-        engine = session.rig.launch(setup, session.cancel)
+        engine = session.context.launch(setup, session.cancel)
         stack.callback(engine.close)
         ending = follow(engine.open(Source(file.paths[0]), setup))[1]
         if not isinstance(ending, OutOfMemory):

@@ -131,7 +131,7 @@ def earlier_scores(session: Session, n_chunks: int) -> tuple[int, tuple[ChunkSco
     Imported runs do not count. 0 and nothing where there is none, and where it has all `n_chunks`: whoever asks again
     wants them scored again.
     """
-    store, own = session.rig.store, session.recorder.recording
+    store, own = session.context.store, session.recorder.recording
     if store is None or session.settings(QualitySettings).save_base_logits:
         return 0, ()
     for stored in store.list_runs(kind=own.head.kind):

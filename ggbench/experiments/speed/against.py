@@ -25,7 +25,7 @@ from ggbench.units import format_count, format_gb, format_number
 _NEAREST = 3
 
 
-def nearest_to_case(run: Run, case: Case, limit: int = _NEAREST) -> tuple[NearRow, ...]:
+def nearest_to_case(run: Run, case: Case) -> tuple[NearRow, ...]:
     """Return published rows of the model that count as the case does, every difference named; empty without any.
 
     For one sequence those are speeds by input length, for several the throughputs of batches, where there are any.
@@ -50,7 +50,7 @@ def nearest_to_case(run: Run, case: Case, limit: int = _NEAREST) -> tuple[NearRo
         n_prompt=case.n_input,
         n_gen=case.n_gen,
         batch_size=case.n_seqs,
-        limit=limit,
+        limit=_NEAREST,
         system=system_of(QuantSummary.of([run])),
     )
 

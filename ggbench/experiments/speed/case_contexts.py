@@ -84,7 +84,7 @@ class OwnContexts:
         session, setup = self.session, self.session.setup
         file, cases = (yield from session.prepare_file()), session.settings(SpeedSettings).cases
         if setup.sizes_dry:
-            engine = session.rig.launch(setup, session.cancel)
+            engine = session.context.launch(setup, session.cancel)
             self._sizes = size_cases(engine, file, file.paths[0], LlamaConfig.of(setup), cases)
         else:
             self._sizes = size_cases_by_theory(file, setup, cases)

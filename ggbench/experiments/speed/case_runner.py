@@ -21,8 +21,8 @@ from ggbench.experiments.speed.case_contexts import CaseContexts, case_contexts
 from ggbench.experiments.speed.measure import ended_cases
 from ggbench.experiments.speed.record import BatchLimit, Case, CaseEnded, CaseMemory, SpeedCase, SpeedSettings
 from ggbench.runs.experiment import Conclusion
-from ggbench.runs.observation import PromptTiming, WorkerPeak
 from ggbench.runs.progress import Point, Progress, Working
+from ggbench.runs.recording import PromptTiming, WorkerPeak
 from ggbench.runs.session import Session
 from ggbench.runs.store.runs import WARMUP
 from ggbench.stats.linefit import Moments

@@ -40,13 +40,6 @@ def case_figures(
     return _with_gains(found)
 
 
-def timed_cases(ended: Sequence[CaseEnded], decode_ns: Mapping[Case, int]) -> tuple[SpeedCase, ...]:
-    """Return cases as above, of which only the whole time of each decode is known: another tool's."""
-    return _with_gains(
-        [_timed(SpeedCase(each), each.prefill_ns or 0, decode_ns[each.case], each.case.n_gen) for each in ended]
-    )
-
-
 def batch_lines(steps: Mapping[Case, CaseSteps], limits: Mapping[int, DecodeLimit]) -> tuple[BatchLine, ...]:
     """Return the line of each batch size through the steps of all its cases, beside the limit of as many sequences."""
     lines = []

@@ -38,8 +38,8 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.busy_programs import BusyPrograms
 from ggbench.machine.cpu import describe_cpu, logical_cpus
 from ggbench.runs.experiment import Concluded, Conclusion
-from ggbench.runs.observation import WorkerStarted
 from ggbench.runs.progress import Point, Progress, Working
+from ggbench.runs.recording import WorkerStarted
 from ggbench.runs.session import Session
 from ggbench.units import counted, format_count, format_number, format_percent, format_rough_seconds
 
@@ -66,7 +66,7 @@ def search(session: Session) -> Generator[Progress, None, Conclusion]:
     settings, setup = session.settings(TuneSettings), LlamaConfig.of(session.setup)
     file = yield from session.prepare_file()
     given = setup.holding(settings.n_ctx_needed)
-    sizes = SetupSizes(lambda: session.rig.launch(given, session.cancel), file, given)
+    sizes = SetupSizes(lambda: session.context.launch(given, session.cancel), file, given)
     yield Working("probe", text="sizing")
     (size,) = sizes.of([given])
     placements: Sequence[Choice] = sizes.placements() if size.obstacle else ()
@@ -100,7 +100,7 @@ class _Search:
         self._settings = session.settings(TuneSettings)
         self._header = file.header_sha256
         self._uses_servers = bool(baseline.setup.rpc_servers)
-        self._losses = measured_losses(session.rig.store) if self._settings.kv_types else MeasuredLosses()
+        self._losses = measured_losses(session.context.store) if self._settings.kv_types else MeasuredLosses()
         self._timer = TuneTimer(
             session.engine,
             Source(file.paths[0]),

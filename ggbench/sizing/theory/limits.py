@@ -64,14 +64,11 @@ def model_limits(
     hardware: Hardware,
     lengths: Sequence[int] | range,
     batch_sizes: Sequence[int] = (1,),
-    positions: Sequence[int] = DECODE_POSITIONS,
 ) -> tuple[SchemeLimits, ...]:
-    """Return the limits for each of `weights` and batch size, at ascending prompt `lengths` and decode `positions`."""
+    """Return the limits for each of `weights` and batch size, at ascending prompt `lengths`."""
     n = np.asarray(lengths, np.int64)
     return tuple(
-        _scheme_limits(scheme, kv, hardware, n, batch_size, positions)
-        for scheme in weights
-        for batch_size in batch_sizes
+        _scheme_limits(scheme, kv, hardware, n, batch_size) for scheme in weights for batch_size in batch_sizes
     )
 
 
@@ -91,18 +88,17 @@ def _scheme_limits(
     hardware: Hardware,
     lengths: npt.NDArray[np.int64],
     batch_size: int,
-    positions: Sequence[int],
 ) -> SchemeLimits:
     bandwidth, memory, compute = hardware.bandwidth_bytes_per_s, hardware.memory_bytes, hardware.compute_flop_per_s
     max_n_ctx = None if memory is None else n_ctx_that_fits(memory, weights, kv, batch_size)
     w_tokens_per_ms, b_ms = (None, None) if bandwidth is None else decode_line(weights, kv, bandwidth, batch_size)
     decode: tuple[DecodePoint, ...] = ()
     if bandwidth is not None:
-        latencies = decode_latency_ms(weights, kv, bandwidth, compute, positions, batch_size)
-        fits = [None if memory is None else (max_n_ctx or 0) >= position for position in positions]
+        latencies = decode_latency_ms(weights, kv, bandwidth, compute, DECODE_POSITIONS, batch_size)
+        fits = [None if memory is None else (max_n_ctx or 0) >= position for position in DECODE_POSITIONS]
         decode = tuple(
             DecodePoint(n, latency, batch_size * 1e3 / latency, is_enough)
-            for n, latency, is_enough in zip(positions, latencies.tolist(), fits, strict=True)
+            for n, latency, is_enough in zip(DECODE_POSITIONS, latencies.tolist(), fits, strict=True)
         )
     prefill = None
     if bandwidth is not None and compute is not None:
