@@ -1,4 +1,4 @@
-"""A pick, from its candidates on: every quant with every KV cache, by what is planned, measured, forecast, published."""
+"""A pick, from its candidates on: every quant with every KV cache, by what is planned, measured and published."""
 
 from __future__ import annotations
 
