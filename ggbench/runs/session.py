@@ -44,8 +44,8 @@ from ggbench.runs.recorder import Recorder
 from ggbench.runs.rig import Rig
 from ggbench.runs.run import Settings
 from ggbench.runs.store.runs import WARMUP
+from ggbench.sizing.theory.limits import decode_limit
 from ggbench.sizing.theory.offload import check_overrides, offload
-from ggbench.sizing.theory.roofline import decode_limit
 from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.units import format_ms
 

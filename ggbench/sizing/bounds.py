@@ -8,8 +8,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan_record import Budget, PlannedSpeed
 from ggbench.sizing.theory.kv_cache import kv_cache
-from ggbench.sizing.theory.limits import DECODE_POSITIONS
-from ggbench.sizing.theory.roofline import decode_limit, decode_read_ms
+from ggbench.sizing.theory.limits import DECODE_POSITIONS, decode_limit, decode_read_ms
 from ggbench.sizing.theory.weights import file_weights
 from ggbench.stats.decode_timing import DecodeLimit
 
@@ -30,8 +29,8 @@ def speed_bounds(
     except Unsupported:
         return None, ()
     positions = (*DECODE_POSITIONS, n_ctx)
-    latencies = decode_read_ms(weights, cache, bandwidth.bytes_per_s, positions)
+    latencies = [decode_read_ms(weights, cache, bandwidth.bytes_per_s, n) for n in positions]
     return limit, tuple(
-        PlannedSpeed(n, float(ms), 1e3 / float(ms), None if longest is None else longest >= n)
+        PlannedSpeed(n, ms, 1e3 / ms, None if longest is None else longest >= n)
         for n, ms in zip(positions, latencies, strict=True)
     )
