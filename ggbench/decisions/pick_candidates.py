@@ -24,10 +24,9 @@ from ggbench.models.planned_variants import PlannedVariant
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run
-from ggbench.sizing.change import Change
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan_variant, with_cache
-from ggbench.sizing.plan_record import Budget, KvCacheTypes, PlanRow
+from ggbench.sizing.plan_record import Budget, Change, KvCacheTypes, PlanRow
 from ggbench.sizing.what_helps import with_programs
 from ggbench.stats.intervals import Expected
 from ggbench.stats.known_speed import KnownSpeed

@@ -10,8 +10,7 @@ import msgspec
 from ggbench.decisions.run_commands_record import FileToRun
 from ggbench.engines.llama.config import LARGEST_N_CTX, whole_steps
 from ggbench.errors import UsageError
-from ggbench.sizing.change import Change
-from ggbench.sizing.plan_record import PlanRow
+from ggbench.sizing.plan_record import Change, PlanRow
 from ggbench.stats.intervals import Expected
 from ggbench.stats.known_speed import SpeedBasis
 

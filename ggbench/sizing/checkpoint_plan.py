@@ -16,7 +16,7 @@ from ggbench.errors import GgbenchError, Unsupported
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.checkpoints import FoundCheckpoint
 from ggbench.models.command_line import reproduce
-from ggbench.sizing.longest import planning_ceiling
+from ggbench.sizing.longest_context import planning_ceiling
 from ggbench.sizing.plan import DEFAULT_N_CTX, PlanRequest
 from ggbench.sizing.plan_record import Budget, PlannedSpeed, PlanRow
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache

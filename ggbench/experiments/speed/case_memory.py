@@ -16,7 +16,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.gpus import list_gpus
 from ggbench.runs.session import kv_bytes_per_token
 from ggbench.sizing.budget import SearchBudget, budget_by_theory, search_budget
-from ggbench.sizing.device_split import device_memories
+from ggbench.sizing.cluster import device_memories
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.placement import Placement
 from ggbench.units import KV_CELLS, format_bytes, format_count
