@@ -39,11 +39,12 @@ from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
 from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
 from ggbench.experiments.quality.texts import find_text
 from ggbench.machine.cpu import default_threads
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, materialize, resolve_one
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished
-from ggbench.runs.rig import make_rig
+from ggbench.runs.session import run_context
 from ggbench.units import KV_CELLS, MIB, parse_size
 from scripts.peer_cluster import rpc_servers
 from scripts.peer_programs import Peers, peer_environment, timed
@@ -253,7 +254,7 @@ def _bisected(_: Bench) -> Values:
 def _searches(search: Callable[[Target, LlamaConfig], tuple[int, int]]) -> Values:
     values: dict[Row, float] = {}
     for model, limit in SEARCHES:
-        target = resolve_one(model)
+        target = resolve_one(parse_model(model))
         materialize(target)  # writing a twin is no part of the search
         setup = LlamaConfig(memory_limit_bytes=parse_size(limit), n_gpu_layers=0, threads=default_threads())
         started = time.perf_counter()
@@ -265,7 +266,7 @@ def _searches(search: Callable[[Target, LlamaConfig], tuple[int, int]]) -> Value
 
 def _maxctx(target: Target, setup: LlamaConfig) -> tuple[int, int]:
     job = Job(MAXCTX, target, setup, ContextSettings(prove=False))
-    *_, finished = run_job(make_rig(None, needs_bandwidth=False), job)
+    *_, finished = run_job(run_context(None, needs_bandwidth=False), job)
     assert isinstance(finished, Finished)
     found = finished.run.result
     if not isinstance(found, ContextResult) or found.max_n_ctx is None:

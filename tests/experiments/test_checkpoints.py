@@ -20,12 +20,13 @@ from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
 from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
 from ggbench.experiments.speed.measure import EXPERIMENT as SPEED
 from ggbench.experiments.speed.record import SpeedResult, SpeedSettings
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve_one
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished
-from ggbench.runs.rig import Rig
 from ggbench.runs.run import Run
+from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
 from ggbench.units import MIB
@@ -38,15 +39,15 @@ LIMIT = TransformersConfig(memory_limit_bytes=64 * MIB, device="cpu")
 @pytest.fixture
 def target(tmp_path: Path) -> Target:
     (tmp_path / "config.json").write_text(json.dumps(QWEN2_TINY))
-    return resolve_one(f"tf:{tmp_path}", "bf16")
+    return resolve_one(parse_model(f"tf:{tmp_path}", "bf16"))
 
 
-def _finished(rig: Rig, job: Job) -> Finished:
+def _finished(rig: RunContext, job: Job) -> Finished:
     (finished,) = [record for record in run_job(rig, job) if isinstance(record, Finished)]
     return finished
 
 
-def _run(rig: Rig, job: Job) -> Run:
+def _run(rig: RunContext, job: Job) -> Run:
     return _finished(rig, job).run
 
 
@@ -87,7 +88,7 @@ def test_a_case_that_cannot_fit_is_not_tried(target: Target) -> None:
     assert sum(isinstance(each, MakeCache) for each in workers[0].requests) == 1
 
 
-def _holding(n_made: int, n_proven: int) -> tuple[Rig, list[FakeWorker]]:
+def _holding(n_made: int, n_proven: int) -> tuple[RunContext, list[FakeWorker]]:
     """A worker that makes caches up to one length, and decodes at the end of those up to another."""
     made = 0
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ggbench.decisions import comparable_runs
+from ggbench.decisions import this_machine
 from ggbench.engines import protocol
 from ggbench.engines.contract import Request
 from ggbench.engines.endings import Completed, Ending, Outcome
@@ -23,6 +23,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.machine.cpu import Cpu
 from ggbench.machine.environment import environment
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import resolve_one
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
@@ -82,7 +83,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(layer_sample, "WHOLE_BYTES", 0)
     monkeypatch.setattr(layer_sample, "LARGER_BYTES", 0)
     monkeypatch.setattr(twin_timer, "describe_cpu", lambda: Cpu("test", 1, 1, None))
-    for module in (twin_timer, comparable_runs):
+    for module in (twin_timer, this_machine):
         monkeypatch.setattr(module, "list_gpus", lambda: (GPU,))
     return cached_twin("many", replace(TINY, n_layer=16), "q8_0", tmp_path)
 
@@ -92,7 +93,7 @@ def _run(
 ) -> tuple[Run, list[FakeWorker]]:
     rig, workers = fake_rig(store, {number: _Placed(has_gpu) for number in range(2)})
     rig = replace(rig, describe_environment=lambda versions: replace(environment(versions), gpus=(GPU,)))
-    *_, end = run_job(rig, Job(EXPERIMENT, resolve_one(str(model)), setup, ForecastSettings()))
+    *_, end = run_job(rig, Job(EXPERIMENT, resolve_one(parse_model(str(model))), setup, ForecastSettings()))
     assert isinstance(end, Finished)
     assert end.run.outcome is Outcome.COMPLETED, end.run.reason
     return end.run, workers

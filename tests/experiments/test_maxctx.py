@@ -21,9 +21,10 @@ from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.machine.environment import environment
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve_one
 from ggbench.paths import twins_dir
-from ggbench.runs.rig import Rig
+from ggbench.runs.session import RunContext
 from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES
 from ggbench.units import MIB
 from tests.fakes.small_machine import COMPUTE, LIMIT, UNSEEN, SmallMachine, context_of, found, limited, search
@@ -127,7 +128,7 @@ def test_not_even_the_smallest_context(target: Target, kv_bytes: int) -> None:
 
 def test_a_catalog_twin_above_the_limit_names_a_quant_that_fits(kv_bytes: int) -> None:
     """The twin is not even written; q8_0 of 0.5B is 628 MiB by the article, and q4_k_m 383 MiB."""
-    target = resolve_one("synth:qwen1.5-0.5b", "q8_0")
+    target = resolve_one(parse_model("synth:qwen1.5-0.5b", "q8_0"))
     finished = search(SmallMachine(kv_bytes, 0).rig(), target, limited(400 * MIB))
     assert isinstance(finished.error, DoesNotFit)
     assert "would fit" in finished.error.hint
@@ -204,8 +205,8 @@ def test_it_agrees_with_blind_bisection(tmp_path: Path) -> None:
     def start(_setup: EngineConfig, cancel: threading.Event) -> LlamaEngine:
         return launch(cancel, timeout_s=60)
 
-    rig = Rig(launch=start, threads=1, describe_environment=environment)
-    context, run = found(rig, resolve_one(str(path)), setup)
+    rig = RunContext(launch=start, threads=1, describe_environment=environment)
+    context, run = found(rig, resolve_one(parse_model(str(path))), setup)
     with WorkerProcess(timeout_s=60) as worker:
         assert ending_of(worker, LoadModel(str(path), setup)) == Completed()
         low, high, n_asked = 0, limit_bytes // BROAD_KV // 256 + 1, 0

@@ -20,10 +20,11 @@ from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.process import WorkerProcess
 from ggbench.engines.workloads import Decode, Prefill
 from ggbench.errors import BadFile, StoreError
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve, resolve_one
 from ggbench.runs.driver import run_job, run_jobs
-from ggbench.runs.observation import PromptTiming
 from ggbench.runs.progress import Finished, ModelReady, Point, Progress, Samples, Started, Working
+from ggbench.runs.recording import PromptTiming
 from ggbench.runs.store.database import Store
 from tests.fakes.engine import fake_rig, obey
 from tests.fakes.recorded import decode_job, decoded, runs_of
@@ -48,7 +49,7 @@ def test_progress_comes_in_order_and_counts_what_is_timed(target: Target, store:
 
 
 def test_a_file_that_is_made_first_is_progress_in_bytes(tmp_path: Path) -> None:
-    records = list(run_job(fake_rig()[0], decode_job(resolve_one("synth:qwen1.5-0.5b", "q2_k"), 10)))
+    records = list(run_job(fake_rig()[0], decode_job(resolve_one(parse_model("synth:qwen1.5-0.5b", "q2_k")), 10)))
     writing = [record for record in records if isinstance(record, Working) and record.stage == "write"]
     assert writing and all(record.is_bytes for record in writing)
     assert writing[-1].done == writing[-1].total
@@ -106,7 +107,7 @@ def test_a_file_that_cannot_be_read_is_a_run(target: Target, tmp_path: Path, sto
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"")
     rig, workers = fake_rig(store)
-    jobs = [decode_job(resolve(str(broken))[0], 10), decode_job(target, 10)]
+    jobs = [decode_job(resolve(parse_model(str(broken)))[0], 10), decode_job(target, 10)]
     first, second = (record for record in run_jobs(rig, jobs) if isinstance(record, Finished))
     assert isinstance(first.error, BadFile)
     assert first.run.outcome is Outcome.FAILED

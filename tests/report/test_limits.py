@@ -9,6 +9,7 @@ from rich.cells import cell_len
 
 from ggbench.machine.known_gpus import find_gpu
 from ggbench.models.counted_models import CountedModel, count_model
+from ggbench.models.reference import parse_model
 from ggbench.show.limit_plots import decode_plot, prefill_plot
 from ggbench.show.terminal.limits import limits_report
 from ggbench.sizing.theory.hardware import known_hardware
@@ -24,7 +25,7 @@ CARD = known_hardware(find_gpu("rtx-4090"))
 
 @pytest.fixture(scope="module")
 def counted() -> tuple[CountedModel, KvCache]:
-    model = count_model("qwen1.5-7b", ("w16", "w8", "w4"))
+    model = count_model(parse_model("qwen1.5-7b", "w16", "w8", "w4"))
     return model, kv_cache(model.file)
 
 

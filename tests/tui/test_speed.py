@@ -15,8 +15,9 @@ from ggbench.engines.contract import Request
 from ggbench.engines.endings import Ending, Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads import BatchedDecode
-from ggbench.experiments.speed.figures import case_grid
 from ggbench.experiments.speed.record import Case, CaseEnded, SpeedCase, SpeedSettings
+from ggbench.experiments.speed.show import PRESENTER
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve
 from ggbench.runs.experiment import Job, experiment_of
 from ggbench.show.plot.curves import PlottedRun
@@ -83,7 +84,7 @@ def test_the_grid_fills_as_cases_end(tiny_twin: Path, app: App, jobs: FakeServic
 
     async def steps(app: App, pilot: Page) -> None:
         queue = WatchedQueue(app.run_queue)
-        app.run_queue.add(2 * speeds(resolve(str(tiny_twin))))
+        app.run_queue.add(2 * speeds(resolve(parse_model(str(tiny_twin)))))
         await asyncio.to_thread(reached.wait, WAIT_S)
         shown = await press(app, pilot, "2")
         assert "input 512, batch 4" in shown
@@ -110,7 +111,7 @@ def test_what_did_not_run_is_marked() -> None:
     """A case that would take too long has its forecast, one that does not fit a cross, one that waits a dot."""
     skipped = CaseEnded(Case(4, 512, 8), Outcome.SKIPPED, "would take about 16 s", expected_s=16.0)
     failed = CaseEnded(Case(1, 512, 8), Outcome.OUT_OF_MEMORY, "no room")
-    lines = case_grid(plotted(SpeedCase(skipped), SpeedCase(failed), doing=Case(1, 1, 8)))
+    lines = PRESENTER.live_lines(plotted(SpeedCase(skipped), SpeedCase(failed), doing=Case(1, 1, 8)))
     assert lines == (
         "input 1, batch 1",
         "   input    b1    b4",

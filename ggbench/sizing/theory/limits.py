@@ -168,25 +168,20 @@ def model_limits(
     hardware: Hardware,
     longest: int,
     batch_sizes: Sequence[int] = (1,),
-    positions: Sequence[int] = DECODE_POSITIONS,
 ) -> tuple[SchemeLimits, ...]:
-    """Return the limits for each of `weights` and batch size, for prompts up to `longest` and decode `positions`."""
+    """Return the limits for each of `weights` and batch size, for prompts up to `longest`."""
     return tuple(
-        _scheme_limits(scheme, kv, hardware, longest, batch_size, positions)
-        for scheme in weights
-        for batch_size in batch_sizes
+        _scheme_limits(scheme, kv, hardware, longest, batch_size) for scheme in weights for batch_size in batch_sizes
     )
 
 
-def _scheme_limits(
-    weights: Weights, kv: KvCache, hardware: Hardware, longest: int, batch_size: int, positions: Sequence[int]
-) -> SchemeLimits:
+def _scheme_limits(weights: Weights, kv: KvCache, hardware: Hardware, longest: int, batch_size: int) -> SchemeLimits:
     bandwidth, memory, compute = hardware.bandwidth_bytes_per_s, hardware.memory_bytes, hardware.compute_flop_per_s
     max_n_ctx = None if memory is None else n_ctx_that_fits(memory, weights, kv, batch_size)
     w_tokens_per_ms, b_ms = (None, None) if bandwidth is None else decode_line(weights, kv, bandwidth, batch_size)
     decode, prefill = [], None
     if bandwidth is not None:
-        for n in positions:
+        for n in DECODE_POSITIONS:
             latency_ms = decode_latency_ms(weights, kv, bandwidth, compute, n, batch_size)
             fits = None if memory is None else (max_n_ctx or 0) >= n
             decode.append(DecodePoint(n, latency_ms, batch_size * 1e3 / latency_ms, fits))

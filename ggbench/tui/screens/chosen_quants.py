@@ -14,7 +14,7 @@ from ggbench.tui.screens.library_choice import LibraryChoice
 from ggbench.tui.screens.models_screen import ModelsScreen
 
 if TYPE_CHECKING:
-    from ggbench.decisions.pick_record import Candidate, Needs, Pick
+    from ggbench.decisions.pick.record import Candidate, Needs, Pick
     from ggbench.sizing.plan_record import Budget
     from ggbench.tui.library_quants import QuantRow
     from ggbench.tui.planner import Planner
@@ -65,7 +65,7 @@ class ChosenQuantsScreen(ModelsScreen):
         self.show_rows()
 
     def action_pick(self) -> None:
-        from ggbench.decisions.pick_record import Needs
+        from ggbench.decisions.pick.record import Needs
         from ggbench.tui.screens.pick import PickScreen
         from ggbench.tui.screens.pick_dialog import PickDialog
 
@@ -93,7 +93,7 @@ class ChosenQuantsScreen(ModelsScreen):
         setup, services = self.choice.options, host_of(self).services
 
         def choose(needs: Needs) -> Pick:
-            from ggbench.decisions.pick_candidates import CACHE_TYPES, PickRequest, caches_of
+            from ggbench.decisions.pick.candidates import CACHE_TYPES, PickRequest, caches_of
 
             caches = caches_of([(name, name) for name in CACHE_TYPES], setup)
             with services.open_store() as store:

@@ -133,8 +133,7 @@ class StartScreen(TaskScreen):
         model, names = selection[0]
 
         def find() -> Iterator[tuple[LlamaConfig, str]]:
-            from ggbench.experiments.tune.tuned import find_tuned
-            from ggbench.experiments.tune.tuned_text import require_tuned, tuned_text
+            from ggbench.experiments.tune.tuned import find_tuned, require_tuned, tuned_text
 
             target = services.resolve(model, names[:1], catalog)[0]
             with services.open_store() as store:
