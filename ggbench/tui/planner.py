@@ -91,7 +91,7 @@ class Planner:
 
         Raises GgbenchError if none can be planned, and once closed.
         """
-        from ggbench.decisions.pick.recommend import choose
+        from ggbench.decisions.pick.recommend import pick
         from ggbench.models.picked_models import of_planned
 
         models = of_planned(self._planned(model, tuple(quants)))
@@ -99,7 +99,7 @@ class Planner:
             if self._is_closed:
                 raise GgbenchError("ggbench is closing", "start it again to pick")
             try:
-                return choose(models, request, self._allocator_for(request.budget, request.setup), store)
+                return pick(models, request, self._allocator_for(request.budget, request.setup), store)
             finally:
                 self._leave_servers(request.setup)
 

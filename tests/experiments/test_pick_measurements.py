@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ggbench.decisions.pick.measurements import next_to_measure
-from ggbench.decisions.pick.recommend import recommend
+from ggbench.decisions.pick.recommend import next_to_measure, recommend
 from ggbench.decisions.pick.record import Needs
 from tests.fakes.candidates import candidate, turn_of
 

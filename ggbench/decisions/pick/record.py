@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
-
 import msgspec
+from ggbench.engines.llama.config import (LARGEST_N_CTX, whole_steps)
+from ggbench.errors import (UsageError)
+from ggbench.models.planned_variants import (FileToRun)
+from ggbench.sizing.plan_record import (Change, PlanRow)
+from ggbench.stats.intervals import (Expected)
+from ggbench.stats.known_speed import (SpeedBasis)
+from typing import (Literal, TypeAlias)
 
-from ggbench.engines.llama.config import LARGEST_N_CTX, whole_steps
-from ggbench.errors import UsageError
-from ggbench.models.planned_variants import FileToRun
-from ggbench.sizing.plan_record import Change, PlanRow
-from ggbench.stats.intervals import Expected
-from ggbench.stats.known_speed import SpeedBasis
 
 Preference = Literal["quality", "speed", "context"]
 LossBasis = Literal["measured", "published typical", "unquantized"]
@@ -223,6 +222,12 @@ class NeedCheck(msgspec.Struct, frozen=True):
     """Whether the interval of the value reaches to the other side."""
     short_by: float | None = None
     """Share of what is wanted that is missing, of a need that is missed; of memory, share of the budget."""
+    is_bound: bool = False
+    """Whether the value is the best that is possible."""
+    missing_bytes: int = 0
+    """Of memory, where the context does not fit."""
+    refusal: str = ""
+    """Why llama.cpp refused to size the context, as it says it; empty where it did not."""
 
 
 class Checked(msgspec.Struct, frozen=True):
@@ -246,6 +251,95 @@ class Checked(msgspec.Struct, frozen=True):
     def unknown(self) -> tuple[NeedCheck, ...]:
         """The needs of which it is unknown whether it meets them."""
         return tuple(check for check in self.checks if check.is_met is None)
+
+
+BestIn = Literal[
+    "loss", "speed among the least loss", "bits", "speed", "loss among the fastest", "context", "parameters"
+]
+"""What the recommendation is the best in; `bits` per weight decide where no loss is known."""
+NotKnown = Literal["cache loss", "weights loss", "speed", "speed but for its bound"]
+
+
+class IsBest(msgspec.Struct, frozen=True):
+    """The recommendation would come first without any needs, too."""
+
+    candidate: Candidate
+    best_in: BestIn
+
+
+class NeedsDecide(msgspec.Struct, frozen=True):
+    """Another would come first, but misses needs, or may miss them."""
+
+    recommended: Candidate
+    first: Checked
+
+
+class NextLarger(msgspec.Struct, frozen=True):
+    """What the next larger quant would change; None of a figure that is not known of both."""
+
+    checked: Checked
+    nats: tuple[float, float] | None
+    """That its weights lose, and those of the recommendation."""
+    speed_ratio: float | None
+    """Its tokens/s over those of the recommendation."""
+
+
+class Unknowns(msgspec.Struct, frozen=True):
+    """What is not known of the recommendation, and which needs it therefore may miss."""
+
+    candidate: Candidate
+    figures: tuple[NotKnown, ...]
+    needs: tuple[NeedCheck, ...]
+
+
+class BeyondTraining(msgspec.Struct, frozen=True):
+    """The context is longer than those that the model was trained with."""
+
+    n_ctx_train: int
+
+
+class NeedsAreClose(msgspec.Struct, frozen=True):
+    """Intervals of the recommendation reach beyond what is needed."""
+
+    needs: tuple[NeedCheck, ...]
+
+
+class ModelsDoNotCompare(msgspec.Struct, frozen=True):
+    """The quality of different models does not compare."""
+
+
+class NothingToChoose(msgspec.Struct, frozen=True):
+    """No candidate could be sized; `refusal` is of the nearest, empty where there is no candidate."""
+
+    refusal: str = ""
+
+
+class NearestMisses(msgspec.Struct, frozen=True):
+    """Every candidate misses a need; this one by least."""
+
+    checked: Checked
+
+
+class WhatSpeedsUp(msgspec.Struct, frozen=True):
+    """What would help where speed alone is missed."""
+
+    bandwidth_ratio: float | None
+    """How many times the bandwidth it takes; None where settings may help, too."""
+
+
+Reason: TypeAlias = (
+    IsBest
+    | NeedsDecide
+    | NextLarger
+    | Unknowns
+    | BeyondTraining
+    | NeedsAreClose
+    | ModelsDoNotCompare
+    | NothingToChoose
+    | NearestMisses
+    | WhatSpeedsUp
+)
+"""Why a pick is what it is: said with the decision, and only put into words afterwards."""
 
 
 class Alternative(msgspec.Struct, frozen=True):
@@ -272,6 +366,8 @@ class Pick(msgspec.Struct, frozen=True):
     """What would be recommended if nothing was needed."""
     nearest_miss: Checked | None = None
     """Where nothing is recommended, what misses the needs by least."""
+    reasons: tuple[Reason, ...] = ()
+    """Why, in the order in which they are said."""
     changes: tuple[Change, ...] = ()
     """What would make the nearest miss fit, the best first; empty where it fits."""
 
@@ -279,3 +375,26 @@ class Pick(msgspec.Struct, frozen=True):
     def n_models(self) -> int:
         """Models among the candidates, whose qualities do not compare."""
         return len({each.candidate.model_key for each in self.checked})
+
+    @property
+    def listed(self) -> tuple[tuple[str, Checked], ...]:
+        """What a short table shows, each once: the pick, alternatives, the next larger quant, the nearest miss."""
+        named: list[tuple[str, Checked | None]] = [
+            ("→ pick", self.recommended),
+            *((each.label, each.checked) for each in self.alternatives),
+            ("next larger", self.next_larger),
+            ("no needs", self.without_needs),
+            ("nearest miss", self.nearest_miss),
+        ]
+        found: dict[tuple[str, ...], tuple[str, Checked]] = {}
+        for label, checked in named:
+            if checked is not None:
+                found.setdefault(checked.candidate.name, (label, checked))
+        return tuple(found.values())
+
+    @property
+    def unlisted(self) -> tuple[tuple[str, Checked], ...]:
+        """All others, labelled where another dominates them."""
+        listed, front = {each.candidate.name for _, each in self.listed}, {each.name for each in self.front}
+        others = (each for each in self.checked if each.candidate.name not in listed)
+        return tuple(("" if each.candidate.name in front else "dominated", each) for each in others)

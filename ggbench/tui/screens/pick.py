@@ -23,7 +23,6 @@ from ggbench.decisions.pick.show import (
     limit_texts,
     loss_text,
     reason,
-    shown_candidates,
     tok_s_text,
     turn_text,
     workload_text,
@@ -243,10 +242,8 @@ class PickScreen(TaskScreen):
 
 def _listed(pick: Pick) -> tuple[tuple[str, Checked], ...]:
     """The pick, what stands beside it, and the rest of the front; where nothing is picked, all."""
-    shown = list(shown_candidates(pick))
-    taken, front = {checked.candidate.name for _, checked in shown}, {each.name for each in pick.front}
-    others = [each for each in pick.checked if each.candidate.name not in taken]
-    return (*shown, *(("", each) for each in others if each.candidate.name in front or pick.recommended is None))
+    is_all = pick.recommended is None
+    return (*pick.listed, *(("", each) for label, each in pick.unlisted if is_all or not label))
 
 
 def _cells(mark: str, label: str, candidate: Candidate) -> tuple[str, ...]:
