@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-import msgspec
-from ggbench.engines.llama.config import (LARGEST_N_CTX, whole_steps)
-from ggbench.errors import (UsageError)
-from ggbench.models.planned_variants import (FileToRun)
-from ggbench.sizing.plan_record import (Change, PlanRow)
-from ggbench.stats.intervals import (Expected)
-from ggbench.stats.known_speed import (SpeedBasis)
-from typing import (Literal, TypeAlias)
+from typing import Literal, TypeAlias
 
+import msgspec
+
+from ggbench.engines.llama.config import LARGEST_N_CTX, whole_steps
+from ggbench.errors import UsageError
+from ggbench.models.planned_variants import FileToRun
+from ggbench.sizing.plan_record import Change, PlanRow
+from ggbench.stats.intervals import Expected
+from ggbench.stats.known_speed import SpeedBasis
 
 Preference = Literal["quality", "speed", "context"]
 LossBasis = Literal["measured", "published typical", "unquantized"]
