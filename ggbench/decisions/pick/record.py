@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
-
 import msgspec
+from ggbench.decisions.pick.needs import (Needs)
+from ggbench.models.planned_variants import (FileToRun)
+from ggbench.sizing.plan_record import (Change, PlanRow)
+from ggbench.stats.intervals import (Expected)
+from ggbench.stats.known_speed import (SpeedBasis)
+from typing import (Literal, TypeAlias)
 
-from ggbench.decisions.pick.needs import Needs
-from ggbench.models.planned_variants import FileToRun
-from ggbench.sizing.change import Change
-from ggbench.sizing.plan_record import PlanRow
-from ggbench.stats.intervals import Expected
-from ggbench.stats.known_speed import SpeedBasis
 
 LossBasis = Literal["measured", "published typical", "unquantized"]
 Need = Literal["memory", "speed", "loss"]
