@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
-import msgspec
-from collections.abc import (Collection, Iterator, Sequence)
-from ggbench.decisions.known_losses import (MeasuredLosses, UNQUANTIZED, measured_losses, typical_loss)
-from ggbench.decisions.known_speeds import (known_speeds)
-from ggbench.decisions.pick.needs import (Needs)
-from ggbench.decisions.pick.recommend import (recommend)
-from ggbench.decisions.pick.record import (Candidate, Loss, Pick, TurnSpeed)
-from ggbench.decisions.pick.turn import (longest_fast_enough, turn_speed)
-from ggbench.decisions.this_machine import (ThisMachine)
-from ggbench.engines.endings import (Outcome)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.errors import (GgbenchError, StoreError)
-from ggbench.experiments.maxctx.measure import (EXPERIMENT as MAXCTX)
-from ggbench.experiments.maxctx.record import (ContextResult)
-from ggbench.machine.programs import (programs_that_hold_memory)
-from ggbench.models.picked_models import (PickedModel)
-from ggbench.models.planned_variants import (PlannedVariant)
-from ggbench.runs.run import (Run)
-from ggbench.runs.store.database import (Store)
-from ggbench.runs.stored import (listed_run)
-from ggbench.sizing.dry_allocator import (DryAllocator)
-from ggbench.sizing.plan import (PlanRequest, plan_variant, with_cache)
-from ggbench.sizing.plan_record import (Budget, Change, KvCacheTypes, PlanRow)
-from ggbench.sizing.what_helps import (with_programs)
-from ggbench.stats.intervals import (Expected)
-from ggbench.stats.known_speed import (KnownSpeed)
-from msgspec.structs import (replace)
+from collections.abc import Collection, Iterator, Sequence
 
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.decisions.known_losses import UNQUANTIZED, MeasuredLosses, measured_losses, typical_loss
+from ggbench.decisions.known_speeds import known_speeds
+from ggbench.decisions.pick.needs import Needs
+from ggbench.decisions.pick.recommend import recommend
+from ggbench.decisions.pick.record import Candidate, Loss, Pick, TurnSpeed
+from ggbench.decisions.pick.turn import longest_fast_enough, turn_speed
+from ggbench.decisions.this_machine import ThisMachine
+from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import GgbenchError, StoreError
+from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
+from ggbench.experiments.maxctx.record import ContextResult
+from ggbench.machine.programs import programs_that_hold_memory
+from ggbench.models.picked_models import PickedModel
+from ggbench.models.planned_variants import PlannedVariant
+from ggbench.runs.run import Run
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import listed_run
+from ggbench.sizing.dry_allocator import DryAllocator
+from ggbench.sizing.plan import PlanRequest, plan_variant, with_cache
+from ggbench.sizing.plan_record import Budget, Change, KvCacheTypes, PlanRow
+from ggbench.sizing.what_helps import with_programs
+from ggbench.stats.intervals import Expected
+from ggbench.stats.known_speed import KnownSpeed
 
 CACHE_TYPES = ("f16", "q8_0", "q4_0")
 """Of both K and V, tried for each quant."""

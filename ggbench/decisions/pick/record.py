@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import msgspec
-from ggbench.decisions.pick.needs import (Needs)
-from ggbench.models.planned_variants import (FileToRun)
-from ggbench.sizing.plan_record import (Change, PlanRow)
-from ggbench.stats.intervals import (Expected)
-from ggbench.stats.known_speed import (SpeedBasis)
-from typing import (Literal, TypeAlias)
+from typing import Literal, TypeAlias
 
+import msgspec
+
+from ggbench.decisions.pick.needs import Needs
+from ggbench.models.planned_variants import FileToRun
+from ggbench.sizing.plan_record import Change, PlanRow
+from ggbench.stats.intervals import Expected
+from ggbench.stats.known_speed import SpeedBasis
 
 LossBasis = Literal["measured", "published typical", "unquantized"]
 Need = Literal["memory", "speed", "loss"]
