@@ -28,8 +28,8 @@ from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run
 from ggbench.sizing.plan_record import Budget, PlannedForecast, PlanRow
 from ggbench.sizing.theory.kv_cache import kv_cache
+from ggbench.sizing.theory.limits import decode_read_ms
 from ggbench.sizing.theory.offload import offload
-from ggbench.sizing.theory.roofline import decode_read_ms
 from ggbench.sizing.theory.weights import file_weights
 from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.stats.intervals import Expected
@@ -143,7 +143,7 @@ def _bound(file: ModelFile, setup: LlamaConfig, budget: Budget, shares: Bandwidt
     except Unsupported:
         return None
     positions = sorted({*POSITIONS, *([cache.window] if cache.window else [])})
-    latencies = [float(ms) for ms in decode_read_ms(weights, cache, budget.bandwidth.bytes_per_s, positions)]
+    latencies = [decode_read_ms(weights, cache, budget.bandwidth.bytes_per_s, n) for n in positions]
     if shares is None:
         steps = tuple((n, Expected(ms, ms, math.inf)) for n, ms in zip(positions, latencies, strict=True))
         return KnownSpeed("bound", f"bandwidth: {budget.bandwidth.source}", steps)

@@ -13,7 +13,7 @@ import msgspec.structs
 
 from ggbench.engines.llama.config import KV_TYPES, MAX_THREADS, UNQUANTIZED, FlashAttn, LlamaConfig
 from ggbench.errors import UsageError
-from ggbench.sizing.cluster_record import parse_servers
+from ggbench.sizing.cluster import parse_servers
 from ggbench.units import exact_size, format_bytes, format_count, parse_size, parse_tokens
 
 _OFF, _ON = "off", "on"

@@ -10,7 +10,8 @@ import pytest
 from msgspec.structs import replace
 from textual.pilot import Pilot
 
-from ggbench.decisions.pick.record import WORKLOADS, Candidate, Needs
+from ggbench.decisions.pick.needs import WORKLOADS, Needs
+from ggbench.decisions.pick.record import Candidate
 from ggbench.errors import BadFile
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.models.planned_variants import FileToRun

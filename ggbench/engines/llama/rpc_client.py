@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
-from ggbench.sizing.cluster_record import RemoteDevice
+from ggbench.sizing.cluster import RemoteDevice
 from ggbench.units import format_count
 
 PROTOCOL_MAJOR = 7

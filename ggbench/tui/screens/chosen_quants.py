@@ -14,7 +14,8 @@ from ggbench.tui.screens.library_choice import LibraryChoice
 from ggbench.tui.screens.models_screen import ModelsScreen
 
 if TYPE_CHECKING:
-    from ggbench.decisions.pick.record import Candidate, Needs, Pick
+    from ggbench.decisions.pick.needs import Needs
+    from ggbench.decisions.pick.record import Candidate, Pick
     from ggbench.sizing.plan_record import Budget
     from ggbench.tui.library_quants import QuantRow
     from ggbench.tui.planner import Planner
@@ -65,7 +66,7 @@ class ChosenQuantsScreen(ModelsScreen):
         self.show_rows()
 
     def action_pick(self) -> None:
-        from ggbench.decisions.pick.record import Needs
+        from ggbench.decisions.pick.needs import Needs
         from ggbench.tui.screens.pick import PickScreen
         from ggbench.tui.screens.pick_dialog import PickDialog
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, get_args
 
 from textual.widget import Widget
 
-from ggbench.decisions.pick.record import LITTLE_LOSS, WORKLOADS, Needs, Preference
+from ggbench.decisions.pick.needs import LITTLE_LOSS, WORKLOADS, Needs, Preference
 from ggbench.errors import UsageError
 from ggbench.tui.screens.fields_dialog import FieldsDialog, TypedField, line_of
 from ggbench.tui.screens.options import ChoiceField
