@@ -83,13 +83,13 @@ def parse_bandwidth(text: str, *, binary: bool = False) -> float:
     return _parse(text, per_second=True, accepted="a bandwidth such as 1008GB/s or 80GiB/s", binary=binary)
 
 
-def parse_compute(text: str, *, binary: bool = False) -> float:
-    """Parse floating-point operations per second, `82.58TFLOPS`; `binary` reads T as 2^40. Raises UsageError."""
+def parse_compute(text: str) -> float:
+    """Parse floating-point operations per second, `82.58TFLOPS`; T is 2^40, as in the article. Raises UsageError."""
     accepted = "a compute rate such as 82.58TFLOPS or 900GFLOPS"
     match = _FLOPS.fullmatch(text)
     if match is None:
         raise UsageError(f"{text!r} is not {accepted}", "write GFLOPS, TFLOPS or PFLOPS after the number")
-    value = float(match[1]) * float(1024 if binary else 1000) ** _THOUSANDS[match[2].lower()]
+    value = float(match[1]) * 1024.0 ** _THOUSANDS[match[2].lower()]
     if not 0 < value <= _LARGEST:
         raise UsageError(f"{text!r} is out of range for {accepted}", "it has to be above zero and below 1152 PFLOPS")
     return value
@@ -277,9 +277,9 @@ def format_bandwidth(bytes_per_s: float | None, *, binary: bool = False) -> str:
     return "—" if bytes_per_s is None else f"{format_number(bytes_per_s / (GIB if binary else 1e9))} GB/s"
 
 
-def format_compute(flop_per_s: float | None, *, binary: bool = False) -> str:
-    """Return `82.58 TFLOPS`, in powers of ten as in datasheets; `binary` reads T as 2^40."""
-    return "—" if flop_per_s is None else f"{format_number(flop_per_s / (1 << 40 if binary else 1e12), 4)} TFLOPS"
+def format_compute(flop_per_s: float | None) -> str:
+    """Return `82.58 TFLOPS`; T is 2^40, as in the article."""
+    return "—" if flop_per_s is None else f"{format_number(flop_per_s / (1 << 40), 4)} TFLOPS"
 
 
 def format_rough_seconds(seconds: float) -> str:

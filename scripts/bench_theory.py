@@ -17,7 +17,7 @@ import numpy as np
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.machine.known_gpus import find_gpu
 from ggbench.models.catalog import load_catalog
-from ggbench.sizing.theory.hardware import Convention, known_hardware
+from ggbench.sizing.theory.hardware import known_hardware
 from ggbench.sizing.theory.kv_cache import kv_cache
 from ggbench.sizing.theory.prefill import prefill_curve
 from ggbench.sizing.theory.weights import count_parameters, uniform_weights
@@ -27,7 +27,7 @@ CURVE_MS, PROCESS_MS = 50.0, 400.0
 LENGTHS = np.arange(1, 131_073)
 QUANTS = ("q8_0", "q6_k", "q5_k_m", "q5_0", "q4_k_m", "q4_0", "q3_k_m", "q2_k")
 CALLS = (
-    ("qwen1.5-7b", "--gpu", "rtx-4090", "--convention", "article", "--json"),
+    ("qwen1.5-7b", "--gpu", "rtx-4090", "--json"),
     ("qwen1.5-7b", "--gpu", "rtx-4090", "--plot"),
     ("qwen1.5-7b", "q4_k_m", "--gpu", "rtx-4090"),
     ("qwen1.5-7b", *QUANTS, "--gpu", "rtx-4090"),
@@ -53,12 +53,12 @@ def curve_work() -> Callable[[], None]:
     """Computes one curve with its knees, as `limits` does."""
     model = build_model(load_catalog().model("qwen1.5-7b").hyper, "qwen1.5-7b")
     weights, kv = uniform_weights(count_parameters(model), 16), kv_cache(model)
-    hardware = known_hardware(find_gpu("rtx-4090"), Convention.ARTICLE)
+    hardware = known_hardware(find_gpu("rtx-4090"))
     bandwidth, compute = hardware.bandwidth_bytes_per_s, hardware.compute_flop_per_s
     assert bandwidth is not None and compute is not None
 
     def work() -> None:
-        knees = prefill_curve(weights, kv, bandwidth, compute, LENGTHS, kv_reads=hardware.convention.kv_reads).knees()
+        knees = prefill_curve(weights, kv, bandwidth, compute, LENGTHS).knees()
         assert knees == (113, 481), knees
 
     return work

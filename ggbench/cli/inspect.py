@@ -49,9 +49,9 @@ def command(path: Path, tensors: bool, output: Output) -> None:
         return
     model_file = read_model_file(path, allow_missing_data=True)
     if output.as_json:
-        from ggbench.show.model_documents import model_file_document
+        from ggbench.show.model_documents import INSPECT
 
-        output.document("inspect", **model_file_document(model_file, tensors=tensors))
+        output.print_document(INSPECT, model_file, **({"tensors": model_file.tensors} if tensors else {}))
     else:
         from ggbench.show.terminal.model_file import header_details, tensors_table
 
@@ -79,9 +79,10 @@ def _show_checkpoint(ref: CheckpointRef, tensors: bool, output: Output) -> None:
     found = find_checkpoint(ref)
     method = next(iter(wanted_methods(found, ref, ())), found.checkpoint.method)
     if output.as_json:
-        from ggbench.show.model_documents import checkpoint_document
+        from ggbench.show.model_documents import CHECKPOINT, LoadedCheckpoint
 
-        output.document("inspect.checkpoint", **checkpoint_document(found, method, tensors=tensors))
+        given = {"tensors": found.checkpoint.listed_tensors(method)} if tensors else {}
+        output.print_document(CHECKPOINT, LoadedCheckpoint.of(found, method), **given)
     else:
         from ggbench.show.terminal.checkpoint import checkpoint_details, stored_tensors_table
 
@@ -98,9 +99,9 @@ def _list_folder(folder: Path, tensors: bool, output: Output) -> None:
         raise UsageError("--tensors goes with a file", f"name one in {plain(str(folder))}")
     entries = tuple(read_folder(folder))
     if output.as_json:
-        from ggbench.show.model_documents import folder_entry_document
+        from ggbench.show.model_documents import FOLDER
 
-        output.document("inspect.folder", rows=[folder_entry_document(entry) for entry in entries])
+        output.print_document(FOLDER, rows=entries)
     else:
         from ggbench.show.terminal.model_file import folder_table
 

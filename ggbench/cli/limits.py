@@ -16,7 +16,7 @@ from ggbench.errors import UsageError
 from ggbench.show.glossary import LIMITS
 
 if TYPE_CHECKING:
-    from ggbench.sizing.theory.hardware import Convention, Hardware
+    from ggbench.sizing.theory.hardware import Hardware
     from ggbench.sizing.theory.limits import SchemeLimits
 
 _LONGEST = 131_072
@@ -51,13 +51,6 @@ def _uncollected() -> Iterator[None]:
 @option("--vram", "Memory, e.g. 24GiB. Default: the GPU's.", metavar="SIZE")
 @option("--bandwidth", "Memory bandwidth, e.g. 1008GB/s. Default: the GPU's.", metavar="RATE")
 @option("--compute", "FP16 rate, e.g. 82.58TFLOPS. Default: the GPU's.", metavar="RATE")
-@option(
-    "--convention",
-    "si: G is 10^9, T is 10^12, prefill reads the KV cache once, as flash attention does. "
-    "article: G is 2^30, T is 2^40, each token of a prompt reads all KV before it.",
-    click.Choice(["si", "article"]),
-    default="si",
-)
 @option("-ctk --type-k", "Type of the K cache.", default="f16")
 @option("-ctv --type-v", "Type of the V cache.", default="f16")
 @option("--batch batch_sizes", "Batch sizes, e.g. 1,8,32.", metavar="SIZES", default="1")
@@ -72,7 +65,6 @@ def command(
     vram: str | None,
     bandwidth: str | None,
     compute: str | None,
-    convention: str,
     type_k: str,
     type_v: str,
     batch_sizes: str,
@@ -84,12 +76,12 @@ def command(
 
     QUANTS are bits per weight (w16, w8, w4.5) or real quants (q4_k_m). Default: w16, w8, w6 and w4, or for a file its
     own quant. Nothing is loaded or downloaded. --gpu knows some forty cards by name; --vram, --bandwidth and --compute
-    describe any other.
+    describe any other. Figures are read as in the article that the theory is from: G is 2^30, T is 2^40, and each token
+    of a prompt reads all KV before it.
     """
     from ggbench.gguf_file.ggml_types import type_by_name
-    from ggbench.sizing.theory.hardware import Convention
 
-    hardware = _hardware(gpu, vram, bandwidth, compute, Convention(convention))
+    hardware = _hardware(gpu, vram, bandwidth, compute)
     cache_types = type_by_name(type_k).name, type_by_name(type_v).name
     batches = _batch_sizes(batch_sizes)
     from ggbench.models.counted_models import count_model
@@ -116,9 +108,7 @@ def command(
         output.notice("For all limits, name a machine: --gpu rtx-4090, or --vram, --bandwidth and --compute.")
 
 
-def _hardware(
-    gpu: str | None, vram: str | None, bandwidth: str | None, compute: str | None, convention: Convention
-) -> Hardware:
+def _hardware(gpu: str | None, vram: str | None, bandwidth: str | None, compute: str | None) -> Hardware:
     """Return the figures of the named GPU, or of this machine's, with the given figures in their place."""
     import dataclasses
 
@@ -131,18 +121,16 @@ def _hardware(
     if vram is not None:
         given |= {"memory_bytes": parse_size(vram), "memory_source": "given"}
     if bandwidth is not None:
-        rate = parse_bandwidth(bandwidth, binary=convention.is_binary)
-        given |= {"bandwidth_bytes_per_s": rate, "bandwidth_source": "given"}
+        given |= {"bandwidth_bytes_per_s": parse_bandwidth(bandwidth, binary=True), "bandwidth_source": "given"}
     if compute is not None:
-        rate = parse_compute(compute, binary=convention.is_binary)
-        given |= {"compute_flop_per_s": rate, "compute_source": "given"}
+        given |= {"compute_flop_per_s": parse_compute(compute), "compute_source": "given"}
     if gpu is not None:
-        found = known_hardware(find_gpu(gpu), convention)
+        found = known_hardware(find_gpu(gpu))
     elif given:
-        found = Hardware("a machine with the given figures", convention)
+        found = Hardware("a machine with the given figures")
     else:  # without a GPU the figures are unknown, since measuring takes too long
         gpus = list_gpus()
-        found = driver_hardware(gpus[0], convention) if gpus else Hardware("an unknown machine", convention)
+        found = driver_hardware(gpus[0]) if gpus else Hardware("an unknown machine")
     return dataclasses.replace(found, **given)  # type: ignore[arg-type]
 
 

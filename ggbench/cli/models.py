@@ -83,10 +83,10 @@ def _list_all(output: Output) -> None:
     found = find_local_models()
     twins = twins_by_model(found)
     if output.as_json:
-        from ggbench.show.model_documents import catalog_document, local_model_document
+        from ggbench.show.model_documents import CATALOG_MODEL, MODELS
 
-        rows = [catalog_document(model, twins.get(model.id, ())) for model in catalog]
-        output.document("models", rows=rows, files=[local_model_document(model) for model in found])
+        rows = [CATALOG_MODEL.value(model, twins=twins.get(model.id, ())) for model in catalog]
+        output.print_document(MODELS, rows=rows, files=found)
         return
     from ggbench.show.terminal.models import catalog_table
 
@@ -104,9 +104,9 @@ def _list_folder(folder: Path, output: Output) -> None:
 
     found = models_in_place(folder)
     if output.as_json:
-        from ggbench.show.model_documents import local_model_document
+        from ggbench.show.model_documents import MODELS_IN_FOLDER
 
-        output.document("models.folder", rows=[local_model_document(model) for model in found])
+        output.print_document(MODELS_IN_FOLDER, rows=found)
     elif found:
         _show_models(found, output)
     else:
@@ -127,9 +127,9 @@ def _verify(blob: Path, output: Output) -> None:
     with output.byte_progress(f"hashing {plain(blob.name)}") as on_progress:
         verified = verify_blob(blob, on_progress)
     if output.as_json:
-        from ggbench.show.model_documents import verified_document
+        from ggbench.show.model_documents import VERIFIED
 
-        output.document("models.verify", **verified_document(verified))
+        output.print_document(VERIFIED, verified)
     name = plain(str(blob))
     if verified.matches is None:
         raise UsageError(
@@ -153,7 +153,6 @@ def _show_repo(repo: str, access: HubAccess, output: Output) -> None:
     from ggbench.hub.hf_cache import cached_paths
     from ggbench.hub.listing import list_repo
     from ggbench.models.reference import MAIN, HubRef, parse_address, parse_model
-    from ggbench.show.model_documents import repo_document
 
     address = parse_address(repo)
     try:
@@ -170,7 +169,13 @@ def _show_repo(repo: str, access: HubAccess, output: Output) -> None:
     here = {name: found for name, found in paths.items() if found}
     here_bytes = {each.name: _here_bytes(access, listing, each) for each in listing.variants}
     if output.as_json:
-        output.document("models.repo", **repo_document(listing, here, here_bytes))
+        from ggbench.show.model_documents import REPO, REPO_VARIANT
+
+        rows = [
+            REPO_VARIANT.value(each, files=here.get(each.name, ()), here_bytes=here_bytes[each.name])
+            for each in listing.variants
+        ]
+        output.print_document(REPO, listing, rows=rows)
     else:
         from ggbench.show.terminal.models import repo_report
 
@@ -185,7 +190,9 @@ def _show_search(text: str, limit: int, access: HubAccess, output: Output) -> No
 
     found = search_repos(access, text, limit)
     if output.as_json:
-        output.document("models.search", search=text, rows=found)
+        from ggbench.show.model_documents import SEARCH
+
+        output.print_document(SEARCH, search=text, rows=found)
         return
     if not found:
         output.notice(plain(f"The Hub finds no GGUF repo for {text!r}; try fewer or other words."))

@@ -111,14 +111,18 @@ class _Shown:
         """Print the document, or the tables and what the Hub was asked for."""
         output = self.output
         if output.as_json:
-            from ggbench.show.documents import plan_document
+            from ggbench.show.plan_document import PLAN, PLAN_ROW
+            from ggbench.show.sizes_against import published_sizes
 
-            document = plan_document(budget, sources, rows, planned, alternative)
-            if self.against:
-                from ggbench.show.sizes_against import with_published_sizes
-
-                document = with_published_sizes(document, rows)
-            output.document("plan", model=rows[0].model, **document)
+            output.print_document(
+                PLAN,
+                planned,
+                model=rows[0].model,
+                machine=budget,
+                sources=sources,
+                rows=[PLAN_ROW.value(row, against=published_sizes(row)) for row in rows] if self.against else rows,
+                alternative=alternative,
+            )
         else:
             from ggbench.show.terminal.plan import plan_report
 

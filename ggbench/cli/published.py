@@ -51,11 +51,11 @@ def command(sort: str | None, as_csv: bool, output: Output, **filters: str | Non
 
         rows = sort_published(rows, sort)
     if output.as_json:
-        from ggbench.show.published_document import published_document, source_document
+        from ggbench.show.published_document import PUBLISHED
 
         cited = {row.source for row in rows}
-        sources = [source_document(each) for each in load_sources() if each.id in cited]
-        output.document("published", rows=[published_document(row) for row in rows], sources=sources)
+        sources = [each for each in load_sources() if each.id in cited]
+        output.print_document(PUBLISHED, rows=rows, sources=sources)
     elif as_csv:
         from ggbench.show.published_document import published_csv
 

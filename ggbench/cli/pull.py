@@ -67,7 +67,6 @@ def command(model: str, quants: tuple[str, ...], folder: Path | None, hub: HubOp
     is there. `hf cache prune` deletes it, so do not run that during a pull.
     """
     from ggbench.commands.interrupts import DOWNLOAD_INTERRUPTED, interruptible
-    from ggbench.show.model_documents import pulled_document
 
     access = hub.access()
     with interruptible(output):
@@ -80,12 +79,14 @@ def command(model: str, quants: tuple[str, ...], folder: Path | None, hub: HubOp
             output.notice(DOWNLOAD_INTERRUPTED)
             raise click.exceptions.Exit(ExitCode.INTERRUPTED)
         output.notice(f"{title}: {_ending([arrival for _, arrival in pulled], folder)}")
-        rows.append(pulled_document(variant, pulled))
+        rows.append((variant, pulled))
         if not output.as_json:
             for path, _ in pulled:
                 click.echo(path)
     if output.as_json:
-        output.document("pull", rows=rows)
+        from ggbench.show.model_documents import PULLED, PULLED_QUANT
+
+        output.print_document(PULLED, rows=[PULLED_QUANT.value(each, files=files) for each, files in rows])
 
 
 def _found(model: str, quants: tuple[str, ...], access: HubAccess) -> tuple[FoundVariant, ...]:

@@ -58,13 +58,13 @@ def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | Non
         with output.byte_progress(f"{known.id} {quant}") as on_progress:
             path = cached_twin(known.id, known.hyper, quant, folder, layers, on_progress)
         twin = read_model_file(path)
-        twins.append(
-            {"model": known.id, "quant": quant, "file": str(path), "provenance": "twin", "file_bytes": twin.file_bytes,
-             "n_params": twin.n_params, "bpw": twin.bpw}
-        )  # fmt: skip
+        twins.append((quant, path, twin))
         if not output.as_json:
             click.echo(f"{path}  {format_bytes(twin.file_bytes)}  {format_number(twin.bpw)} BPW")
     if output.as_json:
-        output.document("synth", rows=twins)
+        from ggbench.show.model_documents import TWIN, TWINS
+
+        rows = [TWIN.value(twin, model=known.id, quant=quant, file=path) for quant, path, twin in twins]
+        output.print_document(TWINS, rows=rows)
     else:
         output.notice("Twins: true shapes and types, no trained weights.")

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from ggbench.errors import ExitCode
+
+if TYPE_CHECKING:
+    from ggbench.show.document import Document
 
 EXIT_CODES = (
     (ExitCode.DONE, "done"),
@@ -204,8 +208,8 @@ def _scripts() -> Sequence[Section]:
             stderr empty unless something fails; NO_COLOR is heeded. An error is one line saying what and one saying
             what to do; GGBENCH_DEBUG=1 shows the traceback.
 
-            JSON field names keep their meaning once shipped; the package's folder schemas has a schema of each
-            document. n_batch and n_ubatch of a row are what llama.cpp made of them; `config` has what was asked for.
+            `ggbench help schema` lists the documents, and says what a program can rely on. n_batch and n_ubatch of a
+            row are what llama.cpp made of them; `config` has what was asked for.
             """,
         ),
         Section("Exit codes", rows=tuple((str(int(code)), text) for code, text in EXIT_CODES)),
@@ -248,10 +252,65 @@ def _scripts() -> Sequence[Section]:
     )
 
 
+def _schema() -> Sequence[Section]:
+    return (
+        Section(
+            "What to rely on",
+            """
+            Every command that prints data has --json: one document on stdout, everything else on stderr. Its first key
+            names its schema, `ggbench.plan/1`, and `ggbench help schema plan` prints that, as JSON Schema 2020-12: each
+            field with its type, its unit and what null means.
+
+            A name keeps its meaning. A field may be added at any time, so ignore names that you do not know; if one had
+            to change or go, the number after the slash would rise. Every key is there, in every row; the few that
+            depend on an option are not in `required`. Null is unknown, or does not apply; it is never zero. A number
+            that JSON does not have, such as infinity, is null.
+
+            Numbers are not rounded. The unit is in the name: _bytes, _ms, _ns, _s, tok_s, bytes_per_s. A share is 0 to
+            1. `_ci95` is the 95 % interval of the field before it, [low, high]; an end that is null is unbounded. Times
+            of day are UTC, ISO 8601. Text comes from files and servers that nobody has checked: control characters are
+            escaped; escape for HTML and shells yourself.
+
+            A measured quant has the same names in every document. A failed one is a row too: its `outcome` is not
+            `completed`, and `reason` says why. The exit code says how the command ended, also where a document was
+            printed: `ggbench help scripts`.
+            """,
+        ),
+        Section(
+            "Examples",
+            rows=(
+                ("what fits", "ggbench plan qwen2.5-7b --json | jq -r '.rows[] | select(.fits) | .quant'"),
+                ("a limit", "ggbench compare 12 34 --fail-if-slower 5% --json | jq '.checks[] | {metric, state}'"),
+                ("validate", "ggbench help schema plan > s.json; check-jsonschema --schemafile s.json plan.json"),
+            ),
+        ),
+        Section(
+            "Documents",
+            rows=tuple((name, f"ggbench {each.printed_by}: {each.about}") for name, each in documents().items()),
+        ),
+    )
+
+
+_WITH_DOCUMENTS = (
+    "ggbench.show.plan_document",
+    "ggbench.show.model_documents",
+    "ggbench.show.published_document",
+)
+
+
+def documents() -> dict[str, Document]:
+    """Return what commands print with --json, by the names in `schema`."""
+    from ggbench.show.document import Document
+
+    modules = [vars(importlib.import_module(name)).values() for name in _WITH_DOCUMENTS]
+    return {each.schema: each for values in modules for each in values if isinstance(each, Document)}
+
+
 TOPICS = {
     "numbers": Topic("every number and mark", _numbers),
     "names": Topic("how to name a MODEL and a QUANT", _names),
     "defaults": Topic("what differs from llama-server", _defaults),
     "servers": Topic("how a server is measured", _servers),
     "scripts": Topic("output, exit codes, files and completion", _scripts),
+    "schema": Topic("the documents of --json, and the schema of each", _schema),
 }

@@ -16,6 +16,8 @@ from ggbench.commands.standard_streams import has_every_character
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from ggbench.show.document import Document
+
 
 @dataclass(frozen=True, slots=True)
 class Output:
@@ -29,6 +31,11 @@ class Output:
         from ggbench.show.documents import document
 
         text = document(name, **fields)
+        click.echo(text if has_every_character(sys.stdout) else json.dumps(json.loads(text), indent=2))
+
+    def print_document(self, document: Document, of: object = None, /, **given: object) -> None:
+        """Print a document, made of what its fields take, on stdout."""
+        text = document.text(of, **given)
         click.echo(text if has_every_character(sys.stdout) else json.dumps(json.loads(text), indent=2))
 
     def show(self, *renderables: RenderableType) -> None:

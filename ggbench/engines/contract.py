@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
 
 import msgspec
 
-from ggbench.errors import UsageError
+from ggbench.errors import Unsupported, UsageError
 from ggbench.plugins import load_plugin
 
 if TYPE_CHECKING:
@@ -44,6 +44,16 @@ class EngineConfig:
     """Whether the engine can say what a context takes without making it."""
     in_words: ClassVar[frozenset[str]] = frozenset()
     """Fields that MODEL and QUANT of a command line say, so that they are no options."""
+
+    @property
+    def may_use_gpu(self) -> bool:
+        """Whether the engine is to compute on a GPU where it finds one."""
+        return False
+
+    @property
+    def n_ubatch(self) -> int | None:
+        """Tokens of a prompt that are computed at once; None where the engine does not say."""
+        return None
 
     @property
     def n_ctx(self) -> int | None:
@@ -77,6 +87,26 @@ class EngineConfig:
     def with_threads(self, threads: int) -> Self:
         """Return the setup with these threads where it names none and the engine takes them."""
         return self
+
+    def with_context(self, n_tokens: int | None, n_seqs: int = 1) -> Self:
+        """Return the setup with a context for this many tokens of each sequence; None makes none."""
+        return self
+
+    def held(self, limit_bytes: int | None, *, on_gpu: bool) -> Self:
+        """Return the setup held to this much memory, of a GPU or of main memory; None is no limit."""
+        return self
+
+    @property
+    def load_part(self) -> Self:
+        """The setup with what concerns the context alone at its default: equal for two that load the same."""
+        return self
+
+    @classmethod
+    def of(cls, config: EngineConfig) -> Self:
+        """Return the config, known to be this engine's. Raises Unsupported for another's."""
+        if not isinstance(config, cls):
+            raise Unsupported(f"this needs {cls.program}, and {config.program} runs the model", "name a GGUF file")
+        return config
 
 
 def check_given(n_ctx: int | None, n_tokens: int) -> None:
@@ -115,11 +145,16 @@ class Source:
 class Engine(Protocol):
     """One model at a time, in whatever process or server runs it."""
 
-    def open(self, source: Source, setup: EngineConfig) -> Iterator[Event | Ending]:
+    def open(self, source: Source, setup: EngineConfig, *, reserve_bytes: int = 0) -> Iterator[Event | Ending]:
         """Load the model and make a context; events as they come, and last, exactly once, how it ended.
 
-        Where only the setup's n_ctx differs from what is open, a loaded model may stay.
+        Where only the setup's n_ctx differs from what is open, a loaded model may stay. An engine that `sizes_dry`
+        leaves `reserve_bytes` of each GPU in use free.
         """
+        ...
+
+    def estimate_memory(self, source: Source, setup: EngineConfig) -> Iterator[Event | Ending]:
+        """As `open`, but only report what it would take; Failed where the config does not `sizes_dry`."""
         ...
 
     def run(self, workload: Workload) -> Iterator[Event | Ending]:
@@ -155,3 +190,14 @@ def engine_module(name: str) -> EngineModule:
     """The module of an engine. Raises StoreError for one that this ggbench does not have."""
     found: EngineModule = load_plugin("ggbench.engines", name, "engine", "engine")
     return found
+
+
+def launch_engine(
+    config: EngineConfig,
+    cancel: threading.Event | None = None,
+    *,
+    timeout_s: float = DEFAULT_TIMEOUT_S,
+    hold: threading.Event | None = None,
+) -> Engine:
+    """Start the engine of a config; as `Launch`."""
+    return engine_module(config.engine).launch(cancel or threading.Event(), timeout_s=timeout_s, hold=hold)

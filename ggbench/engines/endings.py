@@ -45,6 +45,11 @@ class Ending:
     outcome: ClassVar[Outcome]
 
     @property
+    def is_final(self) -> bool:
+        """Whether the worker is gone, so that the next request needs another."""
+        return self.outcome in (Outcome.CRASHED, Outcome.TIMED_OUT, Outcome.CANCELLED)
+
+    @property
     def reason(self) -> str:
         """One line for people; empty where there is nothing to explain."""
         return ""
@@ -77,6 +82,11 @@ class OutOfMemory(Ending):
     """What the first allocation that failed wanted beyond what a limit left; None where that is unknown."""
     device: str = ""
     """Which of several machines' devices ran out, for people; empty where there is one memory."""
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the worker died of it."""
+        return not self.alive
 
     @property
     def reason(self) -> str:
@@ -146,6 +156,11 @@ class ServerLost(Ending):
     stage: str
     message: str
     """Which one, and what is known of it."""
+
+    @property
+    def is_final(self) -> bool:
+        """It is: the worker went with it."""
+        return True
 
     @property
     def reason(self) -> str:

@@ -107,7 +107,7 @@ class RepoListing:
     n_other_files: int
     """Number of files that are not GGUF."""
     listed_at: str
-    """When the Hub was queried, UTC, ISO 8601."""
+    """When the Hub was queried, UTC, ISO 8601; empty where that was just now."""
 
     @property
     def total_bytes(self) -> int:

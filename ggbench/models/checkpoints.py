@@ -84,6 +84,11 @@ class CheckpointToRun:
         """Return the model as it would be loaded. Raises as `Checkpoint.model_file` does."""
         return self.found.header(self.method)
 
+    def sizes(self) -> dict[str, int]:
+        """Return the bytes of the weights under each method that this checkpoint can be loaded by."""
+        methods = self.found.checkpoint.methods()
+        return {method.name: self.found.header(method).weight_bytes or 0 for method in methods}
+
     def setup(self, given: EngineConfig) -> TransformersConfig:
         """Return how it is to be loaded: by its method, else as given, or with the defaults for another engine's setup.
 

@@ -8,7 +8,7 @@ from ggbench.models.published.rows import load_published
 from ggbench.models.published.selection import LLAMA_CPP, NearRow, nearest_published
 from ggbench.models.subject import Subject
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.published_document import published_document
+from ggbench.show.published_document import NEAR
 
 _NEAREST = 4
 _SYSTEMS = {"llama-server": LLAMA_CPP, "llama-cpp-python": LLAMA_CPP, "vLLM": "vllm"}
@@ -73,5 +73,4 @@ def device_of(summary: QuantSummary) -> str | None:
 
 def against_document(summary: QuantSummary) -> dict[str, object]:
     """The nearest published rows for JSON, each with its differences; `against` as the name of the field."""
-    near = nearest_to(summary)
-    return {"against": [{"differences": list(each.differences), **published_document(each.row)} for each in near]}
+    return {"against": [NEAR.value(each) for each in nearest_to(summary)]}

@@ -1,4 +1,4 @@
-"""What would help where a quant does not fit, in words: each change, what it costs, and its fields as JSON."""
+"""What would help where a quant does not fit, in words: each change, and what it costs."""
 
 from __future__ import annotations
 
@@ -58,19 +58,3 @@ def programs_text(programs: Sequence[Program]) -> str:
         return f"{plain(program.name)} ({where})"
 
     return in_words([text(program) for program in programs])
-
-
-def change_document(change: Change) -> dict[str, object]:
-    """Return its fields for JSON, the best change first in a list of them."""
-    return {
-        "change": change.kind,
-        "options": change_options(change) or None,
-        "quant": change.quant or None,
-        "programs": [{"name": each.name, "pids": each.pids, "held_bytes": each.held_bytes} for each in change.programs],
-        "needed_bytes": change.needed_bytes,
-        "left_bytes": change.left_bytes,
-        "fits": change.fits,
-        "planned_n_ctx": change.planned_n_ctx,
-        "tok_s": change.tok_s,
-        "costs": COSTS[change.kind],
-    }

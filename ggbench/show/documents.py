@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, is_dataclass, replace
+from dataclasses import asdict, fields, is_dataclass
 from typing import TYPE_CHECKING
 
 from ggbench.engines.contract import EngineConfig
@@ -14,12 +14,10 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.maxctx.record import ContextResult
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.changes import change_document
-from ggbench.sizing.plan_record import Budget, PlanRow
 
 if TYPE_CHECKING:
-    from ggbench.models.planned_variants import PlannedModel
     from ggbench.show.listed_runs import ListedRun
+
 
 _NOT_ASCII = re.compile("[\x7f-\U0010ffff]")
 """What json leaves as it is; some of it a terminal, a line reader or UTF-8 does not take, or a reader cannot see."""
@@ -146,41 +144,6 @@ def run_summary_document(listed: ListedRun) -> dict[str, object]:
         "imported": stored.environment and stored.environment.imported,
         "command": stored.command,
     }
-
-
-def plan_document(
-    budget: Budget,
-    sources: dict[str, str],
-    rows: Sequence[PlanRow],
-    planned: PlannedModel | None = None,
-    alternative: PlanRow | None = None,
-) -> dict[str, object]:
-    """The fields of `ggbench.plan/1`; `sources` says where each kind of figure comes from, `planned` of which repo.
-
-    `alternative` is a smaller quant that was not asked for, where none of the rows fits.
-    """
-    bandwidth, listing = budget.bandwidth, planned and planned.listing
-    return {
-        "machine": {
-            **picked(budget, "device on_gpu memory_bytes memory_source reserve_bytes reserve_source mmproj_bytes"),
-            "budget_bytes": budget.usable_bytes,
-            "bandwidth_bytes_per_s": bandwidth and bandwidth.bytes_per_s,
-            "bandwidth_source": bandwidth and bandwidth.source,
-        },
-        "sources": sources,
-        **picked(listing, "repo commit"),
-        "listed_at": (listing and listing.listed_at) or None,
-        **picked(planned, "moved_bytes"),
-        **picked(listing, "total_bytes"),
-        "rows": [_plan_row(row) for row in rows],
-        "alternative": alternative and _plan_row(alternative),
-    }
-
-
-def _plan_row(row: PlanRow) -> dict[str, object]:
-    known = {"file": row.file or None, "exceeds_training": row.exceeds_training, "reason": row.reason or None}
-    helps = {"fits_with": row.fits_with, "changes": [change_document(change) for change in row.changes]}
-    return asdict(replace(row, changes=())) | helps | known
 
 
 def origin_document(run: Run) -> dict[str, object]:

@@ -104,8 +104,7 @@ TERMS: dict[str, Term] = {
     ),
     "knee": Term(
         "knee",
-        "The prompt length where prefill is no longer bound by reading memory but by compute: rough if lm_head were"
-        " computed for every token, exact for the last alone.",
+        "A prompt length where prefill is no longer bound by reading memory but by compute, or the other way round.",
     ),
     "interval": Term(
         "205 ±4",

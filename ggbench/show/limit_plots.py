@@ -43,14 +43,14 @@ class _Line:
 
 
 def prefill_plot(rows: Sequence[SchemeLimits], width: int, height: int, color: bool) -> str:
-    """Plot compute time and, for each scheme, read time of a prompt (lm_head once), with knees marked ◆ and a legend.
+    """Plot compute time and, for each scheme, read time of a prompt with knees marked ◆ and a legend.
 
     Only rows with the first row's batch size are plotted. Empty if no row has curves.
     """
-    drawn = [row for row in rows if row.exact is not None and row.batch_size == rows[0].batch_size]
+    drawn = [row for row in rows if row.prefill is not None and row.batch_size == rows[0].batch_size]
     if not drawn:
         return ""
-    curves = [row.exact for row in drawn if row.exact is not None]
+    curves = [row.prefill for row in drawn if row.prefill is not None]
     knees = [knee for curve in curves for knee in curve.knees()]
     longest = int(curves[0].n[-1])
     first = max(1, min(knees) // _AROUND_KNEES) if knees else 1

@@ -9,7 +9,7 @@ import numpy as np
 
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.show.documents import picked
-from ggbench.sizing.theory.hardware import Hardware
+from ggbench.sizing.theory.hardware import GIGA, MEANING, TERA, Hardware
 from ggbench.sizing.theory.kv_cache import KvCache
 from ggbench.sizing.theory.limits import SchemeLimits
 from ggbench.sizing.theory.prefill import PrefillCurve
@@ -20,18 +20,9 @@ from ggbench.units import format_count, format_ms
 def limits_document(
     file: ModelFile, parameters: Parameters, kv: KvCache, hardware: Hardware, rows: Sequence[SchemeLimits]
 ) -> dict[str, object]:
-    """Return the fields of `ggbench.limits/1`: numbers unrounded, every key present, null for unknown.
-
-    `convention.kv_reads` says what the prefill read times, first-token times, knees and regimes assume: `once`, the KV
-    cache read once for the prompt, or `each_token`, each token reads all KV before it.
-    """
-    convention = hardware.convention
+    """Return the fields of `ggbench.limits/1`: numbers unrounded, every key present, null for unknown."""
     return {
-        "convention": {
-            "name": convention.value,
-            **picked(convention, "giga tera meaning"),
-            "kv_reads": convention.kv_reads.value,
-        },
+        "convention": {"name": "article", "giga": GIGA, "tera": TERA, "meaning": MEANING},
         "machine": {
             **picked(hardware, "name memory_bytes"),
             "memory_source": hardware.memory_source or None,
@@ -68,7 +59,7 @@ def printed_line(row: SchemeLimits) -> str:
 
 
 def _row(row: SchemeLimits) -> dict[str, object]:
-    weights, curves = row.weights, {"rough": row.rough, "exact": row.exact}
+    weights, curve = row.weights, row.prefill
     return {
         "scheme": row.scheme,
         "weights": weights.name,
@@ -78,10 +69,10 @@ def _row(row: SchemeLimits) -> dict[str, object]:
         "read_bytes": round(float(weights.read_bytes(row.batch_size))),
         "printed": printed_line(row),
         **picked(row, "w_tokens_per_ms b_ms max_n_ctx fits"),
-        "knees": {name: curve and curve.knees() for name, curve in curves.items()},
-        "regimes": {name: curve and _regimes(curve) for name, curve in curves.items()},
+        "knees": curve and curve.knees(),
+        "regimes": curve and _regimes(curve),
         "decode": row.decode,
-        "prefill": _prefill(row.rough, row.exact),
+        "prefill": curve and _prefill(curve),
     }
 
 
@@ -92,26 +83,24 @@ def _regimes(curve: PrefillCurve) -> list[dict[str, object]]:
     ]
 
 
-def _prefill(rough: PrefillCurve | None, exact: PrefillCurve | None) -> list[dict[str, object]] | None:
-    """Return the curves at powers of two and at their last length."""
-    if rough is None or exact is None:
-        return None
-    last = int(exact.n[-1])
+def _prefill(curve: PrefillCurve) -> list[dict[str, object]]:
+    """Return the curve at powers of two and at its last length."""
+    last = int(curve.n[-1])
     lengths = sorted({1 << power for power in range(int(math.log2(last)) + 1)} | {last})
     return [
         {
-            "n_prompt": int(exact.n[at]),
-            "read_ms": float(exact.read_ms[at]),
-            "compute_ms": {"rough": float(rough.compute_ms[at]), "exact": float(exact.compute_ms[at])},
-            "first_token_ms": {"rough": float(rough.latency_ms[at]), "exact": float(exact.latency_ms[at])},
-            "floor_ms": float(exact.floor_ms[at]),
+            "n_prompt": int(curve.n[at]),
+            "read_ms": float(curve.read_ms[at]),
+            "compute_ms": float(curve.compute_ms[at]),
+            "first_token_ms": float(curve.latency_ms[at]),
+            "floor_ms": float(curve.floor_ms[at]),
         }
-        for at in np.searchsorted(exact.n, lengths)
+        for at in np.searchsorted(curve.n, lengths)
     ]
 
 
 def knees_text(curve: PrefillCurve | None) -> str:
-    """Format `99 and 553`; `none` if the bound never changes; an em dash if the hardware figures are unknown."""
+    """Format `113 and 481`; `none` if the bound never changes; an em dash if the hardware figures are unknown."""
     if curve is None:
         return "—"
     return " and ".join(format_count(knee) for knee in curve.knees()) or "none"

@@ -3,175 +3,261 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
 
-from ggbench.engines.transformers.storage import Method
+from ggbench.engines.transformers.config_json import Config
+from ggbench.engines.transformers.storage import Method, Stored
 from ggbench.errors import GgbenchError, Unsupported
 from ggbench.gguf_file.blueprint import count_params
-from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import ArrayLength
 from ggbench.gguf_file.quants import quant_label
-from ggbench.models.checkpoints import planned_methods
-from ggbench.show.documents import picked
+from ggbench.hub.download import FileProgress
+from ggbench.hub.hf_cache import VerifiedFile
+from ggbench.hub.repo_records import RepoFile, RepoListing, RepoSummary, RepoVariant
+from ggbench.models.catalog import CatalogModel
+from ggbench.models.checkpoints import FoundCheckpoint, planned_methods
+from ggbench.models.disk import LocalModel
+from ggbench.models.local_files import FolderEntry
+from ggbench.show.document import Document, Field, Get, Shape, field, many, of, sometimes, within
 
-if TYPE_CHECKING:
-    from ggbench.hub.download import FileProgress
-    from ggbench.hub.hf_cache import VerifiedFile
-    from ggbench.hub.repo_records import RepoListing
-    from ggbench.models.catalog import CatalogModel
-    from ggbench.models.checkpoints import FoundCheckpoint
-    from ggbench.models.disk import LocalModel
-    from ggbench.models.local_files import FolderEntry
-    from ggbench.models.repo_variants import FoundVariant
-
-_REPO_FILE = "path n_bytes sha256"
+_NO_REASON = "Why it cannot be counted; null where it can."
 
 
-def model_file_document(model_file: ModelFile, *, tensors: bool = False) -> dict[str, object]:
-    """What a GGUF's header says; every tensor too where asked for. An array left out of the header is its length."""
+def _provenance(is_twin: Get) -> tuple[Field, ...]:
+    text = "A twin has the true shape, no trained weights."
+    return field("provenance", Literal["file", "twin"], text, lambda root: "twin" if is_twin(root) else "file")
+
+
+def _files(paths: Get) -> tuple[Field, ...]:
+    return field("files", list[str], "Paths, the shards in order.", paths)
+
+
+def _kv_bytes_per_token(file: ModelFile) -> int | None:
     try:
-        kv_bytes_per_token, no_kv_reason = model_file.kv_bytes_per_token(), None
+        return file.kv_bytes_per_token()
+    except Unsupported:
+        return None
+
+
+def _no_kv_reason(file: ModelFile) -> str | None:
+    try:
+        file.kv_bytes_per_token()
     except Unsupported as error:
-        kv_bytes_per_token, no_kv_reason = None, error.message
-    metadata = {
+        return error.message
+    return None
+
+
+def _state_bytes(file: ModelFile) -> int | None:
+    return None if _no_kv_reason(file) else sum(state.state_bytes for state in file.states)
+
+
+def _metadata(file: ModelFile) -> dict[str, object]:
+    return {
         key: {"array_length": int(value)} if isinstance(value, ArrayLength) else value
-        for key, value in model_file.metadata.items()
-    }
-    found: dict[str, object] = {
-        "model": model_file.name,
-        "quant": quant_label(model_file),
-        "files": [str(path) for path in model_file.paths],
-        "provenance": "twin" if model_file.is_twin else "file",
-        **picked(model_file, "file_bytes missing_bytes"),
-        "gguf_version": model_file.version,
-        **picked(model_file, "big_endian header_sha256 architecture n_params bpw weight_bytes active_weight_bytes"),
-        "kv_bytes_per_token": kv_bytes_per_token,
-        "no_kv_reason": no_kv_reason,
-        **picked(model_file, "n_layer n_embd n_head n_head_kv head_dim_k head_dim_v n_ff n_vocab n_ctx_train"),
-        **picked(model_file, "n_expert n_expert_used sliding_window"),
-        "n_windowed_layers": sum(state.window is not None for state in model_file.states),
-        "state_bytes": None if no_kv_reason else sum(state.state_bytes for state in model_file.states),
-        "n_tensors": len(model_file.tensors),
-        "tensor_types": dict(Counter(tensor.type_name for tensor in model_file.tensors).most_common()),
-        "unknown_types": model_file.unknown_types,
-        "metadata": metadata,
-    }
-    return found | {"tensors": model_file.tensors} if tensors else found
-
-
-def checkpoint_document(found: FoundCheckpoint, method: Method, *, tensors: bool = False) -> dict[str, object]:
-    """What a checkpoint is when loaded by a method, with the names of a GGUF's document, and a row for each method."""
-    checkpoint = found.checkpoint
-    file = found.header(method)
-    counted = model_file_document(file)
-    del counted["gguf_version"], counted["big_endian"]
-    document: dict[str, object] = {
-        **counted,
-        "model": checkpoint.name,
-        "quant": method.name,
-        "provenance": found.origin,
-        "files": [str(shard.path) for shard in checkpoint.shards],
-        "transformers_class": checkpoint.config.architecture,
-        "tied_embeddings": checkpoint.layout.is_tied,
-        "code_files": list(checkpoint.config.code_files),
-        "unused_bytes": sum(tensor.n_bytes for tensor in checkpoint.unused()),
-        "methods": [_method_document(found, method) for method in planned_methods(found)],
-    }
-    if tensors:
-        document["tensors"] = [
-            {**picked(tensor, "name shape"), "type_name": tensor.dtype, "n_bytes": tensor.n_bytes}
-            for tensor in checkpoint.listed_tensors(method)
-        ]
-    return document
-
-
-def _method_document(found: FoundCheckpoint, method: Method) -> dict[str, object]:
-    """Size under one method; null with a reason where it cannot be counted."""
-    try:
-        file, reason = found.header(method), None
-    except GgbenchError as error:
-        file, reason = None, error.message
-    return {"quant": method.name, **picked(file, "bpw weight_bytes active_weight_bytes"), "reason": reason}
-
-
-def folder_entry_document(entry: FolderEntry) -> dict[str, object]:
-    """One GGUF of a folder; `reason` is why it cannot be loaded."""
-    variant, file = entry.variant, entry.file
-    return {
-        "model": variant.name,
-        "quant": entry.quant,
-        "files": [str(path) for path in variant.paths],
-        "provenance": "twin" if file is not None and file.is_twin else "file",
-        "file_bytes": variant.file_bytes,
-        "n_shards": len(variant.files) + variant.n_missing,
-        "n_missing": variant.n_missing,
-        **picked(file, "missing_bytes architecture n_params bpw weight_bytes n_ctx_train"),
-        "reason": entry.reason or None,
+        for key, value in file.metadata.items()
     }
 
 
-def catalog_document(model: CatalogModel, twins: Sequence[str]) -> dict[str, object]:
-    """A model of the catalog; `twins` are the quants whose twins are on this disk."""
-    return {**asdict(model), "n_params": count_params(model.hyper), "twins": list(twins)}
+INSPECT = Document(
+    "inspect",
+    "inspect FILE",
+    "What a GGUF's header says.",
+    of(ModelFile, "model=name"),
+    field("quant", str | None, get=quant_label),
+    _files(lambda file: file.paths),
+    _provenance(lambda file: file.is_twin),
+    of(ModelFile, "file_bytes missing_bytes"),
+    field("gguf_version", int, get=lambda file: file.version),
+    of(ModelFile, "big_endian header_sha256 architecture n_params bpw weight_bytes active_weight_bytes"),
+    field(
+        "kv_bytes_per_token",
+        int | None,
+        "KV cache in f16 for one position over all layers, ignoring any window.",
+        _kv_bytes_per_token,
+    ),
+    field("no_kv_reason", str | None, "Why that is not counted from the header.", _no_kv_reason),
+    of(ModelFile, "n_layer n_embd n_head n_head_kv head_dim_k head_dim_v n_ff n_vocab n_ctx_train"),
+    of(ModelFile, "n_expert n_expert_used sliding_window"),
+    field("n_windowed_layers", int, get=lambda file: sum(state.window is not None for state in file.states)),
+    field("state_bytes", int | None, "Of layers whose state does not grow with the context.", _state_bytes),
+    field("n_tensors", int, get=lambda file: len(file.tensors)),
+    field(
+        "tensor_types",
+        dict[str, int],
+        "Number of tensors, by type.",
+        lambda file: dict(Counter(tensor.type_name for tensor in file.tensors).most_common()),
+    ),
+    of(ModelFile, "unknown_types"),
+    field("metadata", dict[str, object], 'Every key; a long array is `{"array_length": n}`.', _metadata),
+    sometimes(field("tensors", list[TensorInfo], "With --tensors.")),
+)
+"""Of a `ModelFile`."""
 
 
-def local_model_document(model: LocalModel) -> dict[str, object]:
-    """A model on this disk; `words` go after the name of a command that measures, each an argument of its own."""
-    return {
-        **picked(model, "store name"),
-        "model": model.model or None,
-        "quant": model.quant,
-        "words": model.arguments,
-        "files": [str(path) for path in model.paths],
-        "provenance": "twin" if model.is_twin else "file",
-        **picked(model, "file_bytes n_missing architecture n_ctx_train"),
-        "reason": model.reason or None,
-    }
+class LoadedCheckpoint(NamedTuple):
+    """A checkpoint as one method loads it."""
+
+    found: FoundCheckpoint
+    method: Method
+    file: ModelFile | None
+    """None where it cannot be counted, with a reason."""
+    reason: str | None = None
+
+    @classmethod
+    def of(cls, found: FoundCheckpoint, method: Method) -> LoadedCheckpoint:
+        """Count it. Raises as `FoundCheckpoint.header`."""
+        return cls(found, method, found.header(method))
+
+    def by_methods(self) -> Iterator[LoadedCheckpoint]:
+        """Yield it as each method that a plan shows loads it."""
+        for method in planned_methods(self.found):
+            try:
+                yield LoadedCheckpoint.of(self.found, method)
+            except GgbenchError as error:
+                yield LoadedCheckpoint(self.found, method, None, error.message)
 
 
-def verified_document(verified: VerifiedFile) -> dict[str, object]:
-    """A cached file compared with the SHA-256 in its name."""
-    return {"file": str(verified.path), **picked(verified, "sha256_expected sha256_found matches")}
+_METHOD = Shape(
+    "Method",
+    "A checkpoint as one method loads it.",
+    field("quant", str, get=lambda loaded: loaded.method.name),
+    of(ModelFile, "bpw weight_bytes active_weight_bytes", lambda loaded: loaded.file, maybe=True),
+    field("reason", str | None, _NO_REASON),
+)
+_STORED = Shape("Stored", "A tensor as it is stored.", of(Stored, "name shape type_name=dtype n_bytes"))
+CHECKPOINT = Document(
+    "inspect.checkpoint",
+    "inspect tf:FOLDER",
+    "What a checkpoint of Transformers is.",
+    within(lambda loaded: loaded.file, INSPECT.without("gguf_version", "big_endian", "tensors")),
+    field("model", str, get=lambda loaded: loaded.found.checkpoint.name),
+    field("quant", str, get=lambda loaded: loaded.method.name),
+    of(FoundCheckpoint, "provenance=origin", lambda loaded: loaded.found),
+    _files(lambda loaded: [shard.path for shard in loaded.found.checkpoint.shards]),
+    of(Config, "transformers_class=architecture", lambda loaded: loaded.found.checkpoint.config),
+    field("tied_embeddings", bool, get=lambda loaded: loaded.found.checkpoint.layout.is_tied),
+    of(Config, "code_files", lambda loaded: loaded.found.checkpoint.config),
+    field(
+        "unused_bytes",
+        int,
+        "Of its files, what is not loaded.",
+        lambda loaded: sum(tensor.n_bytes for tensor in loaded.found.checkpoint.unused()),
+    ),
+    field("methods", many(_METHOD), get=LoadedCheckpoint.by_methods),
+    sometimes(field("tensors", many(_STORED), "With --tensors.")),
+)
+"""Of a `LoadedCheckpoint`."""
 
+_ENTRY = Shape(
+    "Entry",
+    "One GGUF of a folder, or the shards of one.",
+    field("model", str, get=lambda entry: entry.variant.name),
+    of(FolderEntry, "quant"),
+    _files(lambda entry: entry.variant.paths),
+    _provenance(lambda entry: entry.file is not None and entry.file.is_twin),
+    field("file_bytes", int, get=lambda entry: entry.variant.file_bytes),
+    field("n_shards", int, get=lambda entry: len(entry.variant.files) + entry.variant.n_missing),
+    field("n_missing", int, "Shards that are missing.", lambda entry: entry.variant.n_missing),
+    of(
+        ModelFile,
+        "missing_bytes architecture n_params bpw weight_bytes n_ctx_train",
+        lambda entry: entry.file,
+        maybe=True,
+    ),
+    of(FolderEntry, "reason?"),
+)
+FOLDER = Document("inspect.folder", "inspect FOLDER", "Every GGUF in and below a folder.", field("rows", many(_ENTRY)))
 
-def repo_document(
-    listing: RepoListing, here: Mapping[str, Sequence[Path]], here_bytes: Mapping[str, int]
-) -> dict[str, object]:
-    """The fields of a repo's listing; `here` has the local files of what is whole on this disk, by the variant's name,
-    and `here_bytes` what is there of any.
-    """
-    return {
-        **picked(listing, "repo revision commit"),
-        "listed_at": listing.listed_at or None,
-        **picked(listing, "total_bytes n_other_files"),
-        "rows": [
-            {
-                "model": variant.name,
-                "quant": variant.quant,
-                "file_bytes": variant.file_bytes,
-                "repo_files": [picked(file, _REPO_FILE) for file in variant.files],
-                "missing": list(variant.missing),
-                "files": [str(path) for path in here.get(variant.name, ())],
-                "here_bytes": here_bytes.get(variant.name, 0),
-            }
-            for variant in listing.variants
-        ],
-        "sidecars": [picked(file, _REPO_FILE) for file in listing.sidecars],
-    }
+CATALOG_MODEL = Shape(
+    "CatalogModel",
+    "A model of the catalog.",
+    of(CatalogModel),
+    field("n_params", int, get=lambda model: count_params(model.hyper)),
+    field("twins", list[str], "Quants whose twins are on this disk."),
+)
+_LOCAL_MODEL = Shape(
+    "LocalModel",
+    "A model on this disk.",
+    of(LocalModel, "store name"),
+    field("model", str | None, "The MODEL argument; null where there is no file.", lambda model: model.model or None),
+    of(LocalModel, "quant words=arguments"),
+    _files(lambda model: model.paths),
+    _provenance(lambda model: model.is_twin),
+    of(LocalModel, "file_bytes n_missing architecture n_ctx_train reason?"),
+)
+MODELS = Document(
+    "models",
+    "models",
+    "The catalog, and the files on this disk.",
+    field("rows", many(CATALOG_MODEL)),
+    field("files", many(_LOCAL_MODEL)),
+)
+MODELS_IN_FOLDER = Document(
+    "models.folder", "models --dir DIR", "The models in and below a folder.", field("rows", many(_LOCAL_MODEL))
+)
+VERIFIED = Document(
+    "models.verify",
+    "models --verify FILE",
+    "A file compared with the SHA-256 in its name.",
+    field("file", str, get=lambda verified: verified.path),
+    of(VerifiedFile, "sha256_expected sha256_found matches"),
+)
+_REPO_FILE = Shape("RepoFile", "A file of a repo.", of(RepoFile, "path n_bytes sha256"))
+REPO_VARIANT = Shape(
+    "Variant",
+    "One quant of a repo.",
+    of(RepoVariant, "model=name quant file_bytes"),
+    field("repo_files", many(_REPO_FILE), get=lambda variant: variant.files),
+    of(RepoVariant, "missing"),
+    field("files", list[str], "Paths on this disk, where it is whole."),
+    field("here_bytes", int, "What of it is on this disk, unfinished downloads included."),
+)
+"""Of a `RepoVariant`, with what of it is on this disk."""
+REPO = Document(
+    "models.repo",
+    "models --repo ORG/NAME",
+    "A repo of the Hub at one commit.",
+    of(RepoListing, "repo revision commit listed_at? total_bytes n_other_files"),
+    field("rows", many(REPO_VARIANT)),
+    field("sidecars", many(_REPO_FILE)),
+)
+"""Of a `RepoListing`."""
+SEARCH = Document(
+    "models.search",
+    "models --search TEXT",
+    "What the Hub's search finds.",
+    field("search", str),
+    field("rows", list[RepoSummary]),
+)
 
-
-def pulled_document(found: FoundVariant, pulled: Sequence[tuple[Path, FileProgress]]) -> dict[str, object]:
-    """A variant that was downloaded: where each of its files is, and how it came there."""
-    return {
-        "model": found.repo,
-        "quant": found.variant.quant,
-        "commit": found.commit,
-        "file_bytes": found.variant.file_bytes,
-        "files": [
-            {"path": str(path), **picked(arrival.file, "n_bytes sha256"), **picked(arrival, "outcome moved_bytes")}
-            for path, arrival in pulled
-        ],
-    }
+_PULLED_FILE = Shape(
+    "PulledFile",
+    "",
+    field("path", str, get=lambda pulled: pulled[0]),
+    of(RepoFile, "n_bytes sha256", lambda pulled: pulled[1].file),
+    of(FileProgress, "outcome moved_bytes", lambda pulled: pulled[1]),
+)
+PULLED_QUANT = Shape(
+    "Pulled",
+    "A quant that was downloaded.",
+    field("model", str, get=lambda found: found.repo),
+    field("quant", str | None, get=lambda found: found.variant.quant),
+    field("commit", str),
+    field("file_bytes", int, get=lambda found: found.variant.file_bytes),
+    field("files", many(_PULLED_FILE)),
+)
+"""Of a `FoundVariant`, with the path and the `FileProgress` of each of its files."""
+PULLED = Document("pull", "pull MODEL [QUANT...]", "What was downloaded.", field("rows", many(PULLED_QUANT)))
+TWIN = Shape(
+    "Twin",
+    "A twin that was written.",
+    field("model", str),
+    field("quant", str),
+    field("file", str),
+    field("provenance", Literal["twin"], get=lambda _: "twin"),
+    of(ModelFile, "file_bytes n_params bpw"),
+)
+"""Of a `ModelFile`, with its model, quant and file."""
+TWINS = Document("synth", "synth MODEL [QUANT...]", "The twins that were written.", field("rows", many(TWIN)))

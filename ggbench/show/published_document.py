@@ -2,41 +2,82 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from operator import itemgetter
 
 from ggbench.errors import UnknownName
-from ggbench.models.published.rows import WITH_ERRORS, Figure, PublishedRow, Source, versions_of
-from ggbench.show.documents import picked
+from ggbench.models.published.rows import (
+    METRICS,
+    WITH_ERRORS,
+    Figure,
+    PublishedRow,
+    Source,
+    Table,
+    versions_of,
+)
+from ggbench.show.document import Document, Field, Get, Shape, field, many, of, sometimes, within
 from ggbench.show.text import csv_text
 
-_FIELDS = tuple(field.name for field in fields(PublishedRow))
-COLUMNS = (*_FIELDS, *(f"{name}_error" for name in WITH_ERRORS))
+_FIELDS = tuple(each.name for each in fields(PublishedRow))
+
+
+def _cells() -> Iterator[Field]:
+    for name in _FIELDS:
+        if name == "versions":
+            yield from field(name, dict[str, str], "Of the software.", versions_of)
+        elif name in METRICS:
+            text = "A number, or the word printed in its place, such as `oom`; null is not stated."
+            yield from field(name, float | str | None, text, _plain_of(name))
+        else:
+            yield from of(PublishedRow, name)
+    for name in WITH_ERRORS:
+        yield from field(f"{name}_error", float | None, "As printed beside the figure.", _error_of(name))
+
+
+def _plain_of(name: str) -> Get:
+    return lambda row: _plain(getattr(row, name))
+
+
+def _error_of(name: str) -> Get:
+    return lambda row: (figure := getattr(row, name)) and figure.error
+
+
+ROW = Shape("PublishedRow", "One published row.", _cells())
+NEAR = Shape(
+    "NearRow",
+    "A published row near to a run.",
+    field("differences", list[str], "How its conditions differ from those of the run."),
+    sometimes(
+        field("ln_ppl_ratio", float | None, "Of a quality, as the row has it, or derived from it."),
+        field("ln_ppl_ratio_error", float | None),
+    ),
+    within(lambda near: near.row, ROW.fields),
+)
+"""Of a `NearRow`."""
+AGAINST = sometimes(field("against", many(NEAR), "With --against: the nearest published rows."))
+_TABLE = Shape("Table", "One table of a document.", of(Table, "name rows versions remark?"))
+_SOURCE = Shape(
+    "Source",
+    "A document that rows are taken from.",
+    of(Source, "id title rows"),
+    field("tables", many(_TABLE)),
+    of(Source, "remarks left_out"),
+)
+PUBLISHED = Document(
+    "published",
+    "published",
+    "Published rows, and the documents that they are from.",
+    field("rows", many(ROW)),
+    field("sources", many(_SOURCE)),
+)
+COLUMNS = tuple(each.name for each in ROW.fields)
 """Names of all fields of a row, then those of its errors."""
-
-
-def published_document(row: PublishedRow) -> dict[str, object]:
-    """Return one row with its software versions; null is not stated, a word such as `oom` stays a string."""
-    return _cells(row) | {"versions": versions_of(row)}
-
-
-def source_document(source: Source) -> dict[str, object]:
-    """Return one document: its tables with row counts and versions, remarks, and what was left out."""
-    return {
-        **picked(source, "id title rows"),
-        "tables": [
-            {"name": table.name, "rows": table.rows, "versions": dict(table.versions), "remark": table.remark or None}
-            for table in source.tables
-        ],
-        "remarks": source.remarks,
-        "left_out": [picked(left, "what why") for left in source.left_out],
-    }
 
 
 def published_csv(rows: Sequence[PublishedRow]) -> str:
     """Format the rows as CSV with a header; an empty cell is not stated, versions read `vLLM 0.6.3; CUDA 12.4`."""
-    rows_of_cells = (_cells(row) | {"versions": versions_text(versions_of(row))} for row in rows)
+    rows_of_cells = (ROW.value(row, versions=versions_text(versions_of(row))) for row in rows)
     return csv_text(COLUMNS, (cells.values() for cells in rows_of_cells))
 
 
@@ -60,11 +101,6 @@ def sort_published(rows: Sequence[PublishedRow], key: str) -> tuple[PublishedRow
         alike = [pair for pair in stated if isinstance(pair[0], str) == is_word]
         ordered += [row for _, row in sorted(alike, key=itemgetter(0), reverse=is_descending)]
     return (*ordered, *(row for row in rows if _plain(getattr(row, name)) is None))
-
-
-def _cells(row: PublishedRow) -> dict[str, object]:
-    errors = {f"{name}_error": figure and figure.error for name in WITH_ERRORS for figure in [getattr(row, name)]}
-    return {name: _plain(getattr(row, name)) for name in _FIELDS} | errors
 
 
 def _plain(cell: Figure | str | int | None) -> str | int | float | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ggbench.models.published.rows import Figure, PublishedRow, load_published
 from ggbench.models.published.selection import LLAMA_CPP
 from ggbench.show.against import published_model
-from ggbench.show.published_document import published_document
 from ggbench.sizing.plan_record import PlanRow
 from ggbench.units import GIB
 
@@ -53,27 +52,6 @@ def published_sizes(row: PlanRow) -> tuple[PublishedSize, ...]:
             size = PublishedSize(published, _file_share(published, row), _beside_weights(published, row))
             found[sizes] = size
     return tuple(found.values())
-
-
-def with_published_sizes(document: Mapping[str, object], rows: Sequence[PlanRow]) -> dict[str, object]:
-    """Return a plan's document with `against` in each of its rows."""
-    listed = document["rows"]
-    assert isinstance(listed, list)
-    found = [
-        {
-            **each,
-            "against": [
-                {
-                    "file_share": size.file_share,
-                    "beside_weights_bytes": size.beside_weights_bytes,
-                    **published_document(size.row),
-                }
-                for size in published_sizes(row)
-            ],
-        }
-        for each, row in zip(listed, rows, strict=True)
-    ]
-    return {**document, "rows": found}
 
 
 def _file_share(published: PublishedRow, row: PlanRow) -> float | None:

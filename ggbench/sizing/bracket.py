@@ -57,6 +57,13 @@ class Bracket:
             wanted = (low + high) // 2
         return min(max(wanted, low), high) * KV_CELLS
 
+    @property
+    def middle(self) -> int:
+        """Of what is open; a quarter away from the only end that is known."""
+        if self.passed is not None and self.failed is not None:
+            return (self.passed + self.failed) // 2
+        return (self.failed or 0) * 3 // 4 if self.passed is None else self.passed * 5 // 4
+
     def record(self, n_ctx: int, *, passed: bool) -> None:
         """Take in the answer for `n_ctx`."""
         if passed:

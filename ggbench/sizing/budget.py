@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.errors import DoesNotFit, UsageError
 from ggbench.machine.bandwidth import cached_bandwidth, known_bandwidth
 from ggbench.machine.cpu import describe_cpu
@@ -330,16 +330,21 @@ def main_memory_budget(*, limit_bytes: int | None, reserve_bytes: int | None) ->
     )
 
 
-def checkpoint_budget(setup: TransformersConfig, reserve_bytes: int | None) -> SearchBudget:
-    """What Transformers may take: of the first GPU where one is visible and wanted, else of main memory.
+def budget_by_theory(setup: EngineConfig, reserve_bytes: int | None) -> SearchBudget:
+    """What an engine that sizes nothing dry may take: of the first GPU where one is visible and wanted, else of main
+    memory.
 
     Raises DoesNotFit where nothing is left.
     """
-    gpus = visible_gpus()[:1] if setup.device != "cpu" else ()
+    gpus = visible_gpus()[:1] if setup.may_use_gpu else ()
     limit_bytes = setup.memory_limit_bytes
     if not gpus:
         return main_memory_budget(limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)
-    return gpu_budget(gpus, [0], limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)
+    budget = gpu_budget(gpus, [0], limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)
+    if not budget.worker_reserve_bytes:
+        return budget
+    held_bytes = min(budget.worker_limit_bytes or budget.held_bytes, budget.held_bytes)
+    return replace(budget, worker_limit_bytes=held_bytes, worker_reserve_bytes=0)
 
 
 def beside_projector(budget: SearchBudget, mmproj_bytes: int) -> SearchBudget:

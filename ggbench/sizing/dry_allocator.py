@@ -11,11 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from ggbench.engines.contract import Source
+from ggbench.engines.contract import Engine, Source
 from ggbench.engines.endings import Completed, Ending, EngineEnded
 from ggbench.engines.events import Allocated, Loaded, Opened, Ready
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.memory import DeviceBuffers
 from ggbench.gguf_file.model_file import ModelFile, layer_of
 from ggbench.sizing.plan_record import Budget, DeviceMemory
@@ -56,7 +55,7 @@ def setup_to_load(setup: LlamaConfig, budget: Budget) -> LlamaConfig:
 class DryAllocator:
     """One worker that loads headers and makes contexts of them, dry. A context manager; leaving it ends the worker."""
 
-    def __init__(self, engine: LlamaEngine, setup: LlamaConfig, devices: Sequence[DeviceMemory] = ()) -> None:
+    def __init__(self, engine: Engine, setup: LlamaConfig, devices: Sequence[DeviceMemory] = ()) -> None:
         """`setup.n_ctx` is not looked at; its threads have to be given. `devices` are those of a budget for several."""
         self._engine, self._devices = engine, devices
         self._setup = replace(setup, n_ctx=None, memory_limit_bytes=None)
@@ -159,7 +158,7 @@ class DryAllocator:
         """What llama.cpp reports of the load, and of a context where there is an n_ctx. Raises EngineEnded."""
         assert self._source is not None
         allocated, loaded, opened = Allocated(()), None, None
-        for event in self._engine.open(self._source, setup, dry=True):
+        for event in self._engine.estimate_memory(self._source, setup):
             match event:
                 case Ready():
                     self.versions = event.versions

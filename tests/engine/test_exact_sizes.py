@@ -84,7 +84,7 @@ def test_the_cache_of_a_real_context_is_the_theorys_to_the_byte(
     """At a length whose size is no whole MiB."""
     engine = LlamaEngine(lambda: WorkerProcess(timeout_s=60))
     setup = LlamaConfig(n_ctx=1280, type_k=types[0], type_v=types[1], n_gpu_layers=0, threads=1)
-    *events, ending = engine.open(Source(tiny_twin), setup, dry=dry)
+    *events, ending = (engine.estimate_memory if dry else engine.open)(Source(tiny_twin), setup)
     engine.close()
     assert ending == Completed()
     allocated = [event for event in events if isinstance(event, Allocated)][-1]

@@ -46,7 +46,7 @@ def engine(workers: list[WorkerProcess]) -> Iterator[LlamaEngine]:
 def opened(
     engine: LlamaEngine, path: Path, setup: LlamaConfig = SETUP, *, dry: bool = False
 ) -> tuple[list[Event | Ending], Ending]:
-    *events, last = engine.open(Source(path), setup, dry=dry)
+    *events, last = (engine.estimate_memory if dry else engine.open)(Source(path), setup)
     assert isinstance(last, Ending)
     assert not any(isinstance(item, protocol.Log | protocol.Devices | protocol.Done) for item in events)
     return events, last
@@ -149,7 +149,6 @@ def test_a_worker_that_dies_is_replaced_by_the_next_open(
     opened(engine, tiny_twin)
     workers[0]._process.kill()
     assert isinstance(list(engine.run(Decode(25, 5)))[-1], Crashed)
-    assert not engine.is_alive
     assert list(engine.run(Decode(25, 5))) == [Failed("decode", "no model is open")]
     events, ending = opened(engine, tiny_twin)
     assert ending == Completed()

@@ -102,7 +102,7 @@ def _holding(n_made: int, n_proven: int) -> tuple[Rig, list[FakeWorker]]:
             return
         yield from obey(request)
 
-    return fake_rig(None, {0: answer})
+    return fake_rig(None, dict.fromkeys(range(20), answer))
 
 
 @pytest.mark.parametrize(

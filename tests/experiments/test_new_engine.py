@@ -46,12 +46,15 @@ class ServerEngine:
     def __init__(self) -> None:
         self.closed = False
 
-    def open(self, source: Source, setup: EngineConfig) -> Iterator[Event | Ending]:
+    def open(self, source: Source, setup: EngineConfig, *, reserve_bytes: int = 0) -> Iterator[Event | Ending]:
         assert isinstance(setup, ServerSetup)
         yield Ready(None, {"llama_cpp": "a server's"})
         yield Allocated((DeviceBuffers("RPC0", Place.REMOTE, weight_bytes=1 << 20),))
         yield Opened(0.1)
         yield Completed()
+
+    def estimate_memory(self, source: Source, setup: EngineConfig) -> Iterator[Event | Ending]:
+        yield Failed("context", "not said")
 
     def run(self, workload: Workload) -> Iterator[Event | Ending]:
         """Prompts and decodes, on a line: B 20 ms, W 100 tokens/ms."""

@@ -11,7 +11,7 @@ from ggbench.machine.known_gpus import find_gpu
 from ggbench.models.counted_models import CountedModel, count_model
 from ggbench.show.limit_plots import decode_plot, prefill_plot
 from ggbench.show.terminal.limits import limits_report
-from ggbench.sizing.theory.hardware import Convention, Hardware, known_hardware
+from ggbench.sizing.theory.hardware import known_hardware
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from ggbench.sizing.theory.limits import model_limits
 from ggbench.sizing.theory.weights import count_parameters
@@ -19,8 +19,7 @@ from ggbench.sizing.theory.weights import count_parameters
 Golden = Callable[[str, str], None]
 Render = Callable[..., str]
 
-ARTICLE = known_hardware(find_gpu("rtx-4090"), Convention.ARTICLE)
-SI = known_hardware(find_gpu("rtx-4090"), Convention.SI)
+CARD = known_hardware(find_gpu("rtx-4090"))
 
 
 @pytest.fixture(scope="module")
@@ -30,22 +29,22 @@ def counted() -> tuple[CountedModel, KvCache]:
 
 
 @pytest.mark.parametrize("width", [80, 120])
-@pytest.mark.parametrize("hardware", [SI, ARTICLE], ids=["si", "article"])
 def test_the_report_fits_its_terminal(
-    counted: tuple[CountedModel, KvCache], render: Render, golden: Golden, hardware: Hardware, width: int
+    counted: tuple[CountedModel, KvCache], render: Render, golden: Golden, width: int
 ) -> None:
     model, kv = counted
-    rows = model_limits(model.weights, kv, hardware, range(1, 131_073))
-    text = render(limits_report(model.model, count_parameters(model.file), kv, hardware, rows, width=width), width)
-    golden(f"limits_{hardware.convention}_{width}.txt", text)
+    rows = model_limits(model.weights, kv, CARD, range(1, 131_073))
+    text = render(limits_report(model.model, count_parameters(model.file), kv, CARD, rows, width=width), width)
+    golden(f"limits_{width}.txt", text)
     assert max(map(cell_len, text.splitlines())) <= width
-    assert ("113 and 481" in text) == (hardware is ARTICLE)
+    assert "113 and 481" in text
+    assert "76.73 KV" in text
     assert "22,072" in text
 
 
 def test_prefill_plot_shows_the_knees(counted: tuple[CountedModel, KvCache], golden: Golden) -> None:
     model, kv = counted
-    rows = model_limits(model.weights, kv, ARTICLE, range(1, 131_073))
+    rows = model_limits(model.weights, kv, CARD, range(1, 131_073))
     text = prefill_plot(rows, 80, 20, color=False)
     golden("limits_prefill_plot.txt", text)
     plotted, legend = text.split("prompt [tokens]")
@@ -56,8 +55,8 @@ def test_prefill_plot_shows_the_knees(counted: tuple[CountedModel, KvCache], gol
 
 def test_decode_plot_ends_where_nothing_longer_fits(counted: tuple[CountedModel, KvCache], golden: Golden) -> None:
     model, kv = counted
-    rows = model_limits(model.weights, kv, ARTICLE, range(1, 100))
-    text = decode_plot(rows, ARTICLE, 80, 20, color=False)
+    rows = model_limits(model.weights, kv, CARD, range(1, 100))
+    text = decode_plot(rows, CARD, 80, 20, color=False)
     golden("limits_decode_plot.txt", text)
     assert "w16kv16: W 2064 tokens/ms, B 13.12 ms, fits 22,072 ◆" in text
     assert text.count("◆") == 2

@@ -10,7 +10,7 @@ import pytest
 
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.show.documents import document, plan_document
+from ggbench.show.plan_document import PLAN
 from ggbench.show.terminal.plan import plan_report
 from ggbench.sizing.change import Change, Program
 from ggbench.sizing.plan_record import Budget, PlannedSpeed, PlanRow
@@ -80,7 +80,7 @@ def test_a_plan_in_a_terminal(width: int, render: Callable[..., str], golden: Go
 
 
 def test_a_plan_in_json(golden: Golden) -> None:
-    text = document("plan", model="qwen1.5-7b", **plan_document(BUDGET, SOURCES, ROWS))
+    text = PLAN.text(model="qwen1.5-7b", machine=BUDGET, sources=SOURCES, rows=ROWS, alternative=None)
     golden("plan.json", text + "\n")
     rows = json.loads(text)["rows"]
     assert all(row.keys() == rows[0].keys() for row in rows)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import fields
 
-from ggbench.models.published.rows import METRICS, WITH_ERRORS, LeftOut, PublishedRow, Source, Table
-from tests.schemas.shapes import Fields, Struct, about, by, many, of, sometimes, struct
+from ggbench.models.published.rows import METRICS, WITH_ERRORS, PublishedRow
+from tests.schemas.shapes import Fields, about, by, many, of, sometimes, struct
 
 _CELL = about(float | str | None, "A number, or the word printed in its place, such as `oom`; null is not stated.")
 _PLAIN = " ".join(field.name for field in fields(PublishedRow) if field.name not in (*METRICS, "versions"))
@@ -27,18 +27,3 @@ NEAR = struct(
     ),
     ROW,
 )
-_TABLE = struct("Table", "One table of a document.", of(Table, "name rows versions"), {"remark": str | None})
-SOURCE = struct(
-    "Source",
-    "A document that rows are taken from.",
-    of(Source, "id title rows"),
-    {"tables": many(_TABLE)},
-    of(Source, "remarks"),
-    {"left_out": many(LeftOut)},
-)
-
-
-def documents() -> dict[str, Struct]:
-    """Return the documents by the names in their `schema`."""
-    rows = {"rows": many(struct("Row", "One published row.", ROW)), "sources": many(SOURCE)}
-    return {"published": struct("Document", "Published rows, and the documents that they are from.", rows)}

@@ -11,7 +11,10 @@ from jsonschema import Draft202012Validator
 
 from ggbench import experiments
 from ggbench.cli.main import cli
+from ggbench.cli.topics import documents
+from ggbench.show.document_types import schema_of
 from ggbench.show.documents import document
+from ggbench.show.model_documents import SEARCH
 from ggbench.show.presenter import presenter_of
 from ggbench.sizing.cluster_record import ClusterPlan, ClusterSplit, DeviceSpeed
 from tests.schemas.files import FOLDER, schema_files
@@ -19,6 +22,7 @@ from tests.schemas.shapes import references
 from tests.schemas.validation import check_document
 
 SHIPPED = {file.stem: json.loads(file.read_text()) for file in FOLDER.glob("*.json")}
+SHIPPED |= {name: schema_of(each) for name, each in documents().items()}
 KINDS = [each.name for each in pkgutil.iter_modules(experiments.__path__) if each.ispkg]
 
 
@@ -77,9 +81,9 @@ def test_a_plan_of_a_cluster_is_as_its_schema_says() -> None:
 def test_a_document_that_differs_from_its_schema_fails(change: dict[str, object]) -> None:
     """Else the check of what the commands print would show nothing."""
     content: dict[str, object] = {"search": "x", "rows": []}
-    check_document(document("models.search", **content))
+    check_document(SEARCH.text(content))
     with pytest.raises(AssertionError, match=r"models\.search"):
-        check_document(document("models.search", **(content | change)))
+        check_document(SEARCH.text(content | change))
 
 
 def _commands_with_json(command: click.Command, path: tuple[str, ...]) -> list[tuple[str, ...]]:

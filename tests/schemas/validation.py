@@ -8,6 +8,8 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
+from ggbench.cli.topics import documents
+from ggbench.show.document_types import schema_of
 from tests.schemas.files import FOLDER
 
 START = '{\n  "schema": "ggbench.'
@@ -24,7 +26,9 @@ def check_document(text: str) -> None:
 
 @functools.cache
 def _validator(name: str) -> Draft202012Validator:
-    return Draft202012Validator(_closed(json.loads((FOLDER / f"{name}.json").read_text())))
+    known = documents()
+    schema = schema_of(known[name]) if name in known else json.loads((FOLDER / f"{name}.json").read_text())
+    return Draft202012Validator(_closed(schema))
 
 
 def _closed(schema: Any) -> Any:  # noqa: ANN401 - JSON

@@ -9,7 +9,7 @@ from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.known_gpus import find_gpu
 from ggbench.models.catalog import load_catalog
-from ggbench.sizing.theory.hardware import Convention, Hardware, KvReads, known_hardware
+from ggbench.sizing.theory.hardware import Hardware, known_hardware
 from ggbench.sizing.theory.kv_cache import kv_cache
 from ggbench.sizing.theory.limits import model_limits, n_ctx_that_fits
 from ggbench.sizing.theory.prefill import Bound, prefill_curve
@@ -57,74 +57,48 @@ def test_a_prompt_of_one_token_reads_as_the_first_decode_does() -> None:
     assert curve.compute_ms[0] == pytest.approx(float(decode_compute_ms(weights, kv, COMPUTE, 1)))
 
 
-@pytest.mark.parametrize(("kv_reads", "n_knees"), [(KvReads.ONCE, 1), (KvReads.EACH_TOKEN, 2)])
-def test_a_scan_of_all_lengths_finds_the_same_times_and_knees(kv_reads: KvReads, n_knees: int) -> None:
+def test_a_scan_of_all_lengths_finds_the_same_times_and_knees() -> None:
     weights, kv = uniform_weights(count_parameters(DENSE), 16), kv_cache(DENSE)
     params = weights.parameters
-    curve = prefill_curve(weights, kv, BANDWIDTH, COMPUTE, np.arange(1, 2001), kv_reads=kv_reads)
+    curve = prefill_curve(weights, kv, BANDWIDTH, COMPUTE, np.arange(1, 2001))
     found, before, pairs = [], False, 0
     for n in range(1, 2001):
         pairs += n
-        positions_read = n if kv_reads is KvReads.ONCE else pairs
-        read = (params.active * 2 + positions_read * kv.params_per_token * 2) / BANDWIDTH
+        read = (params.active * 2 + pairs * kv.params_per_token * 2) / BANDWIDTH
         compute = (params.layers * n + pairs * kv.params_per_token + params.lm_head) * 2 / COMPUTE
         assert curve.latency_ms[n - 1] == pytest.approx(max(read, compute) * 1e3)
         if n > 1 and (compute > read) != before:
             found.append(n - 1)
         before = compute > read
     assert curve.knees() == tuple(found)
-    assert len(found) == n_knees
+    assert len(found) == 2
 
 
-def test_with_kv_read_once_the_knee_solves_a_quadratic_equation() -> None:
-    weights, kv = uniform_weights(count_parameters(DENSE), 4), kv_cache(DENSE)
-    params, kv_params = weights.parameters, kv.params_per_token
-    intensity = COMPUTE / BANDWIDTH
-    roots = np.roots(
-        [
-            kv_params,
-            2 * params.layers + kv_params - intensity * kv.bytes_per_token,
-            2 * params.lm_head - intensity * weights.resident_bytes,
-        ]
-    )
-    (root,) = roots[roots > 0]
-    (knee,) = prefill_curve(weights, kv, BANDWIDTH, COMPUTE, np.arange(1, 131_073)).knees()
-    assert knee <= root < knee + 1
-
-
-def test_a_long_prompt_is_bound_by_compute_unless_each_token_reads_the_cache() -> None:
-    weights, kv, n = uniform_weights(count_parameters(DENSE), 16), kv_cache(DENSE), np.arange(1, 131_073)
-    once = prefill_curve(weights, kv, BANDWIDTH, COMPUTE, n)
-    each = prefill_curve(weights, kv, BANDWIDTH, COMPUTE, n, kv_reads=KvReads.EACH_TOKEN)
-    (knee,) = once.knees()
-    assert [(r.bound, r.first_n, r.last_n) for r in once.regimes()] == [
-        (Bound.WEIGHTS, 1, knee),
-        (Bound.COMPUTE, knee + 1, 131_072),
-    ]
-    assert once.kv_ms[0] == each.kv_ms[0]
-    assert once.kv_ms[-1] == pytest.approx(131_072 * (512 << 10) / BANDWIDTH * 1e3)
-    assert each.kv_ms[-1] / once.kv_ms[-1] == pytest.approx(131_073 / 2)
-    assert np.array_equal(once.latency_ms, each.floor_ms)
+def test_a_long_prompt_reads_much_more_than_the_cache_once() -> None:
+    weights, kv = uniform_weights(count_parameters(DENSE), 16), kv_cache(DENSE)
+    curve = prefill_curve(weights, kv, BANDWIDTH, COMPUTE, np.arange(1, 131_073))
+    assert curve.kv_once_ms[0] == curve.kv_ms[0]
+    assert curve.kv_once_ms[-1] == pytest.approx(131_072 * (512 << 10) / BANDWIDTH * 1e3)
+    assert curve.kv_ms[-1] / curve.kv_once_ms[-1] == pytest.approx(131_073 / 2)
 
 
 def test_regimes_cover_the_range_and_change_at_the_knees() -> None:
     weights, kv = uniform_weights(count_parameters(DENSE), 16), kv_cache(DENSE)
-    each_token = KvReads.EACH_TOKEN
-    curve = prefill_curve(weights, kv, BANDWIDTH, COMPUTE, np.arange(1, 2001), kv_reads=each_token)
+    curve = prefill_curve(weights, kv, BANDWIDTH, COMPUTE, np.arange(1, 2001))
     first, second = curve.knees()
     assert [(r.bound, r.first_n, r.last_n) for r in curve.regimes()] == [
         (Bound.WEIGHTS, 1, first),
         (Bound.COMPUTE, first + 1, second),
         (Bound.KV, second + 1, 2000),
     ]
-    slow = prefill_curve(weights, kv, BANDWIDTH, 1e18, np.arange(1, 2001), kv_reads=each_token)
+    slow = prefill_curve(weights, kv, BANDWIDTH, 1e18, np.arange(1, 2001))
     assert slow.knees() == ()
     assert {regime.bound for regime in slow.regimes()} == {Bound.WEIGHTS, Bound.KV}
 
 
 def test_the_floor_is_below_the_articles_latency_and_never_below_the_compute_time() -> None:
     weights, kv = uniform_weights(count_parameters(DENSE), 16), kv_cache(DENSE)
-    curve = prefill_curve(weights, kv, BANDWIDTH, COMPUTE, range(1, 3000), kv_reads=KvReads.EACH_TOKEN)
+    curve = prefill_curve(weights, kv, BANDWIDTH, COMPUTE, range(1, 3000))
     assert np.all(curve.floor_ms <= curve.latency_ms)
     assert np.all(curve.floor_ms >= curve.compute_ms)
 
@@ -176,21 +150,19 @@ def test_the_table_of_embeddings_is_not_in_the_gpus_memory() -> None:
 
 def test_unknown_figures_of_a_machine_leave_their_limits_unknown() -> None:
     weights, kv = (uniform_weights(count_parameters(DENSE), 4),), kv_cache(DENSE)
-    (memory,) = model_limits(weights, kv, Hardware("m", Convention.SI, memory_bytes=24 << 30), range(1, 9))
-    assert (memory.max_n_ctx, memory.b_ms, memory.decode, memory.exact) == (42_382, None, (), None)
-    (speed,) = model_limits(weights, kv, Hardware("b", Convention.SI, bandwidth_bytes_per_s=1e12), range(1, 9))
-    assert (speed.max_n_ctx, speed.fits, speed.exact) == (None, None, None)
+    (memory,) = model_limits(weights, kv, Hardware("m", memory_bytes=24 << 30), range(1, 9))
+    assert (memory.max_n_ctx, memory.b_ms, memory.decode, memory.prefill) == (42_382, None, (), None)
+    (speed,) = model_limits(weights, kv, Hardware("b", bandwidth_bytes_per_s=1e12), range(1, 9))
+    assert (speed.max_n_ctx, speed.fits, speed.prefill) == (None, None, None)
     assert speed.b_ms is not None
     assert [point.fits for point in speed.decode] == [None, None, None]
-    (small,) = model_limits(weights, kv, Hardware("s", Convention.SI, memory_bytes=1 << 30), range(1, 9))
+    (small,) = model_limits(weights, kv, Hardware("s", memory_bytes=1 << 30), range(1, 9))
     assert (small.max_n_ctx, small.fits) == (None, False)
 
 
-def test_conventions_differ_in_bandwidth_compute_and_the_rate_they_take() -> None:
-    gpu = find_gpu("rtx-4090")
-    si, article = known_hardware(gpu, Convention.SI), known_hardware(gpu, Convention.ARTICLE)
-    assert si.memory_bytes == article.memory_bytes == 24 << 30
-    assert (si.bandwidth_bytes_per_s, article.bandwidth_bytes_per_s) == (1008e9, 1008 * 2**30)
-    assert (si.compute_flop_per_s, article.compute_flop_per_s) == (330.3e12, 82.58 * 2**40)
-    assert "without tensor cores" in article.compute_source
-    assert known_hardware(find_gpu("l4"), Convention.ARTICLE).compute_flop_per_s == 121 * 2**40
+def test_a_known_gpu_has_the_articles_rates() -> None:
+    found = known_hardware(find_gpu("rtx-4090"))
+    assert found.memory_bytes == 24 << 30
+    assert (found.bandwidth_bytes_per_s, found.compute_flop_per_s) == (1008 * 2**30, 82.58 * 2**40)
+    assert "without tensor cores" in found.compute_source
+    assert known_hardware(find_gpu("l4")).compute_flop_per_s == 121 * 2**40

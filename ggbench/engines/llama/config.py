@@ -24,6 +24,11 @@ LARGEST_N_CTX = (1 << 31) - KV_CELLS
 UNQUANTIZED = frozenset(KV_TYPES[:3])
 """Types of a V cache that need no flash attention."""
 
+_OF_THE_LOAD = (
+    "n_gpu_layers", "main_gpu", "tensor_split", "rpc_servers", "split_mode", "cpu_moe", "n_cpu_moe", "override_tensor",
+    "mmap", "mlock", "memory_limit_bytes",
+)  # fmt: skip
+"""Fields that llama.cpp takes with the model; the others come with the context."""
 _EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 
 
@@ -79,6 +84,11 @@ class LlamaConfig(EngineConfig):
     """What model and context together may take; None means all there is."""
 
     @property
+    def may_use_gpu(self) -> bool:
+        """Whether any layer is offloaded."""
+        return self.n_gpu_layers != 0
+
+    @property
     def cache_types(self) -> tuple[str, str]:
         """Types of the K and the V cache."""
         return self.type_k, self.type_v
@@ -115,6 +125,19 @@ class LlamaConfig(EngineConfig):
     def with_threads(self, threads: int) -> Self:
         """Return the setup with these threads where it names none."""
         return replace(self, threads=self.threads or threads)
+
+    def with_context(self, n_tokens: int | None, n_seqs: int = 1) -> Self:
+        """Return the setup with a context for this many tokens of each sequence, in whole steps of the padding."""
+        return replace(self, n_ctx=None if n_tokens is None else n_seqs * whole_steps(n_tokens), n_seq_max=n_seqs)
+
+    def held(self, limit_bytes: int | None, *, on_gpu: bool) -> Self:
+        """Return the setup held to this much memory, of each GPU in use or of main memory."""
+        return replace(self, memory_limit_bytes=limit_bytes)
+
+    @property
+    def load_part(self) -> Self:
+        """The setup with what concerns the context alone at its default: equal for two that load the same."""
+        return replace(type(self)(), **{name: getattr(self, name) for name in _OF_THE_LOAD})
 
     @property
     def tensor_overrides(self) -> tuple[tuple[str, str], ...]:

@@ -11,7 +11,7 @@ import msgspec
 
 from ggbench.engines import protocol
 from ggbench.engines.contract import DEFAULT_TIMEOUT_S, EngineConfig, Source, Workload
-from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
+from ggbench.engines.endings import Completed, Crashed, Ending, Failed
 from ggbench.engines.events import Allocated, Event, Loaded, Opened
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.logs import parse_allocations
@@ -49,24 +49,26 @@ class LlamaEngine:
         self._places: dict[str, Place] = {}
         self._tensor_bytes: int | None = None
 
-    @property
-    def is_alive(self) -> bool:
-        """Whether its worker runs; one that died is replaced by the next `open`."""
-        return self._worker is not None
-
-    def open(
-        self, source: Source, setup: EngineConfig, *, reserve_bytes: int = 0, dry: bool = False
-    ) -> Iterator[Event | Ending]:
+    def open(self, source: Source, setup: EngineConfig, *, reserve_bytes: int = 0) -> Iterator[Event | Ending]:
         """Load the model and make a context. Without an n_ctx the model alone is loaded.
 
         A loaded model stays where only what concerns the context differs. `reserve_bytes` of each GPU in use are left
-        free. `dry` reads the header alone, allocates nothing and reports what it would be; the file may be sparse.
+        free.
         """
+        return self._open(source, setup, reserve_bytes=reserve_bytes)
+
+    def estimate_memory(self, source: Source, setup: EngineConfig) -> Iterator[Event | Ending]:
+        """Read the header alone, allocate nothing and report what it would be; the file may be sparse."""
+        return self._open(source, setup, dry=True)
+
+    def _open(
+        self, source: Source, setup: EngineConfig, *, reserve_bytes: int = 0, dry: bool = False
+    ) -> Iterator[Event | Ending]:
         if not isinstance(setup, LlamaConfig) or source.path is None:
             yield Failed("load", "llama.cpp loads GGUF files only")
             return
         n_threads = 0 if setup.memory_limit_bytes is None else max(setup.threads or 0, setup.threads_batch or 0)
-        load = protocol.LoadModel(str(source.path), load_of(setup), reserve_bytes, dry, n_threads)
+        load = protocol.LoadModel(str(source.path), setup.load_part, reserve_bytes, dry, n_threads)
         ending: Ending = Completed()
         if load != self._loaded or self._worker is None:
             if self._asked is not None and _lasting(load) != _lasting(self._asked):
@@ -131,7 +133,7 @@ class LlamaEngine:
         if isinstance(ending, Crashed) and ending.returncode == -signal.SIGSEGV and self._uses_amx():
             ending = replace(ending, hint=_AMX_HINT)
         servers = self._asked.setup.rpc_servers if self._asked else ()
-        if isinstance(ending, Crashed | TimedOut | Cancelled) or (isinstance(ending, OutOfMemory) and not ending.alive):
+        if ending.is_final:
             self.close()
         return explained(ending, request.stage, servers) if servers else ending
 
@@ -141,11 +143,6 @@ class LlamaEngine:
     def _allocated(self) -> Allocated:
         found = parse_allocations([*self._load_log, *self._context_log], self._places)
         return msgspec.structs.replace(found, tensor_bytes=self._tensor_bytes)
-
-
-def load_of(setup: LlamaConfig) -> LlamaConfig:
-    """The setup with every field that concerns the context alone at its default: equal for two that load alike."""
-    return replace(LlamaConfig(), **{name: getattr(setup, name) for name in _OF_THE_LOAD})
 
 
 def _lasting(load: protocol.LoadModel) -> tuple[object, ...]:
@@ -161,10 +158,3 @@ def _lasting(load: protocol.LoadModel) -> tuple[object, ...]:
         setup.main_gpu,
         load.n_threads,
     )
-
-
-_OF_THE_LOAD = (
-    "n_gpu_layers", "main_gpu", "tensor_split", "rpc_servers", "split_mode", "cpu_moe", "n_cpu_moe", "override_tensor",
-    "mmap", "mlock", "memory_limit_bytes",
-)  # fmt: skip
-"""Fields of the setup that llama.cpp takes with the model; the others come with the context."""

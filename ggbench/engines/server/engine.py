@@ -57,7 +57,7 @@ class EndpointEngine:
         self._prompts = random.SystemRandom().randrange(1 << 30)
         """Number of the next prompt: no server may know one from an earlier run."""
 
-    def open(self, source: Source, setup: EngineConfig) -> Iterator[Event | Ending]:
+    def open(self, source: Source, setup: EngineConfig, *, reserve_bytes: int = 0) -> Iterator[Event | Ending]:
         """Find the server and its model, and time requests that compute nothing; the source has nothing to say."""
         if not isinstance(setup, EndpointConfig):
             yield Failed("load", "this is not the setup of a server")
@@ -88,6 +88,10 @@ class EndpointEngine:
         yield Loaded(seconds, tensor_bytes=self._model.tensor_bytes)
         yield Opened(seconds, n_ctx=n_ctx)
         yield Completed()
+
+    def estimate_memory(self, source: Source, setup: EngineConfig) -> Iterator[Event | Ending]:
+        """Yield a failure: a server does not say what it takes."""
+        yield Failed("context", "a server does not say what a context would take")
 
     def run(self, workload: Workload) -> Iterator[Event | Ending]:
         """Carry out a workload, a request for each sequence."""

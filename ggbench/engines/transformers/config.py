@@ -46,6 +46,11 @@ class TransformersConfig(EngineConfig):
     """Run Python code of the checkpoint's own."""
 
     @property
+    def may_use_gpu(self) -> bool:
+        """Whether the device is a GPU, or is left to torch."""
+        return self.device != "cpu"
+
+    @property
     def cache_types(self) -> tuple[str, str]:
         """Types of the K and the V cache."""
         return self.dtype, self.dtype
@@ -70,3 +75,11 @@ class TransformersConfig(EngineConfig):
     def with_threads(self, threads: int) -> Self:
         """Return the setup with these threads where it names none."""
         return replace(self, threads=self.threads or threads)
+
+    def with_context(self, n_tokens: int | None, n_seqs: int = 1) -> Self:
+        """Return the setup with a cache for this many tokens of each sequence; None makes none."""
+        return replace(self, n_ctx=None if n_tokens is None else n_seqs * n_tokens, n_seq_max=n_seqs)
+
+    def held(self, limit_bytes: int | None, *, on_gpu: bool) -> Self:
+        """Return the setup held to this much memory, on the device that has it."""
+        return replace(self, device="cuda" if on_gpu else "cpu", memory_limit_bytes=limit_bytes)

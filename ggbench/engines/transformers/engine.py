@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ggbench.engines import protocol
 from ggbench.engines.contract import DEFAULT_TIMEOUT_S, EngineConfig, Source, Workload
-from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
+from ggbench.engines.endings import Completed, Crashed, Ending, Failed
 from ggbench.engines.events import Event, Ready
 from ggbench.engines.process import Transport, WorkerProcess
 from ggbench.engines.transformers.config import TransformersConfig
@@ -42,7 +42,7 @@ class TransformersEngine:
         self._worker: Transport | None = None
         self._loaded: protocol.LoadCheckpoint | None = None
 
-    def open(self, source: Source, setup: EngineConfig) -> Iterator[Event | Ending]:
+    def open(self, source: Source, setup: EngineConfig, *, reserve_bytes: int = 0) -> Iterator[Event | Ending]:
         """Load the checkpoint and make a cache. Without an n_ctx the model alone is loaded."""
         if not isinstance(setup, TransformersConfig) or source.path is None:
             yield Failed("load", "Transformers loads the folder of a checkpoint only")
@@ -63,6 +63,10 @@ class TransformersEngine:
         if isinstance(ending, Completed) and setup.n_ctx is not None:
             ending = yield from self._call(protocol.MakeCache(setup))
         yield ending
+
+    def estimate_memory(self, source: Source, setup: EngineConfig) -> Iterator[Event | Ending]:
+        """Yield a failure: Transformers allocates as it runs."""
+        yield Failed("context", "Transformers cannot size a context without making it")
 
     def run(self, workload: Workload) -> Iterator[Event | Ending]:
         """Carry out a workload on what is open."""
@@ -94,6 +98,6 @@ class TransformersEngine:
                     pass  # the transport has turned what matters of them into an ending
                 case _:
                     yield item
-        if isinstance(ending, Crashed | TimedOut | Cancelled) or (isinstance(ending, OutOfMemory) and not ending.alive):
+        if ending.is_final:
             self.close()
         return replace(ending, program=TransformersConfig.program) if isinstance(ending, Crashed) else ending

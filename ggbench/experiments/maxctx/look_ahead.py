@@ -7,15 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from ggbench.engines.contract import Engine, EngineConfig
 from ggbench.engines.endings import Cancelled, EngineEnded, Outcome
 from ggbench.engines.llama.config import LARGEST_N_CTX, LlamaConfig
-from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.errors import UsageError
 from ggbench.experiments.maxctx.record import ContextSettings, Probe, SearchPlan
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import list_gpu_processes
-from ggbench.sizing.budget import SearchBudget, beside_projector, search_budget
+from ggbench.runs.session import kv_bytes_per_token
+from ggbench.sizing.budget import SearchBudget, beside_projector, budget_by_theory, search_budget
 from ggbench.sizing.device_split import device_memories
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.longest import longest_n_ctx, planning_ceiling
@@ -62,7 +63,7 @@ class LookAhead:
 
 
 def look_ahead(
-    engine: LlamaEngine,
+    engine: Engine,
     file: ModelFile,
     path: Path,
     setup: LlamaConfig,
@@ -128,19 +129,12 @@ def look_ahead(
             except EngineEnded as ended:
                 _raise_if_cancelled(ended)
     return LookAhead(
-        plan=SearchPlan(
+        plan=_plan(
+            budget,
             planned_n_ctx=planned,
             is_planned_higher=planned is not None and planned >= foreseen,
             theory_n_ctx=theory,
             ceiling_n_ctx=ceiling,
-            budget_bytes=usable_bytes,
-            memory_bytes=budget.planned.memory_bytes,
-            memory_source=budget.planned.memory_source,
-            reserve_bytes=budget.planned.reserve_bytes,
-            reserve_source=budget.planned.reserve_source,
-            mmproj_bytes=budget.planned.mmproj_bytes,
-            free_bytes=budget.free_bytes,
-            gpu_processes=list_gpu_processes([gpu.index for gpu in budget.gpus]) if budget.on_gpu else (),
             warnings=warnings,
         ),
         budget=budget,
@@ -154,6 +148,58 @@ def look_ahead(
     )
 
 
+def look_ahead_by_theory(file: ModelFile, setup: EngineConfig, settings: ContextSettings) -> LookAhead:
+    """Ask theory alone, for an engine that cannot size a context without making it. Raises DoesNotFit."""
+    budget = budget_by_theory(setup, settings.reserve_bytes)
+    weight_bytes = file.weight_bytes or file.file_bytes
+    per_token = kv_bytes_per_token(file, setup)
+    room_bytes = max(0, budget.held_bytes - weight_bytes)
+    ceiling, warnings = _ceiling(file, setup, grows=True, cap_train=settings.cap_train)
+    ceiling = min(ceiling, max(CEILING_WITHOUT_GROWTH, file.n_ctx_train or 0))  # as of a plan
+    return LookAhead(
+        plan=_plan(
+            budget,
+            theory_n_ctx=None if per_token is None else room_bytes // per_token // KV_CELLS * KV_CELLS,
+            ceiling_n_ctx=ceiling,
+            warnings=(budget.warning, *warnings) if budget.warning else warnings,
+        ),
+        budget=budget,
+        ceiling_n_ctx=ceiling,
+        weight_bytes=weight_bytes,
+        least_bytes=None,
+        bytes_per_token=per_token,
+        known_at=None,
+        probes=(),
+    )
+
+
+def _plan(
+    budget: SearchBudget,
+    *,
+    planned_n_ctx: int | None = None,
+    is_planned_higher: bool = False,
+    theory_n_ctx: int | None,
+    ceiling_n_ctx: int,
+    warnings: tuple[str, ...],
+) -> SearchPlan:
+    planned = budget.planned
+    return SearchPlan(
+        planned_n_ctx=planned_n_ctx,
+        is_planned_higher=is_planned_higher,
+        theory_n_ctx=theory_n_ctx,
+        ceiling_n_ctx=ceiling_n_ctx,
+        budget_bytes=planned.usable_bytes,
+        memory_bytes=planned.memory_bytes,
+        memory_source=planned.memory_source,
+        reserve_bytes=planned.reserve_bytes,
+        reserve_source=planned.reserve_source,
+        mmproj_bytes=planned.mmproj_bytes,
+        free_bytes=budget.free_bytes,
+        gpu_processes=list_gpu_processes([gpu.index for gpu in budget.gpus]) if budget.on_gpu else (),
+        warnings=warnings,
+    )
+
+
 def _raise_if_cancelled(ended: EngineEnded) -> None:
     if isinstance(ended.ending, Cancelled):
         raise SearchCancelled from ended
@@ -164,7 +210,7 @@ def _slope(line: tuple[DryContext, DryContext], placement: Placement) -> float:
     return rise / (line[1].n_ctx - line[0].n_ctx)
 
 
-def _ceiling(file: ModelFile, setup: LlamaConfig, *, grows: bool, cap_train: bool) -> tuple[int, tuple[str, ...]]:
+def _ceiling(file: ModelFile, setup: EngineConfig, *, grows: bool, cap_train: bool) -> tuple[int, tuple[str, ...]]:
     ceiling, warnings = LARGEST_N_CTX, []
     if not grows:
         ceiling = CEILING_WITHOUT_GROWTH

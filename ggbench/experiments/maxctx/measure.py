@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Generator
 from typing import TYPE_CHECKING, ClassVar
 
+from ggbench.engines.contract import EngineConfig
 from ggbench.engines.memory import Memory
+from ggbench.errors import UsageError
 from ggbench.experiments.maxctx.record import ContextResult, ContextSettings, Probe, SearchPlan
 from ggbench.models.command_line import named, reproduce
 from ggbench.runs.experiment import Conclusion, Experiment, Job
 from ggbench.runs.recording import Recording
-from ggbench.runs.run import Result
+from ggbench.runs.run import Result, Settings
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import exact_size, format_count
 
@@ -37,15 +39,17 @@ class MaxctxExperiment(Experiment):
     measures_speed: ClassVar[bool] = False
     timeout_s: ClassVar[float | None] = SEARCH_TIMEOUT_S
 
+    def check(self, setup: EngineConfig, settings: Settings) -> None:
+        """Raise UsageError as `Experiment.check`, and for a projector that the engine would not load."""
+        super().check(setup, settings)
+        if isinstance(settings, ContextSettings) and settings.mmproj and not setup.loads_gguf:
+            raise UsageError("a projector is loaded by llama.cpp alone", "omit --mmproj")
+
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
         """Raises DoesNotFit, EngineFailed, Unsupported and what `materialize` does."""
-        if session.setup.sizes_dry:
-            from ggbench.experiments.maxctx.search import search_context
+        from ggbench.experiments.maxctx.search import search_context
 
-            return (yield from search_context(session))
-        from ggbench.experiments.maxctx.checkpoint_search import search_checkpoint
-
-        return (yield from search_checkpoint(session))
+        return (yield from search_context(session))
 
     def reduce(self, recording: Recording) -> ContextResult:
         """What the probes show: a certificate of a search that ended, else as far as it came."""

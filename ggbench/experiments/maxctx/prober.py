@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import replace
 
-from ggbench.engines.contract import Source
+from ggbench.engines.contract import Engine, EngineConfig, Source
 from ggbench.engines.endings import Completed, Ending, EngineEnded, Outcome, OutOfMemory
 from ggbench.engines.events import Allocated, ContextProven, Event, Loaded, Opened, Opening, Proving, Ready
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.memory import Memory
 from ggbench.engines.workloads.prove_context import ProveContext
 from ggbench.experiments.maxctx.record import Probe, ProofForeseen
@@ -27,9 +25,20 @@ _PROVING = {"fill": "filling the context before a decode at its far end", "batch
 class ContextProber:
     """Makes contexts of one file. `close` ends the worker."""
 
-    def __init__(self, engine: LlamaEngine, file: ModelFile, setup: LlamaConfig, *, reserve_bytes: int = 0) -> None:
-        """`reserve_bytes` of each GPU are left free; the setup's memory limit is what model and context may take."""
-        self._engine, self._source, self._setup = engine, Source(file.paths[0]), setup
+    def __init__(
+        self,
+        engine: Engine,
+        file: ModelFile,
+        setup: EngineConfig,
+        *,
+        reserve_bytes: int = 0,
+        begin: Callable[[Mapping[str, str] | None], None] = lambda _: None,
+    ) -> None:
+        """`reserve_bytes` of each GPU are left free; the setup's memory limit is what model and context may take.
+
+        `begin` is told the versions of an engine that is ready, and None after an answer.
+        """
+        self._engine, self._source, self._setup, self._begin = engine, Source(file.paths[0]), setup, begin
         self._reserve_bytes = reserve_bytes
         self._pid: int | None = None
         self._live_n_ctx: int | None = None
@@ -103,7 +112,7 @@ class ContextProber:
         return Point(text if left_s >= _LONG_S else "", ProofForeseen(n_ctx, left_s))
 
     def _open(self, n_ctx: int | None) -> Iterator[Event | Ending]:
-        return self._engine.open(self._source, replace(self._setup, n_ctx=n_ctx), reserve_bytes=self._reserve_bytes)
+        return self._engine.open(self._source, self._setup.with_context(n_ctx), reserve_bytes=self._reserve_bytes)
 
     def _follow(self, events: Iterator[Event | Ending]) -> Generator[Progress, None, Ending]:
         ending: Ending | None = None
@@ -111,6 +120,7 @@ class ContextProber:
             match event:
                 case Ready():
                     self._pid = event.pid
+                    self._begin(event.versions)
                 case Opening(share):
                     yield Working("load", share, 1.0)
                 case Proving(stage, share, left_s):
@@ -131,7 +141,8 @@ class ContextProber:
                 case _:
                     pass
         assert ending is not None
-        if not self._engine.is_alive:
+        self._begin(None)
+        if ending.is_final:
             self.close()
         return ending
 

@@ -8,16 +8,16 @@ from __future__ import annotations
 import contextlib
 import math
 import tempfile
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from ggbench.engines.endings import Cancelled, EngineEnded, Outcome, OutOfMemory
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.memory import Memory
+from ggbench.engines.workloads.prove_context import ProveContext
 from ggbench.errors import DoesNotFit, EngineFailed, Unsupported
-from ggbench.experiments.maxctx.look_ahead import LookAhead, SearchCancelled, look_ahead
+from ggbench.experiments.maxctx.look_ahead import LookAhead, SearchCancelled, look_ahead, look_ahead_by_theory
 from ggbench.experiments.maxctx.probe_text import answer_text, question_text
 from ggbench.experiments.maxctx.prober import ContextProber
 from ggbench.experiments.maxctx.record import BracketEnds, ContextSettings, Probe, ProbeKind, Question
@@ -45,8 +45,15 @@ def search_context(session: Session) -> Generator[Progress, None, Conclusion]:
 
 
 def _look_ahead(session: Session) -> Generator[Progress, None, LookAhead]:
-    """Size contexts before the file is made or downloaded: its header in a sparse file is enough."""
-    setup, settings = _llama_setup(session), session.settings(ContextSettings)
+    """Size contexts before the file is made or downloaded, where an engine can: its header in a sparse file is enough.
+
+    Raises Unsupported where the engine cannot decode at the far end of a context.
+    """
+    setup, settings = session.setup, session.settings(ContextSettings)
+    if not setup.sizes_dry:
+        if reason := session.engine.unsupported(ProveContext):
+            raise Unsupported(reason, "name a GGUF file instead")
+        return look_ahead_by_theory((yield from session.prepare_file()), setup, settings)
     with tempfile.TemporaryDirectory(prefix="ggbench-") as folder:
         if session.target.source is not None:
             file = session.target.source.header()
@@ -55,20 +62,8 @@ def _look_ahead(session: Session) -> Generator[Progress, None, LookAhead]:
         else:
             file = yield from session.prepare_file()
             path = file.paths[0]
-        engine = _new_engine(session)
-        return look_ahead(engine, file, path, setup, settings)
-
-
-def _llama_setup(session: Session) -> LlamaConfig:
-    if not isinstance(session.setup, LlamaConfig):
-        raise Unsupported("a search for the largest context needs llama.cpp", "name a GGUF file instead")
-    return session.setup
-
-
-def _new_engine(session: Session) -> LlamaEngine:
-    engine = session.rig.launch(session.setup, session.cancel)
-    assert isinstance(engine, LlamaEngine)
-    return engine
+        engine = session.rig.launch(setup, session.cancel)
+        return look_ahead(engine, file, path, LlamaConfig.of(setup), settings)
 
 
 class _Search:
@@ -86,17 +81,18 @@ class _Search:
         session.recorder.observe(seen.plan)
         for probe in seen.probes:
             yield self._answered(probe)
-        environment = None if seen.versions is None else session.rig.describe_environment(seen.versions)
+        if seen.versions is not None:
+            self._begin(seen.versions)
         if seen.weight_bytes is not None and seen.weight_bytes > seen.budget.held_bytes:
-            session.begin(environment)
+            session.begin(None)
             raise self._does_not_fit(seen.weight_bytes)
         file = yield from session.prepare_file()
-        session.begin(environment)
         prober = self._prober = ContextProber(
-            _new_engine(session),
+            session.engine,
             file,
-            replace(_llama_setup(session), memory_limit_bytes=seen.budget.worker_limit_bytes),
+            session.setup.held(seen.budget.worker_limit_bytes, on_gpu=seen.budget.on_gpu),
             reserve_bytes=seen.budget.worker_reserve_bytes,
+            begin=self._begin,
         )
         try:
             conclusion = yield from self._allocate(prober)
@@ -114,6 +110,10 @@ class _Search:
             )
         return conclusion
 
+    def _begin(self, versions: Mapping[str, str] | None) -> None:
+        session = self._session
+        session.begin(None if versions is None else session.rig.describe_environment(versions))
+
     def close(self) -> None:
         """End the worker."""
         if self._prober is not None:
@@ -128,7 +128,8 @@ class _Search:
             overhead = context_overhead(file, seen.plan.planned_n_ctx or 0)
             expected = seen.n_ctx_within(prober.left_bytes - overhead)
         if expected is None:
-            expected = seen.plan.planned_n_ctx or (file and file.n_ctx_train) or KV_CELLS
+            foreseen = seen.plan.planned_n_ctx or (None if seen.known_at else seen.plan.theory_n_ctx)
+            expected = foreseen or (file and file.n_ctx_train) or KV_CELLS
         while not self._bracket.is_closed:
             n_ctx = self._bracket.next(expected)
             yield self._asked(n_ctx, "alloc", self._bracket)
@@ -159,7 +160,7 @@ class _Search:
             return probe.n_ctx + int(prober.left_bytes / self._seen.bytes_per_token)
         if not probe.passed and probe.missing_bytes is not None:
             return probe.n_ctx - math.ceil(probe.missing_bytes / self._seen.bytes_per_token)
-        return expected
+        return expected if self._seen.known_at else self._bracket.middle
 
     def _prove(self, prober: ContextProber) -> Generator[Progress, None, Conclusion]:
         """Decode at the far end of the winner; where that fails, of contexts below it until the edge is found again."""
@@ -175,7 +176,7 @@ class _Search:
                 yield self._answered(probe)
                 return self._stopped(probe)
             if probe.passed and not prober.was_full:
-                reason = "after the decode at the far end llama.cpp still had free cells, so it proves nothing"
+                reason = "after the decode at the far end the context still had free cells, so it proves nothing"
                 yield self._answered(replace(probe, reason=reason))
                 return Concluded(reason=reason)
             if probe.passed:
@@ -240,19 +241,21 @@ class _Search:
         assert session.file is not None
         if isinstance(ended.ending, Cancelled) or session.cancel.is_set():
             return Concluded(Outcome.CANCELLED, ended.ending.reason)
+        if ended.ending.cause is not None:
+            raise ended.ending.cause from ended
         if isinstance(ended.ending, OutOfMemory):
             needed = seen.weight_bytes or session.file.file_bytes
             raise self._does_not_fit(needed, ended.ending.reason) from ended
         raise EngineFailed(
             f"{self._name} does not load: {ended.ending.reason}",
-            "the file may be damaged, or this llama.cpp too old for it",
+            f"the file may be damaged, or this {session.setup.program} too old for it",
         ) from ended
 
     def _does_not_fit(self, weight_bytes: int, reason: str = "", short_bytes: int | None = None) -> DoesNotFit:
         """How much is missing, and which quant would fit."""
         seen, file = self._seen, self._session.file
         budget, least_bytes = seen.budget, seen.least_bytes or 0
-        missing = weight_bytes + least_bytes - budget.held_bytes
+        missing, program = weight_bytes + least_bytes - budget.held_bytes, self._session.setup.program
         parts = f"weights of {format_bytes(weight_bytes)}"
         if least_bytes:
             parts += f" and {format_bytes(least_bytes)} for {KV_CELLS} tokens"
@@ -263,15 +266,15 @@ class _Search:
         if missing > 0:
             what += f"; {format_bytes(missing)} missing"
         elif short_bytes is not None:
-            what += f"; {format_bytes(short_bytes)} short with what else llama.cpp takes"
+            what += f"; {format_bytes(short_bytes)} short with what else {program} takes"
         elif reason:
-            what += f"; llama.cpp needs more besides ({reason})"
+            what += f"; {program} needs more besides ({reason})"
         if seen.plan.gpu_processes:
             what += f"; other programs hold GPU memory: {name_processes(seen.plan.gpu_processes)}"
         room_bytes = budget.planned.usable_bytes - least_bytes
         in_budget = weight_bytes / (file.weight_bytes or weight_bytes) if file else 1.0
         advice = [smaller_quant_advice(self._session.target, room_bytes, in_budget)]
-        if budget.on_gpu:
+        if budget.on_gpu and seen.known_at:
             advice.append("-ngl N puts only N layers on the GPU")
         if self._settings.reserve_bytes:
             advice.append("a smaller --reserve leaves more memory")

@@ -13,7 +13,7 @@ from ggbench.models.published.selection import NearRow
 from ggbench.runs.run import Run
 from ggbench.show.against import published_model
 from ggbench.show.names import kv_name, model_name
-from ggbench.show.published_document import published_document
+from ggbench.show.published_document import NEAR
 
 _KV = "f16"
 
@@ -29,8 +29,7 @@ def quality_against_document(run: Run) -> dict[str, object]:
     rows = []
     for near in nearest_to_score(run):
         ratio, error = ln_ppl_ratio(near.row) or (None, None)
-        derived = {"ln_ppl_ratio": ratio, "ln_ppl_ratio_error": error}
-        rows.append({"differences": list(near.differences), **derived, **published_document(near.row)})
+        rows.append(NEAR.value(near, ln_ppl_ratio=ratio, ln_ppl_ratio_error=error))
     return {"against": rows}
 
 

@@ -9,7 +9,7 @@ from ggbench.models.published.selection import NearRow, nearest_published
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.against import device_of, published_model, system_of
-from ggbench.show.published_document import published_document
+from ggbench.show.published_document import NEAR
 
 _NEAREST = 3
 
@@ -48,8 +48,7 @@ def speed_against_document(run: Run) -> dict[str, object]:
     """Return the `cases` of a run, each with the nearest published rows as `against`."""
     cases = []
     for found in result_of(run).cases:
-        near = nearest_to_case(run, found.case)
-        rows = [{"differences": list(each.differences), **published_document(each.row)} for each in near]
+        rows = [NEAR.value(each) for each in nearest_to_case(run, found.case)]
         cases.append(case_document(run.subject.quant, found) | {"against": rows})
     return {"cases": cases}
 

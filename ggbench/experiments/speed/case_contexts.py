@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
 
 from ggbench.engines.endings import Ending, Outcome, require_completed
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama.engine import LlamaEngine
-from ggbench.engines.transformers.config import TransformersConfig
-from ggbench.experiments.speed.case_memory import CaseSize, size_cases
+from ggbench.experiments.speed.case_memory import CaseSize, size_cases, size_cases_by_theory
 from ggbench.experiments.speed.record import Case, CaseMemory, SpeedSettings
 from ggbench.runs.progress import Progress
-from ggbench.runs.session import Session, kv_bytes_per_token
-from ggbench.sizing.budget import checkpoint_budget
+from ggbench.runs.session import Session
 from ggbench.stats.serving import ServerFound
-from ggbench.units import format_bytes
 
 _SERVER_BATCH = 512
 """Tokens of the request before a case on a server, whose physical batch is not known: llama-server's default."""
@@ -64,91 +60,36 @@ class OwnContexts:
     _sizes: Mapping[Case, CaseSize] = field(default_factory=dict)
 
     @property
-    def setup(self) -> LlamaConfig:
-        """Return the setup of the run."""
-        setup = self.session.setup
-        assert isinstance(setup, LlamaConfig)
-        return setup
-
-    @property
     def n_batch(self) -> int:
-        """Tokens of a physical batch."""
-        return self.setup.n_ubatch
+        """Tokens of a physical batch; of an engine that computes a prompt at once, as many as of other engines."""
+        return self.session.setup.n_ubatch or _SERVER_BATCH
 
     def n_steps(self, case: Case) -> int:
         """All sequences step together."""
         return case.n_gen
 
     def open(self) -> Generator[Progress, None, Ending]:
-        """Size all cases dry, then load the model alone. Raises DoesNotFit where no memory is free at all."""
-        session = self.session
-        file = yield from session.prepare_file()
-        engine = session.rig.launch(self.setup, session.cancel)
-        assert isinstance(engine, LlamaEngine)
-        self._sizes = size_cases(engine, file, file.paths[0], self.setup, session.settings(SpeedSettings).cases)
-        return (yield from session.open(self.setup))  # without an n_ctx
+        """Size all cases, then load the model alone. Raises DoesNotFit where no memory is free at all."""
+        session, setup = self.session, self.session.setup
+        file, cases = (yield from session.prepare_file()), session.settings(SpeedSettings).cases
+        if setup.sizes_dry:
+            engine = session.rig.launch(setup, session.cancel)
+            self._sizes = size_cases(engine, file, file.paths[0], LlamaConfig.of(setup), cases)
+        else:
+            self._sizes = size_cases_by_theory(file, setup, cases)
+        return (yield from session.open(setup))  # without an n_ctx
 
     def obstacle(self, case: Case) -> str:
         """That it does not fit into memory."""
         return self._sizes[case].obstacle
 
     def planned_memory(self, case: Case) -> CaseMemory | None:
-        """By llama.cpp's own allocator, run dry."""
+        """By the engine's own allocator run dry, else by theory."""
         return self._sizes[case].memory
 
     def open_case(self, case: Case) -> Generator[Progress, None, None]:
         """Replace the context by one of the case's length. Raises EngineEnded."""
-        setup = replace(self.setup, n_ctx=case.n_ctx, n_seq_max=case.n_seqs)
-        require_completed((yield from self.session.open(setup)))
-
-
-@dataclass(slots=True)
-class CheckpointContexts:
-    """A cache of Transformers for each case alone, sized by arithmetic: nothing can be allocated dry."""
-
-    refusal: ClassVar[Outcome] = Outcome.OUT_OF_MEMORY
-    n_batch: ClassVar[int] = _SERVER_BATCH
-    """Transformers computes a prompt at once; as much is computed to warm up as of other engines."""
-
-    session: Session
-    _free_bytes: int = 0
-    """For weights and cache, before the model is loaded."""
-
-    @property
-    def setup(self) -> TransformersConfig:
-        """Return the setup of the run."""
-        setup = self.session.setup
-        assert isinstance(setup, TransformersConfig)
-        return setup
-
-    def n_steps(self, case: Case) -> int:
-        """All sequences step together."""
-        return case.n_gen
-
-    def open(self) -> Generator[Progress, None, Ending]:
-        """Load the model alone. Raises DoesNotFit where no memory is free at all."""
-        yield from self.session.prepare_file()
-        self._free_bytes = checkpoint_budget(self.setup, None).held_bytes
-        return (yield from self.session.open(self.setup))  # without an n_ctx
-
-    def obstacle(self, case: Case) -> str:
-        """That weights and cache alone do not fit into memory, where the cache is counted."""
-        memory = self.planned_memory(case)
-        if memory is None or memory.total_bytes <= self._free_bytes:
-            return ""
-        needed, free = format_bytes(memory.total_bytes), format_bytes(self._free_bytes)
-        return f"weights and KV cache need {needed}, and {free} are free"
-
-    def planned_memory(self, case: Case) -> CaseMemory | None:
-        """Weights and KV cache; what computing takes beside them is not known."""
-        file = self.session.file
-        if file is None or file.weight_bytes is None or (per_token := kv_bytes_per_token(file, self.setup)) is None:
-            return None
-        return CaseMemory(file.weight_bytes, per_token * case.n_tokens, 0)
-
-    def open_case(self, case: Case) -> Generator[Progress, None, None]:
-        """Replace the cache by one of the case's length. Raises EngineEnded."""
-        setup = replace(self.setup, n_ctx=case.n_tokens, n_seq_max=case.n_seqs)
+        setup = self.session.setup.with_context(case.n_tokens // case.n_seqs, case.n_seqs)
         require_completed((yield from self.session.open(setup)))
 
 
@@ -192,6 +133,4 @@ class ServedContexts:
 
 def case_contexts(session: Session) -> CaseContexts:
     """Return the place for the cases of a session's setup."""
-    if not session.setup.loads_file:
-        return ServedContexts(session)
-    return OwnContexts(session) if session.setup.sizes_dry else CheckpointContexts(session)
+    return OwnContexts(session) if session.setup.loads_file else ServedContexts(session)

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ggbench.engines.contract import Engine, EngineConfig
 from ggbench.engines.endings import EngineEnded
 from ggbench.engines.llama.config import LARGEST_N_CTX, LlamaConfig
-from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.experiments.speed.record import Case, CaseMemory
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.gpus import list_gpus
-from ggbench.sizing.budget import SearchBudget, search_budget
+from ggbench.runs.session import kv_bytes_per_token
+from ggbench.sizing.budget import SearchBudget, budget_by_theory, search_budget
 from ggbench.sizing.device_split import device_memories
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.placement import Placement
@@ -30,7 +31,7 @@ class CaseSize:
 
 
 def size_cases(
-    engine: LlamaEngine, file: ModelFile, path: Path, setup: LlamaConfig, cases: Sequence[Case]
+    engine: Engine, file: ModelFile, path: Path, setup: LlamaConfig, cases: Sequence[Case]
 ) -> dict[Case, CaseSize]:
     """Return the size of every case, in milliseconds once the worker is ready; ends the engine.
 
@@ -55,6 +56,23 @@ def size_cases(
                     sizes[case] = _size(dry, file, setup, case, budget)
         except EngineEnded:
             pass  # the real load will say why
+    return sizes
+
+
+def size_cases_by_theory(file: ModelFile, setup: EngineConfig, cases: Sequence[Case]) -> dict[Case, CaseSize]:
+    """Return the size of every case by weights and KV cache alone, of an engine that sizes nothing dry.
+
+    Raises DoesNotFit where no memory is free at all.
+    """
+    free_bytes, per_token = budget_by_theory(setup, None).held_bytes, kv_bytes_per_token(file, setup)
+    if file.weight_bytes is None or per_token is None:
+        return {case: CaseSize() for case in cases}
+    sizes = {}
+    for case in cases:
+        memory = CaseMemory(file.weight_bytes, per_token * case.n_tokens, 0)
+        free, needed = format_bytes(free_bytes), format_bytes(memory.total_bytes)
+        is_fitting = memory.total_bytes <= free_bytes
+        sizes[case] = CaseSize(memory, "" if is_fitting else f"weights and KV cache need {needed}, and {free} are free")
     return sizes
 
 

@@ -12,8 +12,7 @@ from ggbench.decisions.pick_record import Loss
 from ggbench.engines.contract import Source
 from ggbench.engines.endings import Cancelled, Completed, Ending, EngineEnded
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama.engine import LlamaEngine, load_of
-from ggbench.errors import DoesNotFit, Unsupported, UsageError
+from ggbench.errors import DoesNotFit, UsageError
 from ggbench.experiments.tune.choices import Choice, Known, choices, combined, singles
 from ggbench.experiments.tune.race import (
     BASELINE,
@@ -67,12 +66,10 @@ class _TooNoisy(Exception):
 
 def search(session: Session) -> Generator[Progress, None, Conclusion]:
     """Find the best settings within the time. Raises as `TuneExperiment.measure`."""
-    settings, setup = session.settings(TuneSettings), session.setup
-    if not isinstance(setup, LlamaConfig):
-        raise Unsupported("a search for settings measures with llama.cpp", "name a GGUF file instead")
+    settings, setup = session.settings(TuneSettings), LlamaConfig.of(session.setup)
     file = yield from session.prepare_file()
     given = setup.holding(settings.n_ctx_needed)
-    sizes = SetupSizes(lambda: _launch(session, given), file, given)
+    sizes = SetupSizes(lambda: session.rig.launch(given, session.cancel), file, given)
     yield Working("probe", text="sizing")
     (size,) = sizes.of([given])
     placements: Sequence[Choice] = sizes.placements() if size.obstacle else ()
@@ -94,12 +91,6 @@ def search(session: Session) -> Generator[Progress, None, Conclusion]:
         return (yield from _Search(session, file, sizes, baseline, known).run())
     except EngineEnded as ended:
         return ended.ending
-
-
-def _launch(session: Session, setup: LlamaConfig) -> LlamaEngine:
-    engine = session.rig.launch(setup, session.cancel)
-    assert isinstance(engine, LlamaEngine)
-    return engine
 
 
 class _Search:
@@ -325,7 +316,7 @@ class _Search:
 
     def _load(self, number: int) -> object:
         """Equal for candidates between which the model stays loaded."""
-        return load_of(self._candidates[number].setup)
+        return self._candidates[number].setup.load_part
 
     def _left_s(self) -> float:
         return self._settings.within_s - (monotonic() - self._began)

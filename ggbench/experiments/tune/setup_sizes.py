@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ggbench.engines.contract import Engine
 from ggbench.engines.endings import EngineEnded
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.gpus import list_gpus
 from ggbench.sizing.budget import SearchBudget, search_budget
@@ -37,7 +37,7 @@ class SetupSize:
 class SetupSizes:
     """Sizes setups of one file within what was free at first; every question starts a dry worker, and ends it."""
 
-    def __init__(self, launch: Callable[[], LlamaEngine], file: ModelFile, setup: LlamaConfig) -> None:
+    def __init__(self, launch: Callable[[], Engine], file: ModelFile, setup: LlamaConfig) -> None:
         """`setup` has its n_ctx and its threads."""
         self._launch, self._file, self._setup = launch, file, setup
         self._budget: SearchBudget | None = None

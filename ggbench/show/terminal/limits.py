@@ -12,7 +12,7 @@ from rich.text import Text
 from ggbench.show import FITS_NOT, UNKNOWN
 from ggbench.show.limits_document import knees_text
 from ggbench.show.terminal.tables import Cells, Facts, facts_table, fitted_table, left, names, right, spaced
-from ggbench.sizing.theory.hardware import Hardware, KvReads
+from ggbench.sizing.theory.hardware import MEANING, Hardware
 from ggbench.sizing.theory.kv_cache import KvCache
 from ggbench.sizing.theory.limits import DecodePoint, SchemeLimits
 from ggbench.sizing.theory.prefill import Bound, PrefillCurve
@@ -40,33 +40,30 @@ def limits_report(
         facts_table(f"{model} on {hardware.name}", _facts(parameters, kv, hardware)),
         Group(_decode_table(rows, width), Text(_decode_notes(rows), style="dim")),
     ]
-    if curves := [row.exact for row in rows if row.exact]:  # all or none: one machine has one compute rate
-        kv_reads = hardware.convention.kv_reads
-        table = _prefill_table(rows, curves, kv_reads, width)
-        parts.append(Group(table, Text(_prefill_notes(_longest(curves), kv_reads), style="dim")))
+    if curves := [row.prefill for row in rows if row.prefill]:  # all or none: one machine has one compute rate
+        parts.append(Group(_prefill_table(rows, curves, width), Text(_prefill_notes(_longest(curves)), style="dim")))
     return spaced(parts)
 
 
 def _facts(parameters: Parameters, kv: KvCache, hardware: Hardware) -> Facts:
-    binary = hardware.convention.is_binary
-    bandwidth = format_bandwidth(hardware.bandwidth_bytes_per_s, binary=binary)
-    compute = format_compute(hardware.compute_flop_per_s, binary=binary)
+    bandwidth = format_bandwidth(hardware.bandwidth_bytes_per_s, binary=True)
+    compute = format_compute(hardware.compute_flop_per_s)
     known = [
         ("memory", format_bytes(hardware.memory_bytes), hardware.memory_source),
         ("bandwidth", bandwidth, hardware.bandwidth_source),
         ("compute", compute, hardware.compute_source),
     ]
     return [
-        ("convention", f"{hardware.convention.value}: {hardware.convention.meaning}"),
+        ("convention", MEANING),
         *((name, "not known" if text == UNKNOWN else f"{text} ({source})") for name, text, source in known),
-        ("parameters", _parameters(parameters, binary)),
+        ("parameters", _parameters(parameters)),
         ("KV cache", _cache(kv)),
     ]
 
 
-def _parameters(parameters: Parameters, binary: bool) -> str:
+def _parameters(parameters: Parameters) -> str:
     def text(count: int) -> str:
-        return format_params(count, binary=binary)
+        return format_params(count, binary=True)
 
     layers = parameters.layers + parameters.experts
     active = f"{text(parameters.active)} active"
@@ -131,18 +128,12 @@ def _length(row: SchemeLimits) -> str:
     return UNKNOWN if row.fits is None else format_count(row.max_n_ctx) if row.max_n_ctx else "oom"
 
 
-def _prefill_table(
-    rows: Sequence[SchemeLimits], curves: Sequence[PrefillCurve], kv_reads: KvReads, width: int
-) -> Table:
-    cells = [
-        right("rough", (knees_text(row.rough) for row in rows), "knee"),
-        right("exact", (knees_text(row.exact) for row in rows), "knee"),
-    ]
+def _prefill_table(rows: Sequence[SchemeLimits], curves: Sequence[PrefillCurve], width: int) -> Table:
+    cells = [right("knees", (knees_text(row.prefill) for row in rows), "tokens")]
     for length in (length for length in _PREFILL_LENGTHS if length <= _longest(curves)):
         cells.append(left(f"at {format_count(length)}", _times(curves, length), "ms, bound by", 4))
-        if kv_reads is KvReads.EACH_TOKEN:
-            floors = (format_number(float(curve.floor_ms[np.searchsorted(curve.n, length)]), 4) for curve in curves)
-            cells.append(right(f"floor {format_count(length)}", floors, "ms", 5))
+        floors = (format_number(float(curve.floor_ms[np.searchsorted(curve.n, length)]), 4) for curve in curves)
+        cells.append(right(f"floor {format_count(length)}", floors, "ms", 5))
     return _table("Prefill", cells, rows, width)
 
 
@@ -161,17 +152,12 @@ def _times(curves: Sequence[PrefillCurve], length: int) -> list[str]:
     return [f"{time:>{digits}} {bound}" for time, bound in texts]
 
 
-def _prefill_notes(longest: int, kv_reads: KvReads) -> str:
-    lines = [
-        "knee: prompt length [tokens] at which the bound changes between reads and compute, searched up to "
-        f"{format_count(longest)}",
-        "rough: lm_head is computed for every token of the prompt; exact, as in the times: only for the last",
-    ]
-    if kv_reads is KvReads.ONCE:
-        lines.append("the KV cache is read once for the prompt, as flash attention does; see --convention")
-    else:
-        lines += [
-            "each token of the prompt reads all KV before it",
+def _prefill_notes(longest: int) -> str:
+    return "\n".join(
+        (
+            "knee: prompt length at which the bound changes between reads and compute, searched up to "
+            f"{format_count(longest)}",
+            "each token of the prompt reads all KV before it; lm_head is computed for the last token alone",
             "floor: the KV cache is read once for the prompt, as flash attention does",
-        ]
-    return "\n".join(lines)
+        )
+    )

@@ -46,10 +46,7 @@ class SchemeLimits:
     """None also if the bytes read for a token do not grow with the context."""
     b_ms: float | None
     decode: tuple[DecodePoint, ...]
-    rough: PrefillCurve | None
-    """Prefill with lm_head computed for every token."""
-    exact: PrefillCurve | None
-    """Prefill with lm_head computed once."""
+    prefill: PrefillCurve | None
 
     @property
     def scheme(self) -> str:
@@ -109,13 +106,9 @@ def _scheme_limits(
             DecodePoint(n, latency, batch_size * 1e3 / latency, is_enough)
             for n, latency, is_enough in zip(positions, latencies.tolist(), fits, strict=True)
         )
-    reads = hardware.convention.kv_reads
-    rough, exact = (
-        prefill_curve(weights, kv, bandwidth, compute, lengths, exact=exact, batch_size=batch_size, kv_reads=reads)
-        if bandwidth is not None and compute is not None
-        else None
-        for exact in (False, True)
-    )
+    prefill = None
+    if bandwidth is not None and compute is not None:
+        prefill = prefill_curve(weights, kv, bandwidth, compute, lengths, batch_size)
     return SchemeLimits(
         weights=weights,
         kv=kv,
@@ -125,6 +118,5 @@ def _scheme_limits(
         w_tokens_per_ms=w_tokens_per_ms,
         b_ms=b_ms,
         decode=decode,
-        rough=rough,
-        exact=exact,
+        prefill=prefill,
     )

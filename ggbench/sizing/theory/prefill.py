@@ -1,9 +1,8 @@
 """Lower bound on the time to process a prompt, what bounds it at each length, and where that changes.
 
-A short prompt is bound by reading the weights, a longer one by compute. How often the KV cache is read is a convention:
-flash attention loads a block of K and V once for many tokens, so by default the prompt's KV is read once and compute
-bounds every long prompt. In the article each token reads all KV before it, so that very long prompts are bound by KV.
-"Rough" applies lm_head to every token, "exact" to the last one only.
+A short prompt is bound by reading the weights, a longer one by compute. As in the article each token reads all KV
+before it, so that very long prompts are bound by KV; `PrefillCurve.floor_ms` reads it once, as flash attention does at
+best.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ggbench.sizing.theory.hardware import KvReads
 from ggbench.sizing.theory.kv_cache import KvCache
 from ggbench.sizing.theory.weights import Floats, Weights
 
@@ -45,14 +43,19 @@ class PrefillCurve:
     weights_ms: Floats
     """Time to read the weights once."""
     kv_ms: Floats
-    """Time to read the KV cache as often as the curve's `KvReads` says."""
+    """Time to read the KV cache, each token all positions up to its own."""
     kv_once_ms: Floats
     """Time to read the KV cache of the whole prompt once."""
     compute_ms: Floats
 
     @property
     def floor_ms(self) -> Floats:
-        """Maximum of compute time and the time to read weights and KV once: the lower bound under any `KvReads`."""
+        """Maximum of compute time and the time to read weights and KV once.
+
+        FlashAttention (Dao et al. 2022, arXiv:2205.14135, theorem 2): with M numbers of on-chip memory, a head of
+        dimension d reads O(n^2 d^2 / M) numbers, which falls to O(n d), that is K and V once, when M is of the order of
+        n d. Smaller blocks read more.
+        """
         return np.maximum(self.weights_ms + self.kv_once_ms, self.compute_ms)
 
     @property
@@ -83,8 +86,7 @@ class PrefillCurve:
     def knees(self) -> tuple[int, ...]:
         """Return the last length before each change between read-bound and compute-bound; empty if none is in range.
 
-        At the first the bound changes from weights to compute. With `KvReads.EACH_TOKEN` there may be a second, where
-        it changes from compute to KV (section 4.3); with `ONCE` compute outgrows the reads and stays the bound.
+        At the first the bound changes from weights to compute, at a second from compute to KV (section 4.3).
         """
         computing = self.compute_ms > self.read_ms
         return tuple(int(n) for n in self.n[:-1][computing[1:] != computing[:-1]])
@@ -96,40 +98,26 @@ def prefill_curve(
     bandwidth_bytes_per_s: float,
     compute_flop_per_s: float,
     n: npt.ArrayLike,
-    *,
-    exact: bool = True,
     batch_size: int = 1,
-    kv_reads: KvReads = KvReads.ONCE,
 ) -> PrefillCurve:
     """Compute the minimum time [ms] to process prompts of ascending lengths n, `batch_size` of them together.
 
     latency(n) = max(read(n), compute(n)), with, for one sequence:
 
-        read(n)    = (weight bytes + n * KV bytes per token) / bandwidth                 KvReads.ONCE
-        read(n)    = (weight bytes + n * (n + 1) / 2 * KV bytes per token) / bandwidth   KvReads.EACH_TOKEN
+        read(n)    = (weight bytes + n * (n + 1) / 2 * KV bytes per token) / bandwidth
         compute(n) = 2 * (layer params * n + lm_head params + attention over n * (n + 1) / 2 pairs) / compute rate
 
-    Unless `exact`, lm_head is computed for every token.
-
-    Sources: the article, sections 4.3, 5.1 and 5.2.4, for compute and EACH_TOKEN. For ONCE: FlashAttention (Dao et al.
-    2022, arXiv:2205.14135, theorem 2): with M numbers of on-chip memory, a head of dimension d reads O(n^2 d^2 / M)
-    numbers, which falls to O(n d), that is K and V once, when M is of the order of n d. Smaller blocks read more, so
-    ONCE is a lower bound.
+    lm_head is computed for the last token alone: the article's exact count. Sources: sections 4.3, 5.1 and 5.2.4.
     """
     lengths = np.asarray(n, np.int64)
     parameters = weights.parameters
-    per_token = parameters.layers_active if exact else parameters.active
-    once = parameters.lm_head if exact else 0
-    flop = batch_size * (2.0 * (per_token * lengths.astype(np.float64) + once) + kv.prefill_flop(lengths))
-    weight_bytes = weights.read_bytes(lengths * batch_size)
-    kv_once_ms = batch_size * kv.prompt_bytes(lengths) / bandwidth_bytes_per_s * 1e3
-    kv_ms = kv_once_ms
-    if kv_reads is KvReads.EACH_TOKEN:
-        kv_ms = batch_size * kv.prefill_bytes(lengths) / bandwidth_bytes_per_s * 1e3
+    per_token, once = parameters.layers_active * lengths.astype(np.float64), parameters.lm_head
+    flop = batch_size * (2.0 * (per_token + once) + kv.prefill_flop(lengths))
+    ms_per_byte = 1e3 / bandwidth_bytes_per_s
     return PrefillCurve(
         n=lengths,
-        weights_ms=weight_bytes / bandwidth_bytes_per_s * 1e3,
-        kv_ms=kv_ms,
-        kv_once_ms=kv_once_ms,
+        weights_ms=weights.read_bytes(lengths * batch_size) * ms_per_byte,
+        kv_ms=batch_size * kv.prefill_bytes(lengths) * ms_per_byte,
+        kv_once_ms=batch_size * kv.prompt_bytes(lengths) * ms_per_byte,
         compute_ms=flop / compute_flop_per_s * 1e3,
     )
