@@ -13,8 +13,10 @@ import contextlib
 import statistics
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from ggbench.engines.contract import Engine, Source, Workload
 from ggbench.engines.endings import Completed

@@ -13,7 +13,8 @@ import argparse
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ggbench.engines.events import Allocated
 from ggbench.engines.llama.config import LlamaConfig

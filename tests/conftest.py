@@ -74,12 +74,12 @@ def tiny_twin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def moe_twin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from ggbench.gguf_file.twin import cached_twin
 
     experts = {"n_expert": 4, "n_expert_used": 2, "n_ff_expert": 256, "n_ff_shared_expert": 256}
-    hyper = replace(TINY, architecture="qwen2moe", **experts)  # type: ignore[arg-type]
+    hyper = replace(TINY, architecture="qwen2moe", **experts)
     return cached_twin("tiny-moe", hyper, "q8_0", tmp_path_factory.mktemp("twins"))
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
+from msgspec.structs import replace
 
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import HubOptions, load_options, offline_option, output_options

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from ggbench.cli.chosen_runs import chosen_runs
 from ggbench.decisions.repeats import setting_of
@@ -23,8 +24,7 @@ if TYPE_CHECKING:
 PUBLISHED = "published"
 
 
-@dataclass(frozen=True, slots=True)
-class Compared:
+class Compared(msgspec.Struct, frozen=True):
     """What goes side by side."""
 
     columns: tuple[Column, ...]

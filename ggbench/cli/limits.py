@@ -110,7 +110,7 @@ def command(
 
 def _hardware(gpu: str | None, vram: str | None, bandwidth: str | None, compute: str | None) -> Hardware:
     """Return the figures of the named GPU, or of this machine's, with the given figures in their place."""
-    import dataclasses
+    import msgspec.structs
 
     from ggbench.machine.gpus import list_gpus
     from ggbench.machine.known_gpus import find_gpu
@@ -131,7 +131,7 @@ def _hardware(gpu: str | None, vram: str | None, bandwidth: str | None, compute:
     else:  # without a GPU the figures are unknown, since measuring takes too long
         gpus = list_gpus()
         found = driver_hardware(gpus[0]) if gpus else Hardware("an unknown machine")
-    return dataclasses.replace(found, **given)  # type: ignore[arg-type]
+    return msgspec.structs.replace(found, **given)
 
 
 def _batch_sizes(text: str) -> tuple[int, ...]:

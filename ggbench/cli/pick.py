@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 import sys
 import time
 from typing import TYPE_CHECKING, get_args
 
 import click
+import msgspec.structs
 
 from ggbench.commands.budget_options import BudgetOptions, budget_options
 from ggbench.commands.documented import DocumentedCommand
@@ -180,7 +180,7 @@ def _allocator(setup: LlamaConfig, budget: Budget) -> DryAllocator:
     from ggbench.machine.cpu import default_threads
     from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
 
-    loaded = dataclasses.replace(setup_to_load(setup, budget), threads=setup.threads or default_threads())
+    loaded = msgspec.structs.replace(setup_to_load(setup, budget), threads=setup.threads or default_threads())
     return DryAllocator(launch(threading.Event(), timeout_s=DEFAULT_TIMEOUT_S), loaded, budget.devices)
 
 

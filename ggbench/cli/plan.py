@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
+import msgspec.structs
 
 from ggbench.commands.budget_options import BudgetOptions, budget_options
 from ggbench.commands.documented import DocumentedCommand
@@ -91,8 +92,7 @@ def command(
     raise click.exceptions.Exit(_exit_code(rows, named=bool(quants) or len(rows) == 1))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Shown:
+class _Shown(msgspec.Struct, frozen=True):
     """Where and how a plan is shown."""
 
     output: Output
@@ -181,7 +181,7 @@ def _plan_files(
     from ggbench.sizing.what_helps import with_other_quants, with_programs
 
     budget = memory.budget(setup, measures=not no_measure)
-    loaded = dataclasses.replace(setup_to_load(setup, budget), threads=setup.threads or default_threads())
+    loaded = msgspec.structs.replace(setup_to_load(setup, budget), threads=setup.threads or default_threads())
     engine = launch(threading.Event(), timeout_s=DEFAULT_TIMEOUT_S)  # first of all, as its worker takes a while
     with DryAllocator(engine, loaded, budget.devices) as allocator:
         from ggbench.decisions.known_speeds import known_here, with_expected

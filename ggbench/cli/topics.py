@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
 
 from ggbench.errors import ExitCode
 
@@ -29,8 +30,7 @@ Rows: TypeAlias = "Sequence[tuple[str, str]]"
 """Names on the left, meanings on the right."""
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(msgspec.Struct, frozen=True):
     """A heading with paragraphs, rows, or both."""
 
     heading: str
@@ -39,8 +39,7 @@ class Section:
     rows: Rows = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Topic:
+class Topic(msgspec.Struct, frozen=True):
     """A page of help."""
 
     summary: str

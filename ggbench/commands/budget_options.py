@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.commands.options import as_record, memory_option, parse_reserve, projector_option
 from ggbench.errors import UsageError
@@ -14,8 +16,7 @@ if TYPE_CHECKING:
     from ggbench.sizing.plan_record import Budget
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetOptions:
+class BudgetOptions(msgspec.Struct, frozen=True):
     """What a person gave, as typed."""
 
     gpu: str | None = None
@@ -27,7 +28,7 @@ class BudgetOptions:
     @property
     def given(self) -> tuple[tuple[str, str], ...]:
         """Names and values, for the line that reproduces what they were given for."""
-        values = ((field.name, getattr(self, field.name)) for field in fields(self))
+        values = ((name, getattr(self, name)) for name in self.__struct_fields__)
         return tuple((name, str(value)) for name, value in values if value is not None)
 
     def budget(self, setup: LlamaConfig, *, measures: bool = True) -> Budget:
@@ -98,7 +99,7 @@ def _record(**given: Any) -> BudgetOptions:  # noqa: ANN401 - the fields' own ty
 budget_options = as_record(
     "memory",
     _record,
-    [field.name for field in fields(BudgetOptions)],
+    BudgetOptions.__struct_fields__,
     memory_option("--gpu", "Plan for a known GPU, e.g. rtx-4090. Default: this machine.", metavar="NAME"),
     memory_option("--vram", "Plan for a GPU with this much memory, e.g. 24GiB.", metavar="SIZE"),
     memory_option(

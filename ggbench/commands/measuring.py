@@ -8,10 +8,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, replace
 from typing import NoReturn
 
 import click
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.commands.checkpoint_options import check_packages_of, given_setup
 from ggbench.commands.downloads import allow_downloads, show_left_out
@@ -43,8 +44,7 @@ _EXIT_CODES = {
 _STOPPING = "stopping; what was measured is kept (Ctrl-C again exits at once)"
 
 
-@dataclass(frozen=True, slots=True)
-class Measured:
+class Measured(msgspec.Struct, frozen=True):
     """What the jobs of a command led to."""
 
     asked: Asked

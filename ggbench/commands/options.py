@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
+import msgspec
 
 from ggbench.commands import transformers_options
 from ggbench.commands.documented import GroupedOption, OptionGroup
@@ -34,8 +34,7 @@ class _Decorator(Protocol):
     def __call__(self, function: _Function, /) -> _Function: ...
 
 
-@dataclass(frozen=True, slots=True)
-class HubOptions:
+class HubOptions(msgspec.Struct, frozen=True):
     """What a command may do with the network."""
 
     offline: bool = False
@@ -51,8 +50,7 @@ class HubOptions:
         return HubAccess.from_environment(offline=self.offline)
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True):
     """What a person asked of a command that measures, beside the command's own options."""
 
     model: str
@@ -322,11 +320,7 @@ def _setup(**given: Any) -> LlamaConfig:  # noqa: ANN401 - the fields' own types
     return LlamaConfig(**{name: value for name, value in given.items() if value is not None})
 
 
-def _names(record: type[Any]) -> list[str]:
-    return [field.name for field in fields(record)]
-
-
-_LOADED = [*_names(LlamaConfig), *_SWITCHED_OFF.values()]
+_LOADED = [*LlamaConfig.__struct_fields__, *_SWITCHED_OFF.values()]
 
 load_options = as_record("setup", _setup, _LOADED, *_KV_OPTIONS, _N_CTX, *_LOAD_OPTIONS)
 """Add the options of how llama.cpp loads a model; the command gets them as `setup`, a LlamaConfig."""
@@ -336,11 +330,11 @@ load_options_but_cache = as_record("setup", _setup, _LOADED, *_LOAD_OPTIONS)
 """The same without n_ctx too, for a command that chooses the whole cache."""
 load_options_of_cases = as_record("setup", _setup, _LOADED, *_KV_OPTIONS, _REFUSED_N_CTX, *_LOAD_OPTIONS)
 """The same for a command that chooses every n_ctx itself: its help has none, and a given one is refused."""
-offline_option = as_record("hub", HubOptions, _names(HubOptions), _OFFLINE)
+offline_option = as_record("hub", HubOptions, HubOptions.__struct_fields__, _OFFLINE)
 """Add `--offline`; the command gets `hub`, a HubOptions."""
-output_options = as_record("output", _output, _names(Output), *_OUTPUT_OPTIONS)
+output_options = as_record("output", _output, Output.__struct_fields__, *_OUTPUT_OPTIONS)
 """Add `--json` and `--quiet`; the command gets `output`, an Output."""
-_download_options = as_record("hub", HubOptions, _names(HubOptions), *_DOWNLOAD_OPTIONS)
+_download_options = as_record("hub", HubOptions, HubOptions.__struct_fields__, *_DOWNLOAD_OPTIONS)
 
 
 def _server(**given: Any) -> ServerOptions:  # noqa: ANN401 - the fields' own types
@@ -371,7 +365,7 @@ def measuring_options(
     """
 
     def decorate(function: _Function) -> _Function:
-        function = output_options(as_record("asked", Asked, _names(Asked))(function))
+        function = output_options(as_record("asked", Asked, Asked.__struct_fields__)(function))
         if not has_own_timeout:
             function = _BANDWIDTH(timeout_option(timeout)(function))
         if servers:

@@ -6,10 +6,10 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import click
+import msgspec
 
 from ggbench.commands.standard_streams import has_every_character
 
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from ggbench.show.document import Document
 
 
-@dataclass(frozen=True, slots=True)
-class Output:
+class Output(msgspec.Struct, frozen=True):
     """How one command writes."""
 
     as_json: bool

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from ggbench.commands.options import PATH, as_record, option
 
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
     from ggbench.show.saving import SavedRun
 
 
-@dataclass(frozen=True, slots=True)
-class SavingOptions:
+class SavingOptions(msgspec.Struct, frozen=True):
     """Where to save, and whether over what is there."""
 
     svg: Path | None = None
@@ -49,7 +49,7 @@ class SavingOptions:
 saving_options = as_record(
     "saving",
     SavingOptions,
-    [field.name for field in fields(SavingOptions)],
+    SavingOptions.__struct_fields__,
     option(
         "--svg",
         "Save the plot as a picture, further ones beside it as NAME-kld.svg and the like.",

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.experiments.forecast.record import ForecastResult
@@ -21,8 +22,7 @@ _LEAST_DEVIATION = 0.15
 models may happen to be alike."""
 
 
-@dataclass(frozen=True, slots=True)
-class BandwidthShares:
+class BandwidthShares(msgspec.Struct, frozen=True):
     """Median over the models, with the interval of one more model."""
 
     weights: Expected

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ggbench.decisions.known_speeds import expected_at, known_here
 from ggbench.engines.contract import EngineConfig

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.metadata
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import LlamaConfig
@@ -12,8 +14,7 @@ from ggbench.machine.gpus import list_gpus
 from ggbench.machine.records import Environment
 
 
-@dataclass(frozen=True, slots=True)
-class ThisMachine:
+class ThisMachine(msgspec.Struct, frozen=True):
     """What a run's environment has to be for its speed to be that of today."""
 
     cpu: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.experiments.decode.record import DecodeSettings
@@ -239,7 +240,7 @@ def _batch_line(n_seqs: int) -> tuple[Metric, ...]:
                 header=f"{metric.header}{more}",
                 topic=f"{metric.topic}{more}",
                 value=fit(name),
-                text=lambda summary, form=form: form(found.fit if (found := line(summary)) else None),  # type: ignore[misc]
+                text=lambda summary, form=form: form(found.fit if (found := line(summary)) else None),
             ),
             fit(ends),
         )

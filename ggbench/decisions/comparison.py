@@ -8,7 +8,9 @@ or the smallest is named without a verdict.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.decisions.comparison_caveats import caveats, vary
 from ggbench.decisions.differences import Differences, differences_of, letters
@@ -30,8 +32,7 @@ from ggbench.units import format_number
 NO_DIFFERENCE = "no difference"
 
 
-@dataclass(frozen=True, slots=True)
-class Lead:
+class Lead(msgspec.Struct, frozen=True):
     """How far one run is ahead of the next best."""
 
     over: int
@@ -44,8 +45,7 @@ class Lead:
     """`1.32 ±0.04 times`, `48.9 MiB less`; empty without a ratio."""
 
 
-@dataclass(frozen=True, slots=True)
-class ComparedLine:
+class ComparedLine(msgspec.Struct, frozen=True):
     """One metric of every run."""
 
     key: str
@@ -75,8 +75,7 @@ class ComparedLine:
     """Between loads, which the intervals include; None where the run has no such value."""
 
 
-@dataclass(frozen=True, slots=True)
-class Comparison:
+class Comparison(msgspec.Struct, frozen=True):
     """Runs side by side; the first is the one that others are compared with."""
 
     names: tuple[str, ...]

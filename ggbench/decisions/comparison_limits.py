@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from ggbench.decisions.comparison import ComparedLine, Comparison
 from ggbench.errors import UsageError
@@ -23,8 +24,7 @@ _WORDS: Mapping[Concern, str] = {"speed": "slower", "memory": "larger", "quality
 _MOST_REPEATS = 100
 
 
-@dataclass(frozen=True, slots=True)
-class LimitCheck:
+class LimitCheck(msgspec.Struct, frozen=True):
     """One metric of one run beside the first, and a limit."""
 
     option: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
+
+import msgspec
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import LlamaConfig
@@ -19,8 +20,7 @@ from ggbench.text import in_words, plain
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_number
 
 
-@dataclass(frozen=True, slots=True)
-class Differences:
+class Differences(msgspec.Struct, frozen=True):
     """What differs in one respect, a line for each property, with the letters of the quants."""
 
     topic: str
@@ -44,8 +44,7 @@ def letters(indices: Sequence[int]) -> str:
     return in_words([letter(index) for index in indices])
 
 
-@dataclass(frozen=True, slots=True)
-class _Property:
+class _Property(msgspec.Struct, frozen=True):
     """Something that two quants may differ in."""
 
     name: str
@@ -68,10 +67,10 @@ class _Property:
 def _settings(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
     """What runs of one kind were asked for and does not agree, under the names of the settings' fields."""
     settings: list[Any] = [summary.run.head.settings for summary in summaries]
-    if len(set(map(type, settings))) > 1 or not is_dataclass(settings[0]):
+    if len(set(map(type, settings))) > 1 or not isinstance(settings[0], msgspec.Struct):
         return ()
     named = {each.name for each in (*_CONFIGURATION, *_TEXT)}
-    keys = [field.name for field in fields(settings[0]) if field.name not in named]
+    keys = [name for name in settings[0].__struct_fields__ if name not in named]
     return tuple(
         line for key in keys if (line := _difference(key, [_setting(getattr(each, key)) for each in settings]))
     )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.decisions.run_spread import RunSpreads
 from ggbench.runs.summary import QuantSummary
@@ -20,8 +22,7 @@ Column = Sequence[QuantSummary]
 """One run, or several that repeat one another and count as their mean; the first leads."""
 
 
-@dataclass(frozen=True, slots=True)
-class Estimated:
+class Estimated(msgspec.Struct, frozen=True):
     """One column's value of a metric."""
 
     text: str

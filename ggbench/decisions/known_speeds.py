@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ggbench.decisions.bandwidth_shares import BandwidthShares, bandwidth_shares
 from ggbench.decisions.comparable_runs import ThisMachine, without_placement

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
+
+import msgspec
 
 from ggbench.decisions.pick_record import Loss
 from ggbench.engines.llama.config import LlamaConfig
@@ -20,8 +21,7 @@ _Group = tuple[str, str, int]
 """Base, tokens of the text and length of a chunk: only divergences of one group compare."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Scored:
+class _Scored(msgspec.Struct, frozen=True):
     """A divergence from a base, and what it is of."""
 
     run_id: int | None
@@ -32,8 +32,7 @@ class _Scored:
     group: _Group
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredLosses:
+class MeasuredLosses(msgspec.Struct, frozen=True):
     """KL divergences, newest first."""
 
     scores: tuple[_Scored, ...] = ()

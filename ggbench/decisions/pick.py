@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ggbench.decisions.pick_candidates import PickRequest, find_candidates, what_would_help
 from ggbench.decisions.pick_record import Pick

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.decisions.comparable_runs import ThisMachine
 from ggbench.decisions.known_speeds import known_speeds
@@ -35,8 +37,7 @@ CACHE_TYPES = ("f16", "q8_0", "q4_0")
 _F16_LOSS = Loss(Expected(0.0, 0.0, 0.0), "unquantized", "an f16 cache is what others are compared with")
 
 
-@dataclass(frozen=True, slots=True)
-class PickRequest:
+class PickRequest(msgspec.Struct, frozen=True):
     """What to find candidates for."""
 
     needs: Needs

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from ggbench.decisions.run_commands_record import FileToRun
 from ggbench.engines.llama.config import LARGEST_N_CTX, whole_steps
@@ -23,8 +24,7 @@ LITTLE_LOSS = 0.05
 """Nats that count as a little loss where no `max_loss` is given."""
 
 
-@dataclass(frozen=True, slots=True)
-class Workload:
+class Workload(msgspec.Struct, frozen=True):
     """A turn: a prompt that is read after some context, and the answer to it."""
 
     name: str
@@ -64,8 +64,7 @@ WORKLOADS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Needs:
+class Needs(msgspec.Struct, frozen=True):
     """What a person asks for. Raises UsageError for numbers that nothing can meet."""
 
     workload: Workload = WORKLOADS["chat"]
@@ -109,8 +108,7 @@ class Needs:
         return self.given_prefer or self.workload.prefer
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedLoss:
+class PublishedLoss(msgspec.Struct, frozen=True):
     """What a quant of a published model loses."""
 
     of: str
@@ -120,8 +118,7 @@ class PublishedLoss:
     """Standard error; 0 where none is printed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Loss:
+class Loss(msgspec.Struct, frozen=True):
     """What is lost in quality: mean KL divergence in nats for each token, with where the figure comes from."""
 
     nats: Expected
@@ -133,8 +130,7 @@ class Loss:
     """Of a typical loss, what it is taken from."""
 
 
-@dataclass(frozen=True, slots=True)
-class TurnSpeed:
+class TurnSpeed(msgspec.Struct, frozen=True):
     """How fast the turn of the workload is. Of a `bound` the best that is possible."""
 
     tok_s: Expected
@@ -150,8 +146,7 @@ class TurnSpeed:
         return self.basis == "bound"
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True):
     """One quant with one KV cache. None is unknown: neither good nor bad."""
 
     row: PlanRow
@@ -215,8 +210,7 @@ class Candidate:
         return self.row.model, self.selector or self.row.quant, *self.cache
 
 
-@dataclass(frozen=True, slots=True)
-class NeedCheck:
+class NeedCheck(msgspec.Struct, frozen=True):
     """Whether a candidate meets one need."""
 
     need: Need
@@ -232,8 +226,7 @@ class NeedCheck:
     """Share of what is wanted that is missing, of a need that is missed; of memory, share of the budget."""
 
 
-@dataclass(frozen=True, slots=True)
-class Checked:
+class Checked(msgspec.Struct, frozen=True):
     """A candidate beside the needs."""
 
     candidate: Candidate
@@ -256,16 +249,14 @@ class Checked:
         return tuple(check for check in self.checks if check.is_met is None)
 
 
-@dataclass(frozen=True, slots=True)
-class Alternative:
+class Alternative(msgspec.Struct, frozen=True):
     """What to run instead, and what it is better in."""
 
     label: Label
     checked: Checked
 
 
-@dataclass(frozen=True, slots=True)
-class Pick:
+class Pick(msgspec.Struct, frozen=True):
     """The recommendation, and what it was chosen from."""
 
     needs: Needs

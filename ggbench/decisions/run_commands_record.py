@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 
-@dataclass(frozen=True, slots=True)
-class FileToRun:
+
+class FileToRun(msgspec.Struct, frozen=True):
     """Where the weights of a quant are, or where they can be downloaded."""
 
     model: str
@@ -22,8 +22,7 @@ class FileToRun:
     """Repo of the Hub, `org/name`; empty where no published file is known."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunCommands:
+class RunCommands(msgspec.Struct, frozen=True):
     """The same load, as each program takes it: lines for a POSIX shell."""
 
     llama_server: str

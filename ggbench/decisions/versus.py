@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from ggbench.decisions.estimates import Column, Estimated
 from ggbench.show.metric import Metric
@@ -12,8 +13,7 @@ from ggbench.stats.intervals import Interval, difference_interval, ratio_interva
 from ggbench.units import format_ratio, format_signed_percent
 
 
-@dataclass(frozen=True, slots=True)
-class Versus:
+class Versus(msgspec.Struct, frozen=True):
     """A value over and less another."""
 
     ratio: float | None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import enum
 import signal
-from dataclasses import dataclass
 from typing import ClassVar
+
+import msgspec
 
 from ggbench.engines.llama.logs import crash_cause
 from ggbench.errors import GgbenchError
@@ -60,15 +61,13 @@ class Ending:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Completed(Ending):
+class Completed(Ending, msgspec.Struct, frozen=True):
     """The engine did what was asked."""
 
     outcome: ClassVar[Outcome] = Outcome.COMPLETED
 
 
-@dataclass(frozen=True, slots=True)
-class OutOfMemory(Ending):
+class OutOfMemory(Ending, msgspec.Struct, frozen=True):
     """An allocation did not fit; the worker is alive, or died of it."""
 
     outcome: ClassVar[Outcome] = Outcome.OUT_OF_MEMORY
@@ -94,8 +93,7 @@ class OutOfMemory(Ending):
         return f"out of memory in {self.stage}: {self.message}"
 
 
-@dataclass(frozen=True, slots=True)
-class Failed(Ending):
+class Failed(Ending, msgspec.Struct, frozen=True):
     """The engine refused, and is alive."""
 
     outcome: ClassVar[Outcome] = Outcome.FAILED
@@ -116,8 +114,7 @@ class Failed(Ending):
         return self.error
 
 
-@dataclass(frozen=True, slots=True)
-class Crashed(Ending):
+class Crashed(Ending, msgspec.Struct, frozen=True):
     """The worker ended by itself, or wrote something that is not the protocol."""
 
     outcome: ClassVar[Outcome] = Outcome.CRASHED
@@ -147,8 +144,7 @@ class Crashed(Ending):
         return f"{text} ({self.hint})" if self.hint else text
 
 
-@dataclass(frozen=True, slots=True)
-class ServerLost(Ending):
+class ServerLost(Ending, msgspec.Struct, frozen=True):
     """A machine that computed with this one is gone, and the worker with it."""
 
     outcome: ClassVar[Outcome] = Outcome.FAILED
@@ -168,8 +164,7 @@ class ServerLost(Ending):
         return f"lost in {self.stage}: {self.message}"
 
 
-@dataclass(frozen=True, slots=True)
-class TimedOut(Ending):
+class TimedOut(Ending, msgspec.Struct, frozen=True):
     """The worker, or a server, reported nothing for too long and was ended."""
 
     outcome: ClassVar[Outcome] = Outcome.TIMED_OUT
@@ -184,8 +179,7 @@ class TimedOut(Ending):
         return f"no output from the {self.silent} for {self.seconds:g} s"
 
 
-@dataclass(frozen=True, slots=True)
-class Cancelled(Ending):
+class Cancelled(Ending, msgspec.Struct, frozen=True):
     """The person stopped it."""
 
     outcome: ClassVar[Outcome] = Outcome.CANCELLED

@@ -13,7 +13,8 @@ tensors 140.1 are repacked. Mapped, the worker had 382.6 of the pages and 222.0 
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+
+import msgspec
 
 _REPACKED = frozenset({"CPU_REPACK", "AMX", "CPU_KLEIDIAI", "CPU_RISCV64_SPACEMIT"})
 """llama.cpp's buffers of repacked matrices."""
@@ -30,8 +31,7 @@ class Place(enum.StrEnum):
     """Another machine's, reached over RPC."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceBuffers:
+class DeviceBuffers(msgspec.Struct, frozen=True):
     """What was allocated on one device; bytes."""
 
     device: str
@@ -63,8 +63,7 @@ class DeviceBuffers:
         return self.weight_bytes + self.kv_bytes + self.compute_bytes + self.output_bytes
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
+class Memory(msgspec.Struct, frozen=True, kw_only=True):
     """What one loaded model and its context took."""
 
     buffers: tuple[DeviceBuffers, ...] = ()

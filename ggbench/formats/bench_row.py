@@ -8,7 +8,9 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.errors import BadFile
 from ggbench.machine.records import Cell, ImportedRow
@@ -58,8 +60,7 @@ _OLDER = {"use_mmap": _BOOL}
 """Fields of older llama-bench that say how a model was loaded."""
 
 
-@dataclass(frozen=True, slots=True)
-class BenchRow:
+class BenchRow(msgspec.Struct, frozen=True):
     """One test with its figures."""
 
     fields: dict[str, Cell]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
+
+import msgspec
 
 from ggbench.errors import UsageError
 from ggbench.formats.source_file import SourceFile
@@ -20,8 +21,7 @@ SOURCE = "imported"
 """`Subject.source` of a model that only another tool's file names."""
 
 
-@dataclass(frozen=True, slots=True)
-class Named:
+class Named(msgspec.Struct, frozen=True):
     """What a person says of a file that does not say it."""
 
     model: str = ""
@@ -36,8 +36,7 @@ class Named:
         return self.model, self.quant
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedRun:
+class ImportedRun(msgspec.Struct, frozen=True):
     """A run of another tool or another machine."""
 
     run: Run

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from ggbench.formats.imported_run import ImportedRun
 from ggbench.formats.run_document import document_of, document_sha256
@@ -11,8 +12,7 @@ from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import RUNNING, StoredRun
 
 
-@dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(msgspec.Struct, frozen=True):
     """A run of a file, and where it is in the store."""
 
     imported: ImportedRun

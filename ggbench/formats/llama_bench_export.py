@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import PurePath
+
+import msgspec
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.formats.bench_row import TOOL, BenchRow, measured_row
@@ -32,8 +33,7 @@ _LOAD_MODES = {(True, False): "mmap", (True, True): "mmap+mlock", (False, False)
 _SPLIT = re.compile(r"^\s*(\w+)\s*:")
 
 
-@dataclass(frozen=True, slots=True)
-class ExportOptions:
+class ExportOptions(msgspec.Struct, frozen=True):
     """What rows to make."""
 
     depths: tuple[int, ...] = DEPTHS
@@ -45,8 +45,7 @@ class ExportOptions:
     """Whether files have their whole paths, which say who measured them; else their names alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExportedRun:
+class ExportedRun(msgspec.Struct, frozen=True):
     """The rows of one run, and what they lack."""
 
     run_id: int | None

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import PurePath, PureWindowsPath
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import FlashAttn, LlamaConfig, SplitMode
@@ -34,8 +36,7 @@ _SPLIT_MODES: dict[str, SplitMode] = {"none": "none", "layer": "layer", "row": "
 _FILE_TYPE = re.compile(r"\S+ \S+ (?P<words>(?:all )?[A-Za-z0-9_]+(?: - (?:Small|Medium|Large))?)")
 
 
-@dataclass(frozen=True, slots=True)
-class _Measured:
+class _Measured(msgspec.Struct, frozen=True):
     """What rows of one kind of test make."""
 
     kind: str

@@ -7,10 +7,10 @@ The documents are made by `ggbench.show`; their field names keep their meaning. 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
@@ -53,8 +53,7 @@ _NO_TIME = "the document does not say when it was measured"
 _MANY = 10_000
 
 
-@dataclass(frozen=True, slots=True)
-class _Measured:
+class _Measured(msgspec.Struct, frozen=True):
     """What differs between the kinds of runs."""
 
     kind: str

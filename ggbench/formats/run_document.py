@@ -10,10 +10,10 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 import ggbench
 from ggbench.engines.contract import engine_module

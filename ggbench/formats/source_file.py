@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
+
+import msgspec
 
 from ggbench.errors import BadFile
 from ggbench.text import plain
@@ -18,8 +19,7 @@ limit for each."""
 STDIN = Path("-")
 
 
-@dataclass(frozen=True, slots=True)
-class SourceFile:
+class SourceFile(msgspec.Struct, frozen=True):
     """What was read of a file."""
 
     name: str

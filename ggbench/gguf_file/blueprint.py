@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from ggbench.errors import UsageError
 from ggbench.gguf_file import gguf_constants
@@ -59,8 +60,7 @@ _OPTIONAL = (*_SHARED, *_LATENT, "sliding_window", "q_lora_rank", "n_layer_dense
 _LARGEST = 1 << 31
 
 
-@dataclass(frozen=True, slots=True)
-class Hyperparameters:
+class Hyperparameters(msgspec.Struct, frozen=True):
     """The shape of a dense or mixture-of-experts transformer; UsageError names an invalid field. 0: has none."""
 
     architecture: str

@@ -9,8 +9,9 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from ggbench.errors import DoesNotFit, Unsupported
 from ggbench.gguf_file.ggml_types import type_by_name
@@ -24,8 +25,7 @@ _CODES_BY_KEY = {"split.no": "H", "split.count": "H", "split.tensors.count": "i"
 """Of the keys that llama.cpp takes in one type alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedHeader:
+class EncodedHeader(msgspec.Struct, frozen=True):
     """What comes before the first tensor; the tensors follow one another, each padded to `ALIGNMENT`."""
 
     data: bytes

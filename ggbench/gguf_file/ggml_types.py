@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+
+import msgspec
 
 from ggbench.errors import UnknownName, Unsupported
 from ggbench.gguf_file import gguf_constants
 
 
-@dataclass(frozen=True, slots=True)
-class GgmlType:
+class GgmlType(msgspec.Struct, frozen=True):
     """One way of storing the numbers of a tensor."""
 
     type_id: int

@@ -5,13 +5,15 @@ Reading and assembling are separate, so that headers fetched over HTTP make the 
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import os
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
+import msgspec.structs
+from msgspec.structs import asdict
 
 from ggbench.errors import BadFile
 from ggbench.gguf_file import gguf_constants
@@ -87,7 +89,7 @@ def assemble(headers: Sequence[Header], name: str, paths: Sequence[Path] = ()) -
         for tensor in header.tensors:
             if tensor.name in tensors:
                 raise BadFile(f"{printable}: tensor {tensor.name[:80]!r} is in two shards", BROKEN_HINT)
-            tensors[tensor.name] = dataclasses.replace(tensor, shard=index) if index else tensor
+            tensors[tensor.name] = msgspec.structs.replace(tensor, shard=index) if index else tensor
     metadata = first.metadata
     architecture = metadata.get(ARCHITECTURE_KEY)
     architecture = architecture if isinstance(architecture, str) and architecture else "unknown"
@@ -106,7 +108,7 @@ def assemble(headers: Sequence[Header], name: str, paths: Sequence[Path] = ()) -
         metadata=metadata,
         tensors=tuple(tensors.values()),
         header_sha256=digest.hexdigest(),
-        **vars(shape),
+        **asdict(shape),
     )
 
 
@@ -148,8 +150,7 @@ def _check_shards(headers: Sequence[Header], name: str) -> None:
 _ARCHITECTURE = "clip"
 
 
-@dataclass(frozen=True, slots=True)
-class Projector:
+class Projector(msgspec.Struct, frozen=True):
     """A vision or audio projector: the GGUF beside a model that llama.cpp loads with `--mmproj`.
 
     llama.cpp puts all of its tensors on the first GPU, however many layers of the model are there, else in main memory.

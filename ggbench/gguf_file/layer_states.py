@@ -13,8 +13,9 @@ all of them counted.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from ggbench.errors import BadFile
 from ggbench.gguf_file import gguf_constants
@@ -252,8 +253,7 @@ def _recurrent_elements(architecture: str, values: TypedMetadata, heads: Heads) 
     return convolution + n_state * n_inner
 
 
-@dataclass(frozen=True, slots=True)
-class LayerKind:
+class LayerKind(msgspec.Struct, frozen=True):
     """Layers that cost the same; sizes are of one layer."""
 
     layers: tuple[int, ...]

@@ -6,9 +6,10 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+
+import msgspec
 
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.ggml_types import row_bytes
@@ -18,8 +19,7 @@ from ggbench.units import format_bytes
 _OF_LAYER = re.compile(r"blk\.(\d+)\.")
 
 
-@dataclass(frozen=True, slots=True)
-class TensorInfo:
+class TensorInfo(msgspec.Struct, frozen=True):
     """One tensor of the table in a GGUF header."""
 
     name: str
@@ -38,8 +38,7 @@ class TensorInfo:
         return math.prod(self.shape)
 
 
-@dataclass(frozen=True, slots=True)
-class LayerState:
+class LayerState(msgspec.Struct, frozen=True):
     """What one layer keeps of one sequence."""
 
     k_width: int = 0
@@ -62,8 +61,7 @@ class LayerState:
         return self.recurrent_elements * 4
 
 
-@dataclass(frozen=True, kw_only=True)
-class Shape:
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a `ModelFile` that metadata decides; zero or empty where the header does not say."""
 
     n_layer: int
@@ -92,8 +90,7 @@ class Shape:
     """Why `states` is not all that llama.cpp keeps (a second cache, an unknown state); empty when it is."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ModelFile(Shape):
+class ModelFile(Shape, frozen=True, dict=True, kw_only=True):
     """One model as its header describes it, over all shards."""
 
     name: str

@@ -12,7 +12,8 @@ Source: the GGUF specification (ggml, docs/gguf.md) and gguf.cpp.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+
+import msgspec
 
 from ggbench.errors import BadFile, Unsupported
 from ggbench.gguf_file.ggml_types import known_types
@@ -56,8 +57,7 @@ class ArrayLength(int):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(msgspec.Struct, frozen=True):
     """One file's header as it was read."""
 
     raw: bytes

@@ -11,8 +11,9 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from ggbench.errors import UnknownName
 from ggbench.gguf_file import gguf_constants
@@ -127,8 +128,7 @@ def known_quants() -> dict[str, int]:
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>[0-9]{5})-of-(?P<count>[0-9]{5})\.gguf", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class ShardName:
+class ShardName(msgspec.Struct, frozen=True):
     """The parts of a shard's file name."""
 
     stem: str

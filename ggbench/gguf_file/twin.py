@@ -10,7 +10,6 @@ and a hole as long as the tensors, loads without data: that of a 118 GB model ta
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import fcntl
 import hashlib
 import os
@@ -18,6 +17,8 @@ import re
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+
+import msgspec.structs
 
 import ggbench
 from ggbench.errors import BadFile, Unsupported, UsageError
@@ -54,7 +55,7 @@ def plan_twin(
             raise UsageError(
                 f"{name} has {hyper.n_layer} layers, not {n_layer}", "a twin may have fewer layers, never more"
             )
-        hyper = dataclasses.replace(hyper, n_layer=n_layer)
+        hyper = msgspec.structs.replace(hyper, n_layer=n_layer)
     ftypes = {quant.lower(): ftype_by_name(quant) for quant in quants}
     metadata, tensors = build_metadata(hyper), build_tensors(hyper)
     by_quant = choose_types(metadata, tensors, ftypes)
@@ -84,7 +85,7 @@ def twin_of(model: ModelFile, source: str, layers: Sequence[int] | None = None) 
     }
     keys = gguf_constants.Keys
     metadata |= {keys.LLM.VOCAB_SIZE.format(arch=model.architecture): model.n_vocab, keys.Tokenizer.MODEL: "none"}
-    tensors = tuple(dataclasses.replace(tensor, shard=0) for tensor in model.tensors)
+    tensors = tuple(msgspec.structs.replace(tensor, shard=0) for tensor in model.tensors)
     if layers is not None:
         metadata, tensors = select_layers(model, metadata, layers)
     return _planned(model.name, metadata, tensors, model.name, source)
@@ -174,7 +175,7 @@ def select_layers(
     for number, layer in enumerate(layers):
         for tensor in by_layer.get(layer, ()):
             name = f"blk.{number}.{tensor.name.split('.', 2)[2]}"
-            tensors.append(dataclasses.replace(tensor, name=name, shard=0))
+            tensors.append(msgspec.structs.replace(tensor, name=name, shard=0))
     return _selected_metadata(model, metadata, layers), tuple(tensors)
 
 

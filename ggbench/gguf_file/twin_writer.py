@@ -17,9 +17,11 @@ import shutil
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.errors import DoesNotFit, GgbenchError, UsageError
 from ggbench.files import PART_SUFFIX, make_folders, take_name, written_aside
@@ -177,8 +179,7 @@ def _own_values(tensor: TensorInfo) -> np.ndarray:
     return values
 
 
-@dataclass(frozen=True, slots=True)
-class TwinGroup:
+class TwinGroup(msgspec.Struct, frozen=True):
     """The files of some twins, planned."""
 
     own: tuple[ModelFile, ...]

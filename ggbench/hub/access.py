@@ -10,9 +10,10 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from ggbench import paths
 from ggbench.errors import GgbenchError, NetworkError, UsageError
@@ -30,8 +31,7 @@ _LOG_IN_HINT = "log in with `hf auth login`"
 _OFFLINE_HINT = "local models and repos listed before still work with --offline; synth: models need no network"
 
 
-@dataclass(frozen=True, slots=True)
-class HubAccess:
+class HubAccess(msgspec.Struct, frozen=True):
     """One Hub endpoint and its local folders, as configured by the environment."""
 
     offline: bool
@@ -72,8 +72,7 @@ class HubAccess:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class HubLogin:
+class HubLogin(msgspec.Struct, frozen=True):
     """How ggbench reaches the Hugging Face Hub; the token itself is never read."""
 
     token_from: str | None

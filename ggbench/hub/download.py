@@ -13,9 +13,11 @@ import re
 import shutil
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, CancelledError, wait
-from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Literal
+
+import msgspec
+from msgspec import field
 
 from ggbench.errors import BadFile, DoesNotFit, UsageError
 from ggbench.files import make_folders, replace_file, sync_folder, take_free_name, take_name
@@ -78,8 +80,7 @@ def needed_bytes(access: HubAccess, listing: RepoListing, variant: RepoVariant, 
     return sum(job.missing_bytes for job in jobs if job.local is None)
 
 
-@dataclass(frozen=True, slots=True)
-class _Job:
+class _Job(msgspec.Struct, frozen=True):
     """One file and its destination."""
 
     file: RepoFile
@@ -137,8 +138,7 @@ def _jobs(
     return jobs
 
 
-@dataclass(frozen=True, slots=True)
-class _Download:
+class _Download(msgspec.Struct, frozen=True):
     """The download of one variant: worker threads fetch files, the calling thread reports progress."""
 
     access: HubAccess
@@ -322,8 +322,7 @@ def _name_conflict(job: _Job) -> UsageError:
 Outcome = Literal["downloaded", "continued", "copied", "already_here"]
 
 
-@dataclass(frozen=True, slots=True)
-class FileProgress:
+class FileProgress(msgspec.Struct, frozen=True):
     """Progress of one file."""
 
     file: RepoFile

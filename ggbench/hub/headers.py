@@ -10,9 +10,10 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence
 from concurrent.futures import as_completed
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from ggbench.errors import BadFile, GgbenchError, NetworkError, UsageError
 from ggbench.files import get_cached, put_cached
@@ -35,8 +36,7 @@ _MAX_CONSECUTIVE_FAILURES = 4
 """Consecutive files that may fail before the remaining ones are skipped."""
 
 
-@dataclass(frozen=True, slots=True)
-class HeaderRead:
+class HeaderRead(msgspec.Struct, frozen=True):
     """Result of reading one variant's header."""
 
     variant: RepoVariant

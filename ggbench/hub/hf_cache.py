@@ -11,8 +11,9 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from ggbench.errors import BadFile
 from ggbench.hub.access import HubAccess
@@ -27,8 +28,7 @@ _MAX_LINKS = 40
 """Symbolic links followed, the same limit as Linux."""
 
 
-@dataclass(frozen=True, slots=True)
-class VerifiedFile:
+class VerifiedFile(msgspec.Struct, frozen=True):
     """A file's SHA-256 compared with the one in its name."""
 
     path: Path

@@ -14,9 +14,10 @@ import stat
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from ggbench.errors import DoesNotFit, NetworkError, UsageError
 from ggbench.files import make_folders
@@ -273,8 +274,7 @@ def download_part(access: HubAccess, repo: str, commit: str, part: PartFile, sto
             stop.wait(max(BACKOFF_S[n_empty_tries], ended.pause_s or 0))
 
 
-@dataclass(frozen=True, slots=True)
-class _Interruption:
+class _Interruption(msgspec.Struct, frozen=True):
     """Why a request ended before the file was complete."""
 
     reason: str

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import islice
+
+import msgspec
 
 from ggbench.errors import BadFile
 from ggbench.gguf_file.quants import model_name, names_quant, parse_shard_name, quant_from_file_name
@@ -23,8 +24,7 @@ def path_on_hub(repo: str) -> str:
     return repo if repo.count("/") == 2 else f"models/{repo}"
 
 
-@dataclass(frozen=True, slots=True)
-class RepoFile:
+class RepoFile(msgspec.Struct, frozen=True):
     """One file of a repo at one commit."""
 
     path: str
@@ -46,8 +46,7 @@ class RepoFile:
         return self.sha256 or self.blob_id
 
 
-@dataclass(frozen=True, slots=True)
-class RepoVariant:
+class RepoVariant(msgspec.Struct, frozen=True):
     """One quant of a repo."""
 
     name: str
@@ -90,8 +89,7 @@ class RepoVariant:
         return names_quant(quant, self.quant, (self.name, self.stem, f"{self.stem}.gguf", *in_files))
 
 
-@dataclass(frozen=True, slots=True)
-class RepoListing:
+class RepoListing(msgspec.Struct, frozen=True):
     """Contents of a repo at one commit."""
 
     repo: str
@@ -115,8 +113,7 @@ class RepoListing:
         return sum(variant.file_bytes for variant in self.variants)
 
 
-@dataclass(frozen=True, slots=True)
-class RepoSummary:
+class RepoSummary(msgspec.Struct, frozen=True):
     """One search result."""
 
     repo: str

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from ggbench import paths
 from ggbench.errors import DoesNotFit
@@ -62,8 +63,7 @@ def is_from_busy_machine(bandwidth: Bandwidth) -> bool:
     return bandwidth.source.endswith(_BUSY)
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(msgspec.Struct, frozen=True):
     bytes_per_s: float
     source: str
     busy: bool

@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from ggbench.machine.kernel_files import PROC, SYSFS, read_number, read_text
 
 _OOM_KILLS = re.compile(r"^oom_kill\s+(\d+)$", re.MULTILINE)
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryLimit:
+class MemoryLimit(msgspec.Struct, frozen=True):
     """Memory limit of one level, bytes."""
 
     limit_bytes: int

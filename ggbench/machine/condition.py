@@ -7,9 +7,10 @@ import os
 import re
 import resource
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import msgspec
 
 from ggbench.machine.cgroup import cpu_quota, memory_limits
 from ggbench.machine.cpu import describe_cpu
@@ -20,8 +21,7 @@ from ggbench.machine.readings import read_gpus
 from ggbench.machine.records import Gpu, GpuProcess
 
 
-@dataclass(frozen=True, slots=True)
-class CpuState:
+class CpuState(msgspec.Struct, frozen=True):
     """The CPU, and what slows it; None where the system does not say."""
 
     name: str
@@ -42,8 +42,7 @@ class CpuState:
     is_on_battery: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryState:
+class MemoryState(msgspec.Struct, frozen=True):
     """Main memory and what limits it, bytes; None is no limit, or unknown."""
 
     total_bytes: int
@@ -62,8 +61,7 @@ class MemoryState:
     """Transparent huge pages: `always`, `madvise` or `never`."""
 
 
-@dataclass(frozen=True, slots=True)
-class GpuState:
+class GpuState(msgspec.Struct, frozen=True):
     """A GPU that NVIDIA's driver reports."""
 
     gpu: Gpu
@@ -74,8 +72,7 @@ class GpuState:
     """Why its clocks are held down, by nvidia-smi's names."""
 
 
-@dataclass(frozen=True, slots=True)
-class GpuDriver:
+class GpuDriver(msgspec.Struct, frozen=True):
     """NVIDIA's driver and the GPUs behind it."""
 
     version: str | None = None

@@ -10,15 +10,15 @@ import os
 import platform
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from ggbench.machine.cgroup import cpu_quota
 from ggbench.machine.kernel_files import PROC, SYSFS, read_text
 
 
-@dataclass(frozen=True, slots=True)
-class Cpu:
+class Cpu(msgspec.Struct, frozen=True):
     """The CPU resources available to this process."""
 
     name: str

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
+
+import msgspec
 
 from ggbench.errors import UnknownName, UsageError
 
@@ -16,8 +17,7 @@ _OPTIONAL_WORDS = {"rtx"}
 """So that `4090` and `a6000` are accepted; GPUs that differ in more words are ambiguous."""
 
 
-@dataclass(frozen=True, slots=True)
-class KnownGpu:
+class KnownGpu(msgspec.Struct, frozen=True):
     """A GPU of `gpus.toml`, each figure with its source."""
 
     id: str

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from ggbench.machine.cgroup import memory_limits
 from ggbench.machine.kernel_files import PROC, SYSFS, read_text
 
 
-@dataclass(frozen=True, slots=True)
-class Ram:
+class Ram(msgspec.Struct, frozen=True):
     """Main memory within the container's limits, bytes."""
 
     total_bytes: int

@@ -14,9 +14,10 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from threading import Barrier, Event
 from typing import TYPE_CHECKING
+
+import msgspec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,8 +38,7 @@ _REPEAT_SHARE = 0.8
 _MIN_CORE_SHARE = 0.9
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRate:
+class ReadRate(msgspec.Struct, frozen=True):
     """The best window of a probe."""
 
     bytes_per_s: float
@@ -89,8 +89,7 @@ def probe_reads(
             candidates = [candidate for candidate in candidates if candidate in promising] or candidates
 
 
-@dataclass(frozen=True, slots=True)
-class _Window:
+class _Window(msgspec.Struct, frozen=True):
     bytes_per_s: float
     starved: bool
     """Whether its readers held their cores for less than nine tenths of the time."""

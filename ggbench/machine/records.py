@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
+class Gpu(msgspec.Struct, frozen=True):
     """One GPU at the moment of asking; None where the driver does not say."""
 
     index: int
@@ -22,8 +21,7 @@ class Gpu:
     driver: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class GpuProcess:
+class GpuProcess(msgspec.Struct, frozen=True):
     """A program that holds memory of a GPU."""
 
     pid: int
@@ -34,8 +32,7 @@ class GpuProcess:
     """None where the driver does not say, as on Windows."""
 
 
-@dataclass(frozen=True, slots=True)
-class GpuReading:
+class GpuReading(msgspec.Struct, frozen=True):
     """One GPU at one moment; None where the chip or its driver does not report it."""
 
     index: int
@@ -59,8 +56,7 @@ class GpuReading:
     """By rising pid."""
 
 
-@dataclass(frozen=True, slots=True)
-class MachineReading:
+class MachineReading(msgspec.Struct, frozen=True):
     """The machine at one moment."""
 
     at_ns: int
@@ -80,8 +76,7 @@ class MachineReading:
     """The container's limit; None also without one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Throttling:
+class Throttling(msgspec.Struct, frozen=True):
     """A reason for low clocks, and how often it was seen."""
 
     reason: str
@@ -89,8 +84,7 @@ class Throttling:
     n_readings: int
 
 
-@dataclass(frozen=True, slots=True)
-class GpuUse:
+class GpuUse(msgspec.Struct, frozen=True):
     """Readings of the GPUs that a run used, summarized over the time in which it was timed; None is unknown.
 
     Of several GPUs: the hottest, the slowest, and the sum of power and energy.
@@ -115,8 +109,7 @@ class GpuUse:
     """Programs other than this run's that held memory of these GPUs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
+class Environment(msgspec.Struct, frozen=True):
     """Where and with what a run was measured."""
 
     ggbench: str
@@ -148,8 +141,7 @@ Cell = str | int | float | bool | list[int | float] | None
 """What one field of another tool's row holds."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Imported:
+class Imported(msgspec.Struct, frozen=True, kw_only=True):
     """Where an imported run comes from. All texts are another's: untrusted."""
 
     tool: str
@@ -164,8 +156,7 @@ class Imported:
     """What the file does not say, and what follows from it, for people."""
 
 
-@dataclass(frozen=True, slots=True)
-class ImportedRow:
+class ImportedRow(msgspec.Struct, frozen=True):
     """One row of another tool, under its own field names, so that it can be exported as it came."""
 
     tool: str

@@ -9,11 +9,11 @@ import contextlib
 import os
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import msgspec
+from msgspec.structs import replace
 
 from ggbench import paths
 from ggbench.engines.server.address import is_url

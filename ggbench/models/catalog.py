@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import re
 import shlex
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NoReturn
+
+import msgspec
+import msgspec.structs
 
 from ggbench import paths
 from ggbench.errors import UnknownName, UsageError
@@ -48,16 +49,15 @@ _TYPES: Mapping[object, _Accepted] = {
     "bool": _FLAG,
     "bool | None": _FLAG,
 }
-_SHAPE = {field.name: _TYPES[field.type] for field in dataclasses.fields(Hyperparameters)}
-_REQUIRED = [field.name for field in dataclasses.fields(Hyperparameters) if field.default is dataclasses.MISSING]
+_SHAPE = {name: _TYPES[kind] for name, kind in Hyperparameters.__annotations__.items()}
+_REQUIRED = Hyperparameters.__struct_fields__[: -len(Hyperparameters.__struct_defaults__)]
 
 _HEADER = re.compile(r"\s*\[\[?\s*(.+?)\s*\]\]?\s*(?:#.*)?$")
 _KEY = re.compile(r"""\s*["']?([A-Za-z0-9_-]+)["']?\s*[=.]""")
 _AT_LINE = re.compile(r" \(at line (\d+), column \d+\)| \(at end of document\)")
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogModel:
+class CatalogModel(msgspec.Struct, frozen=True):
     """One model of the catalog."""
 
     id: str
@@ -76,8 +76,7 @@ class CatalogModel:
     """Whether config.json ties the output to the embedding; None: as the GGUF does."""
 
 
-@dataclass(frozen=True, slots=True)
-class Catalog:
+class Catalog(msgspec.Struct, frozen=True):
     """All known models, in the order of their files."""
 
     models: tuple[CatalogModel, ...]
@@ -120,8 +119,7 @@ def load_catalog(user_file: Path | None = None) -> Catalog:
     return Catalog(tuple(entry.build() for entry in entries.values()))
 
 
-@dataclass(frozen=True)
-class _File:
+class _File(msgspec.Struct, frozen=True, dict=True):
     """One models.toml, whose errors name their lines; tomllib does not keep them."""
 
     path: Path
@@ -150,8 +148,7 @@ class _File:
         raise UsageError(f"{self.path}{'' if line is None else f', line {line}'}: {what}", hint)
 
 
-@dataclass(frozen=True)
-class _Entry:
+class _Entry(msgspec.Struct, frozen=True):
     """One `[[model]]` as written."""
 
     id: str
@@ -163,7 +160,7 @@ class _Entry:
 
     def over(self, base: _Entry | None) -> _Entry:
         """Return the entry with missing keys taken from `base`."""
-        return self if base is None else dataclasses.replace(self, values={**base.values, **self.values})
+        return self if base is None else msgspec.structs.replace(self, values={**base.values, **self.values})
 
     def fail(self, key: str, what: str) -> NoReturn:
         """Raise UsageError at a key's line, or at the header's where the key is absent."""

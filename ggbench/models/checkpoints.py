@@ -6,10 +6,12 @@ Of a repo config.json is read; its safetensors are only downloaded when the chec
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench import paths
 from ggbench.engines.contract import EngineConfig
@@ -42,8 +44,7 @@ from ggbench.units import format_bytes
 Origin = Literal["file", "hub", "twin"]
 
 
-@dataclass(frozen=True)
-class FoundCheckpoint:
+class FoundCheckpoint(msgspec.Struct, frozen=True):
     """A checkpoint, and how to obtain its folder."""
 
     checkpoint: Checkpoint
@@ -68,8 +69,7 @@ class FoundCheckpoint:
         return replace(file, file_bytes=self.file_bytes)
 
 
-@dataclass(frozen=True)
-class CheckpointToRun:
+class CheckpointToRun(msgspec.Struct, frozen=True):
     """A checkpoint with the method that it is to be loaded by."""
 
     found: FoundCheckpoint

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import fields
 from typing import TYPE_CHECKING
+
+import msgspec.structs
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.stats.decode_timing import Bandwidth
@@ -31,7 +32,7 @@ def reproduce(command: str, words: tuple[str, ...], setup: EngineConfig, options
 def setup_options(setup: EngineConfig) -> list[str]:
     """The options of every field of a setup that is not the default, and that MODEL and QUANT do not say."""
     words = []
-    for field in fields(setup):  # type: ignore[arg-type]  # every setup is a dataclass
+    for field in msgspec.structs.fields(setup):  # type: ignore[arg-type]  # every setup is a dataclass
         value = getattr(setup, field.name)
         if value == field.default or field.name in setup.in_words:
             continue

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.gguf_file.blueprint import build_metadata, build_model
 from ggbench.gguf_file.model_file import ModelFile
@@ -34,8 +36,7 @@ SCHEMES = ("w16", "w8", "w6", "w4")
 """Default schemes for a catalog model."""
 
 
-@dataclass(frozen=True, slots=True)
-class CountedModel:
+class CountedModel(msgspec.Struct, frozen=True):
     """A model's shape with its weights in the requested schemes and quants, in order."""
 
     model: str

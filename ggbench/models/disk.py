@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench import paths
 from ggbench.errors import BadFile
@@ -28,8 +30,7 @@ from ggbench.units import format_count
 _SYNTH = "synth:"
 
 
-@dataclass(frozen=True, slots=True)
-class LocalModel:
+class LocalModel(msgspec.Struct, frozen=True):
     """One quant of a local model, or a store that cannot be read."""
 
     store: str

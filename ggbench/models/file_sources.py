@@ -5,8 +5,9 @@ The header is available before the file is made, so that a model that does not f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from ggbench import paths
 from ggbench.gguf_file.model_file import ModelFile
@@ -21,8 +22,7 @@ CONFIRM_ABOVE_BYTES = 10**9
 """Ask before a larger download; a smaller one proceeds with a notice."""
 
 
-@dataclass(frozen=True, slots=True)
-class SynthTwin:
+class SynthTwin(msgspec.Struct, frozen=True):
     """A twin of a catalog model."""
 
     model: CatalogModel
@@ -43,8 +43,7 @@ class SynthTwin:
         return {quant: file.weight_bytes or file.file_bytes for quant, file in planned.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedTwin:
+class PublishedTwin(msgspec.Struct, frozen=True):
     """A twin of a Hub file, made from its real header."""
 
     found: FoundVariant

@@ -14,7 +14,6 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -35,8 +34,7 @@ _SHA256 = re.compile(r"[0-9a-f]{64}")
 _GIT_NAME = re.compile(r"[0-9a-f]{40}")
 
 
-@dataclass(frozen=True, slots=True)
-class LocalVariant(RepoVariant):
+class LocalVariant(RepoVariant, frozen=True):
     """A variant whose existing files are on this disk."""
 
     folder: Path = Path()
@@ -123,8 +121,7 @@ def _identity(status: os.stat_result) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-@dataclass(frozen=True, slots=True)
-class FolderEntry:
+class FolderEntry(msgspec.Struct, frozen=True):
     """One GGUF of a folder, or the shards of one."""
 
     variant: LocalVariant

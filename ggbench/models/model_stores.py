@@ -13,7 +13,6 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Literal, TypeVar
@@ -32,8 +31,7 @@ SYSTEM_OLLAMA = ("/usr/share/ollama/.ollama/models", "/var/lib/ollama/models", "
 _MAX_SETTINGS_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class ModelStore:
+class ModelStore(msgspec.Struct, frozen=True):
     """A folder where a program stores models."""
 
     name: str
@@ -134,8 +132,7 @@ _MAX_MANIFESTS = 10_000
 _Kind = TypeVar("_Kind")
 
 
-@dataclass(frozen=True, slots=True)
-class OllamaModel:
+class OllamaModel(msgspec.Struct, frozen=True):
     """One weights file named by a manifest."""
 
     name: str

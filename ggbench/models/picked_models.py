@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from ggbench.decisions.run_commands_record import FileToRun
 from ggbench.errors import BadFile, GgbenchError, UnknownName
@@ -16,8 +17,7 @@ from ggbench.models.disk import LocalModel, find_local_models
 from ggbench.models.planned_variants import PlannedModel, PlannedVariant, planned_model
 
 
-@dataclass(frozen=True, slots=True)
-class PickedModel:
+class PickedModel(msgspec.Struct, frozen=True):
     """The quants of one model, whose losses compare."""
 
     key: str

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.decisions.run_commands_record import FileToRun
 from ggbench.errors import BadFile, GgbenchError
@@ -40,8 +42,7 @@ from ggbench.models.selector import Target, find_published, resolve
 Provenance = Literal["file", "twin", "catalog", "hub"]
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedVariant:
+class PlannedVariant(msgspec.Struct, frozen=True):
     """One quant of a model with its header."""
 
     model: str
@@ -61,8 +62,7 @@ class PlannedVariant:
     """The file that a person would run: of a twin that is not written the published one; None for a broken file."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedModel:
+class PlannedModel(msgspec.Struct, frozen=True):
     """The variants, and the repo they come from."""
 
     variants: tuple[PlannedVariant, ...]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from ggbench.engines.server.address import Address, is_url
 from ggbench.errors import UsageError
@@ -26,61 +27,56 @@ _HUB_NAME = re.compile(
 """`org/name`, or `org/name@revision` for a branch, a tag, a commit or a pull request."""
 
 
-@dataclass(frozen=True)
-class _IdRef:
+class _IdRef(msgspec.Struct, frozen=True):
     id: str
     quant: str | None = None
 
 
-class CatalogRef(_IdRef):
+class CatalogRef(_IdRef, frozen=True):
     """A catalog model by its id, `qwen1.5-7b`."""
 
 
-class SynthRef(_IdRef):
+class SynthRef(_IdRef, frozen=True):
     """A twin of a catalog model, `synth:qwen1.5-7b`."""
 
 
-@dataclass(frozen=True)
-class _RepoRef:
+class _RepoRef(msgspec.Struct, frozen=True):
     repo: str
     quant: str | None = None
     revision: str = MAIN
 
 
-class HubRef(_RepoRef):
+class HubRef(_RepoRef, frozen=True):
     """A Hub repo, `org/name` or `hf:org/name`."""
 
 
-class TwinRef(_RepoRef):
+class TwinRef(_RepoRef, frozen=True):
     """A twin of a published file, made from its real header, `twin:org/name`."""
 
 
-@dataclass(frozen=True)
-class PathRef:
+class PathRef(msgspec.Struct, frozen=True):
     """A GGUF file, or a folder of them."""
 
     path: Path
     quant: str | None = None
 
 
-@dataclass(frozen=True)
-class EndpointRef:
+class EndpointRef(msgspec.Struct, frozen=True):
     """A server, `http://127.0.0.1:8080`; QUANT is the name of one of its models."""
 
     base_url: str
     quant: str | None = None
 
 
-class SynthCheckpointRef(_IdRef):
+class SynthCheckpointRef(_IdRef, frozen=True):
     """A checkpoint of a catalog model with random weights, `synth-tf:qwen1.5-7b`."""
 
 
-class HubCheckpointRef(_RepoRef):
+class HubCheckpointRef(_RepoRef, frozen=True):
     """A Hub repo with a config.json and safetensors, `tf:org/name`."""
 
 
-@dataclass(frozen=True)
-class FolderCheckpointRef:
+class FolderCheckpointRef(msgspec.Struct, frozen=True):
     """A folder with a config.json, `tf:FOLDER`."""
 
     path: Path

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
+
+import msgspec
 
 from ggbench.errors import UnknownName, UsageError
 from ggbench.gguf_file.header import read_model_file
@@ -31,8 +32,7 @@ OnProgress = Callable[[int, int], None]
 """Receives the bytes present and the total; may raise to cancel."""
 
 
-@dataclass(frozen=True, slots=True)
-class RepoRequest:
+class RepoRequest(msgspec.Struct, frozen=True):
     """A request for variants of a repo."""
 
     repo: str
@@ -53,8 +53,7 @@ class RepoRequest:
         return match is not None and names_quant(match[1], variant.quant, ())
 
 
-@dataclass(frozen=True, slots=True)
-class FoundVariant:
+class FoundVariant(msgspec.Struct, frozen=True):
     """One requested variant of a repo."""
 
     access: HubAccess

@@ -6,11 +6,12 @@ it when its turn comes.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+
+import msgspec
+import msgspec.structs
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.errors import BadFile, GgbenchError, NetworkError, Unsupported, UsageError
@@ -48,8 +49,7 @@ from ggbench.models.subject import Subject
 from ggbench.units import format_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(msgspec.Struct, frozen=True):
     """One quant of a model to measure."""
 
     model: str
@@ -244,7 +244,7 @@ def _local_targets(label: str, path: Path, wanted: Sequence[str]) -> tuple[Targe
     variants = []
     for variant in local_variants(path):
         file = _header(variant) if variant.quant is None else None
-        variants.append(variant if file is None else dataclasses.replace(variant, quant=quant_label(file)))
+        variants.append(variant if file is None else msgspec.structs.replace(variant, quant=quant_label(file)))
     if not variants:
         raise BadFile(f"no GGUF model in {label}", "give a .gguf file, or a folder with some")
     targets = []

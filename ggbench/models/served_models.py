@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.server.address import Address
 from ggbench.engines.server.config import ClockChoice, EndpointConfig
@@ -20,8 +22,7 @@ _CLAIMED = re.compile(r"-(awq|gptq-int[348]|gptq|fp8)(?=$|-)", re.IGNORECASE)
 """How repos for vLLM and TGI are named: `Qwen2.5-7B-Instruct-GPTQ-Int4`."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServerOptions:
+class ServerOptions(msgspec.Struct, frozen=True):
     """How a person wants a server to be asked."""
 
     api_key_env: str = ""
@@ -36,8 +37,7 @@ class ServerOptions:
         return tuple(setup_options(EndpointConfig(clock=self.clock, api_key_env=self.api_key_env)))
 
 
-@dataclass(frozen=True, slots=True)
-class ServedModel:
+class ServedModel(msgspec.Struct, frozen=True):
     """One model of a server."""
 
     offered: OfferedModel

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ggbench.engines.endings import Ending, Outcome
 from ggbench.engines.memory import DeviceBuffers, Memory

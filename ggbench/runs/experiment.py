@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Generator
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
@@ -27,8 +29,7 @@ if TYPE_CHECKING:
     from ggbench.stats.known_speed import RunSpeed
 
 
-@dataclass(frozen=True, slots=True)
-class Concluded:
+class Concluded(msgspec.Struct, frozen=True):
     """A conclusion of the experiment's own."""
 
     outcome: Outcome = Outcome.COMPLETED
@@ -106,8 +107,7 @@ class Experiment(abc.ABC):
         return replace(memory, peak_bytes=None if peak is None else peak.peak_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class Base:
+class Base(msgspec.Struct, frozen=True):
     """What a target is compared with: another quant of its model, or the same with another KV cache."""
 
     target: Target
@@ -115,8 +115,7 @@ class Base:
     type_v: str = "f16"
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(msgspec.Struct, frozen=True):
     """One experiment on one target: what a queue holds."""
 
     experiment: Experiment

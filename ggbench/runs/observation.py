@@ -2,40 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerStarted:
+class WorkerStarted(msgspec.Struct, frozen=True):
     """The engine's process, to find it among those that hold a GPU's memory."""
 
     pid: int
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerPeak:
+class WorkerPeak(msgspec.Struct, frozen=True):
     """The most memory that the engine's process has had resident so far."""
 
     peak_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class GpusInUse:
+class GpusInUse(msgspec.Struct, frozen=True):
     """The GPUs that hold any of the model's buffers."""
 
     indices: tuple[int, ...]
     """NVML's."""
 
 
-@dataclass(frozen=True, slots=True)
-class ModelDescribed:
+class ModelDescribed(msgspec.Struct, frozen=True):
     """The engine's own words for what it loaded: llama.cpp's `llama 256M Q4_1`."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class PromptTiming:
+class PromptTiming(msgspec.Struct, frozen=True):
     """How long one prompt took to read."""
 
     n_prompt: int

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from ggbench.engines.memory import Memory
 from ggbench.errors import GgbenchError, StoreError
@@ -17,8 +18,7 @@ Stage = Literal["download", "write", "load", "prompt", "decode", "probe", "score
 """What a job is doing; the first two are counted in bytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Started:
+class Started(msgspec.Struct, frozen=True):
     """A job begins; its file may still have to be made."""
 
     kind: str
@@ -30,8 +30,7 @@ class Started:
     n_jobs: int
 
 
-@dataclass(frozen=True, slots=True)
-class Working:
+class Working(msgspec.Struct, frozen=True):
     """Something that takes a while goes on."""
 
     stage: Stage
@@ -51,8 +50,7 @@ class Working:
         return self.stage in ("download", "write")
 
 
-@dataclass(frozen=True, slots=True)
-class ModelReady:
+class ModelReady(msgspec.Struct, frozen=True):
     """Model and context are in memory."""
 
     memory: Memory
@@ -62,8 +60,7 @@ class ModelReady:
     """What the memory that the weights lie in allows; None where it is unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Samples:
+class Samples(msgspec.Struct, frozen=True):
     """Some consecutive timed steps."""
 
     series: str
@@ -75,8 +72,7 @@ class Samples:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(msgspec.Struct, frozen=True):
     """One thing was measured or answered: a prompt, a probe."""
 
     text: str
@@ -87,8 +83,7 @@ class Point:
     """What a live view may draw with it, such as the bracket that an answer leaves."""
 
 
-@dataclass(frozen=True, slots=True)
-class Finished:
+class Finished(msgspec.Struct, frozen=True):
     """One job is done, whatever its outcome."""
 
     run: Run

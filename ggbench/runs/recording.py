@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+import msgspec
+
 from ggbench.machine.records import GpuUse, MachineReading
 from ggbench.runs.observation import GpusInUse, PromptTiming, WorkerStarted
 from ggbench.runs.run import RunHead
@@ -44,8 +46,7 @@ class Series:
         self.sample_ns.extend(sample_ns)
 
 
-@dataclass(frozen=True, slots=True)
-class Observation:
+class Observation(msgspec.Struct, frozen=True):
     """One record with the moment at which it was made."""
 
     at_ns: int

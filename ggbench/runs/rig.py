@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+
+import msgspec
+from msgspec import field
 
 from ggbench.engines.contract import DEFAULT_TIMEOUT_S, Engine, EngineConfig, engine_module
 from ggbench.engines.events import Allocated
@@ -19,8 +21,7 @@ from ggbench.runs.store.database import Store
 from ggbench.stats.decode_timing import Bandwidth
 
 
-@dataclass(frozen=True, slots=True)
-class Rig:
+class Rig(msgspec.Struct, frozen=True):
     """One for each command or screen; the tests make one with a fake engine and a store in a temporary folder."""
 
     launch: Callable[[EngineConfig, threading.Event], Engine]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
+from msgspec import field
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
@@ -29,8 +30,7 @@ class Result:
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunHead:
+class RunHead(msgspec.Struct, frozen=True, kw_only=True):
     """A run as it is known before anything is measured."""
 
     kind: str
@@ -46,8 +46,7 @@ class RunHead:
     """UTC, ISO 8601; empty before it began."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class Run(msgspec.Struct, frozen=True, kw_only=True):
     """One experiment on one quant, whole or as far as it came."""
 
     head: RunHead

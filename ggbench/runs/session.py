@@ -7,9 +7,10 @@ import queue
 import threading
 from collections.abc import Generator, Iterator
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from ggbench.engines.contract import Engine, EngineConfig, Source, Workload
 from ggbench.engines.endings import Completed, Ending

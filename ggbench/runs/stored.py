@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TypeVar
+
+from msgspec.structs import replace
 
 from ggbench.engines.contract import engine_module
 from ggbench.engines.endings import Outcome

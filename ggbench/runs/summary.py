@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TypeVar
+
+import msgspec
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
@@ -26,8 +27,7 @@ from ggbench.stats.serving import Serving
 _R = TypeVar("_R", bound=Result)
 
 
-@dataclass(frozen=True, slots=True)
-class QuantSummary:
+class QuantSummary(msgspec.Struct, frozen=True):
     """One quant: the run that leads, and what other kinds of runs add."""
 
     runs: tuple[Run, ...]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from dataclasses import dataclass
 from pathlib import Path, PurePath
+
+import msgspec
 
 _PATH = re.compile(r"(?<![\w.:/~\\-])(?:/|[A-Za-z]:\\)[^\s'\"(),;:]+")
 
@@ -16,8 +17,7 @@ def home_folder() -> Path:
     return Path(os.path.expanduser("~"))  # noqa: PTH111 - pathlib's raises where there is none
 
 
-@dataclass(frozen=True, slots=True)
-class Paths:
+class Paths(msgspec.Struct, frozen=True):
     """How folders are named."""
 
     home: Path

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields, replace
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from ggbench.experiments.quality.record import ChunkScores
 from ggbench.gguf_file.quants import name_without_quant
@@ -22,7 +22,7 @@ _QUOTED_PATH = re.compile(r"'((?:~|\.{1,2})?/[^']+|[A-Za-z]:\\[^']+)'|\"((?:~|\.
 _PATH = re.compile(r"(?<![\w.:/~\\-])(?:(?:~|\.{1,2})?/|[A-Za-z]:\\)[^\s'\"(),;]+")
 _SERVER = re.compile(r"\b(https?://)(?!(?:[\w-]+\.)*(?:huggingface\.co|github\.com)\b)[^\s/'\"]+")
 _HOMES = re.compile(r"^(?:/home|/Users|[A-Za-z]:\\Users)[/\\][^/\\]+$|^(?:/root|~)$")
-_NUMBERS = frozenset(field.name for field in fields(ChunkScores) if field.type == "bytes")
+_NUMBERS = frozenset(name for name, kind in ChunkScores.__annotations__.items() if kind == "bytes")
 """Fields that are base64 in JSON, which has slashes too."""
 
 

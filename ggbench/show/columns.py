@@ -6,9 +6,10 @@ A value is for programs and never rounded; a text is for people and formatted by
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import reduce
 from typing import Any, TypeAlias
+
+import msgspec
 
 from ggbench.engines.endings import Outcome
 from ggbench.experiments.forecast.document import planned_speed_text
@@ -34,8 +35,7 @@ from ggbench.units import (
 Value: TypeAlias = "str | int | float | bool | None"
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(msgspec.Struct, frozen=True):
     """One column of any table of rows."""
 
     key: str

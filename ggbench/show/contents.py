@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from ggbench.decisions.comparison import Comparison, compare_quants
 from ggbench.decisions.repeats import repeats_among
@@ -28,8 +29,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class ReportedModel:
+class ReportedModel(msgspec.Struct, frozen=True, dict=True):
     """The runs of one model."""
 
     title: str

@@ -10,9 +10,12 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import is_dataclass
 from pathlib import PurePath
 from typing import Any, Literal, TypeAlias
+
+import msgspec
+from msgspec.structs import fields, replace
 
 Get: TypeAlias = Callable[[Any], object]
 """Takes what an object is made of."""
@@ -21,8 +24,7 @@ _NOT_ASCII = re.compile("[\x7f-\U0010ffff]")
 """What json leaves as it is; some of it a terminal, a line reader or UTF-8 does not take, or a reader cannot see."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
+class Field(msgspec.Struct, frozen=True, kw_only=True):
     """One field of an object."""
 
     name: str
@@ -69,8 +71,7 @@ class Shape:
         return Nested(self, "one", or_null=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Nested:
+class Nested(msgspec.Struct, frozen=True):
     """The type of a field that has objects of a shape: one, several, or each under a name."""
 
     shape: Shape

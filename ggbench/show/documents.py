@@ -6,8 +6,10 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields, is_dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import asdict
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import LlamaConfig
@@ -161,7 +163,7 @@ def origin_document(run: Run) -> dict[str, object]:
 
 def setup_document(setup: EngineConfig) -> dict[str, object]:
     """How the model was loaded, by its engine's own names."""
-    return {field.name: getattr(setup, field.name) for field in fields(setup)} if is_dataclass(setup) else {}
+    return asdict(setup) if isinstance(setup, msgspec.Struct) else {}
 
 
 def _n_gen(summary: QuantSummary) -> int | None:
@@ -179,6 +181,6 @@ def _strict(value: object) -> object:
         return {str(key): _strict(entry) for key, entry in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, bytes):
         return [_strict(entry) for entry in value]
-    if is_dataclass(value) and not isinstance(value, type):
-        return _strict(asdict(value))
+    if isinstance(value, msgspec.Struct):
+        return {name: _strict(getattr(value, name)) for name in value.__struct_fields__}
     raise TypeError(f"{type(value).__name__} has no form in JSON")

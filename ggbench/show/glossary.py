@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 UNSTEADY = "!"
 """Mark before the speed of a run that was disturbed."""
@@ -13,8 +14,7 @@ MARKED_RUN = f"{MARKED}; ggbench results show RUN says how"
 """Caption of a list of runs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Term:
+class Term(msgspec.Struct, frozen=True):
     """A number or a mark as tables show it, with its meaning."""
 
     name: str

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.errors import GgbenchError
@@ -20,8 +22,7 @@ from ggbench.show.presenter import presenter_of
 from ggbench.text import plain
 
 
-@dataclass(frozen=True, slots=True)
-class ListedRun:
+class ListedRun(msgspec.Struct, frozen=True):
     """One run of the store as a list shows it."""
 
     stored: StoredRun

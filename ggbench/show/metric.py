@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from typing import Any, Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
@@ -22,8 +24,7 @@ Concern = Literal["", "speed", "memory", "quality"]
 """What a limit of `ggbench compare` is on; empty for what none is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(msgspec.Struct, frozen=True):
     """What is compared, and which way is better."""
 
     key: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import fields
 from operator import itemgetter
+
+from msgspec.structs import fields
 
 from ggbench.errors import UnknownName
 from ggbench.models.published.rows import (

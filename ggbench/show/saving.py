@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import msgspec
 
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.files import take_free_name, take_name, written_aside
@@ -29,8 +30,7 @@ PictureForm: TypeAlias = Literal["svg", "png"]
 SavedForm: TypeAlias = Literal["csv", "svg"]
 
 
-@dataclass(frozen=True, slots=True)
-class SavedRun:
+class SavedRun(msgspec.Struct, frozen=True):
     """What is written of one run."""
 
     summary: QuantSummary

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from ggbench.models.published.rows import Figure, PublishedRow, load_published
 from ggbench.models.published.selection import LLAMA_CPP
@@ -25,8 +26,7 @@ _FIRST_TOKENS = 1
 """Longest prompt of a published row whose memory is taken for that of the weights."""
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedSize:
+class PublishedSize(msgspec.Struct, frozen=True):
     """A published row, with how it differs from what was planned."""
 
     row: PublishedRow

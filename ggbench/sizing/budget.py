@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import LlamaConfig
@@ -43,8 +45,7 @@ BESIDE_BUFFERS_BYTES = 64 * MIB
 """What a context takes of a limit besides its buffers: graphs, cell tables; some 50 MiB measured."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Reserve:
+class _Reserve(msgspec.Struct, frozen=True):
     """What one kind of memory does not give to weights and context."""
 
     default_bytes: int
@@ -206,8 +207,7 @@ def _in_main_memory(limit_bytes: int | None, reserve_bytes: int | None) -> Budge
     return reserve.budget(device, False, ram.available_bytes, "available at this moment", limit_bytes, reserve_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class SearchBudget:
+class SearchBudget(msgspec.Struct, frozen=True):
     """The memory that a search may take: of all GPUs in use together, else main memory."""
 
     planned: Budget

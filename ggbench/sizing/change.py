@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from ggbench.engines.llama.config import LlamaConfig
 
@@ -15,8 +16,7 @@ quality; context; quality at long contexts; whole layers computed by the CPU. Wh
 be left, that costs most."""
 
 
-@dataclass(frozen=True, slots=True)
-class Program:
+class Program(msgspec.Struct, frozen=True):
     """A program that holds memory, with all of its processes."""
 
     name: str
@@ -25,8 +25,7 @@ class Program:
     held_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """A single change to a plan that does not fit, sized as the plan is."""
 
     kind: ChangeKind

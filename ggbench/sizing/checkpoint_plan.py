@@ -7,7 +7,8 @@ weights lie in the one memory, the input embedding among them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.engines.transformers.storage import Method

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.endings import EngineEnded
 from ggbench.engines.llama.config import LlamaConfig
@@ -27,8 +29,7 @@ from ggbench.sizing.plan import DEFAULT_N_CTX
 from ggbench.sizing.plan_record import DeviceMemory
 
 
-@dataclass(frozen=True, slots=True)
-class Cluster:
+class Cluster(msgspec.Struct, frozen=True):
     """The machines, and how to use llama.cpp on them."""
 
     devices: tuple[DeviceMemory, ...]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from ggbench.errors import UsageError
 
@@ -36,8 +37,7 @@ def parse_servers(text: str) -> tuple[str, ...]:
     return servers
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteDevice:
+class RemoteDevice(msgspec.Struct, frozen=True):
     """One device of an RPC server, as it reports it."""
 
     number: int
@@ -46,16 +46,14 @@ class RemoteDevice:
     total_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class Percentiles:
+class Percentiles(msgspec.Struct, frozen=True):
     """Two of what was measured several times."""
 
     p50: float
     p95: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Link:
+class Link(msgspec.Struct, frozen=True, kw_only=True):
     """What the way to an RPC server takes, measured with the protocol's own messages."""
 
     round_trip_ns: Percentiles
@@ -66,8 +64,7 @@ class Link:
     """From the server, as `up_bytes_per_s`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ServerProbe:
+class ServerProbe(msgspec.Struct, frozen=True, kw_only=True):
     """One server that was asked what it is."""
 
     server: str
@@ -85,8 +82,7 @@ class ServerProbe:
         return not self.reason
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceSpeed:
+class DeviceSpeed(msgspec.Struct, frozen=True, kw_only=True):
     """What one device takes of a step, measured with twins of a few layers that lay on it alone."""
 
     device: str
@@ -112,8 +108,7 @@ class DeviceSpeed:
         return n_layers * (self.layer_ms + self.kv_ms * (n - 1))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterSplit:
+class ClusterSplit(msgspec.Struct, frozen=True, kw_only=True):
     """How many layers each device gets, and the speed that is expected of it."""
 
     n_layers: tuple[int, ...]
@@ -124,8 +119,7 @@ class ClusterSplit:
     """Of a token with the context filled."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterPlan:
+class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The best split of one quant over the devices, and what each machine is worth."""
 
     model: str

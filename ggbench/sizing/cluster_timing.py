@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from ggbench.engines.contract import Source
 from ggbench.engines.endings import Completed, Ending

@@ -7,9 +7,11 @@ share what was asked; their headers are loaded all the same, since llama.cpp may
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.contract import Engine, Source
 from ggbench.engines.endings import Completed, Ending, EngineEnded
@@ -21,8 +23,7 @@ from ggbench.sizing.plan_record import Budget, DeviceMemory
 from ggbench.sizing.theory.offload import device_layers
 
 
-@dataclass(frozen=True, slots=True)
-class DryContext:
+class DryContext(msgspec.Struct, frozen=True):
     """What one context would take."""
 
     n_ctx: int

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from ggbench.gguf_file.layer_states import LayerKind, layer_kinds
 from ggbench.gguf_file.model_file import ModelFile, layer_of
@@ -20,8 +21,7 @@ _CACHE_FACTOR = 1.25
 """A step of the smaller twin reads more than the CPU's last-level cache by this factor, as the model's steps do."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
+class _Group(msgspec.Struct, frozen=True):
     """Layers with the same tensors and shapes, whatever their types and windows."""
 
     layers: tuple[int, ...]
@@ -92,8 +92,7 @@ def _sample(groups: Sequence[_Group], n_layers: int) -> tuple[int, ...]:
     return tuple(sorted(chosen))
 
 
-@dataclass(frozen=True, slots=True)
-class StepCost:
+class StepCost(msgspec.Struct, frozen=True):
     """What decides the time of a step: bytes that it reads, of a model or of a twin of it."""
 
     n_layer: int

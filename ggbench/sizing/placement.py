@@ -6,7 +6,8 @@ A plan and the search for the largest context count alike, also where only some 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import Unsupported

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+import msgspec
+from msgspec import field
+from msgspec.structs import replace
 
 from ggbench.engines.endings import EngineEnded, Outcome
 from ggbench.engines.llama.config import LlamaConfig
@@ -30,8 +33,7 @@ DEFAULT_N_CTX = 8192
 """Tokens that a plan is made for when none are given, or the model's training context where that is shorter."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlanRequest:
+class PlanRequest(msgspec.Struct, frozen=True):
     """For what the variants are planned. Raises UsageError for a context of no use."""
 
     budget: Budget

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import FlashAttn
@@ -12,8 +12,7 @@ from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.stats.known_speed import SpeedBasis
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceMemory:
+class DeviceMemory(msgspec.Struct, frozen=True):
     """The memory of one of several devices."""
 
     device: str
@@ -30,8 +29,7 @@ class DeviceMemory:
         return max(0, self.free_bytes - self.reserve_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedDevice:
+class PlannedDevice(msgspec.Struct, frozen=True):
     """What one of several devices would hold."""
 
     device: str
@@ -55,8 +53,7 @@ class PlannedDevice:
         return self.usable_bytes - self.needed_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Budget:
+class Budget(msgspec.Struct, frozen=True):
     """One memory, with what of it is not for the model."""
 
     device: str
@@ -91,8 +88,7 @@ class Budget:
         return max(0, self.memory_bytes - self.reserve_bytes - self.mmproj_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedSpeed:
+class PlannedSpeed(msgspec.Struct, frozen=True):
     """Decoding at one position, as fast as the memory lets it."""
 
     n: int
@@ -102,8 +98,7 @@ class PlannedSpeed:
     """Whether a context of n tokens does; None where that is unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedForecast:
+class PlannedForecast(msgspec.Struct, frozen=True):
     """The speed that is expected with the context filled, from what this machine has measured."""
 
     tok_s: float
@@ -116,8 +111,7 @@ class PlannedForecast:
     """Whether the machine was while that was measured."""
 
 
-@dataclass(frozen=True, slots=True)
-class KvCacheTypes:
+class KvCacheTypes(msgspec.Struct, frozen=True):
     """The options that decide how large a KV cache is at a given n_ctx, by llama.cpp's names."""
 
     type_k: str
@@ -125,8 +119,7 @@ class KvCacheTypes:
     flash_attn: FlashAttn
 
 
-@dataclass(frozen=True, slots=True)
-class PlanRow:
+class PlanRow(msgspec.Struct, frozen=True):
     """What one quant needs; None is unknown, never zero."""
 
     model: str

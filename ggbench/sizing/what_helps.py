@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import get_args
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.endings import EngineEnded, Failed, OutOfMemory
 from ggbench.engines.llama.config import LlamaConfig
@@ -83,8 +85,7 @@ def with_programs(rows: Sequence[PlanRow], programs: Sequence[Program]) -> list[
     return [changed(row) for row in rows]
 
 
-@dataclass(frozen=True, slots=True)
-class _Sizes:
+class _Sizes(msgspec.Struct, frozen=True):
     """Sizes changed loads of one file."""
 
     file: ModelFile

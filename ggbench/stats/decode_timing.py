@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class Bandwidth:
+class Bandwidth(msgspec.Struct, frozen=True):
     """Memory bandwidth that a limit is computed from, with where it comes from."""
 
     bytes_per_s: float
@@ -14,8 +13,7 @@ class Bandwidth:
     """For people: `measured 2026-11-20 with 2 threads`, `NVML: 384 bit x 10501 MHz x 2`, `given`."""
 
 
-@dataclass(frozen=True, slots=True)
-class DecodeLimit:
+class DecodeLimit(msgspec.Struct, frozen=True):
     """Bandwidth bound on decode latency."""
 
     w_tokens_per_ms: float | None
@@ -25,8 +23,7 @@ class DecodeLimit:
     bandwidth_source: str
 
 
-@dataclass(frozen=True, slots=True)
-class LineFit:
+class LineFit(msgspec.Struct, frozen=True):
     """latency(n) = (n - 1) / W + B, fitted; n is the position, counting the token being decoded."""
 
     n_samples: int
@@ -61,8 +58,7 @@ def b_ratio(fit: LineFit | None, limit: DecodeLimit | None) -> float | None:
     return None if fit is None or fit.b_ms is None or limit is None else limit.b_ms / fit.b_ms
 
 
-@dataclass(frozen=True, slots=True)
-class LatencySummary:
+class LatencySummary(msgspec.Struct, frozen=True):
     """Percentiles and rate of the timed steps."""
 
     p50_ms: float | None
@@ -77,8 +73,7 @@ class LatencySummary:
     """95 % interval, unbounded where the upper end is None. None: below 64 samples, or an earlier ggbench's run."""
 
 
-@dataclass(frozen=True, slots=True)
-class PrefillSpeed:
+class PrefillSpeed(msgspec.Struct, frozen=True):
     """How fast a prompt of one length is read."""
 
     n_prompt: int

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 Interval: TypeAlias = tuple[float, float]
 """Lower and upper end; both are the value of something exact, and an end may be infinite."""
@@ -17,8 +18,7 @@ _LARGEST_EXPONENT = 700.0
 """Of e, which is then near the largest float."""
 
 
-@dataclass(frozen=True, slots=True)
-class Leader:
+class Leader(msgspec.Struct, frozen=True):
     """The best of several values that have no interval."""
 
     index: int
@@ -114,8 +114,7 @@ def _exp(exponent: float) -> float:
     return math.exp(exponent) if exponent < _LARGEST_EXPONENT else math.inf
 
 
-@dataclass(frozen=True, slots=True)
-class Expected:
+class Expected(msgspec.Struct, frozen=True):
     """A value with the interval that it should lie in, with a probability of 95 %."""
 
     value: float
@@ -127,8 +126,7 @@ Z_95 = 1.959963984540054
 """Standard errors from the mean to either end of a 95 % interval."""
 
 
-@dataclass(frozen=True, slots=True)
-class Estimate:
+class Estimate(msgspec.Struct, frozen=True):
     """A mean with its standard error, as llama-perplexity prints them."""
 
     mean: float

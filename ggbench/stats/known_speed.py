@@ -8,8 +8,9 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
 from ggbench.stats.intervals import Expected
@@ -128,8 +129,7 @@ SpeedBasis = Literal["measured", "forecast", "other runs", "bound"]
 reach; the memory's bandwidth alone."""
 
 
-@dataclass(frozen=True, slots=True)
-class KnownSpeed:
+class KnownSpeed(msgspec.Struct, frozen=True):
     """Latency of a step by position, and time of a prompt by its length, each with a 95 % interval.
 
     Of a `bound` the value is the least that is possible, and the interval is open: `high` is infinite.
@@ -146,8 +146,7 @@ class KnownSpeed:
     """Whether the machine was while the steps were measured."""
 
 
-@dataclass(frozen=True, slots=True)
-class RunSpeed:
+class RunSpeed(msgspec.Struct, frozen=True):
     """What one run says of the speed of one sequence; as `KnownSpeed`, but either part may be empty."""
 
     basis: SpeedBasis

@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -32,8 +32,7 @@ _CLOCK_MS = 1e-6
 """A rise over the whole run below the clock's resolution of 1 ns counts as zero."""
 
 
-@dataclass(frozen=True, slots=True)
-class Moments:
+class Moments(msgspec.Struct, frozen=True):
     """Count, means and centred sums of pairs: sufficient for least squares, and mergeable without cancellation.
 
     Source: Chan, Golub & LeVeque (1983), "Algorithms for computing the sample variance", The American Statistician 37.

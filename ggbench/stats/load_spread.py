@@ -12,7 +12,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from ggbench.stats.intervals import Interval, log_ratio
 from ggbench.stats.noise import FREEDOM, t_95
@@ -33,8 +34,7 @@ _FEWEST_FOR_OUTLIERS = 5
 _FEWEST_REPEATS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class LoadSpread:
+class LoadSpread(msgspec.Struct, frozen=True):
     """The spread of one figure between loads; of no repeats, what is assumed."""
 
     sigma: float = ASSUMED_SIGMA
@@ -55,8 +55,7 @@ class LoadSpread:
         return value * math.exp(-below), value * math.exp(above) if math.isfinite(above) else math.inf
 
 
-@dataclass(frozen=True, slots=True)
-class Repeat:
+class Repeat(msgspec.Struct, frozen=True):
     """One figure of one run, positive, with the interval of the noise within the run; None where it has none."""
 
     value: float

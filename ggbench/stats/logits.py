@@ -6,9 +6,9 @@ be compared. Rows are float32, as llama.cpp computes them; sums are float64.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,8 +25,7 @@ N_HEADER_WORDS = 4
 """16-bit words before a row's levels: its scale and its least log-probability, as float32 each."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenScore:
+class TokenScore(msgspec.Struct, frozen=True):
     """One position of a text; what compares with a base is nan without one."""
 
     nll: float

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 
 def serving_of(server: ServerFound | None, requests: Sequence[RequestTiming]) -> Serving | None:
@@ -37,8 +38,7 @@ Clock = Literal["engine", "server", "client"]
 asks a server, which sees tokens as they arrive."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServerFound:
+class ServerFound(msgspec.Struct, frozen=True):
     """The server as it answered before anything was measured; an observation. Empty and None are unknown."""
 
     kind: str
@@ -52,8 +52,7 @@ class ServerFound:
     """From sending a request that needs no model to the first byte of its answer, each time."""
 
 
-@dataclass(frozen=True, slots=True)
-class TokenChunks:
+class TokenChunks(msgspec.Struct, frozen=True):
     """Tokens that came several at once, an entry for each chunk; an observation.
 
     Only the whole of a chunk was timed. Nothing is known of the times between its tokens.
@@ -68,8 +67,7 @@ class TokenChunks:
     """Of the steps that these lie between."""
 
 
-@dataclass(frozen=True, slots=True)
-class RequestTiming:
+class RequestTiming(msgspec.Struct, frozen=True):
     """One request that generated tokens, as far as it came; an observation. Times are the client's, in ns.
 
     They count from the moment at which the first of all requests of a batch was sent.
@@ -118,8 +116,7 @@ class RequestTiming:
         return (TokenChunks((self.n_prompt + 1,), (self.n_tokens - 1,), (elapsed_ns,), self.series),)
 
 
-@dataclass(frozen=True, slots=True)
-class Serving:
+class Serving(msgspec.Struct, frozen=True):
     """How a server answered over all requests of a run; part of its result. None is unknown."""
 
     server: str

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from ggbench.stats.decode_timing import LatencySummary, PrefillSpeed
 from ggbench.stats.noise import FREEDOM, half_width, slow_waves, spread, t_95

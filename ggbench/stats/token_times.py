@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from ggbench.stats.serving import TokenChunks
 
 RARE = 0.05
@@ -20,8 +22,7 @@ _BLOCK = 16
 """Tokens: of a stair of 256 cells a sixteenth, and several steps of a draft of usual length."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimedSeries:
+class TimedSeries(msgspec.Struct, frozen=True):
     """One decode: its single steps, and the chunks between them."""
 
     position: Sequence[int]

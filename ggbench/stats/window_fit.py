@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from ggbench.stats.decode_timing import LatencySummary, LineFit
@@ -69,8 +69,7 @@ def window_speed(windows: Sequence[DecodeWindow]) -> LatencySummary:
     return LatencySummary(None, None, None, n_tokens * 1e9 / elapsed_ns, None, interval)
 
 
-@dataclass(frozen=True, slots=True)
-class DecodeWindow:
+class DecodeWindow(msgspec.Struct, frozen=True):
     """Some consecutive steps that another tool timed together: of one repetition, or the mean of several."""
 
     n_depth: int

@@ -6,8 +6,11 @@ Parsed as the command line parses them: a limit or a length that one accepts mea
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar, get_args
+
+import msgspec
+from msgspec import field
+from msgspec.structs import replace
 
 from ggbench.decisions.pick_record import LITTLE_LOSS, WORKLOADS, Needs, Preference
 from ggbench.engines.llama.config import KV_TYPES, MAX_THREADS, FlashAttn, LlamaConfig
@@ -31,8 +34,7 @@ from ggbench.units import (
 Record = TypeVar("Record")
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True):
     """One line of a dialog."""
 
     name: str
@@ -62,8 +64,7 @@ class Field:
         return self.parse(text.strip()) if text.strip() else getattr(default, self.name)
 
 
-@dataclass(frozen=True, slots=True)
-class Form(Generic[Record]):
+class Form(msgspec.Struct, Generic[Record], frozen=True):
     """A record to fill in."""
 
     title: str

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+from msgspec import field
+from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
@@ -43,8 +46,7 @@ Selection: TypeAlias = Sequence[tuple[str, tuple[str, ...]]]
 _BASES = {"measured": "from runs", "forecast": "from a forecast", "other runs": "from other models' runs"}
 
 
-@dataclass(frozen=True, slots=True)
-class QuantRow:
+class QuantRow(msgspec.Struct, frozen=True):
     """One quant of the chosen model."""
 
     name: str
@@ -226,8 +228,7 @@ def quants_on_disk(local: Iterable[LocalModel], catalog: Catalog) -> frozenset[t
 _Key = tuple[object, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class LatestResults:
+class LatestResults(msgspec.Struct, frozen=True):
     """The latest completed decode and search of each quant on this machine.
 
     A run counts for a plan only where it was loaded as the plan is: another type of KV cache or another placement of

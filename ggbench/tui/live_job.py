@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -30,8 +30,7 @@ _TEXT_TAIL = 4000
 Integers = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class LiveNumbers:
+class LiveNumbers(msgspec.Struct, frozen=True):
     """What the samples so far show. None is unknown."""
 
     n_done: int
@@ -45,8 +44,7 @@ class LiveNumbers:
     """Of the decode; None while it is unknown how latency climbs."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """A probe, and the bracket that it leaves."""
 
     probe: Probe

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.hub.repo_records import RepoSummary
@@ -32,8 +34,7 @@ class Section(enum.StrEnum):
     HUB = "found on the Hub"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelEntry:
+class ModelEntry(msgspec.Struct, frozen=True):
     """One line of the list."""
 
     section: Section

@@ -6,11 +6,12 @@ one before starting another.
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
+import msgspec.structs
 
 from ggbench.decisions.known_speeds import known_here, with_expected
 from ggbench.engines.llama.config import LlamaConfig
@@ -35,8 +36,7 @@ _MODELS_KEPT = 16
 """Models whose headers are cached; a header with its tokens takes several MB."""
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedQuant:
+class PlannedQuant(msgspec.Struct, frozen=True):
     """One row of a plan."""
 
     name: str
@@ -122,7 +122,7 @@ class Planner:
     def _allocator_for(self, budget: Budget, setup: LlamaConfig) -> DryAllocator:
         """Return the running worker, or a new one if the placement of layers or the cache types differ."""
         loaded = setup_to_load(setup, budget)
-        loaded = dataclasses.replace(loaded, n_ctx=None, threads=setup.threads or default_threads())
+        loaded = msgspec.structs.replace(loaded, n_ctx=None, threads=setup.threads or default_threads())
         if self._allocator is None or loaded != self._allocates_for:
             self._end_worker()
             self._allocator = DryAllocator(self._start(), loaded, budget.devices)

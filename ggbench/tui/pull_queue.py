@@ -12,8 +12,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.errors import GgbenchError
 from ggbench.models.selector import Target
@@ -41,8 +43,7 @@ class PullState(enum.StrEnum):
         return self in (PullState.DONE, PullState.FAILED, PullState.STOPPED)
 
 
-@dataclass(frozen=True, slots=True)
-class PullItem:
+class PullItem(msgspec.Struct, frozen=True):
     """A snapshot of one download. None is unknown."""
 
     id: int
@@ -207,7 +208,7 @@ class PullQueue:
 
     def _update(self, item_id: int, **changes: object) -> None:
         with self._changed:
-            self._items[item_id] = replace(self._items[item_id], **changes)  # type: ignore[arg-type]
+            self._items[item_id] = replace(self._items[item_id], **changes)
         self._notify()
 
 

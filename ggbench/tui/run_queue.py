@@ -11,8 +11,11 @@ import enum
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import field
+from msgspec.structs import replace
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
@@ -79,8 +82,7 @@ _STATES: dict[Stage, JobState] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class QueueItem:
+class QueueItem(msgspec.Struct, frozen=True):
     """One job as it is now."""
 
     id: int

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig, whole_steps
 from ggbench.errors import Unsupported
@@ -31,8 +33,7 @@ Found: TypeAlias = "Sequence[tuple[str, tuple[Target, ...]]]"
 """Models, each with the targets that were found for its quants."""
 
 
-@dataclass(frozen=True, slots=True)
-class MeasureRequest:
+class MeasureRequest(msgspec.Struct, frozen=True):
     """One experiment on each target. `notice` says how it differs from what was planned; empty where it does not."""
 
     kind: str
@@ -51,8 +52,7 @@ class MeasureRequest:
         return tuple(Job(experiment, target, target.setup(self.setup), self.settings) for target in wanted)
 
 
-@dataclass(frozen=True, slots=True)
-class QualityAsked:
+class QualityAsked(msgspec.Struct, frozen=True):
     """What a person chooses of a quality run."""
 
     base: str = LARGEST
@@ -67,8 +67,7 @@ class QualityAsked:
     """Tokens of a chunk."""
 
 
-@dataclass(frozen=True, slots=True)
-class QualityRequest:
+class QualityRequest(msgspec.Struct, frozen=True):
     """A quality run of each target, compared with a base of its model."""
 
     asked: QualityAsked

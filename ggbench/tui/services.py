@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+import msgspec
 
 if TYPE_CHECKING:
     from ggbench.engines.llama.config import LlamaConfig
@@ -29,8 +30,7 @@ DEFAULT_N_GEN = 10_000
 """Tokens that a run decodes by default."""
 
 
-@dataclass(frozen=True, slots=True)
-class Services:
+class Services(msgspec.Struct, frozen=True):
     """Each of these may be slow or raise GgbenchError, so call them in threads."""
 
     open_store: Callable[[], Store]

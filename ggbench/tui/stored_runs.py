@@ -7,8 +7,9 @@ cannot be read must not hide the others.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypeAlias
+
+import msgspec
 
 from ggbench.engines.endings import Outcome
 from ggbench.errors import GgbenchError, StoreError, UnknownName
@@ -35,8 +36,7 @@ _NAMED_RUNS = 8
 """Maximum number of runs that a question lists by number."""
 
 
-@dataclass(frozen=True, slots=True)
-class MeasuredRun:
+class MeasuredRun(msgspec.Struct, frozen=True):
     """One run with its samples."""
 
     listed: ListedRun

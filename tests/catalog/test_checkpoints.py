@@ -154,10 +154,10 @@ def test_a_repo_of_gguf_files_is_no_checkpoint(hub: TestHub, access: HubAccess) 
 
 
 def test_offline_a_repo_that_was_seen_is_still_planned(hub: TestHub, access: HubAccess, tmp_path: Path) -> None:
-    import dataclasses
+    import msgspec.structs
 
     hub.add_repo("org/tiny", _files(write_checkpoint(tmp_path / "repo", QWEN2_TINY)))
-    offline = dataclasses.replace(access, offline=True)
+    offline = msgspec.structs.replace(access, offline=True)
     with pytest.raises(NetworkError, match="offline mode is on"):
         resolve("tf:org/tiny", hub=offline)
     seen = find_checkpoint(HubCheckpointRef("org/tiny"), hub=access)

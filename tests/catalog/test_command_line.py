@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 from pathlib import Path
 from typing import Any
 
+import msgspec.structs
 import pytest
 
 from ggbench.engines.llama.config import LlamaConfig
@@ -52,9 +52,9 @@ SWITCHED: dict[str, Any] = {
 def test_every_field_of_a_setup_is_an_option_of_the_commands() -> None:
     """So that a reproduced line is understood; a new field without an option fails here."""
     options = {word for parameter in command.params for word in (*parameter.opts, *parameter.secondary_opts)}
-    for field in dataclasses.fields(LlamaConfig):
+    for field in msgspec.structs.fields(LlamaConfig):
         value: Any = not field.default if isinstance(field.default, bool) else SWITCHED[field.name]
-        switched = dataclasses.replace(LlamaConfig(), **{field.name: value})
+        switched = msgspec.structs.replace(LlamaConfig(), **{field.name: value})
         word = next(word for word in shlex.split(reproduce("decode", ("m",), switched, {})) if word.startswith("--"))
         assert word in options or field.name in ("n_seq_max", "n_outputs_max")  # which experiments set themselves
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from ggbench.hub.access import HubAccess
 from ggbench.models.planned_variants import planned_model

@@ -1,8 +1,7 @@
 """Published errors of quantization beside our own."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from ggbench.models.published.quality import Scored, ln_ppl_ratio, nearest_quality
 from ggbench.models.published.rows import METRICS, WITH_ERRORS, Figure

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import zipfile
 
+import msgspec.structs
 import pytest
 
 from ggbench.errors import BadFile, NetworkError, UsageError
@@ -49,7 +49,7 @@ def test_it_is_downloaded_once(access: HubAccess, hub: TestHub) -> None:
 
 
 def test_without_a_network_it_has_to_be_there(access: HubAccess, hub: TestHub) -> None:
-    offline = dataclasses.replace(access, offline=True)
+    offline = msgspec.structs.replace(access, offline=True)
     with pytest.raises(NetworkError, match="wikitext-2 is not on this disk") as caught:
         find_text(WIKITEXT_2, offline)
     assert "--text FILE" in caught.value.hint

@@ -13,11 +13,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ggbench.engines.llama.rpc_client import RpcConnection
 from ggbench.engines.llama.rpc_devices import is_built_with_rpc

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ggbench.engines import protocol
 from ggbench.engines.endings import Completed, Ending, Failed, OutOfMemory

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import ClassVar
 
 import click
+import msgspec
 import pytest
+from msgspec.structs import replace
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -39,20 +40,17 @@ from tests.fakes.parts import install
 from tests.fakes.watched import watched_runs
 
 
-@dataclass(frozen=True, slots=True)
-class BatchSettings(Settings):
+class BatchSettings(Settings, msgspec.Struct, frozen=True):
     batches: tuple[int, ...] = (1, 4)
     n_gen: int = 100
 
 
-@dataclass(frozen=True, slots=True)
-class BatchSpeed:
+class BatchSpeed(msgspec.Struct, frozen=True):
     n_seqs: int
     tok_s: float
 
 
-@dataclass(frozen=True, slots=True)
-class BatchResult(Result):
+class BatchResult(Result, msgspec.Struct, frozen=True):
     speeds: tuple[BatchSpeed, ...]
 
 

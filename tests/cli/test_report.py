@@ -9,13 +9,13 @@ import re
 import resource
 import subprocess
 import sys
-from dataclasses import replace
 from functools import partial
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from msgspec.structs import replace
 
 from ggbench import paths
 from ggbench.engines.endings import Outcome

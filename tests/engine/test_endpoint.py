@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from ggbench.engines.contract import Source, Workload
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, TimedOut
@@ -73,7 +73,7 @@ def test_a_server_is_opened_with_what_it_says_and_no_more(opened: Opener) -> Non
 
 @pytest.mark.parametrize("clock", ["auto", "server"])
 def test_steps_are_the_servers_own(opened: Opener, clock: str) -> None:
-    engine, _ = opened(setup=replace(SETUP, clock=clock))  # type: ignore[arg-type]
+    engine, _ = opened(setup=replace(SETUP, clock=clock))
     *events, ending = engine.run(Decode(25, 100))
     assert isinstance(ending, Completed)
     assert _steps(events) == {25 + n: step_ns(25, n) for n in range(1, 101)}

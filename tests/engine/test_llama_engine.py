@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ggbench.engines import protocol
 from ggbench.engines.contract import EngineConfig, Source
@@ -66,7 +66,7 @@ def test_allocations_come_before_what_they_were_made_for_and_no_log_leaves() -> 
 def test_a_field_of_the_context_keeps_the_loaded_model(field: dict[str, object]) -> None:
     bench = llama_bench(HEALTHY)
     bench.open()
-    assert bench.open(replace(SETUP, **field))[-1] == Completed()  # type: ignore[arg-type]
+    assert bench.open(replace(SETUP, **field))[-1] == Completed()
     assert bench.asked == [[protocol.LoadModel, protocol.MakeContext, protocol.MakeContext]]
 
 
@@ -81,7 +81,7 @@ def test_a_field_of_the_context_keeps_the_loaded_model(field: dict[str, object])
 def test_a_field_of_the_load_loads_again(field: dict[str, object]) -> None:
     bench = llama_bench(HEALTHY)
     bench.open()
-    assert bench.open(replace(SETUP, **field))[-1] == Completed()  # type: ignore[arg-type]
+    assert bench.open(replace(SETUP, **field))[-1] == Completed()
     assert bench.asked == [[protocol.LoadModel, protocol.MakeContext] * 2]
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import signal
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from ggbench.engines import protocol
 from ggbench.engines.endings import Completed, Crashed, Ending, Failed, OutOfMemory, ServerLost, TimedOut

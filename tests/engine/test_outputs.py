@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from llama_cpp import llama_cpp as lib
+from msgspec.structs import replace
 
 from ggbench.engines.contract import Source, Workload
 from ggbench.engines.endings import Completed

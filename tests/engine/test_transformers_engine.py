@@ -5,12 +5,12 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ggbench.engines import protocol
 from ggbench.engines.contract import Source
@@ -47,7 +47,7 @@ def test_a_model_and_its_cache_are_opened_and_no_log_leaves() -> None:
 def test_another_cache_keeps_the_loaded_model(field: dict[str, int]) -> None:
     bench = _bench()
     bench.open()
-    bench.open(replace(SETUP, **field))  # type: ignore[arg-type]
+    bench.open(replace(SETUP, **field))
     assert bench.asked == [[protocol.LoadCheckpoint, protocol.MakeCache, protocol.MakeCache]]
 
 
@@ -57,7 +57,7 @@ def test_another_cache_keeps_the_loaded_model(field: dict[str, int]) -> None:
 def test_another_load_takes_a_new_worker(field: dict[str, object]) -> None:
     bench = _bench()
     bench.open()
-    bench.open(replace(SETUP, **field))  # type: ignore[arg-type]
+    bench.open(replace(SETUP, **field))
     assert bench.asked == [[protocol.LoadCheckpoint, protocol.MakeCache]] * 2
     assert bench.workers[0].closed
 

@@ -7,11 +7,11 @@ import json
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ggbench.engines.contract import Source
 from ggbench.engines.endings import Completed, Crashed, Ending, Failed, OutOfMemory

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 from ggbench.engines import protocol
 from ggbench.engines.endings import Completed, Ending, Outcome, OutOfMemory

@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import ModuleType
 from typing import ClassVar
 
+import msgspec
 import pytest
 
 from ggbench.engines.contract import Engine, EngineConfig, Source, Workload, engine_module
@@ -32,8 +32,7 @@ from ggbench.runs.stored import read_run
 from tests.fakes.recorded import decode_job, decoded
 
 
-@dataclass(frozen=True, slots=True)
-class ServerSetup(EngineConfig):
+class ServerSetup(EngineConfig, msgspec.Struct, frozen=True):
     engine: ClassVar[str] = "test_server"
 
     url: str = "http://127.0.0.1:8080"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Generator
-from dataclasses import dataclass
 from typing import ClassVar
 
+import msgspec
 import pytest
 
 from ggbench.engines.endings import Completed, Outcome
@@ -29,8 +29,7 @@ from tests.fakes.engine import fake_rig
 from tests.fakes.parts import install
 
 
-@dataclass(frozen=True, slots=True)
-class ChatSettings(Settings):
+class ChatSettings(Settings, msgspec.Struct, frozen=True):
     turns: int
     n_answer: int = 100
 
@@ -39,14 +38,12 @@ class ChatSettings(Settings):
         return 32 * self.turns + self.n_answer
 
 
-@dataclass(frozen=True, slots=True)
-class Turn:
+class Turn(msgspec.Struct, frozen=True):
     number: int
     n_question: int
 
 
-@dataclass(frozen=True, slots=True)
-class ChatResult(Result):
+class ChatResult(Result, msgspec.Struct, frozen=True):
     token_ms: tuple[float, ...] = ()
     turns: tuple[Turn, ...] = ()
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from ggbench.decisions.repeats import repeats_among
 from ggbench.engines.endings import Outcome
@@ -21,7 +20,7 @@ def _run(**versions: str) -> Run:
         subject=Subject(model="m", quant="q8_0", source="file", file="m.gguf"),
         setup=LlamaConfig(),
         settings=DecodeSettings(64),
-        environment=replace(ENVIRONMENT, **versions),  # type: ignore[arg-type]
+        environment=replace(ENVIRONMENT, **versions),
     )
     return Run(head=head, outcome=Outcome.COMPLETED)
 

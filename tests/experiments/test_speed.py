@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from ggbench.engines import protocol
 from ggbench.engines.endings import Crashed, Ending, Outcome, OutOfMemory
@@ -44,7 +44,7 @@ def speed_job(
     **setup: object,
 ) -> Job:
     settings = SpeedSettings(inputs, n_gen, batches, within_s)
-    return Job(EXPERIMENT, target, replace(LlamaConfig(), **setup), settings)  # type: ignore[arg-type]
+    return Job(EXPERIMENT, target, replace(LlamaConfig(), **setup), settings)
 
 
 def found(run: Run) -> SpeedResult:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from ggbench.decisions.doctor.checkup import Calibration, Checkup
 from ggbench.engines.llama.build import LlamaBuild, LlamaDevice

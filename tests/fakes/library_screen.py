@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 
+import msgspec.structs
 from textual.pilot import Pilot
 
 from ggbench.models.disk import LocalModel
@@ -32,4 +32,4 @@ def with_disk(services: Services, *models: LocalModel) -> GgbenchApp:
     def local_models() -> Sequence[LocalModel]:
         return models
 
-    return GgbenchApp(dataclasses.replace(services, local_models=local_models), n_gen=200)
+    return GgbenchApp(msgspec.structs.replace(services, local_models=local_models), n_gen=200)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.engines.memory import Memory
@@ -13,24 +13,24 @@ from ggbench.runs.summary import QuantSummary
 
 
 def with_run(summary: QuantSummary, **changes: object) -> QuantSummary:
-    return QuantSummary((replace(summary.run, **changes), *summary.runs[1:]))  # type: ignore[arg-type]
+    return QuantSummary((replace(summary.run, **changes), *summary.runs[1:]))
 
 
 def with_head(summary: QuantSummary, **changes: object) -> QuantSummary:
-    return with_run(summary, head=replace(summary.run.head, **changes))  # type: ignore[arg-type]
+    return with_run(summary, head=replace(summary.run.head, **changes))
 
 
 def with_subject(summary: QuantSummary, **changes: object) -> QuantSummary:
-    return with_head(summary, subject=replace(summary.subject, **changes))  # type: ignore[arg-type]
+    return with_head(summary, subject=replace(summary.subject, **changes))
 
 
 def with_memory(summary: QuantSummary, **changes: object) -> QuantSummary:
-    return with_run(summary, memory=replace(summary.memory, **changes))  # type: ignore[arg-type]
+    return with_run(summary, memory=replace(summary.memory, **changes))
 
 
 def with_decode(summary: QuantSummary, **changes: object) -> QuantSummary:
     assert isinstance(summary.run.result, DecodeResult)
-    return with_run(summary, result=replace(summary.run.result, **changes))  # type: ignore[arg-type]
+    return with_run(summary, result=replace(summary.run.result, **changes))
 
 
 def search_of(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
+import msgspec.structs
 import pytest
 
 from ggbench.errors import UsageError
@@ -38,7 +38,7 @@ EXPERTS = {"n_expert": 8, "n_expert_used": 2, "n_ff_expert": 256, "n_ff_shared_e
 def test_a_value_that_makes_no_model_names_its_field(field: str, value: object) -> None:
     wrong: dict[str, Any] = {field: value}
     with pytest.raises(UsageError, match=field):
-        dataclasses.replace(DENSE, **wrong)
+        msgspec.structs.replace(DENSE, **wrong)
 
 
 @pytest.mark.parametrize(
@@ -60,10 +60,10 @@ def test_an_architecture_names_what_it_needs_and_what_it_cannot_have(
 ) -> None:
     """A shape that llama.cpp would not load, or would load as another, is refused by its field."""
     with pytest.raises(UsageError, match=field):
-        dataclasses.replace(DENSE, architecture=architecture, **given)
+        msgspec.structs.replace(DENSE, architecture=architecture, **given)
 
 
 def test_parameters_of_leading_dense_layers_are_counted_as_they_are_laid_out() -> None:
     given: dict[str, Any] = EXPERTS | {"head_dim": 192, "n_rot": 64, "kv_lora_rank": 512, "v_head_dim": 128}
-    hyper = dataclasses.replace(DENSE, architecture="deepseek2", n_layer=5, n_layer_dense=2, **given)
+    hyper = msgspec.structs.replace(DENSE, architecture="deepseek2", n_layer=5, n_layer_dense=2, **given)
     assert count_params(hyper) == sum(tensor.n_elements for tensor in build_tensors(hyper))

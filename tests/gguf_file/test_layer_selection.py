@@ -1,10 +1,10 @@
 """Some layers of a model: still the same layers, also for llama.cpp."""
 
-import dataclasses
 import math
 from pathlib import Path
 from typing import Any
 
+import msgspec.structs
 import pytest
 
 from ggbench.engines.llama.config import LlamaConfig
@@ -60,8 +60,8 @@ def test_selected_layers_are_of_the_kinds_they_were(architecture: str, tmp_path:
     path = write_cached(twin_of(model, "x", selected), architecture, tmp_path)
     found = layer_kinds(read_model_file(path))
     assert [len(kind.layers) for kind in found] == [3] + [1] * (len(kinds) - 1)
-    assert [dataclasses.replace(kind, layers=()) for kind in found] == [
-        dataclasses.replace(kind, layers=()) for kind in kinds
+    assert [msgspec.structs.replace(kind, layers=()) for kind in found] == [
+        msgspec.structs.replace(kind, layers=()) for kind in kinds
     ]
     assert all(math.isfinite(value) for value in logits(path, [1, 2, 3]))
 

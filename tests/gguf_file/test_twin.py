@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import math
 import os
 import threading
 from pathlib import Path
 
 import gguf
+import msgspec.structs
 import numpy as np
 import pytest
 
@@ -23,10 +23,10 @@ from ggbench.gguf_file.twin_writer import write_twin
 QUANTS = ("q8_0", "q6_k", "q5_k_m", "q5_0", "q4_k_m", "q4_0", "q3_k_m", "q2_k")
 
 DENSE = Hyperparameters("qwen2", n_layer=2, n_embd=256, n_head=4, n_head_kv=2, n_ff=768, n_vocab=512, n_ctx_train=2048)
-MOE = dataclasses.replace(
+MOE = msgspec.structs.replace(
     DENSE, architecture="qwen2moe", n_expert=8, n_expert_used=2, n_ff_expert=256, n_ff_shared_expert=512
 )
-TIED = dataclasses.replace(DENSE, tied_embeddings=True, qkv_bias=False, head_dim=64)
+TIED = msgspec.structs.replace(DENSE, tied_embeddings=True, qkv_bias=False, head_dim=64)
 
 
 def qwen1_5(n_layer: int, n_embd: int, n_head: int, n_head_kv: int, n_ff: int, n_vocab: int) -> Hyperparameters:
@@ -129,9 +129,9 @@ def test_a_cached_twin_of_another_shape_or_cut_short_is_made_again(tmp_path: Pat
     size = path.stat().st_size
     os.truncate(path, size // 2)
     assert cached_twin("tiny", DENSE, "q4_0", tmp_path).stat().st_size == size
-    wider = dataclasses.replace(DENSE, n_ff=1024)
+    wider = msgspec.structs.replace(DENSE, n_ff=1024)
     assert read_model_file(cached_twin("tiny", wider, "q4_0", tmp_path)).n_ff == (1024, 1024)
-    narrow_rope = dataclasses.replace(DENSE, rope_freq_base=1e4)
+    narrow_rope = msgspec.structs.replace(DENSE, rope_freq_base=1e4)
     found = read_model_file(cached_twin("tiny", narrow_rope, "q4_0", tmp_path))
     assert found.metadata["qwen2.rope.freq_base"] == 1e4
 

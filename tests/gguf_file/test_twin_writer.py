@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import errno
 import os
 import shutil
@@ -10,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import gguf
+import msgspec.structs
 import numpy as np
 import pytest
 
@@ -21,7 +21,7 @@ from ggbench.gguf_file.twin import plan_twin
 from ggbench.gguf_file.twin_writer import write_twin
 
 DENSE = Hyperparameters("qwen2", n_layer=2, n_embd=256, n_head=4, n_head_kv=2, n_ff=768, n_vocab=512, n_ctx_train=2048)
-MOE = dataclasses.replace(
+MOE = msgspec.structs.replace(
     DENSE, architecture="qwen2moe", n_expert=8, n_expert_used=2, n_ff_expert=256, n_ff_shared_expert=512
 )
 

@@ -11,9 +11,9 @@ import json
 import os
 import threading
 from collections.abc import Callable
-from dataclasses import asdict, is_dataclass
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ggbench.engines.contract import EngineConfig
@@ -100,6 +100,6 @@ def note() -> Note:
 
 
 def _plain(value: object) -> object:
-    if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
+    if isinstance(value, msgspec.Struct):
+        return msgspec.to_builtins(value)
     return str(value)

@@ -8,13 +8,13 @@ import io
 import json
 import sqlite3
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import click
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+from msgspec.structs import replace
 
 from ggbench import paths
 from ggbench.engines.endings import Outcome

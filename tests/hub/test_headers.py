@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import os
 import threading
 from pathlib import Path
 
+import msgspec.structs
 import pytest
 
 from ggbench.errors import BadFile, NetworkError
@@ -60,14 +60,14 @@ def list_files(access: HubAccess, hub: TestHub, files: dict[str, bytes]) -> Repo
 
 
 def offline(access: HubAccess) -> HubAccess:
-    return dataclasses.replace(access, offline=True)
+    return msgspec.structs.replace(access, offline=True)
 
 
 def test_a_remote_header_equals_the_local_one(access: HubAccess, hub: TestHub, tiny_twin: Path) -> None:
     listing = list_files(access, hub, {"m-q8_0.gguf": tiny_twin.read_bytes()})
     [read] = read_headers(access, listing, listing.variants)
     local = read_model_file(tiny_twin)
-    assert read.file == dataclasses.replace(local, name=f"{REPO} q8_0", paths=())
+    assert read.file == msgspec.structs.replace(local, name=f"{REPO} q8_0", paths=())
     assert (read.reason, read.moved_bytes) == ("", hub.sent_bytes())
     hub.add_repo("org/copy", {"other-q8_0.gguf": tiny_twin.read_bytes()})
     copy = list_repo(access, "org/copy")
@@ -76,7 +76,7 @@ def test_a_remote_header_equals_the_local_one(access: HubAccess, hub: TestHub, t
         for where in (listing, copy):
             [again] = read_headers(using, where, where.variants)
             assert again.moved_bytes == 0
-            assert again.file == dataclasses.replace(local, name=f"{where.repo} q8_0", paths=())
+            assert again.file == msgspec.structs.replace(local, name=f"{where.repo} q8_0", paths=())
     assert hub.requests == []
 
 
@@ -185,7 +185,7 @@ def test_transient_network_errors_are_retried(
     listing = list_files(access, hub, {"m-q8_0.gguf": tiny_twin.read_bytes()})
     hub.fail("/cdn/*", fault, times=2)
     [read] = read_headers(access, listing, listing.variants)
-    assert read.file == dataclasses.replace(read_model_file(tiny_twin), name=f"{REPO} q8_0", paths=())
+    assert read.file == msgspec.structs.replace(read_model_file(tiny_twin), name=f"{REPO} q8_0", paths=())
 
 
 @pytest.mark.parametrize("fault", [Gated(), Says(b"", 404, headers={"X-Error-Code": "RepoNotFound"})])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 
+import msgspec.structs
 import pytest
 
 from ggbench.errors import BadFile, NetworkError, UsageError
@@ -18,7 +18,7 @@ HEX = "0" * 40
 
 
 def offline(access: HubAccess) -> HubAccess:
-    return dataclasses.replace(access, offline=True)
+    return msgspec.structs.replace(access, offline=True)
 
 
 def test_files_are_grouped_into_variants(access: HubAccess, hub: TestHub) -> None:
@@ -214,7 +214,7 @@ def test_offline_returns_the_cached_listing(access: HubAccess, hub: TestHub) -> 
     assert list_repo(offline(access), REPO) == listing
     assert list_repo(offline(access), REPO.upper()) == listing
     by_commit = list_repo(offline(access), REPO, listing.commit)
-    assert by_commit == dataclasses.replace(listing, revision=listing.commit)
+    assert by_commit == msgspec.structs.replace(listing, revision=listing.commit)
     assert cached_listing(access, REPO) == listing
     assert len(hub.requests) == asked
     for repo, revision in ((REPO, "other"), ("org/other", "main")):

@@ -4,12 +4,12 @@ import io
 import json
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from ggbench.errors import BadFile, UsageError
 from ggbench.experiments.quality.record import ChunkScores

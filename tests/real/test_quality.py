@@ -7,10 +7,10 @@ otherwise, and so does another number of tokens in a batch, with which a perplex
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
@@ -30,7 +30,7 @@ SETUP = LlamaConfig(threads=1)
 
 
 def _score(path: Path, base: Path | None = None, **changed: object) -> QualityResult:
-    settings = replace(QualitySettings(find_text(PROSE)[0], n_ctx=256, n_seqs=8, n_chunks=2), **changed)  # type: ignore[arg-type]
+    settings = replace(QualitySettings(find_text(PROSE)[0], n_ctx=256, n_seqs=8, n_chunks=2), **changed)
     job = Job(
         EXPERIMENT, resolve_one(str(path)), SETUP, settings, None if base is None else Base(resolve_one(str(base)))
     )

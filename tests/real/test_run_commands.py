@@ -7,11 +7,11 @@ import shutil
 import socket
 import subprocess
 import urllib.request
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from ggbench.decisions.run_commands import run_commands
 from ggbench.engines.llama.config import LlamaConfig

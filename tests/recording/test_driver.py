@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec.structs
 import pytest
 
 from ggbench.engines import protocol
@@ -181,7 +181,7 @@ def test_a_worker_that_misbehaves_is_a_run(
         return LlamaEngine(lambda: WorkerProcess(cancel, timeout_s=0.5, command=command))
 
     rig, _ = fake_rig(store)
-    (run,) = runs_of(dataclasses.replace(rig, launch=launch), decode_job(target, 10))
+    (run,) = runs_of(msgspec.structs.replace(rig, launch=launch), decode_job(target, 10))
     assert run.outcome is outcome
     assert reason in run.reason
     assert [stored.state for stored in store.list_runs()] == [outcome.value]

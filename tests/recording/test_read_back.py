@@ -7,10 +7,10 @@ import itertools
 import sqlite3
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.errors import StoreError

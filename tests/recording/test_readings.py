@@ -6,9 +6,10 @@ import itertools
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
+from msgspec.structs import replace
 
 from ggbench.engines import protocol
 from ggbench.engines.endings import Ending, Outcome, OutOfMemory

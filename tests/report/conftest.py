@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console, RenderableType
 
 from ggbench.engines.endings import Outcome

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.against import against_document, nearest_to, published_model

@@ -5,8 +5,9 @@ Without stored repeats a load is assumed to differ from the next by 2 %, so no i
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from ggbench.decisions.comparison import ComparedLine, Comparison, compare_quants
 from ggbench.decisions.comparison_sentence import sentence_of
@@ -60,7 +61,7 @@ def row(
         kind="decode", subject=subject, setup=LlamaConfig(), settings=DecodeSettings(400), environment=ENVIRONMENT
     )
     run = Run(head=replace(head, **head_changes), outcome=Outcome.COMPLETED, memory=memory, result=result)
-    return QuantSummary.of([replace(run, **changes)])  # type: ignore[arg-type]
+    return QuantSummary.of([replace(run, **changes)])
 
 
 def line(comparison: Comparison, header: str) -> ComparedLine:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ggbench.decisions.doctor.checkup import Checkup
 from ggbench.decisions.doctor.findings import Finding, findings
@@ -24,28 +24,28 @@ def found_in(checkup: Checkup) -> tuple[Finding, ...]:
 
 
 def with_cpu(**changes: object) -> Checkup:
-    return replace(SOUND, cpu=replace(SOUND.cpu, **changes))  # type: ignore[arg-type]
+    return replace(SOUND, cpu=replace(SOUND.cpu, **changes))
 
 
 def with_memory(**changes: object) -> Checkup:
-    return replace(SOUND, memory=replace(SOUND.memory, **changes))  # type: ignore[arg-type]
+    return replace(SOUND, memory=replace(SOUND.memory, **changes))
 
 
 def with_store(**changes: object) -> Checkup:
-    return replace(SOUND, store=replace(SOUND.store, **changes))  # type: ignore[arg-type]
+    return replace(SOUND, store=replace(SOUND.store, **changes))
 
 
 def with_hub(**changes: object) -> Checkup:
-    return replace(SOUND, hub=replace(SOUND.hub, **changes))  # type: ignore[arg-type]
+    return replace(SOUND, hub=replace(SOUND.hub, **changes))
 
 
 def with_gpu(**changes: object) -> Checkup:
-    gpu = replace(DRIVER.gpus[0], **changes)  # type: ignore[arg-type]
+    gpu = replace(DRIVER.gpus[0], **changes)
     return replace(WITH_GPU, driver=replace(DRIVER, gpus=(gpu,)))
 
 
 def with_place(**changes: object) -> Checkup:
-    return replace(SOUND, places=(replace(SOUND.places[0], **changes), *SOUND.places[1:]))  # type: ignore[arg-type]
+    return replace(SOUND, places=(replace(SOUND.places[0], **changes), *SOUND.places[1:]))
 
 
 @pytest.mark.parametrize("checkup", [SOUND, WITH_GPU], ids=["CPU", "GPU"])

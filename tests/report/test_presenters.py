@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from ggbench.errors import StoreError
 from ggbench.machine.records import GpuReading, MachineReading
@@ -58,7 +58,7 @@ def stored(run: Run, **changes: object) -> StoredRun:
         settings_json=encode(run.head.settings),
         result_json=encode(run.result),
     )
-    return replace(made, **changes)  # type: ignore[arg-type]
+    return replace(made, **changes)
 
 
 @pytest.mark.parametrize("kind", ["perplexity", "../decode", "os.path", ""])

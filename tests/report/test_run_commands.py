@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import shlex
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ggbench.decisions.run_commands import commands_lines, modelfile_lines, run_commands
 from ggbench.decisions.run_commands_record import FileToRun, RunCommands

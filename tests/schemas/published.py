@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from msgspec.structs import fields
 
 from ggbench.models.published.rows import METRICS, WITH_ERRORS, PublishedRow
 from tests.schemas.shapes import Fields, about, by, many, of, sometimes, struct

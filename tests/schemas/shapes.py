@@ -6,7 +6,6 @@ Fields that a document takes from a record have the record's own type and docstr
 from __future__ import annotations
 
 import ast
-import dataclasses
 import functools
 import inspect
 import re
@@ -17,6 +16,7 @@ from types import GenericAlias
 from typing import Annotated, Any, Literal, TypeAlias, get_type_hints
 
 import msgspec
+import msgspec.structs
 from msgspec import UNSET, Meta, UnsetType
 
 Type: TypeAlias = Any
@@ -43,7 +43,9 @@ def of(record: type, names: str = "", *, maybe: bool = False, without: str = "")
 
     With `maybe` there need not be a record, so that each may be null.
     """
-    wanted = names.split() or [field.name for field in dataclasses.fields(record) if field.name not in without.split()]
+    wanted = names.split() or [
+        field.name for field in msgspec.structs.fields(record) if field.name not in without.split()
+    ]
     found = {name: _member(record, name) for name in wanted}
     return {name: about(kind | None if maybe else kind, text) for name, (kind, text) in found.items()}
 
@@ -147,7 +149,7 @@ def _clean(schema: Any) -> Any:  # noqa: ANN401 - JSON
 
 
 def _records(types: tuple[Type, ...]) -> Iterator[type]:
-    """Every dataclass that these types reach."""
+    """Every record that these types reach."""
     seen: set[Any] = set()
     todo: list[Any] = list(msgspec.inspect.multi_type_info(types))
     while todo:
@@ -156,7 +158,7 @@ def _records(types: tuple[Type, ...]) -> Iterator[type]:
             if each.cls in seen:
                 continue
             seen.add(each.cls)
-            if isinstance(each, msgspec.inspect.DataclassType):
+            if each.cls.__module__.startswith("ggbench."):
                 yield each.cls
             todo += [field.type for field in each.fields]
         else:
@@ -178,7 +180,7 @@ def _member(record: type, name: str) -> tuple[Type, str]:
 def _docs(record: type) -> dict[str, str]:
     """The docstrings under the fields of a record, those of its bases included."""
     found: dict[str, str] = {}
-    for each in reversed(record.__mro__[:-1]):
+    for each in (base for base in reversed(record.__mro__) if base.__module__.startswith("ggbench.")):
         tree = ast.parse(textwrap.dedent(inspect.getsource(each)))
         assert isinstance(tree.body[0], ast.ClassDef)
         for field, after in pairwise(tree.body[0].body):

@@ -14,7 +14,7 @@ from scripts import gpu_check, gpu_rehearsal
 
 READ = """
 import json
-from dataclasses import asdict
+from msgspec.structs import asdict
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import MachineReader
 print(json.dumps([asdict(list_gpus()[0]), asdict(MachineReader().read().gpus[0])]))

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-
+import msgspec.structs
 import pytest
 
 from ggbench.machine.records import GpuProcess, GpuReading, MachineReading, Throttling
@@ -18,7 +17,7 @@ def reading(second: float, *gpus: GpuReading) -> MachineReading:
 
 
 def gpu(index: int = 0, **values: object) -> GpuReading:
-    return dataclasses.replace(GpuReading(index, "A made-up GPU"), **values)  # type: ignore[arg-type]
+    return msgspec.structs.replace(GpuReading(index, "A made-up GPU"), **values)
 
 
 def test_only_what_was_timed_counts() -> None:
@@ -99,13 +98,13 @@ def test_throttle_reasons_are_counted_and_named() -> None:
 
 
 def test_peak_worker_memory_is_the_sum_over_its_gpus() -> None:
-    grown = dataclasses.replace(WORKER, used_bytes=7 << 30)
+    grown = msgspec.structs.replace(WORKER, used_bytes=7 << 30)
     readings = [
         reading(0, gpu(0, processes=(DESKTOP,)), gpu(1, processes=())),
         reading(1, gpu(0, processes=(WORKER, DESKTOP)), gpu(1, processes=(grown,))),
         reading(2, gpu(0, processes=(WORKER,)), gpu(1, processes=(WORKER,))),
     ]
-    untold = [reading(0, gpu(processes=(dataclasses.replace(WORKER, used_bytes=None),)))]
+    untold = [reading(0, gpu(processes=(msgspec.structs.replace(WORKER, used_bytes=None),)))]
 
     def held(readings: list[MachineReading], pid: int) -> int | None:
         use = summarize_gpus(readings, [gpu.index for gpu in readings[0].gpus], [(0, S // 2)], 100, worker_pid=pid)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from ggbench.decisions.pick_record import WORKLOADS, Needs, Workload
 from ggbench.decisions.turn import longest_fast_enough, parse_workload, turn_speed

@@ -1,11 +1,11 @@
 """Every theory cell of the article, as printed, against the functions."""
 
 import csv
-import dataclasses
 import functools
 import math
 from pathlib import Path
 
+import msgspec.structs
 import numpy as np
 import pytest
 
@@ -41,7 +41,7 @@ def cell_id(cell: Cell) -> str:
 def shape(size: str, gqa: str) -> Hyperparameters:
     """The model of a row; `without` gives every query head its own K and V."""
     hyper = load_catalog().model(f"qwen1.5-{size.lower()}").hyper
-    return dataclasses.replace(hyper, n_head_kv=hyper.n_head) if gqa == "without" else hyper
+    return msgspec.structs.replace(hyper, n_head_kv=hyper.n_head) if gqa == "without" else hyper
 
 
 @functools.cache
@@ -86,7 +86,9 @@ def computed(size: str, gqa: str, quantity: str, scheme: str, counting: str) -> 
         return round(b_ms, 2)
     if counting == "rough":  # the output matrix is computed for every token, as a layer is
         layers = parameters.layers + parameters.lm_head
-        weights = dataclasses.replace(weights, parameters=dataclasses.replace(parameters, layers=layers, lm_head=0))
+        weights = msgspec.structs.replace(
+            weights, parameters=msgspec.structs.replace(parameters, layers=layers, lm_head=0)
+        )
     curve = prefill_curve(weights, kv, hardware.bandwidth_bytes_per_s, hardware.compute_flop_per_s, LENGTHS)
     knees = curve.knees()
     assert len(knees) in (0, 2)

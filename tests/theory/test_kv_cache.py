@@ -1,10 +1,10 @@
 """The KV cache against llama.cpp's own log, and against sums written out."""
 
-import dataclasses
 import json
 import re
 from pathlib import Path
 
+import msgspec.structs
 import numpy as np
 import pytest
 from hypothesis import given
@@ -29,8 +29,8 @@ def windowed(*has_window: bool) -> ModelFile:
     """24 layers, of which those with the flag have a window of 1024."""
     file = drawn()
     pairs = zip(file.states, has_window, strict=True)
-    states = tuple(dataclasses.replace(state, window=WINDOW if flag else None) for state, flag in pairs)
-    return dataclasses.replace(file, sliding_window=WINDOW, states=states)
+    states = tuple(msgspec.structs.replace(state, window=WINDOW if flag else None) for state, flag in pairs)
+    return msgspec.structs.replace(file, sliding_window=WINDOW, states=states)
 
 
 FIVE_OF_SIX = kv_cache(windowed(*(layer % 6 < 5 for layer in range(24))))
@@ -104,6 +104,6 @@ def test_what_fits_is_the_most_that_fits(n_bytes: int, kv: KvCache) -> None:
 
 
 def test_a_state_that_is_no_kv_cache_is_refused_by_name() -> None:
-    file = dataclasses.replace(drawn(), no_kv_reason="mamba keeps a recurrent state of fixed size, not a KV cache")
+    file = msgspec.structs.replace(drawn(), no_kv_reason="mamba keeps a recurrent state of fixed size, not a KV cache")
     with pytest.raises(Unsupported, match="mamba keeps a recurrent state"):
         kv_cache(file)

@@ -1,7 +1,6 @@
 """Decode, prefill, memory and batches together: what has to hold between them."""
 
-import dataclasses
-
+import msgspec.structs
 import numpy as np
 import pytest
 
@@ -33,9 +32,10 @@ def drawn(model_id: str = "qwen1.5-7b") -> ModelFile:
 def windowed(period: int) -> ModelFile:
     """The dense model with a window of 4,096 in the first layer of each period."""
     states = (
-        dataclasses.replace(state, window=None if layer % period else 4096) for layer, state in enumerate(DENSE.states)
+        msgspec.structs.replace(state, window=None if layer % period else 4096)
+        for layer, state in enumerate(DENSE.states)
     )
-    return dataclasses.replace(DENSE, states=tuple(states))
+    return msgspec.structs.replace(DENSE, states=tuple(states))
 
 
 DENSE, MOE = drawn(), drawn("qwen1.5-moe-a2.7b")
@@ -143,7 +143,7 @@ def test_the_table_of_embeddings_is_not_in_the_gpus_memory() -> None:
     assert DENSE.weight_bytes is not None
     table = next(tensor for tensor in DENSE.tensors if tensor.name == "token_embd.weight")
     assert file_weights(DENSE, "f16").resident_bytes == DENSE.weight_bytes - (table.n_bytes or 0)
-    hyper = dataclasses.replace(load_catalog().model("qwen2.5-0.5b").hyper, tied_embeddings=True)
+    hyper = msgspec.structs.replace(load_catalog().model("qwen2.5-0.5b").hyper, tied_embeddings=True)
     tied = build_model(hyper, "tied")
     assert file_weights(tied, "f16").resident_bytes == tied.weight_bytes
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 
+import msgspec.structs
 import pytest
 
 from ggbench.engines.llama.config import LlamaConfig
@@ -57,7 +57,7 @@ def test_a_partial_offload_as_logged() -> None:
 
 
 def test_a_tied_table_lies_on_both() -> None:
-    untied, tied = drawn(TINY), drawn(dataclasses.replace(TINY, tied_embeddings=True))
+    untied, tied = drawn(TINY), drawn(msgspec.structs.replace(TINY, tied_embeddings=True))
     assert tied.weight_bytes is not None
     assert untied.weight_bytes is not None
     assert tied.weight_bytes < untied.weight_bytes

@@ -1,7 +1,6 @@
 """Parameters by role, against what the models' makers state."""
 
-import dataclasses
-
+import msgspec.structs
 import pytest
 
 from ggbench.gguf_file.blueprint import build_model
@@ -13,7 +12,7 @@ from ggbench.sizing.theory.weights import count_parameters
 def drawn(model_id: str, *, tied: bool = False) -> ModelFile:
     """A model of the catalog, with one table for input and output where asked for."""
     hyper = load_catalog().model(model_id).hyper
-    return build_model(dataclasses.replace(hyper, tied_embeddings=tied), model_id)
+    return build_model(msgspec.structs.replace(hyper, tied_embeddings=tied), model_id)
 
 
 @pytest.mark.parametrize(

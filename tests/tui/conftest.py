@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import cast
 
+import msgspec.structs
 import pytest
 from textual.pilot import Pilot
 
@@ -53,7 +53,7 @@ def services(planner: FakePlanner, jobs: FakeServices) -> Services:
         make_planner=lambda: cast("Planner", planner),
         machine_budget=lambda _setup: BUDGET,
         read_machine=jobs.read_machine,
-        hub=dataclasses.replace(HubAccess.from_environment(), offline=True),
+        hub=msgspec.structs.replace(HubAccess.from_environment(), offline=True),
     )
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
 from pathlib import Path
 
+import msgspec.structs
 import pytest
 from click.testing import CliRunner
 from textual import events
@@ -52,7 +52,7 @@ def places(services: Services, monkeypatch: pytest.MonkeyPatch) -> Services:
         pytest.fail("the Hub was searched")
 
     monkeypatch.setattr("ggbench.hub.listing.search_repos", searched)
-    return dataclasses.replace(services, local_models=added_models)
+    return msgspec.structs.replace(services, local_models=added_models)
 
 
 def listed(app: App) -> list[str]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
 
+import msgspec.structs
 import numpy as np
 import pytest
 from textual.app import App, ComposeResult
@@ -33,7 +33,7 @@ class PlotApp(App[None]):
 
 
 def latencies(curves: Sequence[Curve], x_end: int | None = None) -> Figure:
-    return dataclasses.replace(latency_figure([]), curves=tuple(curves), x_end=x_end)
+    return msgspec.structs.replace(latency_figure([]), curves=tuple(curves), x_end=x_end)
 
 
 def drive(steps: Callable[[PlotApp, Pilot[None]], Awaitable[None]], size: tuple[int, int] = (80, 24)) -> None:
@@ -84,7 +84,7 @@ def test_two_curves_have_a_legend_and_letters() -> None:
 def test_a_run_without_samples_is_not_in_the_legend() -> None:
 
     async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
-        nothing = dataclasses.replace(series("f16", 30), x=np.empty(0, np.int64), y=np.empty(0, np.float64))
+        nothing = msgspec.structs.replace(series("f16", 30), x=np.empty(0, np.int64), y=np.empty(0, np.float64))
         app.plot.show([latencies([series("q8_0", 20), nothing, series("q2_k", 10)])])
         await pilot.pause()
         assert str(app.query_one("#names", Static).content) == "a q8_0\nc q2_k"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 
+import msgspec.structs
 import pytest
 from textual.pilot import Pilot
 
@@ -96,7 +96,7 @@ def test_a_later_choice_wins(app: App, planner: FakePlanner, drive: Drive) -> No
 
 def test_a_quant_that_cannot_be_planned_is_a_row(app: App, planner: FakePlanner, drive: Drive) -> None:
     """Its reason stands where the memory would be shown; the others are planned."""
-    row = dataclasses.replace(
+    row = msgspec.structs.replace(
         plan_row("x", "iq9_z", BUDGET),
         outcome=Outcome.FAILED,
         reason="no such\x1b[31m type",
@@ -136,7 +136,7 @@ def test_a_store_that_cannot_be_read_is_reported(
         assert message in shown
         assert "q8_0    8.50  1.66 GiB  ✓" in shown
 
-    drive(App(dataclasses.replace(services, open_store=open_store)), steps)
+    drive(App(msgspec.structs.replace(services, open_store=open_store)), steps)
 
 
 def test_news_of_a_run_bring_its_measurement(app: App, jobs: FakeServices, drive: Drive) -> None:
@@ -168,10 +168,10 @@ def test_what_was_measured_takes_the_place_of_what_was_planned(
     app: App, planner: FakePlanner, jobs: FakeServices, drive: Drive
 ) -> None:
     with Store.open(jobs.folder / "results.sqlite") as store:
-        put_run(store, dataclasses.replace(start("synth:small-0.6b", "q8_0"), setup=LlamaConfig(type_k="q4_0")))
+        put_run(store, msgspec.structs.replace(start("synth:small-0.6b", "q8_0"), setup=LlamaConfig(type_k="q4_0")))
         put_run(store, start("synth:small-0.6b", "q4_k_m"), n_gen=9000)
-        head = dataclasses.replace(start("synth:small-0.6b", "q4_k_m"), kind="maxctx", setup=LlamaConfig())
-        head = dataclasses.replace(head, settings=ContextSettings())
+        head = msgspec.structs.replace(start("synth:small-0.6b", "q4_k_m"), kind="maxctx", setup=LlamaConfig())
+        head = msgspec.structs.replace(head, settings=ContextSettings())
         found = ContextResult(max_n_ctx=24_576, verified_by_decode=True)
         store.finish(store.begin(head), Run(head=head, outcome=Outcome.COMPLETED, result=found))
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec.structs
 import pytest
 from textual.pilot import Pilot
 
@@ -68,7 +68,7 @@ def test_a_run_takes_the_context_that_was_planned(
         assert any(notice in each for each in shown)
         assert len(shown) == (2 if notice else 1)
 
-    drive(App(dataclasses.replace(services, local_models=lambda: (model,))), steps)
+    drive(App(msgspec.structs.replace(services, local_models=lambda: (model,))), steps)
 
 
 def test_marked_quants_are_measured(

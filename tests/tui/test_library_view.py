@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-
+import msgspec.structs
 import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -67,7 +66,7 @@ def test_quants_are_filtered_and_those_that_fit_kept(app: App, drive: Drive) -> 
 
 
 def test_any_column_sorts(app: App, planner: FakePlanner, drive: Drive) -> None:
-    broken = dataclasses.replace(plan_row("x", "q6_k", BUDGET), left_bytes=None, fits=None, planned_n_ctx=None)
+    broken = msgspec.structs.replace(plan_row("x", "q6_k", BUDGET), left_bytes=None, fits=None, planned_n_ctx=None)
     rows = [PlannedQuant("q6_k", broken)]
     rows += [PlannedQuant(quant, plan_row("x", quant, BUDGET)) for quant in ("q8_0", "q2_k", "q4_0")]
     planner.rows_of["synth:small-0.6b"] = rows
@@ -142,7 +141,7 @@ def test_what_is_expected_stands_before_the_bound(app: App, planner: FakePlanner
         None,
     )
     planner.rows_of["synth:small-0.6b"] = [
-        PlannedQuant(quant, dataclasses.replace(row, quant=quant, expected=each))
+        PlannedQuant(quant, msgspec.structs.replace(row, quant=quant, expected=each))
         for quant, each in zip(("q8_0", "q6_k", "q4_0"), expected, strict=True)
     ]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
+import msgspec
 import pytest
 from rich.text import Text
 from textual.pilot import Pilot
@@ -31,18 +31,15 @@ from tests.fakes.watched import WatchedQueue
 from tests.tui.conftest import Drive
 
 
-@dataclass(frozen=True, slots=True)
-class CountSettings(Settings):
+class CountSettings(Settings, msgspec.Struct, frozen=True):
     n: int
 
 
-@dataclass(frozen=True, slots=True)
-class Counted:
+class Counted(msgspec.Struct, frozen=True):
     n: int
 
 
-@dataclass(frozen=True, slots=True)
-class CountResult(Result):
+class CountResult(Result, msgspec.Struct, frozen=True):
     total: int
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec.structs
 import pytest
 from textual.pilot import Pilot
 from textual.widgets import Input
@@ -51,7 +51,9 @@ def setups(
     def add(added: Sequence[Job]) -> None:
         jobs.extend(added)
 
-    app = App(dataclasses.replace(services, local_models=lambda: (model,), machine_budget=machine_budget), n_gen=200)
+    app = App(
+        msgspec.structs.replace(services, local_models=lambda: (model,), machine_budget=machine_budget), n_gen=200
+    )
     monkeypatch.setattr(app.run_queue, "add", add)
     return app, budgets, jobs
 
@@ -105,9 +107,9 @@ def test_options_decide_plans_and_runs(
         assert budgets[-1] == app.setup
         assert planner.setups[-1] == app.setup
         await press(app, pilot, "right", "b")
-        assert jobs[-1].setup == dataclasses.replace(app.setup, n_ctx=32_768)
+        assert jobs[-1].setup == msgspec.structs.replace(app.setup, n_ctx=32_768)
         await press(app, pilot, "1", "m")
-        assert jobs[-1].setup == dataclasses.replace(app.setup, n_ctx=None)
+        assert jobs[-1].setup == msgspec.structs.replace(app.setup, n_ctx=None)
         assert jobs[-1].experiment.kind == "maxctx"
         shown = await press(app, pilot, "1", "O")
         assert app.setup == LlamaConfig()
@@ -127,7 +129,7 @@ def test_a_bad_value_is_one_line_and_keeps_the_panel(app: App, drive: Drive) -> 
         assert "✗" not in await press(app, pilot, "backspace")
         await press(app, pilot, "escape")
         assert app.setup == LlamaConfig()
-        app.setup = dataclasses.replace(LlamaConfig(), flash_attn="off")
+        app.setup = msgspec.structs.replace(LlamaConfig(), flash_attn="off")
         shown = await press(app, pilot, "o", "down", "down", "down", "left", "left", "left", "left", "enter")
         assert "needs flash attention" in " ".join(shown.split())
         assert isinstance(app.screen, SettingsDialog)

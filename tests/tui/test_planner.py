@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+import msgspec.structs
 import pytest
 
 from ggbench.decisions.pick_candidates import PickRequest, caches_of
@@ -38,7 +38,7 @@ BUDGET = Budget("this test", False, 4 * GIB, "given", GIB // 4, "given", Bandwid
 
 @pytest.fixture
 def offline() -> HubAccess:
-    return dataclasses.replace(HubAccess.from_environment(), offline=True)
+    return msgspec.structs.replace(HubAccess.from_environment(), offline=True)
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_what_was_forecast_is_expected(
     (planned,) = planner.rows(str(tiny_twin), (), BUDGET, LlamaConfig(n_ctx=4096))
     assert planned.row.expected is not None
     assert (planned.row.expected.basis, planned.row.expected.speed_basis) == ("twins", "forecast")
-    (elsewhere,) = planner.rows(str(tiny_twin), (), dataclasses.replace(BUDGET, is_here=False), LlamaConfig())
+    (elsewhere,) = planner.rows(str(tiny_twin), (), msgspec.structs.replace(BUDGET, is_here=False), LlamaConfig())
     assert elsewhere.row.expected is None
     planner.close()
 

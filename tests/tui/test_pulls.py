@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import msgspec.structs
 import pytest
 from textual.pilot import Pilot
 from textual.widgets import DataTable
@@ -137,7 +137,7 @@ def test_a_failure_has_its_reason_and_can_be_tried_again(queue: PullQueue) -> No
 @pytest.fixture
 def online(services: Services, hub: TestHub, monkeypatch: pytest.MonkeyPatch) -> Services:
     monkeypatch.setattr("ggbench.hub.api.BACKOFF_S", (0.0, 0.0, 0.0))
-    return dataclasses.replace(services, hub=HubAccess.from_environment(), local_models=find_local_models)
+    return msgspec.structs.replace(services, hub=HubAccess.from_environment(), local_models=find_local_models)
 
 
 async def find(app: GgbenchApp, pilot: Page, text: str) -> str:
@@ -169,7 +169,7 @@ def test_a_repo_is_found_pulled_and_then_on_this_disk(
         assert "↓" not in line
 
     drive(app, steps, (160, 40))
-    target = resolve("maker/tiny-gguf", ("q8_0",), hub=dataclasses.replace(online.hub, offline=True))[0]
+    target = resolve("maker/tiny-gguf", ("q8_0",), hub=msgspec.structs.replace(online.hub, offline=True))[0]
     assert target.path is not None
     assert target.path.stat().st_size == tiny_twin.stat().st_size
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec.structs
 import pytest
 from textual.pilot import Pilot
 
@@ -41,7 +41,7 @@ def library(folder: Path, services: Services, planner: FakePlanner) -> App:
     )  # fmt: skip
     rows = [plan_row("tiny", quant, BUDGET) for quant in ("q8_0", "q4_0")]
     planner.rows_of[str(folder)] = [PlannedQuant(row.quant, row) for row in rows]
-    return App(dataclasses.replace(services, local_models=lambda: models), n_gen=200)
+    return App(msgspec.structs.replace(services, local_models=lambda: models), n_gen=200)
 
 
 def test_marked_quants_are_scored_beside_the_largest(

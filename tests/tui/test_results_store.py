@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 from pathlib import Path
 
+import msgspec.structs
 import pytest
 from textual.pilot import Pilot
 from textual.worker import WorkerFailed
@@ -55,7 +55,7 @@ def test_a_locked_store_is_read_again(services: Services, drive: Drive, filled: 
             assert isinstance(app.screen, ResultsScreen)
             assert "try again once it has ended" in message(app)
 
-    drive(GgbenchApp(dataclasses.replace(services, open_store=open_store)), steps)
+    drive(GgbenchApp(msgspec.structs.replace(services, open_store=open_store)), steps)
 
 
 def test_a_run_that_arrives_moves_nothing(look: Look, filled: Path) -> None:
@@ -95,4 +95,4 @@ def test_an_unexpected_error_is_reported_and_ends_nothing(services: Services, dr
         await press(app, pilot, "r", "enter")
         assert isinstance(app.screen, RunDetails)
 
-    drive(GgbenchApp(dataclasses.replace(services, open_store=open_store)), steps)
+    drive(GgbenchApp(msgspec.structs.replace(services, open_store=open_store)), steps)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec.structs
 import pytest
 from textual.pilot import Pilot
 
@@ -45,13 +45,13 @@ def colours(monkeypatch: pytest.MonkeyPatch) -> None:
 def targets(tiny_twin: Path) -> list[Target]:
     target = resolve(str(tiny_twin))[0]
     return [
-        dataclasses.replace(target, model="synth:tiny", quant=quant) for quant in ("q8_0", "q6_k", "q4_k_m", "q2_k")
+        msgspec.structs.replace(target, model="synth:tiny", quant=quant) for quant in ("q8_0", "q6_k", "q4_k_m", "q2_k")
     ]
 
 
 class Slow(FakeServices):
     def make_rig(self, store: Store | None, experiment: Experiment) -> Rig:
-        return dataclasses.replace(
+        return msgspec.structs.replace(
             super().make_rig(store, experiment), cpu_bandwidth=Bandwidth(1e9, "measured in a test")
         )
 
@@ -72,7 +72,7 @@ async def show_run(app: GgbenchApp, pilot: Pilot[None]) -> RunScreen:
 def test_a_run(app: GgbenchApp, jobs: FakeServices, targets: list[Target], drive: Drive) -> None:
     gate = Gate()
     slow = Slow(jobs.folder, [obey, crash, gate.answer], reading=jobs.reading)
-    app.services = dataclasses.replace(app.services, make_rig=slow.make_rig)
+    app.services = msgspec.structs.replace(app.services, make_rig=slow.make_rig)
 
     async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:
         app.run_queue.add(decodes(targets, 1000))

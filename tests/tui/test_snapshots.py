@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
+import msgspec.structs
 import pytest
 from textual.pilot import Pilot
 
@@ -39,7 +39,7 @@ def test_the_library(services: Services, jobs: FakeServices, drive: Drive, state
         for quant in ("q8_0", "q4_k_m"):
             put_run(store, start("small-0.6b", quant))
     disk = (local("maker/small-gguf", "q8_0"), local("~/models/mine.gguf", "q5_0", store="folder", name="mine"))
-    app = GgbenchApp(dataclasses.replace(services, local_models=lambda: disk))
+    app = GgbenchApp(msgspec.structs.replace(services, local_models=lambda: disk))
     keys = {
         "library": [],
         "help": ["question_mark"],

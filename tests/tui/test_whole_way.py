@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 from pathlib import Path
 
+import msgspec.structs
 import pytest
 from textual.pilot import Pilot
 
@@ -23,13 +23,13 @@ from tests.tui.conftest import Drive
 
 
 def rig(store: Store | None, experiment: Experiment) -> Rig:
-    return dataclasses.replace(make_rig(store, given_bandwidth=Bandwidth(20e9, "given in a test")), threads=1)
+    return msgspec.structs.replace(make_rig(store, given_bandwidth=Bandwidth(20e9, "given in a test")), threads=1)
 
 
 @pytest.mark.llama
 def test_from_the_library_to_the_results(tiny_twin: Path, drive: Drive) -> None:
-    budget = dataclasses.replace(BUDGET, device="this test", on_gpu=False)
-    services = dataclasses.replace(
+    budget = msgspec.structs.replace(BUDGET, device="this test", on_gpu=False)
+    services = msgspec.structs.replace(
         Services.of_this_machine(offline=True),
         make_rig=rig,
         local_models=lambda: models_in_place(tiny_twin),

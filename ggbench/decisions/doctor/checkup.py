@@ -6,9 +6,10 @@ import contextlib
 import os
 import platform
 import tempfile
-from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
+
+import msgspec
 
 import ggbench
 from ggbench import paths
@@ -31,8 +32,7 @@ from ggbench.runs.store.health import StoreHealth, inspect_store
 from ggbench.stats.decode_timing import Bandwidth
 
 
-@dataclass(frozen=True, slots=True)
-class Calibration:
+class Calibration(msgspec.Struct, frozen=True):
     """What was measured of this machine once, for forecasts and limits."""
 
     bandwidth: Bandwidth | None
@@ -43,8 +43,7 @@ class Calibration:
     """What models reach of the bandwidth here; None before two of them ran."""
 
 
-@dataclass(frozen=True, slots=True)
-class Checkup:
+class Checkup(msgspec.Struct, frozen=True):
     """All that `ggbench doctor` looks at."""
 
     ggbench: str

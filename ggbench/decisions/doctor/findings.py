@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from ggbench.decisions.doctor.checkup import Checkup
 from ggbench.engines.llama.build import LlamaBuild
@@ -18,8 +19,7 @@ from ggbench.units import GIB, MIB, counted, format_bytes, format_count, format_
 Severity = Literal["problem", "advice"]
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(msgspec.Struct, frozen=True):
     """Something that a person can change."""
 
     code: str

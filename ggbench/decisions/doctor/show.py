@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, replace
 from pathlib import PurePath
+
+from msgspec.structs import asdict, replace
 
 from ggbench.decisions.doctor.checkup import Checkup
 from ggbench.decisions.doctor.findings import AMX, AMX_INSTRUCTION, Finding, missing_instructions

@@ -12,14 +12,12 @@ import os
 import re
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
 
 
-@dataclass(frozen=True, slots=True)
-class LlamaDevice:
+class LlamaDevice(msgspec.Struct, frozen=True):
     """A device that llama.cpp can compute on."""
 
     name: str
@@ -31,8 +29,7 @@ class LlamaDevice:
     """Integrated ones included."""
 
 
-@dataclass(frozen=True, slots=True)
-class LlamaBuild:
+class LlamaBuild(msgspec.Struct, frozen=True):
     """The llama.cpp that ggbench uses; without a version where it cannot be loaded."""
 
     is_installed: bool = True

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.contract import EngineConfig, check_given
 from ggbench.errors import UsageError
@@ -32,8 +34,7 @@ _OF_THE_LOAD = (
 _EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 
 
-@dataclass(frozen=True, slots=True)
-class LlamaConfig(EngineConfig):
+class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     """How llama.cpp loads a model and makes its context; names are llama.cpp's own."""
 
     engine: ClassVar[str] = "llama"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import replace
 
 import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines import protocol
 from ggbench.engines.contract import DEFAULT_TIMEOUT_S, EngineConfig, Source, Workload

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ggbench.engines.endings import Crashed, Ending, OutOfMemory, ServerLost, TimedOut
 from ggbench.engines.llama.rpc_client import find_unusable

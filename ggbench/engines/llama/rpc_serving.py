@@ -12,7 +12,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Self
 
 import msgspec
@@ -29,8 +28,7 @@ _CONNECTED, _LEFT = "Accepted client connection", "Client connection closed"
 """What llama.cpp's server prints."""
 
 
-@dataclass(frozen=True, slots=True)
-class Serving:
+class Serving(msgspec.Struct, frozen=True):
     """A server that answers."""
 
     server: str

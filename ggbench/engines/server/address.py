@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
+
+import msgspec
 
 from ggbench.errors import UsageError
 from ggbench.text import shorten
@@ -20,8 +21,7 @@ def is_url(text: str) -> bool:
     return text.lower().startswith(("http://", "https://"))
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(msgspec.Struct, frozen=True):
     """Where a server is, and where its key is. The key itself is not in it."""
 
     base_url: str

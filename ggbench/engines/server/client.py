@@ -38,16 +38,14 @@ _MAX_ERROR_BYTES = 64 << 10
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-@dataclass(frozen=True, slots=True)
-class Post:
+class Post(msgspec.Struct, frozen=True):
     """A request with a JSON body."""
 
     path: str
     body: Mapping[str, object]
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True):
     """A whole response."""
 
     status: int
@@ -73,8 +71,7 @@ class Answer:
         return None
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(msgspec.Struct, frozen=True):
     """A line of a stream without its ending."""
 
     at_ns: int

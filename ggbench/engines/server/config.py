@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Literal
+
+import msgspec
 
 from ggbench.engines.contract import EngineConfig
 
 ClockChoice = Literal["auto", "server", "client"]
 
 
-@dataclass(frozen=True, slots=True)
-class EndpointConfig(EngineConfig):
+class EndpointConfig(EngineConfig, msgspec.Struct, frozen=True):
     """How a server is asked; it has loaded the model by itself, so nothing of that is here."""
 
     engine: ClassVar[str] = "server"

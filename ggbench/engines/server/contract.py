@@ -6,8 +6,9 @@ nanoseconds. A server's count, clock or name that is missing or impossible is No
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from ggbench.errors import GgbenchError
 
@@ -15,8 +16,7 @@ ServerClock = Literal["each token", "totals", "none"]
 """What a server's own clock times: each token, the prompt and the generation as wholes, or nothing."""
 
 
-@dataclass(frozen=True, slots=True)
-class OfferedModel:
+class OfferedModel(msgspec.Struct, frozen=True):
     """A model that a server offers. Names are a server's text: one line, without control characters."""
 
     name: str
@@ -38,8 +38,7 @@ class OfferedModel:
     """SHA-256 of what it runs, by the server's word; hexadecimal."""
 
 
-@dataclass(frozen=True, slots=True)
-class ServerInfo:
+class ServerInfo(msgspec.Struct, frozen=True):
     """What a server said of itself."""
 
     kind: str
@@ -58,8 +57,7 @@ class ServerInfo:
     """Most requests that it computes at once; None where it does not say."""
 
 
-@dataclass(frozen=True, slots=True)
-class Prompt:
+class Prompt(msgspec.Struct, frozen=True):
     """A prompt of known length: token ids, or a text for servers that take nothing else."""
 
     n_tokens: int
@@ -68,8 +66,7 @@ class Prompt:
     text: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Generate:
+class Generate(msgspec.Struct, frozen=True):
     """A request for exactly `n_gen` tokens after a prompt, none of it from a cache, greedy, past any end of text."""
 
     model: str
@@ -78,8 +75,7 @@ class Generate:
     n_gen: int
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
+class Sent(msgspec.Struct, frozen=True):
     """The whole request is on its way: the origin of the client's clock."""
 
     at_ns: int
@@ -87,23 +83,20 @@ class Sent:
     """For TCP and TLS before it; None where a connection was reused."""
 
 
-@dataclass(frozen=True, slots=True)
-class FirstByte:
+class FirstByte(msgspec.Struct, frozen=True):
     """The head of the response arrived: of many servers before the prompt is read, of others after."""
 
     at_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class PromptProgress:
+class PromptProgress(msgspec.Struct, frozen=True):
     """How much of the prompt the server says it has read."""
 
     at_ns: int
     n_tokens: int
 
 
-@dataclass(frozen=True, slots=True)
-class Tokens:
+class Tokens(msgspec.Struct, frozen=True):
     """Generated tokens that arrived together."""
 
     at_ns: int
@@ -118,8 +111,7 @@ class Tokens:
     """As generated: not yet safe for a terminal."""
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
+class Ended(msgspec.Struct, frozen=True):
     """The server ended the generation and said so."""
 
     at_ns: int
@@ -146,8 +138,7 @@ class Ended:
     """What was asked and not done, one line each: `12 of 64 tokens generated (stop)`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(msgspec.Struct, frozen=True):
     """The request failed; what arrived before it stands."""
 
     at_ns: int
@@ -159,8 +150,7 @@ Item = Sent | FirstByte | PromptProgress | Tokens | Ended | Failed
 may lack any of the first."""
 
 
-@dataclass(frozen=True, slots=True)
-class NetworkTimes:
+class NetworkTimes(msgspec.Struct, frozen=True):
     """Time of requests that compute nothing; nanoseconds by the client's clock."""
 
     connect_ns: int

@@ -6,9 +6,11 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import asdict, replace
 
 from ggbench.engines.transformers.architectures import Layout, read_layout
 from ggbench.engines.transformers.config_json import CONFIG, Config, parse_config, read_json
@@ -27,8 +29,7 @@ _MOST_NAMED = 3
 _PARTIAL_HINT = "the download did not finish; download the checkpoint again"
 
 
-@dataclass(frozen=True)
-class Shard:
+class Shard(msgspec.Struct, frozen=True):
     """One safetensors file of a checkpoint."""
 
     name: str
@@ -37,8 +38,7 @@ class Shard:
     header: SafetensorsHeader
 
 
-@dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(msgspec.Struct, frozen=True, dict=True):
     """A config.json, with what is known of its safetensors."""
 
     config: Config
@@ -134,7 +134,7 @@ class Checkpoint:
         file_bytes = sum(shard.header.n_bytes for shard in self.shards)
         headers = b"".join(shard.header.raw for shard in self.shards)
         return ModelFile(
-            **vars(layout.shape),
+            **asdict(layout.shape),
             name=self.name,
             paths=() if self.folder is None else (self.folder,),
             file_bytes=(file_bytes - self.missing_bytes) or weight_bytes,

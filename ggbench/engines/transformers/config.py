@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.contract import EngineConfig, check_given
 from ggbench.errors import UsageError
@@ -13,8 +15,7 @@ Attention = Literal["sdpa", "eager", "flash_attention_2"]
 TorchDevice = Literal["auto", "cpu", "cuda"]
 
 
-@dataclass(frozen=True, slots=True)
-class TransformersConfig(EngineConfig):
+class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
     """How Transformers loads a checkpoint, on one device, and what cache it decodes with."""
 
     engine: ClassVar[str] = "transformers"

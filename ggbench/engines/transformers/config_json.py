@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from ggbench.errors import BadFile, Unsupported
 from ggbench.text import plain, shorten
@@ -21,8 +22,7 @@ DAMAGED_HINT = "the file is damaged or incomplete; download the checkpoint again
 _DTYPES = {"bfloat16": "bf16", "float16": "f16", "float32": "f32", "half": "f16", "float": "f32"}
 
 
-@dataclass(frozen=True, slots=True)
-class Config:
+class Config(msgspec.Struct, frozen=True):
     """One config.json; every reader raises BadFile, naming the key, for a value that is not what it has to be."""
 
     name: str

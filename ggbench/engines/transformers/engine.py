@@ -8,7 +8,8 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ggbench.engines import protocol
 from ggbench.engines.contract import DEFAULT_TIMEOUT_S, EngineConfig, Source, Workload

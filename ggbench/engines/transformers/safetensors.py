@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from ggbench.engines.transformers.config_json import decode_object
 from ggbench.engines.transformers.storage import DTYPE_BITS, Stored
@@ -27,8 +28,7 @@ _METADATA = "__metadata__"
 _HINT = "the file is damaged, incomplete or not safetensors; download it again"
 
 
-@dataclass(frozen=True, slots=True)
-class SafetensorsHeader:
+class SafetensorsHeader(msgspec.Struct, frozen=True):
     """One file's header."""
 
     tensors: tuple[Stored, ...]

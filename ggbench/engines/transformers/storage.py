@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+
+import msgspec
 
 from ggbench.errors import UnknownName, Unsupported
 
@@ -35,8 +36,7 @@ DTYPE_BITS: Mapping[str, int] = {
 """Bits of an element of each type of safetensors. Source: `Dtype::bitsize` of the safetensors crate."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stored:
+class Stored(msgspec.Struct, frozen=True):
     """One tensor as a checkpoint holds it."""
 
     name: str
@@ -52,8 +52,7 @@ class Stored:
         return (math.prod(self.shape) * DTYPE_BITS[self.dtype] + 7) // 8
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(msgspec.Struct, frozen=True):
     """One tensor of a model before any quantization."""
 
     name: str
@@ -71,8 +70,7 @@ class Parameter:
         return math.prod(self.shape)
 
 
-@dataclass(frozen=True, slots=True)
-class Method:
+class Method(msgspec.Struct, frozen=True):
     """One way of storing a model."""
 
     name: str

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
+
+from msgspec.structs import replace
 
 from ggbench.engines.transformers.config_json import Config
 from ggbench.engines.transformers.storage import METHODS, Method, awq, gptq

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from ggbench.errors import UsageError
 from ggbench.runs.run import Result, Settings, require_positive
@@ -13,8 +13,7 @@ N_PROMPT = 25
 """Tokens of prompt before a decode is timed, as in the article (section 6.4)."""
 
 
-@dataclass(frozen=True, slots=True)
-class DecodeSettings(Settings):
+class DecodeSettings(Settings, msgspec.Struct, frozen=True):
     """How many tokens to decode. Raises UsageError for numbers that make no run."""
 
     n_gen: int
@@ -40,8 +39,7 @@ class DecodeSettings(Settings):
         return self.n_prompt + max(self.n_gen, self.n_warmup)
 
 
-@dataclass(frozen=True, slots=True)
-class DecodeResult(Result):
+class DecodeResult(Result, msgspec.Struct, frozen=True):
     """Latency of every token against its position, reduced."""
 
     n_prompt: int

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.decisions.comparable_runs import ThisMachine
 from ggbench.engines.endings import Outcome
@@ -21,8 +23,7 @@ _STEADY = 0.25
 """Half the interval of B, as a share of it, above which a forecast was disturbed, so that it is better made again."""
 
 
-@dataclass(frozen=True, slots=True)
-class EarlierTimings:
+class EarlierTimings(msgspec.Struct, frozen=True):
     """What an earlier run says of a model."""
 
     run_id: int

@@ -7,7 +7,9 @@ says what they cost together.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import Unsupported
@@ -16,8 +18,7 @@ from ggbench.sizing.theory.offload import offload
 from ggbench.units import counted
 
 
-@dataclass(frozen=True, slots=True)
-class LayerPlacement:
+class LayerPlacement(msgspec.Struct, frozen=True):
     """Layers that are placed alike."""
 
     layers: tuple[int, ...]

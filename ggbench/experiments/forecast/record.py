@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
@@ -17,8 +17,7 @@ PROMPTS = (512, 2048, 8192)
 """Lengths of prompts whose time is forecast."""
 
 
-@dataclass(frozen=True, slots=True)
-class ForecastSettings(Settings):
+class ForecastSettings(Settings, msgspec.Struct, frozen=True):
     """How the twins are measured. Raises UsageError for numbers that make no measurement."""
 
     n_depth: int = 4097
@@ -42,8 +41,7 @@ class ForecastSettings(Settings):
         return self.n_depth + self.n_gen + self.n_batch + 2
 
 
-@dataclass(frozen=True, slots=True)
-class ForecastModel:
+class ForecastModel(msgspec.Struct, frozen=True):
     """The model that is forecast."""
 
     cost: StepCost
@@ -51,8 +49,7 @@ class ForecastModel:
     """Equal for models of the same tensors."""
 
 
-@dataclass(frozen=True, slots=True)
-class ForecastPlacement:
+class ForecastPlacement(msgspec.Struct, frozen=True):
     """Layers of the model that are placed alike, on the GPU or in main memory; a twin is timed with all of its so."""
 
     number: int
@@ -64,8 +61,7 @@ class ForecastPlacement:
     """For people: `30 on the GPU`; empty where there is nothing to say."""
 
 
-@dataclass(frozen=True, slots=True)
-class ForecastTwin:
+class ForecastTwin(msgspec.Struct, frozen=True):
     """A twin that is measured."""
 
     number: int
@@ -78,16 +74,14 @@ class ForecastTwin:
     """Equal for twins of the same tensors, as of two models of one shape."""
 
 
-@dataclass(frozen=True, slots=True)
-class ForecastCost:
+class ForecastCost(msgspec.Struct, frozen=True):
     """What a forecast takes before it is known, roughly."""
 
     disk_bytes: int
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class TwinTiming:
+class TwinTiming(msgspec.Struct, frozen=True):
     """A few steps of a twin, and a batch."""
 
     twin: int
@@ -100,8 +94,7 @@ class TwinTiming:
     """Number of the placement of its layers."""
 
 
-@dataclass(frozen=True, slots=True)
-class ForecastResult(Result):
+class ForecastResult(Result, msgspec.Struct, frozen=True):
     """What is expected of the model on this machine."""
 
     basis: str

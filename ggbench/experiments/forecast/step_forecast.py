@@ -11,7 +11,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from ggbench.experiments.forecast.record import POSITIONS, PROMPTS, ForecastPlacement, ForecastTwin, TwinTiming
 from ggbench.sizing.layer_sample import StepCost
@@ -23,8 +24,7 @@ MODEL_ERROR = 0.08
 scripts/forecast_residuals lie within."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
+class _Line(msgspec.Struct, frozen=True):
     """Time of a step or of a batch by what it reads [ms, ms per byte]."""
 
     outside_ms: float
@@ -33,8 +33,7 @@ class _Line:
     per_kv_byte: float
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
+class _Part(msgspec.Struct, frozen=True):
     """What one round says of the layers that are placed alike."""
 
     cost: StepCost
@@ -44,8 +43,7 @@ class _Part:
     """At the beginning of a prompt; None where none was timed."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Round:
+class _Round(msgspec.Struct, frozen=True):
     """What one round of measurements says of the model."""
 
     parts: tuple[_Part, ...]
@@ -78,8 +76,7 @@ def _total(lines: Sequence[tuple[StepCost, _Line]], n: int) -> float:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class StepForecast:
+class StepForecast(msgspec.Struct, frozen=True):
     """All rounds; empty where none was whole."""
 
     rounds: tuple[_Round, ...]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 import statistics
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from ggbench.engines.contract import Source
 from ggbench.engines.endings import Completed, Ending

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
+
+import msgspec
 
 from ggbench.engines.contract import Engine, EngineConfig
 from ggbench.engines.endings import Cancelled, EngineEnded, Outcome
@@ -34,8 +35,7 @@ class SearchCancelled(Exception):
     """The person stopped the search while it asked the dry allocator."""
 
 
-@dataclass(frozen=True, slots=True)
-class LookAhead:
+class LookAhead(msgspec.Struct, frozen=True):
     """What is expected of one quant in one budget. None is unknown."""
 
     plan: SearchPlan

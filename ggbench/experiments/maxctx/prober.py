@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ggbench.engines.contract import Engine, EngineConfig, Source
 from ggbench.engines.endings import Completed, Ending, EngineEnded, Outcome, OutOfMemory

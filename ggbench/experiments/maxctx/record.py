@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from ggbench.engines.endings import Outcome
 from ggbench.machine.records import GpuProcess
@@ -13,8 +14,7 @@ ProbeKind = Literal["dry", "alloc", "decode"]
 """llama.cpp's allocator run dry, a real context, or a decode at the far end of one."""
 
 
-@dataclass(frozen=True, slots=True)
-class ContextSettings(Settings):
+class ContextSettings(Settings, msgspec.Struct, frozen=True):
     """How to search; the setup's `n_ctx` is a ceiling."""
 
     reserve_bytes: int | None = None
@@ -29,8 +29,7 @@ class ContextSettings(Settings):
     """Of its tensors, which are kept free."""
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
+class Probe(msgspec.Struct, frozen=True):
     """One n_ctx that was tried, and whether it works."""
 
     n_ctx: int
@@ -69,16 +68,14 @@ class Probe:
         return self.kind == "decode"
 
 
-@dataclass(frozen=True, slots=True)
-class ProofForeseen:
+class ProofForeseen(msgspec.Struct, frozen=True):
     """How long the proof of one n_ctx should take, by what was timed at its beginning."""
 
     n_ctx: int
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
-class BracketEnds:
+class BracketEnds(msgspec.Struct, frozen=True):
     """What is known of the edge between what works and what does not."""
 
     passed: int | None
@@ -87,8 +84,7 @@ class BracketEnds:
     """The smallest known not to."""
 
 
-@dataclass(frozen=True, slots=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """An n_ctx that is being tried; one of a real context takes seconds."""
 
     n_ctx: int
@@ -103,8 +99,7 @@ class Question:
         return self.kind == "decode"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchPlan:
+class SearchPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What a search expects before anything is allocated."""
 
     planned_n_ctx: int | None = None
@@ -134,8 +129,7 @@ class SearchPlan:
     """For people, one line each: a context beyond the training's, a state that does not grow."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ContextResult(Result):
+class ContextResult(Result, msgspec.Struct, frozen=True, kw_only=True):
     """The largest context of one quant on this machine, and every probe that led to it."""
 
     plan: SearchPlan = SearchPlan()

@@ -9,8 +9,9 @@ import contextlib
 import math
 import tempfile
 from collections.abc import Generator, Mapping
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from ggbench.engines.endings import Cancelled, EngineEnded, Outcome, OutOfMemory
 from ggbench.engines.llama.config import LlamaConfig

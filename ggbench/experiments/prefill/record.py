@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from ggbench.runs.run import Result, Settings, require_positive
 from ggbench.stats.decode_timing import DecodeLimit, PrefillSpeed
 from ggbench.stats.serving import Serving
 
 
-@dataclass(frozen=True, slots=True)
-class PrefillSettings(Settings):
+class PrefillSettings(Settings, msgspec.Struct, frozen=True):
     """Which prompts to read. Raises UsageError for lengths that make no prompt."""
 
     lengths: tuple[int, ...]
@@ -28,8 +27,7 @@ class PrefillSettings(Settings):
         return max(self.lengths)
 
 
-@dataclass(frozen=True, slots=True)
-class PrefillResult(Result):
+class PrefillResult(Result, msgspec.Struct, frozen=True):
     """Time to read a prompt against its length."""
 
     prefills: tuple[PrefillSpeed, ...] = ()

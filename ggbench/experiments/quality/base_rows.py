@@ -14,12 +14,12 @@ import os
 import sys
 import tempfile
 from collections.abc import Generator, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from ggbench.engines.contract import Engine, Source
 from ggbench.engines.endings import OutOfMemory, require_completed

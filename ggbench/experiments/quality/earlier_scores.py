@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from ggbench.errors import StoreError, UnknownName
 from ggbench.experiments.quality.record import ChunkScores, QualitySettings, ScoredBase, ScoredText

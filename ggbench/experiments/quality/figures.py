@@ -7,8 +7,8 @@ overlap long after the difference is known: the distance from the base is paired
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from ggbench.experiments.quality.record import ChunkScores
@@ -24,8 +24,7 @@ _LEAST_RANGE = 1e-6
 _Running = Callable[["_Scores"], tuple[Floats, Floats]]
 
 
-@dataclass(frozen=True, slots=True)
-class _Scores:
+class _Scores(msgspec.Struct, frozen=True):
     """Every position that was scored, in the order of the text."""
 
     n_chunks: int

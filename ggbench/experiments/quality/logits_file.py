@@ -12,9 +12,9 @@ import os
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from ggbench.errors import BadFile, DoesNotFit, UsageError
@@ -27,8 +27,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _HEADER_BYTES = len(_MAGIC) + 3 * 4
 
 
-@dataclass(frozen=True, slots=True)
-class LogitsFile:
+class LogitsFile(msgspec.Struct, frozen=True):
     """What a file's header says."""
 
     path: Path

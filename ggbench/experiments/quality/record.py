@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from ggbench.errors import UsageError
 from ggbench.models.subject import Subject
@@ -13,8 +13,7 @@ N_CTX = 512
 """Tokens of a chunk, llama-perplexity's default."""
 
 
-@dataclass(frozen=True, slots=True)
-class TextSource:
+class TextSource(msgspec.Struct, frozen=True):
     """The text that is scored. Figures of different texts do not compare."""
 
     name: str
@@ -29,8 +28,7 @@ class TextSource:
     """Where a text without a path comes from: `Python 3.11.7`, or the repo `datasets/org/name`."""
 
 
-@dataclass(frozen=True, slots=True)
-class QualitySettings(Settings):
+class QualitySettings(Settings, msgspec.Struct, frozen=True):
     """Which text to score, and how much of it. Raises UsageError for numbers that make no run."""
 
     text: TextSource
@@ -64,8 +62,7 @@ class QualitySettings(Settings):
         return self.n_ctx - 1 - self.n_ctx // 2
 
 
-@dataclass(frozen=True, slots=True)
-class ScoredText:
+class ScoredText(msgspec.Struct, frozen=True):
     """The text as the model's tokenizer reads it."""
 
     n_tokens: int
@@ -76,8 +73,7 @@ class ScoredText:
     """Of the tokens as 32-bit integers: runs compare only where it agrees."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScoredBase:
+class ScoredBase(msgspec.Struct, frozen=True):
     """What the model is compared with."""
 
     subject: Subject
@@ -87,8 +83,7 @@ class ScoredBase:
     """Whether its log-probabilities came from a file with 16 bits for each, since memory did not hold both models."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkScores:
+class ChunkScores(msgspec.Struct, frozen=True):
     """Some consecutive chunks of the text, scored; float32 values of every position, as bytes in this machine's order.
 
     What compares with a base is empty without one.
@@ -104,8 +99,7 @@ class ChunkScores:
     n_same_top: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Divergence:
+class Divergence(msgspec.Struct, frozen=True):
     """How far the model is from its base."""
 
     kld: Estimate
@@ -122,8 +116,7 @@ class Divergence:
     base_ppl: Estimate
 
 
-@dataclass(frozen=True, slots=True)
-class QualityResult(Result):
+class QualityResult(Result, msgspec.Struct, frozen=True):
     """Perplexity of a text, and the divergence from a base where there is one."""
 
     text: TextSource

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import TypeVar
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.endings import Ending, require_completed
 from ggbench.engines.events import Event, Tokenized
@@ -35,8 +37,7 @@ def scoring_setup(settings: QualitySettings, setup: LlamaConfig, n_vocab: int | 
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Scoring:
+class Scoring(msgspec.Struct, frozen=True):
     """The chunks of a text that one model scores."""
 
     session: Session

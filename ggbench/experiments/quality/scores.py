@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -24,8 +24,7 @@ PERCENTILES = (100.0, 99.9, 99.0, 95.0, 90.0, 50.0, 10.0, 5.0, 1.0, 0.1, 0.0)
 _MIN_PAIRS = 4
 
 
-@dataclass(frozen=True, slots=True)
-class PairedDifference:
+class PairedDifference(msgspec.Struct, frozen=True):
     """By how much the mean nll of one run is above another's, over the chunks that both scored."""
 
     mean: float

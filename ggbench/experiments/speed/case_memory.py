@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.contract import Engine, EngineConfig
 from ggbench.engines.endings import EngineEnded
@@ -20,8 +22,7 @@ from ggbench.sizing.placement import Placement
 from ggbench.units import KV_CELLS, format_bytes, format_count
 
 
-@dataclass(frozen=True, slots=True)
-class CaseSize:
+class CaseSize(msgspec.Struct, frozen=True):
     """One case before it runs."""
 
     memory: CaseMemory | None = None

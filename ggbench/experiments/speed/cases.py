@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.experiments.speed.record import BatchLine, Case, CaseEnded, SpeedCase
@@ -13,8 +15,7 @@ from ggbench.stats.linefit import fit_line
 from ggbench.stats.speed import summarize
 
 
-@dataclass(frozen=True, slots=True)
-class CaseSteps:
+class CaseSteps(msgspec.Struct, frozen=True):
     """The decode of one case."""
 
     position: Sequence[float] = ()

@@ -5,9 +5,9 @@ size, and a grid of the cases.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.experiments.speed.record import Case, SpeedCase, SpeedResult, SpeedSettings

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import msgspec
+from msgspec import field
 
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import whole_steps
@@ -21,8 +22,7 @@ MOST_SEQS = 256
 """LLAMA_MAX_SEQ of llama.cpp's llama-cparams.h."""
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Case:
+class Case(msgspec.Struct, frozen=True, order=True):
     """Several sequences decoded at once, each after a prompt of its own."""
 
     n_seqs: int
@@ -52,8 +52,7 @@ class Case:
         return self.n_seqs * whole_steps(self.n_input + self.n_gen)
 
 
-@dataclass(frozen=True, slots=True)
-class SpeedSettings(Settings):
+class SpeedSettings(Settings, msgspec.Struct, frozen=True):
     """Which cases to measure: every input length with every batch size. Raises UsageError for numbers of no case."""
 
     inputs: tuple[int, ...] = INPUTS
@@ -84,8 +83,7 @@ class SpeedSettings(Settings):
         return tuple(sorted(pairs, key=lambda case: (case.n_tokens, case)))
 
 
-@dataclass(frozen=True, slots=True)
-class CaseMemory:
+class CaseMemory(msgspec.Struct, frozen=True):
     """What weights, KV cache and compute buffers of one case take over all devices, with the logits; bytes.
 
     Of a case that did not run, what llama.cpp's allocator, run dry, says that it would take.
@@ -103,8 +101,7 @@ class CaseMemory:
         return self.weight_bytes + self.kv_bytes + self.compute_bytes
 
 
-@dataclass(frozen=True, slots=True)
-class CaseEnded:
+class CaseEnded(msgspec.Struct, frozen=True):
     """How one case ended, as it is recorded; the steps of its decode are the samples of its series."""
 
     case: Case
@@ -125,16 +122,14 @@ class CaseEnded:
     """Most memory that the engine's process held on its GPUs meanwhile, NVML's; None without a GPU."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchLimit:
+class BatchLimit(msgspec.Struct, frozen=True):
     """Bandwidth bound of a decode of several sequences: each step reads the weights once and every cache."""
 
     n_seqs: int
     limit: DecodeLimit
 
 
-@dataclass(frozen=True, slots=True)
-class RequestRates:
+class RequestRates(msgspec.Struct, frozen=True):
     """The requests of a case on a server, each by itself; all by the client's clock."""
 
     n_requests: int
@@ -149,8 +144,7 @@ class RequestRates:
     ttft_max_ms: float
 
 
-@dataclass(frozen=True, slots=True)
-class SpeedCase:
+class SpeedCase(msgspec.Struct, frozen=True):
     """One case with its figures; None where it did not run, rates over all its sequences together.
 
     Whole time is that of prefill and decode, both without sampling, as llama-batched-bench counts. On a server it is
@@ -196,8 +190,7 @@ class SpeedCase:
         return None if self.prefill_ms is None or self.decode_ms is None else (self.prefill_ms + self.decode_ms) / 1e3
 
 
-@dataclass(frozen=True, slots=True)
-class BatchLine:
+class BatchLine(msgspec.Struct, frozen=True):
     """W and B of one batch size, fitted over the steps of all its cases."""
 
     n_seqs: int
@@ -206,8 +199,7 @@ class BatchLine:
     """Of that many sequences; None where it is unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class SpeedResult(Result):
+class SpeedResult(Result, msgspec.Struct, frozen=True):
     """Every case that ended, and latency against position for each batch size."""
 
     cases: tuple[SpeedCase, ...] = ()

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from itertools import accumulate
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.experiments.speed.record import CaseEnded, RequestRates, SpeedCase
@@ -19,8 +21,7 @@ from ggbench.stats.speed import summarize_tokens
 from ggbench.stats.token_times import TimedSeries, TokenTimes, in_order
 
 
-@dataclass(frozen=True, slots=True)
-class ServedRequest:
+class ServedRequest(msgspec.Struct, frozen=True):
     """One request of a case with what was timed of it."""
 
     timing: RequestTiming

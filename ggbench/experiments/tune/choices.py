@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig, SplitMode
 from ggbench.errors import UsageError
@@ -21,8 +23,7 @@ _SERVER_SPLITS: tuple[SplitMode, ...] = ("none",)
 _MOST_COMBINED = 5
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
+class Known(msgspec.Struct, frozen=True):
     """What decides which settings are worth a try."""
 
     n_logical: int

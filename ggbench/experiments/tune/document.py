@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from ggbench.decisions.run_commands import commands_lines, modelfile_lines, run_commands
 from ggbench.decisions.run_commands_record import FileToRun, RunCommands

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
 from typing import Literal
+
+import msgspec
 
 from ggbench.decisions.pick_record import Loss
 from ggbench.engines.llama.config import LlamaConfig
@@ -24,8 +25,7 @@ MOST_GEN = 64
 """Tokens that one measurement times at most at each depth."""
 
 
-@dataclass(frozen=True, slots=True)
-class TuneSettings(Settings):
+class TuneSettings(Settings, msgspec.Struct, frozen=True):
     """Where and for how long to search. Raises UsageError for numbers that make no search."""
 
     depths: tuple[int, ...] = DEPTHS
@@ -51,8 +51,7 @@ class TuneSettings(Settings):
         return max(*self.depths, 1) + MOST_GEN + 2 + (self.n_prompt if self.objective != "decode" else 0)
 
 
-@dataclass(frozen=True, slots=True)
-class TuneCandidate:
+class TuneCandidate(msgspec.Struct, frozen=True):
     """A setup that may be tried; number 0 is the baseline."""
 
     number: int
@@ -64,8 +63,7 @@ class TuneCandidate:
     """What its KV cache costs in quality, where a quality run measured that."""
 
 
-@dataclass(frozen=True, slots=True)
-class DepthTiming:
+class DepthTiming(msgspec.Struct, frozen=True):
     """What one measurement took at one depth."""
 
     n_depth: int
@@ -80,16 +78,14 @@ class DepthTiming:
         return tuple(each for each in (self.step_ns, self.batch_ns) if each is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class TuneTiming:
+class TuneTiming(msgspec.Struct, frozen=True):
     """One measurement of one candidate."""
 
     candidate: int
     at: tuple[DepthTiming, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TuneSegment:
+class TuneSegment(msgspec.Struct, frozen=True):
     """Consecutive measurements from one of the baseline to the next."""
 
     stage: Stage
@@ -105,8 +101,7 @@ class TuneSegment:
     """Other programs that computed meanwhile, of a segment that is not kept: `python3 (pid 17, 93 % of a core)`."""
 
 
-@dataclass(frozen=True, slots=True)
-class TuneDropped:
+class TuneDropped(msgspec.Struct, frozen=True):
     """A candidate whose interval lies wholly below the leader's."""
 
     candidate: int
@@ -116,16 +111,14 @@ class TuneDropped:
     """Its speed over the leader's, with the interval that decided."""
 
 
-@dataclass(frozen=True, slots=True)
-class TuneFailed:
+class TuneFailed(msgspec.Struct, frozen=True):
     """A candidate that could not be measured."""
 
     candidate: int
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class TuneNoise:
+class TuneNoise(msgspec.Struct, frozen=True):
     """The end of a search on a machine that is too noisy to decide anything."""
 
     drift: float
@@ -134,8 +127,7 @@ class TuneNoise:
     """As `TuneSegment.busy`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Gain:
+class Gain(msgspec.Struct, frozen=True):
     """Speed over that of the baseline at one depth: above 1 is faster."""
 
     n_depth: int
@@ -149,8 +141,7 @@ class Gain:
     """Median of the prompt; None where none was timed."""
 
 
-@dataclass(frozen=True, slots=True)
-class TunedCandidate:
+class TunedCandidate(msgspec.Struct, frozen=True):
     """One line of the table: a candidate, and what became of it."""
 
     number: int
@@ -168,8 +159,7 @@ class TunedCandidate:
     kv_loss: Loss | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TuneResult(Result):
+class TuneResult(Result, msgspec.Struct, frozen=True):
     """The best settings that were found."""
 
     objective: Objective
@@ -212,9 +202,9 @@ class TuneResult(Result):
 def changes(baseline: LlamaConfig, setup: LlamaConfig) -> dict[str, object]:
     """The fields of a setup that differ from those of the baseline, with their values."""
     return {
-        each.name: getattr(setup, each.name)
-        for each in fields(LlamaConfig)
-        if getattr(setup, each.name) != getattr(baseline, each.name)
+        name: getattr(setup, name)
+        for name in LlamaConfig.__struct_fields__
+        if getattr(setup, name) != getattr(baseline, name)
     }
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.contract import Engine
 from ggbench.engines.endings import EngineEnded
@@ -24,8 +26,7 @@ Placed = Mapping[str, Any]
 _FFN = r"blk\.({})\.ffn_(up|down|gate)\.weight=CPU"
 
 
-@dataclass(frozen=True, slots=True)
-class SetupSize:
+class SetupSize(msgspec.Struct, frozen=True):
     """One setup before it is loaded."""
 
     obstacle: str = ""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.contract import Engine, Source
 from ggbench.engines.endings import Completed, Ending
@@ -18,8 +20,7 @@ _GEN_S = 0.4
 _WARMUP_GEN = 2
 
 
-@dataclass(frozen=True, slots=True)
-class TuneTimer:
+class TuneTimer(msgspec.Struct, frozen=True):
     """Measures candidates on one engine, which keeps the model where only the context differs."""
 
     engine: Engine

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, replace
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.decisions.comparable_runs import ThisMachine
 from ggbench.engines.contract import EngineConfig
@@ -23,8 +25,7 @@ _DEFAULTS = LlamaConfig()
 _KV = ("type_k", "type_v")
 
 
-@dataclass(frozen=True, slots=True)
-class Tuned:
+class Tuned(msgspec.Struct, frozen=True):
     """What a search found."""
 
     run: Run
@@ -51,7 +52,7 @@ class Tuned:
         found = {
             name: value for name, value in self.changes.items() if name not in own and not (keeps_cache and name in _KV)
         }
-        return replace(asked, **found)  # type: ignore[arg-type]  # the fields' own values
+        return replace(asked, **found)  # the fields' own values
 
 
 def find_tuned(store: Store, target: Target) -> Tuned | None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import math
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from ggbench.models.published.rows import PublishedRow, load_published
 from ggbench.models.published.selection import NearRow, fold_quant, nominal_bits
@@ -14,8 +15,7 @@ _BILLION = re.compile(r"([0-9]+(?:\.[0-9]+)?)B")
 _FAR_OCTAVES = 32.0
 
 
-@dataclass(frozen=True, slots=True)
-class Scored:
+class Scored(msgspec.Struct, frozen=True):
     """How one's own score was made; None where it is not known."""
 
     model: str | None

@@ -6,18 +6,17 @@ import csv
 import functools
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
 from typing import Any
 
 import msgspec
+from msgspec import field
 
 _NUMBER = re.compile(r"(-?[0-9]+(?:\.[0-9]+)?)(?: ± ([0-9.]+))?\s*(MB|MiB|W)?")
 _SCALES = {"MB": 1e-3, "MiB": 1 / 1024, "W": 1e4}
 """Factor from the unit of a cell to its column's: MB to GB, MiB to GiB, and W (Chinese 万) to 10,000."""
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(msgspec.Struct, frozen=True):
     """One cell of a table: a number, or the word printed in its place."""
 
     printed: str
@@ -36,8 +35,7 @@ class Figure:
         return self.printed if self.value is None else self.value
 
 
-@dataclass(frozen=True, slots=True)
-class PublishedRow:
+class PublishedRow(msgspec.Struct, frozen=True):
     """One measured configuration of one table; None means not stated, and no default is assumed."""
 
     source: str
@@ -132,7 +130,7 @@ class PublishedRow:
     """ggbench's remark: an error in the row, or text elsewhere in the document that concerns it."""
 
 
-METRICS = tuple(field.name for field in fields(PublishedRow) if field.type == "Figure | None")
+METRICS = tuple(name for name, kind in PublishedRow.__annotations__.items() if kind == "Figure | None")
 """Names of the figures, for filtering and sorting."""
 WITH_ERRORS = (
     "perplexity",
@@ -187,8 +185,7 @@ def figure(printed: str) -> Figure:
     return Figure(printed, float(match[1]) * scale, None if match[2] is None else float(match[2]) * scale)
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(msgspec.Struct, frozen=True):
     """One table of a document."""
 
     name: str
@@ -199,24 +196,21 @@ class Table:
     """ggbench's remark on the table; may be empty."""
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(msgspec.Struct, frozen=True):
     """Figures of a document that are not among the rows."""
 
     what: str
     why: str
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
+class Environment(msgspec.Struct, frozen=True):
     """The software of some tables, and the number of rows of each."""
 
     versions: dict[str, str]
     tables: dict[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(msgspec.Struct, frozen=True):
     """One document, as `data/sources.toml` has it."""
 
     id: str

@@ -6,7 +6,8 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+
+import msgspec
 
 from ggbench.errors import UnknownName
 from ggbench.models.published.rows import METRICS, PublishedRow
@@ -19,8 +20,7 @@ _DISTINGUISHING_WORDS = {"ti", "super", "d", "laptop", "mobile", "max", "pcie", 
 """Words in a GPU's name that distinguish products with another bandwidth."""
 
 
-@dataclass(frozen=True, slots=True)
-class NearRow:
+class NearRow(msgspec.Struct, frozen=True):
     """A published row selected for comparison with a measurement."""
 
     row: PublishedRow

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench import paths
 from ggbench.runs.store.runs import RUNNING
 from ggbench.runs.store.schema import VERSION, identify
 
 
-@dataclass(frozen=True, slots=True)
-class StoreHealth:
+class StoreHealth(msgspec.Struct, frozen=True):
     """The results file as it is; looking at it changes nothing."""
 
     path: str

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from dataclasses import dataclass
+
+import msgspec
 
 from ggbench import paths
 from ggbench.runs.store.health import open_to_read
 
 
-@dataclass(frozen=True, slots=True)
-class NumberedRun:
+class NumberedRun(msgspec.Struct, frozen=True):
     """One stored run by its number. Its texts are as stored, not sanitized."""
 
     run_id: int

@@ -7,8 +7,9 @@ The types of a setup, of settings and of a result belong to an engine and an exp
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
 
 from ggbench.engines.memory import Memory
 from ggbench.machine.records import Environment, GpuUse
@@ -28,8 +29,7 @@ WARMUP = "warmup/"
 """Series whose names begin so are kept, and count for nothing."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredRun:
+class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run without its samples and observations."""
 
     run_id: int
@@ -66,8 +66,7 @@ class StoredRun:
         return self.finished_at is not None
 
 
-@dataclass(frozen=True, slots=True)
-class Samples:
+class Samples(msgspec.Struct, frozen=True):
     """Raw samples of one run, in the order of their series; four arrays of one length."""
 
     series: NDArray[np.str_]
@@ -87,8 +86,7 @@ class Samples:
         return np.array([numbers[name] for name in self.series.tolist()], dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True)
-class SampleChunk:
+class SampleChunk(msgspec.Struct, frozen=True):
     """Consecutive steps of one series as they were stored."""
 
     series: str
@@ -100,8 +98,7 @@ class SampleChunk:
     """Empty where the sampler was not timed."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredObservation:
+class StoredObservation(msgspec.Struct, frozen=True):
     """One observation, its body still to be read."""
 
     number: int

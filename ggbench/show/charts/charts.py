@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from ggbench.show.plot.curves import Figure
 
 
-@dataclass(frozen=True, slots=True)
-class Bar:
+class Bar(msgspec.Struct, frozen=True):
     """One run's bar."""
 
     run: int
@@ -24,8 +24,7 @@ class Bar:
     """What the machine's memory bandwidth allows; None where that is unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """One part of one run's stack."""
 
     run: int
@@ -34,8 +33,7 @@ class Part:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(msgspec.Struct, frozen=True):
     """One point, of one run or of several runs of one quant."""
 
     run: int
@@ -50,8 +48,7 @@ class Point:
     y_ends: tuple[float, float] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class BarChart:
+class BarChart(msgspec.Struct, frozen=True):
     """A bar for each run that has a value."""
 
     key: str
@@ -67,8 +64,7 @@ class BarChart:
         return not self.bars
 
 
-@dataclass(frozen=True, slots=True)
-class StackChart:
+class StackChart(msgspec.Struct, frozen=True):
     """A bar for each run, of parts that add up."""
 
     key: str
@@ -84,8 +80,7 @@ class StackChart:
         return not self.parts
 
 
-@dataclass(frozen=True, slots=True)
-class PointChart:
+class PointChart(msgspec.Struct, frozen=True):
     """Points over two axes."""
 
     key: str

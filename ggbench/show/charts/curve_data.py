@@ -7,8 +7,9 @@ spike is lost, and the typical one, which the eye follows.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from ggbench.show.plot.axes import Axis, from_a_tick, x_axis, y_axis
 from ggbench.show.plot.curves import Curve, Figure, Line
@@ -24,8 +25,7 @@ _DIGITS = 5
 Row = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class CurveData:
+class CurveData(msgspec.Struct, frozen=True):
     """The rows of one figure; each has `s`, the index of its run."""
 
     x: Axis

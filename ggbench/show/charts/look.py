@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from ggbench.show.plot.palette import ON_PAPER
 
@@ -10,8 +10,7 @@ FONT = "system-ui, 'Segoe UI', Roboto, 'Liberation Sans', 'DejaVu Sans', sans-se
 """Fonts that a desktop has; a browser loads none."""
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
+class Look(msgspec.Struct, frozen=True):
     """How charts look."""
 
     series: tuple[str, ...]

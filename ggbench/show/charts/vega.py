@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.show.charts.charts import BarChart, Chart, PointChart, StackChart, series_of
 from ggbench.show.charts.curve_data import TICKS, curve_data
@@ -44,8 +46,7 @@ _LABEL = "labels[datum.value]"
 """A run's name in place of its index."""
 
 
-@dataclass(frozen=True, slots=True)
-class Drawing:
+class Drawing(msgspec.Struct, frozen=True):
     """What a chart is drawn with."""
 
     look: Look
@@ -304,8 +305,7 @@ def _by_run(chart: Chart, drawing: Drawing) -> Spec:
     return {"field": "s", "type": "nominal", "scale": scale, "title": None}
 
 
-@dataclass(frozen=True, slots=True)
-class _RunRows:
+class _RunRows(msgspec.Struct, frozen=True):
     """A row for each run: its name in one or more lines, and below it what is drawn of it."""
 
     y: Spec

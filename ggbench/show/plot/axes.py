@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -23,8 +23,7 @@ _STEPS_TRIED, _NEXT = 12, 1.01
 """Steps of 1, 2 and 5 times powers of ten, from less than a tenth of a row on; and what leads to the next."""
 
 
-@dataclass(frozen=True, slots=True)
-class Axis:
+class Axis(msgspec.Struct, frozen=True):
     """One axis, linear or logarithmic; `high` is above `low`, and `low` above zero where it is logarithmic."""
 
     low: float

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -20,8 +20,7 @@ Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(msgspec.Struct, frozen=True):
     """latency(n) = (n - 1) / W + B."""
 
     w_tokens_per_ms: float | None
@@ -34,8 +33,7 @@ class Line:
         return self.b_ms + (ramp / self.w_tokens_per_ms if self.w_tokens_per_ms else 0.0 * ramp)
 
 
-@dataclass(frozen=True, slots=True)
-class Curve:
+class Curve(msgspec.Struct, frozen=True):
     """The values of one run, with the lines that belong to them."""
 
     name: str
@@ -60,8 +58,7 @@ class Curve:
     """Index of its run among those of the figure; None where each run has one curve, in their order."""
 
 
-@dataclass(frozen=True, slots=True)
-class Figure:
+class Figure(msgspec.Struct, frozen=True):
     """Curves over one pair of axes."""
 
     key: str
@@ -96,8 +93,7 @@ class Figure:
         return f"{self.x_name} [{self.x_unit}]" if self.x_unit else self.x_name
 
 
-@dataclass(frozen=True, slots=True)
-class PlottedRun:
+class PlottedRun(msgspec.Struct, frozen=True):
     """A run, live or stored, as the figures of its kind take it."""
 
     name: str

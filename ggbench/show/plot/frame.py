@@ -5,9 +5,9 @@ Pure functions of arrays: the TUI draws a live plot from them several times a se
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -59,8 +59,7 @@ def min_max_columns(curve: Curve, x: Axis, n_columns: int, *, is_band: bool = Fa
     return Columns(columns[starts], np.minimum.reduceat(low, starts), np.maximum.reduceat(high, starts))
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(msgspec.Struct, frozen=True):
     """The area inside of two axes, in characters, of which each has two columns of four dots."""
 
     x: Axis

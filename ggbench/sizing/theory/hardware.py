@@ -5,7 +5,8 @@ Datasheets give bandwidth and compute in powers of ten, so these are 7 and 10 pe
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.machine.gpus import gpu_bandwidth
 from ggbench.machine.known_gpus import KnownGpu, recognize_gpu
@@ -19,8 +20,7 @@ MEANING = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Hardware:
+class Hardware(msgspec.Struct, frozen=True):
     """Memory, bandwidth and compute rate of a machine, each with its source; None is unknown."""
 
     name: str

@@ -6,10 +6,10 @@ is `ModelFile.states`; an architecture that keeps more than those say raises Uns
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
+import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec.structs import replace
 
 from ggbench.errors import Unsupported
 from ggbench.gguf_file import gguf_constants
@@ -24,8 +24,7 @@ _MOST_CELLS = (1 << 32) - 1
 """llama.cpp counts cells in 32 bits."""
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
+class Growth(msgspec.Struct, frozen=True):
     """Cost of one position, summed over a set of layers."""
 
     params: int = 0
@@ -39,8 +38,7 @@ class Growth:
     element of its K and V."""
 
 
-@dataclass(frozen=True, slots=True)
-class KvCache:
+class KvCache(msgspec.Struct, frozen=True):
     """What is kept of one sequence."""
 
     type_k: str

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -18,8 +18,7 @@ DECODE_POSITIONS = (1024, 8192, 32768)
 """1k, 8k and 32k, with K as 1024 tokens."""
 
 
-@dataclass(frozen=True, slots=True)
-class DecodePoint:
+class DecodePoint(msgspec.Struct, frozen=True):
     """Maximum decode speed at one position."""
 
     n: int
@@ -31,8 +30,7 @@ class DecodePoint:
     """Whether a context of n tokens fits; None if the memory is unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class SchemeLimits:
+class SchemeLimits(msgspec.Struct, frozen=True):
     """Limits of one weight and KV type at one batch size; None if the hardware figure is unknown."""
 
     weights: Weights

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from ggbench.engines.llama.config import LlamaConfig
@@ -26,8 +26,7 @@ _ROWS_READ_ON_CUDA = frozenset({"f32", "f16", "bf16", "q4_0", "q4_1", "q5_0", "q
 """Types for which ggml's CUDA backend implements GET_ROWS; a table of another type stays on the CPU."""
 
 
-@dataclass(frozen=True, slots=True)
-class Offload:
+class Offload(msgspec.Struct, frozen=True):
     """Split of a model's layers between device and host."""
 
     n_gpu_layers: int

@@ -8,8 +8,8 @@ best.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -25,8 +25,7 @@ class Bound(enum.IntEnum):
     KV = 2
 
 
-@dataclass(frozen=True, slots=True)
-class Regime:
+class Regime(msgspec.Struct, frozen=True):
     """A range of prompt lengths with the same bound, both ends included."""
 
     bound: Bound
@@ -34,8 +33,7 @@ class Regime:
     last_n: int
 
 
-@dataclass(frozen=True, slots=True)
-class PrefillCurve:
+class PrefillCurve(msgspec.Struct, frozen=True):
     """Times over a range of prompt lengths; every array has the shape of `n`."""
 
     n: npt.NDArray[np.int64]

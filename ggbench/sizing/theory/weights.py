@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -29,8 +29,7 @@ _SCHEME = re.compile(r"w(-?[0-9]*\.?[0-9]+)", re.IGNORECASE)
 _MOST_BITS = 64.0
 
 
-@dataclass(frozen=True, slots=True)
-class Parameters:
+class Parameters(msgspec.Struct, frozen=True):
     """Parameter counts of a model by role."""
 
     layers: int
@@ -65,8 +64,7 @@ class Parameters:
         return self.layers + self.experts + self.lm_head + self.embedding
 
 
-@dataclass(frozen=True, slots=True)
-class Weights:
+class Weights(msgspec.Struct, frozen=True):
     """Bytes of a model's weights by role, with its parameter counts."""
 
     name: str

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
+import msgspec
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
@@ -25,8 +25,7 @@ from ggbench.units import GIB, format_bandwidth, format_bytes, parse_size
 _HERE, _SIZE, _CURRENT = "here", "size", "current"
 
 
-@dataclass(frozen=True, slots=True)
-class CardChoice:
+class CardChoice(msgspec.Struct, frozen=True):
     """A card to plan for, by its id or its size; neither means this machine."""
 
     gpu: str | None = None

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
+from msgspec.structs import replace
 from rich.table import Table
 from rich.text import Text
 from textual import on

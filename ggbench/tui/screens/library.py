@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
+import msgspec
 from rich.text import Text
 from textual import events, on
 from textual.app import ComposeResult
@@ -53,8 +53,7 @@ _MAX_FOUND = 20
 """Repos that a search of the Hub lists."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Listed:
+class _Listed(msgspec.Struct, frozen=True):
     """What there is to choose from."""
 
     catalog: Catalog

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+import msgspec
 from rich.text import Text
 from textual import on
 from textual.app import ComposeResult
@@ -50,8 +50,7 @@ _COLUMNS = ("", "", "quant", "KV", "loss", "tok/s", "turn s", "fits", "max n_ctx
 _MAX_CHANGES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class PickTask:
+class PickTask(msgspec.Struct, frozen=True):
     """What to choose from, where, and what becomes of the choice."""
 
     title: str

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import NetworkError, UsageError
@@ -35,8 +37,7 @@ if TYPE_CHECKING:
     from ggbench.tui.planner import Planner
 
 
-@dataclass(frozen=True, slots=True)
-class ThisMachine:
+class ThisMachine(msgspec.Struct, frozen=True):
     """What was read of this machine, and what sizes quants for it or another."""
 
     planner: Planner

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+import msgspec
 from rich.console import Group
 from rich.text import Text
 from textual.app import RenderResult
@@ -192,8 +192,7 @@ def _total_bytes(budget: Budget, reading: MachineReading | None) -> int | None:
     return next((gpu.total_bytes for gpu in reading.gpus if gpu.name == budget.device), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(msgspec.Struct, frozen=True):
     """One part of the bar."""
 
     name: str

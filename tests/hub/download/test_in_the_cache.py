@@ -7,10 +7,10 @@ import os
 import shutil
 import threading
 from collections import namedtuple
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ggbench.errors import BadFile, DoesNotFit, UsageError
 from ggbench.hub.access import HubAccess

@@ -8,10 +8,10 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import CancelledError
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ggbench.errors import DoesNotFit, NetworkError, UsageError
 from ggbench.hub import part_file

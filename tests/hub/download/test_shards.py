@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from concurrent.futures import CancelledError
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ggbench.errors import BadFile, NetworkError
 from ggbench.hub import part_file
