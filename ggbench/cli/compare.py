@@ -10,13 +10,12 @@ import click
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import option, output_options, plot_option
 from ggbench.commands.output import Output
-from ggbench.commands.saving import SavingOptions, saving_options
 from ggbench.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from ggbench.cli.compared_runs import Compared
-    from ggbench.decisions.comparison import Comparison
-    from ggbench.decisions.comparison_limits import LimitCheck
+    from ggbench.decisions.compare.comparison import Comparison
+    from ggbench.decisions.compare.limits import LimitCheck
 
 
 def _parse_percent(_ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
@@ -35,7 +34,6 @@ def _parse_percent(_ctx: click.Context, param: click.Parameter, text: str | None
     ggbench compare --model qwen2.5-7b
     ggbench compare 12 --against base.json --fail-if-slower 5%
     ggbench compare 12 --against published
-    ggbench compare 3 4 7 --svg curves.svg --csv figures.csv
     """,
 )
 @click.argument("named", metavar="[RUN|FILE]...", nargs=-1)
@@ -58,7 +56,6 @@ def _parse_percent(_ctx: click.Context, param: click.Parameter, text: str | None
     callback=_parse_percent, metavar="PERCENT",
 )  # fmt: skip
 @plot_option
-@saving_options
 @output_options
 def command(
     named: tuple[str, ...],
@@ -69,7 +66,6 @@ def command(
     fail_if_larger: float | None,
     fail_if_worse: float | None,
     plot: bool,
-    saving: SavingOptions,
     output: Output,
 ) -> None:
     """Compare runs of any kind, by their numbers in `ggbench results` or from files: which is better, and by how much.
@@ -88,10 +84,9 @@ def command(
     is undecided exits with 0 and says how many runs, or chunks of text, would decide it.
     """
     from ggbench.cli.compared_runs import PUBLISHED, compared_runs
-    from ggbench.decisions.comparison import compare_columns
-    from ggbench.decisions.comparison_limits import check_limits
-    from ggbench.decisions.repeats import stored_repeats
-    from ggbench.decisions.run_spread import RunSpreads
+    from ggbench.decisions.compare.comparison import compare_columns
+    from ggbench.decisions.compare.limits import check_limits
+    from ggbench.decisions.compare.repeats import RunSpreads, stored_repeats
     from ggbench.runs.store.database import Store
 
     limits = {"--fail-if-slower": fail_if_slower, "--fail-if-larger": fail_if_larger, "--fail-if-worse": fail_if_worse}
@@ -99,14 +94,11 @@ def command(
     if not named and model is None:
         raise UsageError("comparing needs two runs or more", "their numbers are in: ggbench results")
     if plot and output.as_json:
-        raise UsageError("--plot goes under a table", "omit --json, or save the plot with --svg FILE")
+        raise UsageError("--plot goes under a table", "omit --json, or save the plot: ggbench report RUN -o FILE.svg")
     with Store.open() as store:
         compared = compared_runs(store, named, model, against, average=average)
         output.notice(*store.notices, *compared.notices)
         repeats = stored_repeats(store)
-        if saving.is_asked and any(summary.run.run_id is None for summary in compared.summaries):
-            raise UsageError("runs of a file have no samples to save", "import the file, then compare by number")
-        to_save = saving.read(store, compared.summaries)
     comparison, is_single = None, len(compared.columns) < 2
     if is_single and (against != PUBLISHED or asked):
         what = f"there is one quant of {model!r}, and" if model and compared.columns else ""
@@ -114,16 +106,14 @@ def command(
     if not is_single:
         comparison = _checked(compare_columns(compared.columns, RunSpreads(repeats)))
     checks = check_limits(comparison, asked) if comparison else ()
-    saved = saving.save(to_save)
     _show(compared, comparison, checks, against == PUBLISHED, plot, output)
-    output.notice(*saved)
     if comparison is not None and checks:
         _conclude(comparison, checks)
 
 
 def _checked(comparison: Comparison) -> Comparison:
     """The comparison. Raises UsageError where nothing in it compares."""
-    from ggbench.decisions.comparison_sentence import sentence_of
+    from ggbench.decisions.compare.show import sentence_of
     from ggbench.show.plot.palette import letter
 
     if comparison.is_empty:
@@ -143,8 +133,8 @@ def _show(
     output: Output,
 ) -> None:
     from ggbench.commands.run_output import show_against, show_plot
-    from ggbench.decisions.comparison_document import comparison_document
-    from ggbench.decisions.comparison_terminal import ComparisonReport
+    from ggbench.decisions.compare.report import ComparisonReport
+    from ggbench.decisions.compare.show import comparison_document
     from ggbench.show.documents import summary_document
     from ggbench.show.presenter import presenter_of
 

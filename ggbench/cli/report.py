@@ -38,10 +38,10 @@ def command(
 ) -> None:
     """Write a report of stored runs, by their numbers in `ggbench results`.
 
-    FILE.html is one file that opens without a network: tables that sort, curves with the value under the pointer, a
-    race of the decodes against the clock, bars of W and B beside their limits, memory, quality over speed, the probes
-    of a search, and every run in full with the line that measures it again. It prints on paper, too. FILE.svg and
-    FILE.png are its charts, further ones beside it as FILE-w.svg and the like; FILE.md and FILE.csv its tables.
+    FILE.html is one file that opens without a network: tables that sort, curves with the value under the pointer,
+    bars of W and B beside their limits, memory, quality over speed, the probes of a search, and every run in full with
+    the line that measures it again. It prints on paper, too. FILE.svg and FILE.png are its charts, further ones beside
+    it as FILE-w.svg and the like; FILE.md its tables; FILE.csv its figures, with every sample in FILE-samples.csv.
     """
     from ggbench.runs.store.database import Store
     from ggbench.show.report_files import check_ending, report_files

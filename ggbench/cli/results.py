@@ -9,7 +9,6 @@ import click
 from ggbench.commands.documented import DocumentedGroup
 from ggbench.commands.options import against_option, option, output_options, plot_option, samples_option
 from ggbench.commands.output import Output
-from ggbench.commands.saving import SavingOptions, saving_options
 from ggbench.errors import ExitCode, UsageError
 from ggbench.show.glossary import LISTS
 from ggbench.text import plain
@@ -80,15 +79,13 @@ command.command("list", examples="ggbench results list --model qwen2.5-7b")(
 @samples_option
 @plot_option
 @against_option
-@saving_options
 @output_options
-def show(run_id: int, samples: bool, plot: bool, against: str | None, saving: SavingOptions, output: Output) -> None:
+def show(run_id: int, samples: bool, plot: bool, against: str | None, output: Output) -> None:
     """Show one run with its environment and its command; one that was interrupted, as far as it came."""
     from ggbench.commands.run_output import run_document, show_against, show_run
     from ggbench.machine.records import MachineReading
     from ggbench.runs.store.database import Store
     from ggbench.runs.stored import read_recording, read_run
-    from ggbench.runs.summary import QuantSummary
     from ggbench.show.presenter import presenter_of
 
     with Store.open() as store:
@@ -96,9 +93,7 @@ def show(run_id: int, samples: bool, plot: bool, against: str | None, saving: Sa
         output.notice(*store.notices)
         run = read_run(store, stored)
         readings = read_recording(store, stored).of(MachineReading)
-        presenter, summary = presenter_of(stored.kind), QuantSummary.of([run])
-        saved = saving.read(store, [summary])
-    output.notice(*saving.save(saved))
+        presenter = presenter_of(stored.kind)
     has_samples = presenter.has_samples
     if (samples and not has_samples) or (plot and not presenter.has_figures):
         output.notice(f"run {run_id} has no samples to show or to plot")

@@ -6,6 +6,7 @@ import contextlib
 import shlex
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,12 +17,56 @@ from ggbench.commands.output import Output
 from ggbench.errors import ExitCode, NetworkError, UsageError
 from ggbench.models.file_sources import CONFIRM_ABOVE_BYTES
 from ggbench.models.selector import Target
-from ggbench.stats.transfer_rate import TransferRate
 from ggbench.text import plain
-from ggbench.units import format_bytes
+from ggbench.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
     from ggbench.hub.download import FileProgress
+
+
+class TransferRate:
+    """Progress of one transfer."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, window_s: float = 10.0) -> None:
+        """Average the rate over the last `window_s` seconds of `clock`."""
+        self._clock, self._window_s = clock, window_s
+        self._seen: deque[tuple[float, int]] = deque()
+        self._done_bytes = 0
+        self._total_bytes = 0
+
+    def update(self, done_bytes: int, total_bytes: int, moved_bytes: int | None = None) -> None:
+        """Record progress; `moved_bytes` counts the bytes that enter the rate where they differ from `done_bytes`."""
+        now, counted = self._clock(), done_bytes if moved_bytes is None else moved_bytes
+        if self._seen and (counted < self._seen[-1][1] or total_bytes != self._total_bytes):
+            self._seen.clear()  # another file, or a restart
+        self._seen.append((now, counted))
+        self._done_bytes, self._total_bytes = done_bytes, total_bytes
+        while len(self._seen) > 2 and now - self._seen[1][0] > self._window_s:
+            self._seen.popleft()
+
+    @property
+    def rate_bytes_per_s(self) -> float | None:
+        """Rate over the window; None until it can be computed."""
+        if not self._seen:
+            return None
+        (start, before), (end, done) = self._seen[0], self._seen[-1]
+        return (done - before) / (end - start) if end > start and done > before else None
+
+    @property
+    def remaining_s(self) -> float | None:
+        """Time to completion at this rate, seconds; None while the rate is unknown."""
+        rate = self.rate_bytes_per_s
+        return None if rate is None else (self._total_bytes - self._done_bytes) / rate
+
+    def text(self) -> str:
+        """Return `1.20 GiB of 4.43 GiB, 23.5 MiB/s, 2:21 left`."""
+        text = f"{format_bytes(self._done_bytes)} of {format_bytes(self._total_bytes)}"
+        rate = self.rate_bytes_per_s
+        if rate is None:
+            return text
+        text += f", {format_bytes(rate)}/s"
+        return text if self._done_bytes >= self._total_bytes else f"{text}, {format_duration(self.remaining_s)} left"
+
 
 _STEPS = 10
 """Lines for a whole download, without a terminal."""
@@ -66,14 +111,13 @@ def show_left_out(asked: Asked, targets: Sequence[Target]) -> None:
     `targets` are what MODEL and QUANTs mean.
     """
     from ggbench.models.catalog import load_catalog
-    from ggbench.models.reference import CatalogRef, HubRef, parse_model, wanted_quants
     from ggbench.models.selector import find_published
 
-    access, ref = asked.hub.access(), parse_model(asked.model)
-    if not access.offline or not isinstance(ref, CatalogRef | HubRef) or wanted_quants(ref, asked.quants):
+    access, ref = asked.hub.access(), asked.model
+    if not access.offline or ref.kind not in ("catalog", "hub") or ref.quants:
         return
     meant = {target.selector for target in targets}
-    found = [each for each in find_published(ref, (), access, load_catalog()) if not each.variant.missing]
+    found = [each for each in find_published(ref, access, load_catalog()) if not each.variant.missing]
     left_out = [each.selector for each in found if each.paths is None and each.selector not in meant]
     if left_out:
         names = plain(", ".join(left_out))

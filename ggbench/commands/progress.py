@@ -8,14 +8,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from ggbench.commands.downloads import download_lines
+from ggbench.commands.downloads import TransferRate, download_lines
 from ggbench.commands.output import Output
-from ggbench.runs.observation import PromptTiming
 from ggbench.runs.progress import Finished, ModelReady, Point, Progress, Samples, Started, Working
+from ggbench.runs.recording import PromptTiming
 from ggbench.show.columns import b_text, w_text
 from ggbench.show.presenter import presenter_of
 from ggbench.stats.linefit import RunningFit
-from ggbench.stats.transfer_rate import TransferRate
 from ggbench.units import format_count, format_duration, format_ms, format_number, format_percent
 
 _STATUS = {

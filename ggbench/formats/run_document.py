@@ -20,17 +20,16 @@ from ggbench.engines.contract import engine_module
 from ggbench.engines.endings import Outcome
 from ggbench.engines.memory import Memory
 from ggbench.errors import BadFile, StoreError, UsageError
-from ggbench.experiments.registry import experiment_of
 from ggbench.formats.imported_run import ImportedRun, Named, content_sha256, environment_of
 from ggbench.formats.own_documents import read_own
 from ggbench.formats.source_file import SourceFile
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.machine.records import Environment, GpuUse, Imported
 from ggbench.models.subject import Subject
+from ggbench.runs.experiment import experiment_of
 from ggbench.runs.run import Run, RunHead
-from ggbench.runs.store.codec import storable_text
 from ggbench.runs.store.database import Store
-from ggbench.runs.store.runs import RUNNING, SampleChunk, StoredRun
+from ggbench.runs.store.runs import RUNNING, SampleChunk, StoredRun, storable_text
 from ggbench.show.anonymous_runs import anonymous
 from ggbench.text import plain
 

@@ -14,8 +14,8 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.memory import Memory
 from ggbench.errors import UsageError
 from ggbench.models.reference import MEASURE_CHECKPOINTS
-from ggbench.runs.observation import WorkerPeak
-from ggbench.runs.recording import Recording
+from ggbench.plugins import load_plugin
+from ggbench.runs.recording import Recording, WorkerPeak
 from ggbench.runs.run import Result, Settings
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.text import in_words
@@ -128,3 +128,9 @@ class Job(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         """Raise UsageError as `Experiment.check` does."""
         self.experiment.check(self.setup, self.settings)
+
+
+def experiment_of(kind: str) -> Experiment:
+    """The experiment that makes runs of this kind. Raises StoreError for one that this ggbench does not have."""
+    found: Experiment = load_plugin("ggbench.experiments", kind, "measure", "experiment").EXPERIMENT
+    return found

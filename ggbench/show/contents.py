@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ggbench.decisions.comparison import Comparison, compare_quants
-from ggbench.decisions.repeats import repeats_among
-from ggbench.decisions.run_spread import RunSpreads
+from ggbench.decisions.compare.comparison import Comparison, compare_quants
+from ggbench.decisions.compare.repeats import RunSpreads, repeats_among
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.columns import COLUMNS, column_texts
 from ggbench.show.names import model_names, unambiguous_names
-from ggbench.show.plot.curves import without_steps
-from ggbench.show.presenter import charts_of, figures_of, presenter_of
+from ggbench.show.presenter import charts_of, figures_of
 from ggbench.show.saving import SavedRun, plotted_runs
 
 if TYPE_CHECKING:
     from ggbench.show.charts.charts import Chart
+
 
 _COLUMNS = (
     "run_id", "quant", "source", "file_bytes", "bpw", "weight_bytes", "kv_bytes", "compute_bytes", "n_ctx",
@@ -78,21 +77,10 @@ def report_contents(runs: Sequence[SavedRun]) -> tuple[ReportedModel, ...]:
 
 
 def all_charts(runs: Sequence[SavedRun]) -> tuple[Chart, ...]:
-    """Return figures, the race of the decodes, and charts of stored runs that have anything to draw."""
-    from ggbench.show.charts.race import race
-
+    """Return figures and charts of stored runs that have anything to draw."""
     summaries = [one.summary for one in runs]
     kinds = [summary.run.head.kind for summary in summaries]
-    plotted = plotted_runs(runs)
-    racing = race(
-        [run if presenter_of(kind).has_line else without_steps(run) for kind, run in zip(kinds, plotted, strict=True)]
-    )
-    figures = figures_of(kinds, plotted)
-    return (
-        *figures,
-        *(() if racing.is_empty else (racing,)),
-        *charts_of(kinds, summaries, unambiguous_names(summaries)),
-    )
+    return (*figures_of(kinds, plotted_runs(runs)), *charts_of(kinds, summaries, unambiguous_names(summaries)))
 
 
 def header_of(key: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from ggbench.experiments.registry import experiment_of
+from ggbench.runs.experiment import experiment_of
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.metric import Metric, estimated

@@ -10,12 +10,11 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import is_dataclass
 from pathlib import PurePath
 from typing import Any, Literal, TypeAlias
 
 import msgspec
-from msgspec.structs import fields, replace
+from msgspec.structs import replace
 
 Get: TypeAlias = Callable[[Any], object]
 """Takes what an object is made of."""
@@ -99,13 +98,14 @@ class Document(Shape):
 def of(
     record: type, names: str = "", at: Get | None = None, *, without: str = "", maybe: bool = False
 ) -> tuple[Field, ...]:
-    """Return members of a record as fields; without `names` all fields of a dataclass but those of `without`.
+    """Return members of a record as fields; without `names` all fields of a Struct but those of `without`.
 
     `name=member` is one that the document calls `name`; with a `?` behind it is a text of which the empty one is null.
     `at` finds the record in what the object is made of, by default that itself; all are null where it finds none, which
     `maybe` says in the schema.
     """
-    wanted = names.split() or [each.name for each in fields(record) if each.name not in without.split()]
+    every: tuple[str, ...] = getattr(record, "__struct_fields__", ())
+    wanted = names.split() or [name for name in every if name not in without.split()]
     return tuple(_member(record, text, at, maybe=maybe) for text in wanted)
 
 
@@ -184,6 +184,6 @@ def _strict(value: object) -> object:
         return [_strict(entry) for entry in value]
     if isinstance(value, PurePath):
         return str(value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return {each.name: _strict(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, msgspec.Struct):
+        return {name: _strict(getattr(value, name)) for name in value.__struct_fields__}
     raise TypeError(f"{type(value).__name__} has no form in JSON")

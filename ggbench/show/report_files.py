@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.show.contents import all_charts, report_contents
-from ggbench.show.saving import PictureForm, SavedRun, contents_of, pictures_of, write_new
+from ggbench.show.saving import PictureForm, SavedRun, csv_of, pictures_of, write_new
 from ggbench.text import in_words, plain
 
 _NAMED_RUNS = 6
@@ -29,10 +29,6 @@ def _as_markdown(runs: Sequence[SavedRun]) -> Contents:
     return {"": report_markdown(report_contents(runs)).encode()}
 
 
-def _as_csv(runs: Sequence[SavedRun]) -> Contents:
-    return contents_of(runs, "csv")
-
-
 def _as_pictures(form: PictureForm) -> Callable[[Sequence[SavedRun]], Contents]:
     def pictures(runs: Sequence[SavedRun]) -> Contents:
         charts = all_charts(runs)
@@ -46,7 +42,7 @@ def _as_pictures(form: PictureForm) -> Callable[[Sequence[SavedRun]], Contents]:
 _FORMS: Mapping[str, Callable[[Sequence[SavedRun]], Contents]] = {
     ".html": _as_html,
     ".md": _as_markdown,
-    ".csv": _as_csv,
+    ".csv": csv_of,
     ".svg": _as_pictures("svg"),
     ".png": _as_pictures("png"),
 }

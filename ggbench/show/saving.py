@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ggbench.show.charts.charts import Chart
 
 PictureForm: TypeAlias = Literal["svg", "png"]
-SavedForm: TypeAlias = Literal["csv", "svg"]
 
 
 class SavedRun(msgspec.Struct, frozen=True):
@@ -62,16 +61,6 @@ class SavedRun(msgspec.Struct, frozen=True):
         return self.summary.run.run_id
 
 
-def save_runs_as(runs: Sequence[SavedRun], form: SavedForm, path: Path, *, force: bool = False) -> tuple[Path, ...]:
-    """Write figures and samples as two CSV files, or each figure as an SVG: `x-samples.csv` beside `x.csv`, `x-kld.svg`
-    beside `x.svg`.
-
-    Raises UsageError for a file that exists, unless `force` overwrites it, and GgbenchError where there is no sample to
-    draw, or the folder cannot be written.
-    """
-    return write_all(contents_of(runs, form), path, force=force)
-
-
 def write_all(contents: Mapping[str, bytes], path: Path, *, force: bool) -> tuple[Path, ...]:
     """Write several files under one name, each with its own part added, and return their paths; none where one of them
     exists. Raises as `write_as`.
@@ -102,15 +91,10 @@ def write_as(path: Path, content: bytes, *, force: bool) -> None:
             raise _exists(path) from None
 
 
-def contents_of(runs: Sequence[SavedRun], form: SavedForm) -> dict[str, bytes]:
-    """Return the content of every file, by what its name adds to the others'. Raises GgbenchError without a sample."""
-    if form == "csv":
-        rows = rows_as_csv([one.summary for one in runs])
-        return {"": rows.encode(), "-samples": _samples_as_csv(runs).encode()}
-    figures = saved_figures(runs)
-    if not figures:
-        raise GgbenchError("there are no samples to plot", "save it as CSV, or choose a run that decoded")
-    return pictures_of(figures, [one.summary for one in runs], form)
+def csv_of(runs: Sequence[SavedRun]) -> dict[str, bytes]:
+    """Return figures and samples as two CSV files, by what the name of each adds."""
+    rows = rows_as_csv([one.summary for one in runs])
+    return {"": rows.encode(), "-samples": _samples_as_csv(runs).encode()}
 
 
 def pictures_of(charts: Sequence[Chart], summaries: Sequence[QuantSummary], form: PictureForm) -> dict[str, bytes]:

@@ -15,6 +15,9 @@ import msgspec
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
 from ggbench.stats.intervals import Expected
 
+POSITIONS = (1, 1024, 4096, 8192, 32768)
+"""Of the tokens whose speed is forecast."""
+
 _FAR = 32768
 """Position up to which a measured line is given; a straight line continues from there."""
 

@@ -17,8 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ggbench.stats.decode_timing import LineFit
-from ggbench.stats.noise import FREEDOM, half_width, slow_waves, spread
-from ggbench.stats.samples import Floats, Repetition, group_medians, split_repetitions, stair
+from ggbench.stats.samples import (
+    FREEDOM,
+    Floats,
+    Repetition,
+    group_medians,
+    half_width,
+    slow_waves,
+    split_repetitions,
+    spread,
+    stair,
+)
 from ggbench.stats.speed import mean_interval_ms
 from ggbench.units import KV_CELLS
 
@@ -113,7 +122,7 @@ def fit_line(position: npt.ArrayLike, step_ns: npt.ArrayLike) -> LineFit | None:
     `position` is n, 1-based; `step_ns` the latencies in ns, ignored where not finite. Repetitions are concatenated: a
     new one begins where n does not increase. Raises ValueError where the arrays differ in length.
 
-    The intervals assume a line plus stationary noise of unknown correlation, measured as `ggbench.stats.noise`
+    The intervals assume a line plus stationary noise of unknown correlation, measured as `ggbench.stats.samples`
     describes along the 4 directions that the 5 slowest cosines span besides the line. A drift as long as the run is
     indistinguishable from a slope: under 1/f noise the 95 % are about 85 %. Repetitions help there.
 

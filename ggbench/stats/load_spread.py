@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import msgspec
 
 from ggbench.stats.intervals import Interval, log_ratio
-from ggbench.stats.noise import FREEDOM, t_95
+from ggbench.stats.samples import FREEDOM, t_95
 
 ASSUMED_SIGMA = 0.02
 """Standard deviation of ln(value) between loads, before any repeat is known: decodes of 256 tokens of a 135M model on

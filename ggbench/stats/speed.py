@@ -10,8 +10,17 @@ import numpy.typing as npt
 from msgspec.structs import replace
 
 from ggbench.stats.decode_timing import LatencySummary, PrefillSpeed
-from ggbench.stats.noise import FREEDOM, half_width, slow_waves, spread, t_95
-from ggbench.stats.samples import Floats, Repetition, split_repetitions, stair
+from ggbench.stats.samples import (
+    FREEDOM,
+    Floats,
+    Repetition,
+    half_width,
+    slow_waves,
+    split_repetitions,
+    spread,
+    stair,
+    t_95,
+)
 from ggbench.stats.token_times import TokenTimes
 from ggbench.units import KV_CELLS
 
@@ -72,7 +81,7 @@ def mean_interval_ms(repetitions: Sequence[Repetition]) -> tuple[float, float] |
     """Return the 95 % interval of the mean latency over these positions, in ms and cut off at zero.
 
     Latency climbs on a ramp or in stairs of 256 cells: what the two explain is removed from each repetition, and the
-    rest is stationary noise of unknown correlation, measured as `ggbench.stats.noise` describes. Where repetitions
+    rest is stationary noise of unknown correlation, measured as `ggbench.stats.samples` describes. Where repetitions
     differ by more than their noise, the excess widens the interval. What differs between one run and the next, such as
     clocks, shows only in repetitions. None where no repetition has 64 samples.
     """

@@ -13,7 +13,7 @@ import numpy as np
 
 from ggbench.stats.decode_timing import LatencySummary, LineFit
 from ggbench.stats.linefit import Moments, theil_sen
-from ggbench.stats.noise import t_95
+from ggbench.stats.samples import t_95
 from ggbench.stats.speed import prompt_speed
 
 FEWEST = 3

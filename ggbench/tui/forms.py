@@ -9,16 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, TypeVar, get_args
 
 import msgspec
-from msgspec import field
 from msgspec.structs import replace
 
-from ggbench.decisions.pick_record import LITTLE_LOSS, WORKLOADS, Needs, Preference
+from ggbench.decisions.pick.record import LITTLE_LOSS, WORKLOADS, Needs, Preference
 from ggbench.engines.llama.config import KV_TYPES, MAX_THREADS, FlashAttn, LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.experiments.quality.record import N_CTX
 from ggbench.experiments.speed.record import INPUTS, N_GEN, SpeedSettings
 from ggbench.experiments.tune.record import DEPTHS, Objective, TuneSettings
-from ggbench.sizing.cluster_record import parse_servers
+from ggbench.sizing.cluster import parse_servers
 from ggbench.text import plain
 from ggbench.tui.run_requests import LARGEST, NO_BASE, QualityAsked
 from ggbench.units import (
@@ -31,7 +30,7 @@ from ggbench.units import (
     parse_tokens,
 )
 
-Record = TypeVar("Record")
+Record = TypeVar("Record", bound=msgspec.Struct)
 
 
 class Field(msgspec.Struct, frozen=True):
@@ -45,7 +44,7 @@ class Field(msgspec.Struct, frozen=True):
     parse: Callable[[str], object] = str
     """Read what was typed. Raises UsageError."""
     text: Callable[[Any], str] = str
-    choices: Mapping[str, object] = field(default_factory=dict)
+    choices: Mapping[str, object] = {}
     """All accepted texts with what they mean; empty where anything that parses is accepted."""
     about: str = ""
     """Shown while the field has the focus, in place of what the form says."""
@@ -79,7 +78,7 @@ class Form(msgspec.Struct, Generic[Record], frozen=True):
 
     def filled(self, record: Record, values: Mapping[str, object]) -> Record:
         """Return the record with these values by name of field. Raises UsageError."""
-        made: Record = replace(record, **values)  # type: ignore[type-var]  # every record is a dataclass
+        made: Record = replace(record, **values)
         self.check(made)
         return made
 

@@ -17,13 +17,12 @@ from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.experiments.forecast.document import planned_speed_text
 from ggbench.models.catalog import Catalog
 from ggbench.models.disk import LocalModel
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import FITS, FITS_NOT, UNKNOWN
-from ggbench.show.columns import b_text, speed_text, w_text
+from ggbench.show.columns import b_text, planned_speed_text, speed_text, w_text
 from ggbench.show.glossary import UNSTEADY
 from ggbench.show.plot.curves import Line, fitted_line
 from ggbench.show.terminal.plan import longest_text

@@ -17,9 +17,9 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
+from ggbench.commands.downloads import TransferRate
 from ggbench.errors import GgbenchError
 from ggbench.models.selector import Target
-from ggbench.stats.transfer_rate import TransferRate
 from ggbench.units import format_bytes, format_percent
 
 _NOTIFY_INTERVAL_S = 0.25

@@ -44,8 +44,7 @@ class MeasureRequest(msgspec.Struct, frozen=True):
 
     def jobs(self, found: Found, hub: HubAccess, catalog: Catalog | None) -> tuple[Job, ...]:
         """Return one job for each target. Raises UsageError for a setup that does not hold the settings."""
-        from ggbench.experiments.registry import experiment_of
-        from ggbench.runs.experiment import Job
+        from ggbench.runs.experiment import Job, experiment_of
 
         experiment = experiment_of(self.kind)
         wanted = [target for _, targets in found for target in targets]
@@ -83,12 +82,12 @@ class QualityRequest(msgspec.Struct, frozen=True):
         Raises UsageError and BadFile for a text that cannot be scored, NetworkError for one that cannot be downloaded,
         Unsupported for a twin, and as `resolve`.
         """
-        from ggbench.experiments.quality.jobs import largest_here, quality_jobs
-        from ggbench.experiments.quality.measure import EXPERIMENT
+        from ggbench.experiments.quality.measure import EXPERIMENT, largest_here, quality_jobs
         from ggbench.experiments.quality.record import QualitySettings
         from ggbench.experiments.quality.texts import WIKITEXT_2, find_text
-        from ggbench.models.reference import expand_path
+        from ggbench.models.reference import parse_model
         from ggbench.models.selector import resolve
+        from ggbench.paths import expand_path
         from ggbench.runs.experiment import Base
 
         asked, setup = self.asked, replace(self.setup, n_ctx=None)
@@ -106,10 +105,10 @@ class QualityRequest(msgspec.Struct, frozen=True):
         for model, targets in found:
             base = None
             if asked.base == LARGEST:
-                known = resolve(model, self.here.get(model, ()), hub=hub, catalog=catalog)
+                known = resolve(parse_model(model, *self.here.get(model, ())), hub=hub, catalog=catalog)
                 base = largest_here([*targets, *(each for each in known if each.provenance != "twin")])
             elif asked.base != NO_BASE:
-                base = Base(resolve(model, (asked.base,), hub=hub, catalog=catalog)[0])
+                base = Base(resolve(parse_model(model, asked.base), hub=hub, catalog=catalog)[0])
             jobs += quality_jobs(
                 targets,
                 setup,

@@ -125,3 +125,18 @@ def test_limits_count_a_checkpoint(ggbench: Run) -> None:
     assert tf["b_ms"] == pytest.approx(gguf["b_ms"], rel=1e-3)
     assert tf["resident_bytes"] == 2 * 7_721_324_544
     assert tf["max_n_ctx"] < gguf["max_n_ctx"]
+
+
+def test_published_sizes_stand_below(ggbench: Run) -> None:
+    ran = ggbench("plan", "synth-tf:qwen1.5-7b", "bf16", "nf4", *CARD, "--against", "published", "--json")
+    bf16, nf4 = ran.json["rows"]
+    article = next(each for each in bf16["against"] if each["source"] == "article")
+    assert (article["table"], article["file_size_gb"], article["memory_gb"]) == ("6.3.1", 15.45, 14.88)
+    assert article["file_share"] == pytest.approx(15.45e9 / bf16["file_bytes"] - 1)
+    assert article["beside_weights_bytes"] == round(14.88 * 2**30) - bf16["weight_bytes"]
+    assert [each["system"] for each in nf4["against"]] == ["bitsandbytes-int4"]
+    text = ggbench("plan", "synth-tf:qwen1.5-7b", "bf16", "nf4", *CARD, "--against", "published").out
+    assert "Beside published sizes" in text
+    assert "article 6.3.1" in text
+    none = ggbench("plan", "synth-tf:qwen3-8b", "bf16", *CARD, "--against", "published").out
+    assert "No published row states a size of these quants." in none

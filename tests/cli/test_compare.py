@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 from pathlib import Path
 
@@ -79,29 +78,6 @@ def test_what_cannot_be_compared_is_a_usage_error(
     assert len(ran.err.splitlines()) == 2
 
 
-def test_runs_are_saved_once_and_over_a_file_only_by_force(ggbench: Run, filled: Path, tmp_path: Path) -> None:
-    svg, table = tmp_path / "both.svg", tmp_path / "both.csv"
-    ran = ggbench("compare", "1", "3", "--svg", svg, "--csv", table)
-    samples = tmp_path / "both-samples.csv"
-    assert ran.err.splitlines() == [f"saved {path}" for path in (svg, table, samples)]
-    assert all(name in svg.read_text() for name in ("a  q4_k_m", "b  q8_0"))
-    assert [row["run_id"] for row in csv.DictReader(table.read_text().splitlines())] == ["1", "3"]
-    assert len(samples.read_text().splitlines()) == 6001
-    svg.write_text("mine")
-    again = ggbench("compare", "3", "1", "--svg", svg)
-    assert (again.code, again.out, svg.read_text()) == (2, "", "mine")
-    assert again.err.splitlines() == [f"Error: {svg} exists already", "Hint: --force overwrites it"]
-    assert ggbench("compare", "1", "3", "--svg", svg, "--force").code == 0
-    assert svg.read_text().startswith("<svg")
-    samples.unlink()
-    table.unlink()
-    samples.write_text("mine")
-    assert ggbench("compare", "1", "3", "--csv", table).code == 2
-    assert not table.exists()
-    assert {path.name for path in tmp_path.iterdir()} >= {"both.svg", "both-samples.csv"}
-    assert not [path for path in tmp_path.iterdir() if path.name.endswith(".part")]
-
-
 def test_two_files_of_one_name_and_quant_have_two_names(
     ggbench: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -111,7 +87,8 @@ def test_two_files_of_one_name_and_quant_have_two_names(
             put_run(store, replace(head, subject=replace(head.subject, source="file", file=path)))
         put_failed(store, start(quant="f16"), Outcome.OUT_OF_MEMORY, "out of memory in load")
     names = ["a/model.gguf", "b/model.gguf"]
-    listed, compared = ggbench("results").out, ggbench("compare", "1", "2", "--svg", tmp_path / "x.svg")
+    listed, compared = ggbench("results").out, ggbench("compare", "1", "2")
+    ggbench("report", "1", "2", "-o", tmp_path / "x.svg")
     for name in names:
         assert name in listed
         assert name in compared.out

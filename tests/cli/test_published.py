@@ -70,3 +70,16 @@ def test_measured_rows_stand_against_published_ones(
     assert "against published rows" in " ".join(out.split())
     refused = ggbench("bench", model, "--format", "csv", "--against", "published")
     assert (refused.code, refused.out) == (2, "")
+
+
+def test_published_errors_are_columns(ggbench: Run) -> None:
+    args = ("published", "--model", "llama-3-8b", "--quant", "q4_k_m")
+    row = ggbench(*args, "--json").json["rows"][1]
+    assert (row["perplexity"], row["perplexity_error"]) == (6.407115, 0.039119)
+    assert (row["same_top_percent_error"], row["ppl_ratio_error"]) == (0.072, 0.000723)
+    assert (row["text"], row["n_ctx"], row["base"], row["imatrix"]) == ("wikitext-2", 512, "f16", None)
+    assert "± 0.000238" in ggbench(*args, "--metric", "kld").out
+    whole = ggbench(*args).out
+    assert "0.031273" in whole
+    assert "errors are left out for width; --json has them" in whole
+    assert "…" not in whole

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ggbench.decisions.comparable_runs import ThisMachine
-from ggbench.engines import protocol
+from ggbench.decisions.this_machine import ThisMachine
+from ggbench.engines.llama.config import MakeContext
 from ggbench.runs.store.database import Store
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.planted import PlantedMachine
@@ -33,10 +33,10 @@ def plant(machine: FakeMachine) -> Iterator[Plant]:
         yield planted
 
 
-def contexts(machine: FakeMachine) -> list[protocol.MakeContext]:
+def contexts(machine: FakeMachine) -> list[MakeContext]:
     """Those that the last command's workers were asked for."""
     requests = [request for worker in machine.workers for request in worker.requests]
-    return [each for each in requests if isinstance(each, protocol.MakeContext)]
+    return [each for each in requests if isinstance(each, MakeContext)]
 
 
 def test_the_planted_settings_are_found_and_taken(
@@ -64,7 +64,7 @@ def test_the_planted_settings_are_found_and_taken(
     shown = ggbench("results", "show", found["run_id"], "--json").json
     assert shown["best"] == found["best"] and shown["state"] == "completed"
     picture, page = tmp_path / "race.svg", tmp_path / "race.html"
-    assert ggbench("results", "show", found["run_id"], "--svg", picture).code == 0
+    assert ggbench("report", found["run_id"], "-o", picture).code == 0
     assert "flash_attn off" in picture.read_text() and "threads 1" in picture.read_text()
     assert ggbench("report", found["run_id"], "-o", page).code == 0
     assert "flash_attn off" in page.read_text()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ggbench.decisions.pick_measurements import next_to_measure
-from ggbench.decisions.pick_record import Needs
-from ggbench.decisions.recommendation import recommend
+from ggbench.decisions.pick.recommend import next_to_measure, recommend
+from ggbench.decisions.pick.record import Needs
 from tests.fakes.candidates import candidate, turn_of
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ggbench.decisions.comparison import ComparedLine, Comparison, compare_quants
-from ggbench.decisions.comparison_sentence import sentence_of
+from ggbench.decisions.compare.comparison import ComparedLine, Comparison, compare_quants
+from ggbench.decisions.compare.show import sentence_of
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory, Place
@@ -239,3 +239,16 @@ def test_prompts_of_one_length_are_compared() -> None:
     assert "is better in prefill 25 (2.00 ±0.20 times)" in sentence_of(compared)
     assert not compared.is_empty
     assert [each.header for each in compared.lines if "prefill" in each.header] == ["prefill 25", "prefill 512"]
+
+
+def test_three_runs_end_in_a_sentence() -> None:
+    ws = ((300.0, (290.0, 320.0)), (310.0, (300.0, 330.0)), (200.0, (190.0, 210.0)))
+    runs = [
+        row(w=w, quant=quant, latency=speed(tok_s, 1.0), buffers=(DeviceBuffers("CPU", Place.HOST, n_bytes, 0, 0, 0),))
+        for quant, w, tok_s, n_bytes in zip(("q2_k", "q4_0", "q8_0"), ws, (120.0, 100.0, 80.0), (9, 7, 8), strict=True)
+    ]
+    assert sentence_of(compare_quants(runs)) == (
+        "q2_k is best in speed (1.20 ±0.11 times q4_0); q4_0 in memory (1 B less than q8_0)."
+        " The 3 runs show no difference in B;"
+        " q2_k and q4_0 show no difference in W, where q8_0 falls behind."
+    )

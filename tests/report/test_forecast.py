@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import io
 
+from msgspec.structs import replace
 from rich.console import Console
 
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.experiments.forecast.document import expected_text
 from ggbench.experiments.forecast.measure import EXPERIMENT
 from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
+from ggbench.show.columns import expected_text
 from ggbench.show.presenter import presenter_of
 from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.stats.intervals import Expected
@@ -55,3 +56,12 @@ def test_details_name_the_basis_and_the_limit() -> None:
     assert "twins of 2 and 6 of 32 layers" in text
     assert "prompt of 512" in text
     assert max(map(len, text.splitlines())) <= 80
+
+
+FAILED = replace(RUN, outcome=Outcome.FAILED, reason="no layer stands alone", result=None)
+
+
+def test_a_table_has_a_row_for_a_quant_that_failed() -> None:
+    text = _shown(RUN, FAILED)
+    assert "no layer stands alone" in text
+    assert "250 ±15" in text

@@ -55,3 +55,9 @@ def test_main_memory_where_no_layer_goes_to_a_gpu(
     assert (budget.on_gpu, budget.memory_bytes) == (False, 20 * GIB)
     assert budget.usable_bytes == 16 * GIB - BESIDE_BUFFERS_BYTES
     assert "64.0 MiB for what llama.cpp's process takes" in budget.reserve_source
+
+
+def test_a_reserve_that_leaves_nothing() -> None:
+    with pytest.raises(UsageError, match=r"a reserve of 1.25 GiB leaves nothing of 1.00 GiB") as error:
+        given_budget(gpu=None, vram_bytes=GIB, reserve_bytes=None, bandwidth=None)
+    assert "--reserve" in error.value.hint

@@ -6,7 +6,7 @@ import msgspec.structs
 import pytest
 
 from ggbench.machine.records import GpuProcess, GpuReading, MachineReading, Throttling
-from ggbench.stats.gpu_use import summarize_gpus, throttled
+from ggbench.runs.machine_use import summarize_gpus, throttled
 
 S = 1_000_000_000
 WORKER, DESKTOP = GpuProcess(500, "python", 6 << 30), GpuProcess(911, "/usr/bin/desktop", 300 << 20)

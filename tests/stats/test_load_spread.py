@@ -10,7 +10,7 @@ import pytest
 
 from ggbench.stats.intervals import ratio_interval
 from ggbench.stats.load_spread import ASSUMED_FREEDOM, ASSUMED_SIGMA, LoadSpread, Repeat, is_disturbed, load_spread
-from ggbench.stats.noise import FREEDOM, t_95
+from ggbench.stats.samples import FREEDOM, t_95
 
 
 def loads(rng: np.random.Generator, count: int, between: float, within: float, value: float = 50.0) -> list[Repeat]:

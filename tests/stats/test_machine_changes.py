@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ggbench.machine.records import MachineReading
-from ggbench.stats.machine_changes import machine_changes
+from ggbench.runs.machine_use import machine_changes
 
 S = 1_000_000_000
 GIB = 1 << 30

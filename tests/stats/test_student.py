@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ggbench.experiments.tune.student import t_point
+from ggbench.stats.samples import t_point
 
 
 @pytest.mark.parametrize(

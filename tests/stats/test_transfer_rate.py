@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ggbench.stats.transfer_rate import TransferRate
+from ggbench.commands.downloads import TransferRate
 from ggbench.units import MIB
 
 

@@ -32,16 +32,13 @@ def colours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR")
 
 
-@pytest.mark.parametrize("state", ["library", "help", "card", "confirm", "options", "search", "quality", "speed"])
-def test_the_library(services: Services, jobs: FakeServices, drive: Drive, state: str) -> None:
+def test_the_library(services: Services, jobs: FakeServices, drive: Drive) -> None:
     """Models of every section, a plan with marks, two measured quants, one on this disk, and what can lie over them."""
     with Store.open(jobs.folder / "results.sqlite") as store:
         for quant in ("q8_0", "q4_k_m"):
             put_run(store, start("small-0.6b", quant))
     disk = (local("maker/small-gguf", "q8_0"), local("~/models/mine.gguf", "q5_0", store="folder", name="mine"))
-    app = GgbenchApp(msgspec.structs.replace(services, local_models=lambda: disk))
     keys = {
-        "library": [],
         "help": ["question_mark"],
         "card": ["g", *"30"],
         "confirm": [],
@@ -54,13 +51,17 @@ def test_the_library(services: Services, jobs: FakeServices, drive: Drive, state
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         app.animation_level = "none"
         await press(app, pilot, *["j"] * 5, "enter")
-        await press(app, pilot, "space", "j", "space", "right", *keys[state])
-        if state == "confirm":
-            app.push_screen(ConfirmScreen(QUESTION, "Download"))
-            await settle(app, pilot)
-        check_snapshot(app, state)
+        await press(app, pilot, "space", "j", "space", "right")
+        check_snapshot(app, "library")
+        for name, pressed in keys.items():
+            await press(app, pilot, *pressed)
+            if name == "confirm":
+                app.push_screen(ConfirmScreen(QUESTION, "Download"))
+                await settle(app, pilot)
+            check_snapshot(app, name)
+            await press(app, pilot, "escape")
 
-    drive(app, steps)
+    drive(GgbenchApp(msgspec.structs.replace(services, local_models=lambda: disk)), steps)
 
 
 def test_pulls_in_every_state(app: GgbenchApp, drive: Drive) -> None:

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-
 import pytest
-from textual.pilot import Pilot
+from collections.abc import (Sequence)
+from ggbench.engines.llama.config import (LlamaConfig)
+from ggbench.experiments.tune.record import (TuneSettings)
+from ggbench.experiments.tune.tuned import (Tuned)
+from ggbench.models.reference import (parse_model)
+from ggbench.models.selector import (resolve, resolve_one)
+from ggbench.runs.experiment import (Job, experiment_of)
+from ggbench.tui.app import (GgbenchApp)
+from ggbench.tui.screens.settings_dialog import (SettingsDialog)
+from ggbench.tui.widgets.curves_plot import (CurvesPlot)
+from pathlib import (Path)
+from tests.fakes.driving import (press)
+from tests.fakes.jobs import (FakeServices)
+from tests.fakes.planted import (PlantedMachine)
+from tests.fakes.watched import (WatchedQueue)
+from tests.tui.conftest import (Drive)
+from textual.pilot import (Pilot)
 
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.experiments.registry import experiment_of
-from ggbench.experiments.tune.record import TuneSettings
-from ggbench.experiments.tune.tuned import Tuned
-from ggbench.models.selector import resolve, resolve_one
-from ggbench.runs.experiment import Job
-from ggbench.tui.app import GgbenchApp
-from ggbench.tui.screens.settings_dialog import SettingsDialog
-from ggbench.tui.widgets.curves_plot import CurvesPlot
-from tests.fakes.driving import press
-from tests.fakes.jobs import FakeServices
-from tests.fakes.planted import PlantedMachine
-from tests.fakes.watched import WatchedQueue
-from tests.tui.conftest import Drive
 
 App = GgbenchApp
 Page = Pilot[None]
@@ -55,7 +54,9 @@ def test_the_race_is_watched_and_kept(tiny_twin: Path, app: App, jobs: FakeServi
     async def steps(app: App, pilot: Page) -> None:
         queue = WatchedQueue(app.run_queue)
         with planted.clocked():
-            app.run_queue.add([Job(experiment_of("tune"), resolve(str(tiny_twin))[0], LlamaConfig(), SETTINGS)])
+            app.run_queue.add(
+                [Job(experiment_of("tune"), resolve(parse_model(str(tiny_twin)))[0], LlamaConfig(), SETTINGS)]
+            )
             await queue.idle()
         shown = await press(app, pilot, "2")
         assert "times the speed of the defaults" in shown
@@ -72,7 +73,9 @@ def test_the_race_is_watched_and_kept(tiny_twin: Path, app: App, jobs: FakeServi
 def test_what_was_found_is_taken_over_with_one_key(
     tiny_twin: Path, app: App, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = PlantedMachine(3, {("threads", 1): 1.7}, PLANTED, noise=0.005).tune(resolve_one(str(tiny_twin)), SETTINGS)
+    run = PlantedMachine(3, {("threads", 1): 1.7}, PLANTED, noise=0.005).tune(
+        resolve_one(parse_model(str(tiny_twin))), SETTINGS
+    )
 
     async def steps(app: App, pilot: Page) -> None:
         shown = await press(app, pilot, "slash", *"synth:small", "enter", "enter", "a")

@@ -10,7 +10,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
 from ggbench.experiments.forecast.measure import EXPERIMENT
-from ggbench.experiments.forecast.record import POSITIONS, PROMPTS, ForecastResult, ForecastSettings
+from ggbench.experiments.forecast.record import PROMPTS, ForecastResult, ForecastSettings
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.selector import Target
 from ggbench.runs.experiment import Job
@@ -19,7 +19,7 @@ from ggbench.runs.session import subject_of
 from ggbench.runs.store.database import Store
 from ggbench.sizing.plan_record import Budget
 from ggbench.stats.intervals import Expected
-from ggbench.stats.known_speed import KnownSpeed, inverse, prefill_ms_at, step_ms_at, tok_s_at
+from ggbench.stats.known_speed import POSITIONS, KnownSpeed, inverse, prefill_ms_at, step_ms_at, tok_s_at
 
 
 def known_forecasts(store: Store | None, targets: Sequence[Target], setup: LlamaConfig, budget: Budget) -> list[Run]:

@@ -6,13 +6,11 @@ import msgspec
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
-from ggbench.runs.run import Result, Settings
+from ggbench.runs.run import Result, Run, Settings
 from ggbench.sizing.layer_sample import StepCost
 from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.stats.intervals import Expected
 
-POSITIONS = (1, 1024, 4096, 8192, 32768)
-"""Of the tokens whose speed is forecast."""
 PROMPTS = (512, 2048, 8192)
 """Lengths of prompts whose time is forecast."""
 
@@ -107,3 +105,8 @@ class ForecastResult(Result, msgspec.Struct, frozen=True):
     prefill_ms: tuple[tuple[int, Expected], ...] = ()
     """By the length of the prompt."""
     limit: DecodeLimit | None = None
+
+
+def result_of(run: Run) -> ForecastResult:
+    """What the run found; a result with nothing known where it found none."""
+    return run.result if isinstance(run.result, ForecastResult) else ForecastResult("")

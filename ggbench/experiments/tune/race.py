@@ -19,8 +19,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ggbench.experiments.tune.record import TuneSegment, TuneTiming
-from ggbench.experiments.tune.student import t_point
 from ggbench.stats.intervals import Expected
+from ggbench.stats.samples import t_point
 
 Vector = tuple[float, ...]
 """Logarithms of a speed over the baseline's, one for each depth and phase."""

@@ -131,11 +131,6 @@ def latency_figure(runs: Sequence[PlottedRun], n_seqs: int = 1) -> Figure:
     return Figure(key, name, "ms", "position", "tokens", curves, end)
 
 
-def without_steps(run: PlottedRun) -> PlottedRun:
-    """Return a run that has nothing to draw in its place."""
-    return PlottedRun(run.name, np.empty(0, np.int64), np.empty(0, np.int64))
-
-
 def batch_sizes(run: PlottedRun) -> tuple[int, ...]:
     """Return the batch sizes of the steps whose series are known, in ascending order."""
     return tuple(sorted({_batch_size(name) for name in set(run.series)}))

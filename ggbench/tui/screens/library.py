@@ -216,10 +216,10 @@ class LibraryScreen(StartScreen):
 
         def search() -> Iterator[Sequence[RepoSummary]]:
             from ggbench.hub.listing import search_repos
-            from ggbench.models.reference import parse_file_model
+            from ggbench.models.reference import parse_model
 
             if text.lower().startswith(("tf:", "synth-tf:")):
-                parse_file_model(text)  # raises UsageError: checkpoints are measured on the command line
+                parse_model(text).require_gguf()  # raises UsageError: checkpoints are measured on the command line
             yield search_repos(hub, text, _MAX_FOUND)
 
         self.perform("search", search, lambda found: self._left.show_found(text, found_models(found)))

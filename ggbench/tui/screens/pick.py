@@ -13,20 +13,20 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import DataTable, Footer, Static
 
-from ggbench.decisions.needs_text import limit_texts, workload_text
-from ggbench.decisions.pick_plot import lettered, pick_plot
-from ggbench.decisions.pick_record import Candidate, Checked, Needs, Pick
-from ggbench.decisions.pick_show import (
+from ggbench.decisions.pick.record import Candidate, Checked, Needs, Pick
+from ggbench.decisions.pick.report import lettered, pick_plot
+from ggbench.decisions.pick.run_commands import commands_lines, modelfile_lines
+from ggbench.decisions.pick.show import (
     candidate_name,
     commands_of,
     headline,
+    limit_texts,
     loss_text,
     reason,
-    shown_candidates,
     tok_s_text,
     turn_text,
+    workload_text,
 )
-from ggbench.decisions.run_commands import commands_lines, modelfile_lines
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
 from ggbench.show.changes import change_text
@@ -43,7 +43,7 @@ from ggbench.tui.widgets.column_table import ColumnTable
 from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
-    from ggbench.decisions.run_commands_record import RunCommands
+    from ggbench.decisions.pick.run_commands import RunCommands
 
 
 _COLUMNS = ("", "", "quant", "KV", "loss", "tok/s", "turn s", "fits", "max n_ctx", "file")
@@ -241,10 +241,8 @@ class PickScreen(TaskScreen):
 
 def _listed(pick: Pick) -> tuple[tuple[str, Checked], ...]:
     """The pick, what stands beside it, and the rest of the front; where nothing is picked, all."""
-    shown = list(shown_candidates(pick))
-    taken, front = {checked.candidate.name for _, checked in shown}, {each.name for each in pick.front}
-    others = [each for each in pick.checked if each.candidate.name not in taken]
-    return (*shown, *(("", each) for each in others if each.candidate.name in front or pick.recommended is None))
+    is_all = pick.recommended is None
+    return (*pick.listed, *(("", each) for label, each in pick.unlisted if is_all or not label))
 
 
 def _cells(mark: str, label: str, candidate: Candidate) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from ggbench.tui.widgets.bars import StatusMessage
 from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
-    from ggbench.decisions.pick_record import Candidate, Needs, Pick
+    from ggbench.decisions.pick.record import Candidate, Needs, Pick
     from ggbench.machine.records import MachineReading
     from ggbench.models.catalog import Catalog
     from ggbench.models.selector import Target
@@ -131,8 +131,7 @@ class StartScreen(TaskScreen):
         services, options, selection = host_of(self).services, host_of(self).setup, self.selection
 
         def find() -> Iterator[tuple[LlamaConfig, str]]:
-            from ggbench.experiments.tune.tuned import find_tuned
-            from ggbench.experiments.tune.tuned_text import require_tuned, tuned_text
+            from ggbench.experiments.tune.tuned import find_tuned, require_tuned, tuned_text
 
             model, names = selection[0]
             target = services.resolve(model, names[:1], self.catalog)[0]
@@ -162,7 +161,7 @@ class StartScreen(TaskScreen):
         setup, services = self.library.options, host_of(self).services
 
         def choose(needs: Needs) -> Pick:
-            from ggbench.decisions.pick_candidates import CACHE_TYPES, PickRequest, caches_of
+            from ggbench.decisions.pick.candidates import CACHE_TYPES, PickRequest, caches_of
 
             self._answers["pick"] = needs
             caches = caches_of([(name, name) for name in CACHE_TYPES], setup)

@@ -1,0 +1,158 @@
+"""What the machine readings beside a run say: how its GPUs were used, and what changed in the machine meanwhile.
+
+An idle GPU lowers its clocks, so only readings within the timed spans count.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from ggbench.machine.readings import processes_by_pid
+from ggbench.machine.records import GpuProcess, GpuReading, GpuUse, MachineReading, Throttling
+from ggbench.units import format_bytes, format_duration, format_number
+
+Span = tuple[int, int]
+"""Begin and end of a timed span, nanoseconds since the epoch."""
+
+_STEADY_LIMITS = frozenset({"applications_clocks_setting", "display_clocks_setting"})
+"""Permanent limits set by the user: they slow every step equally."""
+
+
+def summarize_gpus(
+    readings: Sequence[MachineReading],
+    indices: Sequence[int],
+    spans: Sequence[Span],
+    n_tokens: int,
+    worker_pid: int | None = None,
+) -> GpuUse | None:
+    """Summarize the GPUs with these NVML indices over the spans; None where there are none, or no reading of them.
+
+    `readings` are in chronological order and may extend beyond the spans. Energy per token is the rise of the counters
+    between consecutive readings divided by the time between them, times the length of the spans over `n_tokens`; the
+    error is at most the change within a second at either end. It is None for a counter that stands still or falls.
+    Processes other than `worker_pid` are those of the last reading; where NVML's process ids differ from ours, as in a
+    container, those that were also in the first reading, taken before the worker began.
+    """
+    wanted = frozenset(indices)
+    chosen = [(each.at_ns, _chosen(each, wanted)) for each in readings]
+    if not wanted or not any(gpus for _, gpus in chosen):
+        return None
+    timed = [[(at, gpus) for at, gpus in chosen if begin <= at <= end and gpus] for begin, end in spans]
+    moments = [gpus for span in timed for _, gpus in span]
+    seen = [gpu for gpus in moments for gpu in gpus]
+    clocks = [gpu.sm_clock_mhz for gpu in seen if gpu.sm_clock_mhz is not None]
+    powers = [total for gpus in moments if (total := _total([gpu.power_w for gpu in gpus])) is not None]
+    return GpuUse(
+        indices=tuple(sorted(wanted)),
+        n_readings=len(moments),
+        temperature_max_c=max((gpu.temperature_c for gpu in seen if gpu.temperature_c is not None), default=None),
+        sm_clock_min_mhz=min(clocks, default=None),
+        sm_clock_median_mhz=statistics.median(clocks) if clocks else None,
+        power_mean_w=statistics.fmean(powers) if powers else None,
+        energy_per_token_mj=_energy_per_token_mj(timed, sum(end - begin for begin, end in spans), n_tokens),
+        throttle=_throttle(moments),
+        worker_bytes=_most_held([gpus for _, gpus in chosen if gpus], worker_pid),
+        other_processes=_others([gpus for _, gpus in chosen if gpus], worker_pid),
+    )
+
+
+def throttled(use: GpuUse | None) -> str:
+    """Return why the GPUs' clocks were reduced during the run, in one line; empty where they were not."""
+    throttling = [each for each in (use.throttle if use else None) or () if each.reason not in _STEADY_LIMITS]
+    if use is None or not throttling:
+        return ""
+    reasons = ", ".join(f"{each.reason} in {each.n_readings} of {use.n_readings} readings" for each in throttling)
+    return f"the GPU lowered its clocks: {reasons}"
+
+
+def _chosen(reading: MachineReading, wanted: frozenset[int]) -> tuple[GpuReading, ...]:
+    """Return all the wanted GPUs, or none where one is missing."""
+    gpus = tuple(gpu for gpu in reading.gpus if gpu.index in wanted)
+    return gpus if len(gpus) == len(wanted) else ()
+
+
+def _total(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def _energy_per_token_mj(
+    timed: Sequence[Sequence[tuple[int, tuple[GpuReading, ...]]]], active_ns: int, n_tokens: int
+) -> float | None:
+    rise_mj, elapsed_ns = 0.0, 0
+    for span in timed:
+        for (at, gpus), (next_at, next_gpus) in pairwise(span):
+            before, after = (_total([gpu.energy_mj for gpu in each]) for each in (gpus, next_gpus))
+            if before is None or after is None or after < before:
+                return None
+            rise_mj += after - before
+            elapsed_ns += next_at - at
+    if not rise_mj or not elapsed_ns or not n_tokens:
+        return None
+    return rise_mj / elapsed_ns * active_ns / n_tokens
+
+
+def _throttle(moments: Sequence[tuple[GpuReading, ...]]) -> tuple[Throttling, ...] | None:
+    reasons: Counter[str] = Counter()
+    is_known = False
+    for gpus in moments:
+        known = [gpu.throttle for gpu in gpus if gpu.throttle is not None]
+        is_known = is_known or bool(known)
+        reasons.update({reason for throttle in known for reason in throttle})
+    return tuple(Throttling(*each) for each in reasons.most_common()) if is_known else None
+
+
+def _most_held(moments: Sequence[tuple[GpuReading, ...]], worker_pid: int | None) -> int | None:
+    found = ((processes_by_pid(gpus) or {}).get(worker_pid or -1) for gpus in moments)
+    return max((process.used_bytes for process in found if process and process.used_bytes is not None), default=None)
+
+
+def _others(moments: Sequence[tuple[GpuReading, ...]], worker_pid: int | None) -> tuple[GpuProcess, ...] | None:
+    last = processes_by_pid(moments[-1])
+    if last is None:
+        return None
+    if any(worker_pid in (processes_by_pid(gpus) or {}) for gpus in moments):
+        return tuple(process for pid, process in last.items() if pid != worker_pid)
+    first = processes_by_pid(moments[0]) or {}
+    return tuple(process for pid, process in last.items() if pid in first)
+
+
+_LEAST_SUSPENDED_NS = 1_000_000_000
+
+
+def machine_changes(readings: Sequence[MachineReading]) -> tuple[str, ...]:
+    """Return each change in one line: a suspend, CPUs and memory that came or went, a limit that was set or raised.
+
+    `readings` are in chronological order; what one of them does not say is not compared.
+    """
+    return tuple(filter(None, (_suspended(readings), *(_changed(readings, *each) for each in _PARTS))))
+
+
+def _suspended(readings: Sequence[MachineReading]) -> str:
+    known = [each.suspended_ns for each in readings if each.suspended_ns is not None]
+    slept_ns = sum(after - before for before, after in pairwise(known) if after - before >= _LEAST_SUSPENDED_NS)
+    return f"the machine was suspended for {format_duration(slept_ns / 1e9)}" if slept_ns else ""
+
+
+def _changed(
+    readings: Sequence[MachineReading], what: str, part: Callable[[MachineReading], object], text: Callable[..., str]
+) -> str:
+    values = [part(each) for each in readings if each.n_cpus is not None]
+    for before, after in pairwise(values):
+        if before != after:
+            return f"{what} went from {text(before)} to {text(after)}"
+    return ""
+
+
+def _quota(cpus: float | None) -> str:
+    return "none" if cpus is None else format_number(cpus)
+
+
+_PARTS: tuple[tuple[str, Callable[[MachineReading], object], Callable[..., str]], ...] = (
+    ("the CPUs that it may use", lambda reading: reading.n_cpus, str),
+    ("the container's limit of CPUs", lambda reading: reading.quota_cpus, _quota),
+    ("the memory that it may use", lambda reading: reading.total_bytes, format_bytes),
+)
