@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar, get_args
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.decisions.pick.record import LITTLE_LOSS, WORKLOADS, Needs, Preference
+from ggbench.decisions.pick.needs import LITTLE_LOSS, WORKLOADS, Needs, Preference
 from ggbench.engines.llama.config import KV_TYPES, MAX_THREADS, FlashAttn, LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.experiments.quality.record import N_CTX

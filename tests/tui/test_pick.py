@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 from collections.abc import (Sequence)
-from ggbench.decisions.pick.record import (Candidate, Needs, WORKLOADS)
+from ggbench.decisions.pick.needs import (Needs, WORKLOADS)
+from ggbench.decisions.pick.record import (Candidate)
 from ggbench.errors import (BadFile)
 from ggbench.experiments.decode.record import (DecodeSettings)
 from ggbench.models.planned_variants import (FileToRun)
@@ -20,6 +21,7 @@ from tests.fakes.snapshots import (check_snapshot, words_of)
 from tests.tui.conftest import (Drive)
 from textual.pilot import (Pilot)
 from typing import (Any)
+
 
 
 App = GgbenchApp

@@ -1,4 +1,4 @@
-"""The candidates of a pick: every quant with every KV cache, by what is planned, measured, forecast and published."""
+"""A pick, from its candidates on: every quant with every KV cache, by what is planned, measured and published."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from msgspec.structs import replace
 
 from ggbench.decisions.known_losses import UNQUANTIZED, MeasuredLosses, measured_losses, typical_loss
 from ggbench.decisions.known_speeds import known_speeds
-from ggbench.decisions.pick.record import Candidate, Loss, Needs, TurnSpeed
+from ggbench.decisions.pick.needs import Needs
+from ggbench.decisions.pick.recommend import recommend
+from ggbench.decisions.pick.record import Candidate, Loss, Pick, TurnSpeed
 from ggbench.decisions.pick.turn import longest_fast_enough, turn_speed
 from ggbench.decisions.this_machine import ThisMachine
 from ggbench.engines.endings import Outcome
@@ -205,3 +207,34 @@ def _cache_loss(losses: MeasuredLosses, header: str, cache: tuple[str, str]) -> 
 
 def _is_unquantized(cache: Collection[str]) -> bool:
     return UNQUANTIZED.issuperset(cache)
+
+
+def next_to_measure(pick: Pick, tried: Collection[tuple[str, str, str, str]]) -> Candidate | None:
+    """Return the first that matters and whose speed is only estimated, bounded or unknown; None where none is left.
+
+    The recommendation and its alternatives matter; where nothing is recommended, the nearest miss does if it misses a
+    speed by an estimate, which a measurement may correct and a bound not.
+    """
+    return next((each for each in _that_matter(pick) if each.name not in tried and not _is_known(each)), None)
+
+
+def pick(models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator, store: Store | None) -> Pick:
+    """Return the pick by what the store knows; None for nothing. Raises as `find_candidates` does."""
+    found = recommend(find_candidates(models, request, allocator, store), request.needs)
+    if found.nearest_miss is None:
+        return found
+    return replace(found, changes=what_would_help(found.nearest_miss.candidate, models, request, allocator))
+
+
+def _that_matter(pick: Pick) -> Iterator[Candidate]:
+    if pick.recommended is not None:
+        yield pick.recommended.candidate
+        yield from (each.checked.candidate for each in pick.alternatives)
+    elif pick.nearest_miss is not None and {check.need for check in pick.nearest_miss.missed} == {"speed"}:
+        candidate = pick.nearest_miss.candidate
+        if candidate.speed is not None and not candidate.speed.is_bound:
+            yield candidate
+
+
+def _is_known(candidate: Candidate) -> bool:
+    return candidate.speed is not None and candidate.speed.basis in ("measured", "forecast")

@@ -13,20 +13,11 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import DataTable, Footer, Static
 
-from ggbench.decisions.pick.record import Candidate, Checked, Needs, Pick
+from ggbench.decisions.pick.needs import Needs, limit_texts, workload_text
+from ggbench.decisions.pick.record import Candidate, Checked, Pick
 from ggbench.decisions.pick.report import lettered, pick_plot
 from ggbench.decisions.pick.run_commands import commands_lines, modelfile_lines
-from ggbench.decisions.pick.show import (
-    candidate_name,
-    commands_of,
-    headline,
-    limit_texts,
-    loss_text,
-    reason,
-    tok_s_text,
-    turn_text,
-    workload_text,
-)
+from ggbench.decisions.pick.show import candidate_name, commands_of, headline, loss_text, reason, tok_s_text, turn_text
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
 from ggbench.show.changes import change_text

@@ -28,7 +28,8 @@ from ggbench.tui.widgets.bars import StatusMessage
 from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
-    from ggbench.decisions.pick.record import Candidate, Needs, Pick
+    from ggbench.decisions.pick.needs import Needs
+    from ggbench.decisions.pick.record import Candidate, Pick
     from ggbench.machine.records import MachineReading
     from ggbench.models.catalog import Catalog
     from ggbench.models.selector import Target
