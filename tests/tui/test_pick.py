@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
 import pytest
-from collections.abc import (Sequence)
-from ggbench.decisions.pick.needs import (Needs, WORKLOADS)
-from ggbench.decisions.pick.record import (Candidate)
-from ggbench.errors import (BadFile)
-from ggbench.experiments.decode.record import (DecodeSettings)
-from ggbench.models.planned_variants import (FileToRun)
-from ggbench.tui.app import (GgbenchApp)
-from ggbench.tui.run_requests import (MeasureRequest)
-from ggbench.tui.screens.library import (LibraryScreen)
-from msgspec.structs import (replace)
-from pathlib import (Path)
-from tests.fakes.candidates import (candidate)
-from tests.fakes.driving import (press)
-from tests.fakes.library import (FakePlanner)
-from tests.fakes.snapshots import (check_snapshot, words_of)
-from tests.tui.conftest import (Drive)
-from textual.pilot import (Pilot)
-from typing import (Any)
+from msgspec.structs import replace
+from textual.pilot import Pilot
 
-
+from ggbench.decisions.pick.needs import WORKLOADS, Needs
+from ggbench.decisions.pick.record import Candidate
+from ggbench.errors import BadFile
+from ggbench.experiments.decode.record import DecodeSettings
+from ggbench.models.planned_variants import FileToRun
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.run_requests import MeasureRequest
+from ggbench.tui.screens.library import LibraryScreen
+from tests.fakes.candidates import candidate
+from tests.fakes.driving import press
+from tests.fakes.library import FakePlanner
+from tests.fakes.snapshots import check_snapshot, words_of
+from tests.tui.conftest import Drive
 
 App = GgbenchApp
 Page = Pilot[None]

@@ -3,32 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-import pytest
 import threading
-from collections.abc import (Iterator, Sequence)
-from ggbench.engines import (protocol)
-from ggbench.engines.contract import (Request)
-from ggbench.engines.endings import (Ending, Outcome)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.engines.workloads import (BatchedDecode)
-from ggbench.experiments.speed.record import (Case, CaseEnded, SpeedCase, SpeedSettings)
-from ggbench.experiments.speed.show import (PRESENTER)
-from ggbench.models.reference import (parse_model)
-from ggbench.models.selector import (Target, resolve)
-from ggbench.runs.experiment import (Job, experiment_of)
-from ggbench.show.plot.curves import (PlottedRun)
-from ggbench.show.presenter import (figures_of)
-from ggbench.tui.app import (GgbenchApp)
-from ggbench.tui.screens.settings_dialog import (SettingsDialog)
-from ggbench.tui.widgets.curves_plot import (CurvesPlot)
-from pathlib import (Path)
-from tests.fakes.driving import (press)
-from tests.fakes.engine import (obey)
-from tests.fakes.jobs import (FakeServices)
-from tests.fakes.watched import (WAIT_S, WatchedQueue)
-from tests.tui.conftest import (Drive)
-from textual.pilot import (Pilot)
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
+import pytest
+from textual.pilot import Pilot
+
+from ggbench.engines import protocol
+from ggbench.engines.contract import Request
+from ggbench.engines.endings import Ending, Outcome
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.workloads import BatchedDecode
+from ggbench.experiments.speed.record import Case, CaseEnded, SpeedCase, SpeedSettings
+from ggbench.experiments.speed.show import PRESENTER
+from ggbench.models.reference import parse_model
+from ggbench.models.selector import Target, resolve
+from ggbench.runs.experiment import Job, experiment_of
+from ggbench.show.plot.curves import PlottedRun
+from ggbench.show.presenter import figures_of
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.screens.settings_dialog import SettingsDialog
+from ggbench.tui.widgets.curves_plot import CurvesPlot
+from tests.fakes.driving import press
+from tests.fakes.engine import obey
+from tests.fakes.jobs import FakeServices
+from tests.fakes.watched import WAIT_S, WatchedQueue
+from tests.tui.conftest import Drive
 
 App = GgbenchApp
 Page = Pilot[None]
