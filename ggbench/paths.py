@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Literal
 
@@ -76,3 +77,16 @@ def _folder(kind: Literal["data", "cache", "config"]) -> Path:
     if folder.is_absolute():  # older platformdirs leave a `~` that has no home
         return folder
     raise UsageError("this user has no home folder", "set HOME, or XDG_DATA_HOME, XDG_CACHE_HOME and XDG_CONFIG_HOME")
+
+
+def path_exists(text: str) -> bool:
+    """Return whether the text is a path that exists, relative to the current folder."""
+    try:
+        return bool(text) and expand_path(text).exists()
+    except (OSError, ValueError):
+        return False
+
+
+def expand_path(text: str) -> Path:
+    """Return the path with `~` expanded where somebody has that home."""
+    return Path(os.path.expanduser(text))  # noqa: PTH111 - pathlib's raises where nobody has that home

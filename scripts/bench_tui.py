@@ -25,6 +25,7 @@ from pathlib import Path
 import psutil
 
 from ggbench.models.file_sources import ARTICLE_QUANTS
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import materialize, resolve_one
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
@@ -49,7 +50,7 @@ def main() -> int:
     parser.add_argument("--size", default="120x40", help="columns x rows of the terminal")
     asked = parser.parse_args()
     columns, rows = map(int, asked.size.split("x"))
-    path = materialize(resolve_one(MODEL, asked.quant)).paths[0]
+    path = materialize(resolve_one(parse_model(MODEL, asked.quant))).paths[0]
     ratios: list[float] = []
     shares: list[float] = []
     print(f"{path.name}, {asked.n_gen} tokens, {columns} x {rows}; ms a token, and the share of a core the TUI took")

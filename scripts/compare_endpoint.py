@@ -38,12 +38,13 @@ from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.speed.measure import EXPERIMENT as SPEED
 from ggbench.experiments.speed.record import SpeedResult, SpeedSettings
 from ggbench.machine.cpu import default_threads
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, materialize, resolve_one
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished
-from ggbench.runs.rig import make_rig
 from ggbench.runs.run import Run
+from ggbench.runs.session import run_context
 
 TOLERANCE = 0.03
 _START_S = 120
@@ -80,7 +81,7 @@ def main() -> int:
     parser.add_argument("--input", type=int, default=128)
     parser.add_argument("--n-batch-gen", type=int, default=128)
     asked = parser.parse_args()
-    target = resolve_one(asked.model)
+    target = resolve_one(parse_model(asked.model))
     path = materialize(target).paths[0]
     if asked.batched_bench:
         batches = tuple(int(part) for part in asked.batch.split(","))
@@ -95,7 +96,7 @@ def compare_decode(server: Served, target: Target, settings: DecodeSettings, rou
     served: list[Line] = []
     shares: list[float] = []
     with serving(server, n_ctx=settings.n_ctx_needed + 256, n_parallel=1) as url:
-        remote = resolve_one(url)
+        remote = resolve_one(parse_model(url))
 
         def ask() -> None:
             run, share = measured(remote, settings, server.threads)
@@ -129,7 +130,7 @@ def compare_speed(server: Served, bench: Path, settings: SpeedSettings, rounds: 
     n_ctx = n_parallel * max(case.n_input + case.n_gen + 256 for case in settings.cases)
     found: dict[tuple[int, str], list[tuple[float, float]]] = {}
     with serving(server, n_ctx=n_ctx, n_parallel=n_parallel) as url:
-        remote = resolve_one(url)
+        remote = resolve_one(parse_model(url))
         for number in range(rounds):
             theirs = by_batched_bench(server, bench, settings) if number % 2 else {}
             result = measured(remote, settings, server.threads)[0].result
@@ -153,7 +154,7 @@ def measured(target: Target, settings: DecodeSettings | SpeedSettings, threads: 
     experiment = DECODE if isinstance(settings, DecodeSettings) else SPEED
     job = Job(experiment, target, target.setup(LlamaConfig(n_gpu_layers=0, threads=threads)), settings)
     before, began = cpu_s(), time.perf_counter()
-    *_, finished = run_job(make_rig(None, needs_bandwidth=False), job)
+    *_, finished = run_job(run_context(None, needs_bandwidth=False), job)
     share = (cpu_s() - before) / (time.perf_counter() - began)
     assert isinstance(finished, Finished)
     if not finished.run.is_complete:

@@ -23,16 +23,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Source
+from ggbench.engines.contract import Request, Source
 from ggbench.engines.endings import Completed, Ending
 from ggbench.engines.events import Steps
-from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.config import LlamaConfig, MakeContext
 from ggbench.engines.llama.engine import launch
-from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
-from ggbench.experiments.tune.choices import merged
+from ggbench.engines.workloads import DecodeAtDepth
+from ggbench.experiments.tune.candidates import merged
 from ggbench.experiments.tune.record import TuneCandidate, TuneResult, TuneSettings, TuneTiming
-from ggbench.experiments.tune.timer import TuneTimer
+from ggbench.experiments.tune.search import TuneTimer
 from ggbench.machine.cpu import default_threads
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import materialize, resolve_one
 from tests.fakes.engine import obey
 from tests.fakes.planted import PlantedMachine
@@ -58,7 +59,7 @@ def setup_of(baseline: LlamaConfig, values: Values) -> LlamaConfig | None:
 
 def record(model: str, quant: str | None, out: Path, seconds: float) -> int:
     """Measure every combination as often as the time allows, and write the file after each round."""
-    path = materialize(resolve_one(model, *filter(None, [quant]))).paths[0]
+    path = materialize(resolve_one(parse_model(model, *filter(None, [quant])))).paths[0]
     settings = TuneSettings(DEPTHS, kv_types=KV)
     threads = default_threads()
     baseline = LlamaConfig(threads=threads).holding(settings.n_ctx_needed)
@@ -92,10 +93,10 @@ class RecordedMachine(PlantedMachine):
 
     table: list[tuple[LlamaConfig, list[list[float]]]] = field(default_factory=list)
 
-    def answer(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def answer(self, request: Request) -> Iterator[protocol.Message | Ending]:
         """As the planted machine."""
         match request:
-            case protocol.MakeContext(setup):
+            case MakeContext(setup):
                 self._setup = setup
                 self._drawn = self.draw(setup)
                 yield from obey(request)
@@ -137,7 +138,7 @@ def compare(table_file: Path, repeat: int, within_s: float) -> int:
     print(f"{name}: {len(table)} combinations, {n_rounds} measurements of each; best {best:.3f} times")
     print(f"{'seed':>4} {'tune':>7} {'measured':>9} {'Optuna':>7} {'measured':>9}   {'tune chose':<40} Optuna chose")
     ours, theirs = [], []
-    target = resolve_one(document["file"])
+    target = resolve_one(parse_model(document["file"]))
     for seed in range(repeat):
         machine = RecordedMachine(seed, table=table, n_logical=threads)
         settings = TuneSettings(DEPTHS, within_s=within_s, kv_types=KV)

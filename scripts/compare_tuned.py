@@ -20,8 +20,7 @@ from ggbench.engines.endings import Completed, EngineEnded
 from ggbench.engines.events import Steps
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import launch
-from ggbench.engines.workloads.decode import Decode
-from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
+from ggbench.engines.workloads import Decode, DecodeAtDepth
 from ggbench.experiments.tune.record import TuneResult, changes_text
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run

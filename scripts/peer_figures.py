@@ -26,10 +26,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ggbench.engines import protocol
+from ggbench.engines.contract import Request
 from ggbench.engines.endings import Completed, OutOfMemory
 from ggbench.engines.events import Allocated
-from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.llama.ggml_devices import place_of
 from ggbench.engines.llama.logs import parse_allocations
 from ggbench.engines.memory import Memory
@@ -39,11 +39,12 @@ from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
 from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
 from ggbench.experiments.quality.texts import find_text
 from ggbench.machine.cpu import default_threads
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, materialize, resolve_one
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished
-from ggbench.runs.rig import make_rig
+from ggbench.runs.session import run_context
 from ggbench.units import KV_CELLS, MIB, parse_size
 from scripts.peer_cluster import rpc_servers
 from scripts.peer_programs import Peers, peer_environment, timed
@@ -253,7 +254,7 @@ def _bisected(_: Bench) -> Values:
 def _searches(search: Callable[[Target, LlamaConfig], tuple[int, int]]) -> Values:
     values: dict[Row, float] = {}
     for model, limit in SEARCHES:
-        target = resolve_one(model)
+        target = resolve_one(parse_model(model))
         materialize(target)  # writing a twin is no part of the search
         setup = LlamaConfig(memory_limit_bytes=parse_size(limit), n_gpu_layers=0, threads=default_threads())
         started = time.perf_counter()
@@ -265,7 +266,7 @@ def _searches(search: Callable[[Target, LlamaConfig], tuple[int, int]]) -> Value
 
 def _maxctx(target: Target, setup: LlamaConfig) -> tuple[int, int]:
     job = Job(MAXCTX, target, setup, ContextSettings(prove=False))
-    *_, finished = run_job(make_rig(None, needs_bandwidth=False), job)
+    *_, finished = run_job(run_context(None, needs_bandwidth=False), job)
     assert isinstance(finished, Finished)
     found = finished.run.result
     if not isinstance(found, ContextResult) or found.max_n_ctx is None:
@@ -276,12 +277,12 @@ def _maxctx(target: Target, setup: LlamaConfig) -> tuple[int, int]:
 def _bisection(target: Target, setup: LlamaConfig) -> tuple[int, int]:
     file, n_contexts = materialize(target), 0
     with WorkerProcess() as worker:
-        _fits(worker, protocol.LoadModel(str(file.paths[0]), setup))
+        _fits(worker, LoadModel(str(file.paths[0]), setup))
 
         def works(steps: int) -> bool:
             nonlocal n_contexts
             n_contexts += 1
-            return _fits(worker, protocol.MakeContext(replace(setup, n_ctx=steps * KV_CELLS)))
+            return _fits(worker, MakeContext(replace(setup, n_ctx=steps * KV_CELLS)))
 
         low, high = 0, 1
         while works(high):
@@ -292,7 +293,7 @@ def _bisection(target: Target, setup: LlamaConfig) -> tuple[int, int]:
     return low * KV_CELLS, n_contexts
 
 
-def _fits(worker: WorkerProcess, request: protocol.Request) -> bool:
+def _fits(worker: WorkerProcess, request: Request) -> bool:
     """Whether there was memory for it. Raises SystemExit where it failed for another reason."""
     *_, ending = worker.call(request)
     if not isinstance(ending, Completed | OutOfMemory):

@@ -21,6 +21,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import launch
 from ggbench.experiments.maxctx.prober import ContextProber
 from ggbench.models.planned_variants import planned_model
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, materialize, resolve
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
@@ -45,7 +46,7 @@ def main() -> int:
     print("|---|---|" + "---:|---:|" * len(PARTS), flush=True)
     within = True
     for model in asked.models:
-        for row, target in zip(planned(model, setup), resolve(f"synth:{model}", QUANTS), strict=True):
+        for row, target in zip(planned(model, setup), resolve(parse_model(f"synth:{model}", *QUANTS)), strict=True):
             real = probed(target, setup, asked.n_ctx)
             cells = [(getattr(row, field), getattr(row, field) - real.total(field)) for field in PARTS.values()]
             within &= all(abs(residual) <= MIB for _, residual in cells)
@@ -58,7 +59,7 @@ def planned(model: str, setup: LlamaConfig) -> Sequence[PlanRow]:
     """From headers alone."""
     budget = Budget("main memory", False, 64 * GIB, "made up", 0, "")
     with DryAllocator(launch(threading.Event()), setup) as allocator:
-        return list(plan(planned_model(model, QUANTS).variants, PlanRequest(budget, setup), allocator))
+        return list(plan(planned_model(parse_model(model, *QUANTS)).variants, PlanRequest(budget, setup), allocator))
 
 
 def probed(target: Target, setup: LlamaConfig, n_ctx: int) -> Allocated:

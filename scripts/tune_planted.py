@@ -17,6 +17,7 @@ from typing import Any
 
 from ggbench.experiments.tune.record import TuneResult, TuneSettings
 from ggbench.gguf_file.twin import cached_twin
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import resolve_one
 from tests.conftest import TINY
 from tests.fakes.planted import Effects, PlantedMachine
@@ -45,7 +46,7 @@ def main() -> int:
     print("|---|---:|---:|---:|---:|")
     is_good = True
     with tempfile.TemporaryDirectory() as folder:
-        target = resolve_one(str(cached_twin("tiny", TINY, "q8_0", Path(folder))))
+        target = resolve_one(parse_model(str(cached_twin("tiny", TINY, "q8_0", Path(folder)))))
         for name, noise in NOISES.items():
             n_found = n_held = n_stated = n_false = n_measured = 0
             for seed in range(asked.seeds):

@@ -73,14 +73,14 @@ def command(
         warn_of_memory_use(asked)
         asked = replace(asked, timeout_s=asked.timeout_s or SEARCH_TIMEOUT_S)
     targets = [job.target for job in jobs]
-    measured = measure(jobs, asked, run=lambda rig, jobs: run_bench(rig, jobs, maxctx=maxctx))
+    measured = measure(jobs, asked, run=lambda context, jobs: run_bench(context, jobs, maxctx=maxctx))
     begun = targets[: len(measured.summaries)]
     summaries = with_expected_speeds(measured.summaries, begun, asked.setup, asked.bandwidth)
     if output.as_json:
         from ggbench.show.against import against_document
 
         rows = [summary_document(each) | (against_document(each) if against else {}) for each in summaries]
-        output.document("bench", model=asked.model, n_gen=n_gen, rows=rows)
+        output.document("bench", model=asked.model.text, n_gen=n_gen, rows=rows)
     elif summaries and measured.error is None:
         show_summaries(summaries, output, text_format=text_format, plot=plot)
         if against:

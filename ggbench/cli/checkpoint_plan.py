@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -14,7 +14,7 @@ from ggbench.errors import UsageError
 if TYPE_CHECKING:
     from ggbench.engines.llama.config import LlamaConfig
     from ggbench.models.checkpoints import FoundCheckpoint
-    from ggbench.models.reference import CheckpointRef
+    from ggbench.models.reference import ModelRef
     from ggbench.sizing.plan_record import Budget, PlanRow
 
 _SHARED = ("n_ctx", "memory_limit_bytes", "main_gpu", "n_gpu_layers")
@@ -22,9 +22,7 @@ _SHARED = ("n_ctx", "memory_limit_bytes", "main_gpu", "n_gpu_layers")
 
 
 def planned_rows(
-    model: str,
-    ref: CheckpointRef,
-    quants: Sequence[str],
+    ref: ModelRef,
     memory: BudgetOptions,
     setup: LlamaConfig,
     hub: HubOptions,
@@ -33,16 +31,15 @@ def planned_rows(
 ) -> tuple[Budget, list[PlanRow], FoundCheckpoint]:
     """Return the memory, a row for each of QUANTS or each that there is, and what was planned. Raises GgbenchError."""
     from ggbench.models.checkpoints import find_checkpoint, planned_methods, wanted_methods
-    from ggbench.models.reference import model_label
     from ggbench.sizing.checkpoint_plan import plan_checkpoint
     from ggbench.sizing.plan import PlanRequest
     from ggbench.sizing.what_helps import with_other_quants
 
     _refuse_llama_options(setup, memory)
     found = find_checkpoint(ref, hub=hub.access())
-    methods = wanted_methods(found, ref, quants)
+    methods = wanted_methods(found, ref)
     request = PlanRequest(memory.budget(setup, measures=measures), setup, memory.given)
-    rows = plan_checkpoint(model_label(model, ref), found, methods or planned_methods(found), request)
+    rows = plan_checkpoint(ref.label, found, methods or planned_methods(found), request)
     return request.budget, with_other_quants(rows), found
 
 

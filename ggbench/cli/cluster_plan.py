@@ -9,15 +9,16 @@ import click
 from msgspec.structs import replace
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import HubOptions, load_options, offline_option, output_options
+from ggbench.commands.options import HubOptions, load_options, model_arguments, offline_option, output_options
 from ggbench.commands.output import Output
 from ggbench.errors import DoesNotFit, ExitCode, NetworkError, UsageError
 
 if TYPE_CHECKING:
     from ggbench.engines.llama.config import LlamaConfig
     from ggbench.models.planned_variants import PlannedVariant
+    from ggbench.models.reference import ModelRef
+    from ggbench.sizing.cluster import ClusterPlan
     from ggbench.sizing.cluster_plan import Cluster
-    from ggbench.sizing.cluster_record import ClusterPlan
 
 
 @click.command(
@@ -27,12 +28,11 @@ if TYPE_CHECKING:
     ggbench cluster plan qwen2.5-32b q4_k_m --rpc 192.168.1.7:50052
     """,
 )
-@click.argument("model")
-@click.argument("quants", nargs=-1)
+@model_arguments
 @load_options
 @offline_option
 @output_options
-def command(model: str, quants: tuple[str, ...], setup: LlamaConfig, hub: HubOptions, output: Output) -> None:
+def command(ref: ModelRef, setup: LlamaConfig, hub: HubOptions, output: Output) -> None:
     """Find the fastest split of each of QUANTS of MODEL over the servers of --rpc, this machine's GPUs and its CPU.
 
     Twins of some of the model's layers are timed on each device alone, over its real link; nothing is downloaded but
@@ -50,10 +50,10 @@ def command(model: str, quants: tuple[str, ...], setup: LlamaConfig, hub: HubOpt
         raise UsageError("the split is the answer of this command", "omit --tensor-split, --main-gpu and -ngl")
     setup, cluster = _cluster(setup, output)
     with reading_headers(output) as on_progress:
-        variants = planned_model(model, quants, hub=hub.access(), on_progress=on_progress).variants
+        variants = planned_model(ref, hub=hub.access(), on_progress=on_progress).variants
     plans = [_with_server_line(plan_cluster(each, setup, cluster), each, setup) for each in variants]
     if output.as_json:
-        output.document("cluster.plan", model=model, plans=plans)
+        output.document("cluster.plan", model=ref.text, plans=plans)
     else:
         from ggbench.show.terminal.cluster import cluster_report
 
@@ -74,8 +74,8 @@ def _cluster(setup: LlamaConfig, output: Output) -> tuple[LlamaConfig, Cluster]:
     from ggbench.engines.llama.rpc_probe import probe_server
     from ggbench.machine.cpu import default_threads
     from ggbench.sizing.budget import devices_budget
+    from ggbench.sizing.cluster import device_memories
     from ggbench.sizing.cluster_plan import Cluster
-    from ggbench.sizing.device_split import device_memories
 
     check_rpc(setup)
     links = {}
@@ -94,7 +94,7 @@ def _cluster(setup: LlamaConfig, output: Output) -> tuple[LlamaConfig, Cluster]:
 
 def _with_server_line(plan: ClusterPlan, variant: PlannedVariant, setup: LlamaConfig) -> ClusterPlan:
     """The plan with the line for llama-server, where the file is known."""
-    from ggbench.decisions.run_commands import run_commands
+    from ggbench.decisions.pick.run_commands import run_commands
 
     if plan.best is None or variant.to_run is None:
         return plan

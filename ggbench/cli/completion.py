@@ -85,18 +85,19 @@ def _quants(ctx: click.Context) -> Iterator[tuple[str, str]]:
     """Those of the model named before, by the names of its files; of a twin or the catalog, those that are listed."""
     from ggbench.models.catalog import load_catalog
     from ggbench.models.local_files import local_variants, variants_in
-    from ggbench.models.reference import CatalogRef, HubRef, PathRef, SynthRef, TwinRef, parse_model
+    from ggbench.models.reference import parse_model
 
-    match parse_model(str(ctx.params.get("model") or "")):
-        case PathRef(path):
-            yield from _of_files(local_variants(path))
-        case CatalogRef(model_id) | SynthRef(model_id):
-            yield from ((quant, "") for quant in load_catalog().model(model_id).quants)
-        case HubRef(repo) | TwinRef(repo):
+    ref = parse_model(str(ctx.params.get("model") or ""))
+    match ref.kind:
+        case "path":
+            yield from _of_files(local_variants(ref.path))
+        case "catalog" | "synth":
+            yield from ((quant, "") for quant in load_catalog().model(ref.name).quants)
+        case "hub" | "twin":
             for each, folder in _snapshots():
-                if each == repo:
+                if each == ref.name:
                     yield from _of_files(variants_in(folder)[0])
-            model = load_catalog().of_repo(repo)
+            model = load_catalog().of_repo(ref.name)
             yield from ((quant, "") for quant in (model.quants if model else ()))
 
 
@@ -105,7 +106,7 @@ def _of_files(variants: Sequence[LocalVariant]) -> Iterator[tuple[str, str]]:
 
 
 def _runs(_ctx: click.Context) -> Iterator[tuple[str, str]]:
-    from ggbench.runs.store.numbers import recent_runs
+    from ggbench.runs.store.health import recent_runs
     from ggbench.text import plain
 
     for run in recent_runs(_MOST_RUNS):
@@ -113,7 +114,7 @@ def _runs(_ctx: click.Context) -> Iterator[tuple[str, str]]:
 
 
 def _measured_models(_ctx: click.Context) -> Iterator[tuple[str, str]]:
-    from ggbench.runs.store.numbers import recent_runs
+    from ggbench.runs.store.health import recent_runs
 
     return ((run.model, "measured") for run in recent_runs(_MOST_RUNS))
 

@@ -64,12 +64,13 @@ def _measure(n_gen: int, output: Output) -> Measured:
     from ggbench.engines.llama.config import LlamaConfig
     from ggbench.experiments.decode.measure import EXPERIMENT
     from ggbench.experiments.decode.record import DecodeSettings
+    from ggbench.models.reference import parse_model
     from ggbench.show.documents import summary_document
 
     if not output.as_json:
         line = f"bench {_MODEL} {' '.join(_QUANTS)} -n {n_gen} --plot"
         _announce(3, "How fast are they, token by token? Twins are written, then decoded.", line, output)
-    asked = Asked(_MODEL, _QUANTS, LlamaConfig(), HubOptions(), output)
+    asked = Asked(parse_model(_MODEL, *_QUANTS), LlamaConfig(), HubOptions(), output)
     measured = measure(make_jobs(EXPERIMENT, DecodeSettings(n_gen), asked, every=True), asked)
     if output.as_json:
         rows = [summary_document(each) for each in measured.summaries]

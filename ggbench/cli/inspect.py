@@ -15,7 +15,7 @@ from ggbench.errors import BadFile, UsageError
 from ggbench.text import plain
 
 if TYPE_CHECKING:
-    from ggbench.models.reference import CheckpointRef
+    from ggbench.models.reference import ModelRef
 
 
 @click.command(
@@ -60,24 +60,24 @@ def command(path: Path, tensors: bool, output: Output) -> None:
         raise BadFile(f"{plain(path.name)} is truncated: {model_file.truncation}", "download it again")
 
 
-def _checkpoint(path: Path) -> CheckpointRef | None:
+def _checkpoint(path: Path) -> ModelRef | None:
     """Return the checkpoint that a folder or `tf:` means; None for anything else. Raises UsageError."""
-    from ggbench.models.reference import CheckpointRef, FolderCheckpointRef, parse_model
+    from ggbench.models.reference import ModelRef, parse_model
 
     if os.path.lexists(path):
         is_checkpoint = path.is_dir() and os.path.lexists(path / "config.json") and not any(path.glob("*.gguf"))
-        return FolderCheckpointRef(path) if is_checkpoint else None
+        return ModelRef("tf-folder", str(path)) if is_checkpoint else None
     text = str(path)
     ref = parse_model(text) if text.lower().startswith(("tf:", "synth-tf:")) else None
-    return ref if isinstance(ref, CheckpointRef) else None
+    return ref if ref is not None and ref.is_checkpoint else None
 
 
-def _show_checkpoint(ref: CheckpointRef, tensors: bool, output: Output) -> None:
+def _show_checkpoint(ref: ModelRef, tensors: bool, output: Output) -> None:
     """Show it as the method in MODEL would load it, else as it is stored. Raises GgbenchError."""
     from ggbench.models.checkpoints import find_checkpoint, wanted_methods
 
     found = find_checkpoint(ref)
-    method = next(iter(wanted_methods(found, ref, ())), found.checkpoint.method)
+    method = next(iter(wanted_methods(found, ref)), found.checkpoint.method)
     if output.as_json:
         from ggbench.show.model_documents import CHECKPOINT, LoadedCheckpoint
 
@@ -111,13 +111,13 @@ def _list_folder(folder: Path, tensors: bool, output: Output) -> None:
 def _refuse_name(text: str) -> None:
     """Raise UsageError where the other commands would take this for a MODEL that is not on this disk."""
     from ggbench.models.catalog import load_catalog
-    from ggbench.models.reference import CatalogRef, PathRef, parse_file_model
+    from ggbench.models.reference import parse_model
 
     try:
-        ref = parse_file_model(text)
+        ref = parse_model(text).require_gguf()
     except UsageError:
         return
-    if isinstance(ref, PathRef) or (isinstance(ref, CatalogRef) and all(each.id != ref.id for each in load_catalog())):
+    if ref.kind == "path" or (ref.kind == "catalog" and all(each.id != ref.name for each in load_catalog())):
         return
     name = plain(text)
     raise UsageError(

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING
 import click
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import Tokens, option, output_options
+from ggbench.commands.options import Tokens, model_arguments, option, output_options
 from ggbench.commands.output import Output
 from ggbench.errors import UsageError
 from ggbench.show.glossary import LIMITS
 
 if TYPE_CHECKING:
+    from ggbench.models.reference import ModelRef
     from ggbench.sizing.theory.hardware import Hardware
     from ggbench.sizing.theory.limits import SchemeLimits
+
 
 _LONGEST = 131_072
 _MOST_LENGTHS = 4_194_304
@@ -45,8 +47,7 @@ def _uncollected() -> Iterator[None]:
       --compute 330TFLOPS --batch 1,8,32
     """,
 )
-@click.argument("model")
-@click.argument("quants", nargs=-1)
+@model_arguments
 @option("--gpu", "A known GPU, e.g. rtx-4090. Default: the GPU of this machine.", metavar="NAME")
 @option("--vram", "Memory, e.g. 24GiB. Default: the GPU's.", metavar="SIZE")
 @option("--bandwidth", "Memory bandwidth, e.g. 1008GB/s. Default: the GPU's.", metavar="RATE")
@@ -59,8 +60,7 @@ def _uncollected() -> Iterator[None]:
 @output_options
 @_uncollected()
 def command(
-    model: str,
-    quants: tuple[str, ...],
+    ref: ModelRef,
     gpu: str | None,
     vram: str | None,
     bandwidth: str | None,
@@ -89,9 +89,9 @@ def command(
     from ggbench.sizing.theory.limits import model_limits
     from ggbench.sizing.theory.weights import count_parameters
 
-    counted = count_model(model, quants)
+    counted = count_model(ref)
     parameters, kv = count_parameters(counted.file), kv_cache(counted.file, *cache_types)
-    rows = model_limits(counted.weights, kv, hardware, range(1, n_prompt + 1), batches)
+    rows = model_limits(counted.weights, kv, hardware, n_prompt, batches)
     if output.as_json:
         from ggbench.show.limits_document import limits_document
 

@@ -152,19 +152,19 @@ def _show_repo(repo: str, access: HubAccess, output: Output) -> None:
     """
     from ggbench.hub.hf_cache import cached_paths
     from ggbench.hub.listing import list_repo
-    from ggbench.models.reference import MAIN, HubRef, parse_address, parse_model
+    from ggbench.models.reference import MAIN, parse_address, parse_model
 
     address = parse_address(repo)
     try:
         ref = parse_model(f"hf:{address or repo}" if not repo.lower().startswith("hf:") else repo)
     except UsageError:
         ref = None
-    if not isinstance(ref, HubRef) or (ref.quant is not None and address is None):
+    if ref is None or ref.kind != "hub" or (ref.quants and address is None):
         raise UsageError(
             f"{plain(repo) or repr(repo)} is not a repo",
             f"write it as org/name; ggbench models --search {plain(shlex.quote(repo))} looks for one",
         )
-    listing = list_repo(access, ref.repo, ref.revision)
+    listing = list_repo(access, ref.name, ref.revision)
     paths = {each.name: cached_paths(access, listing, each) for each in listing.variants}
     here = {name: found for name, found in paths.items() if found}
     here_bytes = {each.name: _here_bytes(access, listing, each) for each in listing.variants}
@@ -180,7 +180,7 @@ def _show_repo(repo: str, access: HubAccess, output: Output) -> None:
         from ggbench.show.terminal.models import repo_report
 
         output.show(repo_report(listing, here, here_bytes, width=output.console().width))
-        name = ref.repo if ref.revision == MAIN else f"{ref.repo}@{ref.revision}"
+        name = ref.name if ref.revision == MAIN else f"{ref.name}@{ref.revision}"
         output.notice(plain(f"What each needs, with nothing downloaded: ggbench plan {name}"))
 
 

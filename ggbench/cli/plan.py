@@ -16,6 +16,7 @@ from ggbench.commands.options import (
     HubOptions,
     against_option,
     load_options,
+    model_arguments,
     no_measure_option,
     offline_option,
     output_options,
@@ -27,7 +28,7 @@ from ggbench.show.glossary import PLAN
 if TYPE_CHECKING:
     from ggbench.engines.llama.config import LlamaConfig
     from ggbench.models.planned_variants import PlannedModel
-    from ggbench.models.reference import CheckpointRef
+    from ggbench.models.reference import ModelRef
     from ggbench.sizing.dry_allocator import DryAllocator
     from ggbench.sizing.plan_record import Budget, PlanRow
 
@@ -43,8 +44,7 @@ if TYPE_CHECKING:
     ggbench plan qwen2.5-32b q4_k_m --rpc 192.168.1.7:50052
     """,
 )
-@click.argument("model")
-@click.argument("quants", nargs=-1)
+@model_arguments
 @budget_options
 @no_measure_option
 @load_options
@@ -52,8 +52,7 @@ if TYPE_CHECKING:
 @against_option
 @output_options
 def command(
-    model: str,
-    quants: tuple[str, ...],
+    ref: ModelRef,
     memory: BudgetOptions,
     no_measure: bool,
     setup: LlamaConfig,
@@ -81,15 +80,12 @@ def command(
     Defaults are those of llama-server with one slot (-np 1): logits of one token, flash attention where it works,
     sliding-window layers that keep their window alone. ggbench help defaults lists what differs.
     """
-    from ggbench.models.reference import CheckpointRef, parse_model
-
     shown = _Shown(output, setup, against=against is not None)
-    ref = parse_model(model)
-    if isinstance(ref, CheckpointRef):
-        rows = _plan_checkpoint(model, ref, quants, memory, no_measure, setup, hub, shown)
+    if ref.is_checkpoint:
+        rows = _plan_checkpoint(ref, memory, no_measure, setup, hub, shown)
     else:
-        rows = _plan_files(model, quants, memory, no_measure, setup, hub, shown)
-    raise click.exceptions.Exit(_exit_code(rows, named=bool(quants) or len(rows) == 1))
+        rows = _plan_files(ref, memory, no_measure, setup, hub, shown)
+    raise click.exceptions.Exit(_exit_code(rows, named=bool(ref.quants) or len(rows) == 1))
 
 
 class _Shown(msgspec.Struct, frozen=True):
@@ -142,9 +138,7 @@ class _Shown(msgspec.Struct, frozen=True):
 
 
 def _plan_checkpoint(
-    model: str,
-    ref: CheckpointRef,
-    quants: tuple[str, ...],
+    ref: ModelRef,
     memory: BudgetOptions,
     no_measure: bool,
     setup: LlamaConfig,
@@ -155,15 +149,14 @@ def _plan_checkpoint(
     from ggbench.cli.checkpoint_plan import planned_rows, sources
     from ggbench.models.planned_variants import PlannedModel
 
-    budget, rows, found = planned_rows(model, ref, quants, memory, setup, hub, measures=not no_measure)
+    budget, rows, found = planned_rows(ref, memory, setup, hub, measures=not no_measure)
     moved = None if found.listing is None else found.moved_bytes
     shown.show(budget, dict(sources(found)), rows, PlannedModel((), found.listing, moved))
     return rows
 
 
 def _plan_files(
-    model: str,
-    quants: tuple[str, ...],
+    ref: ModelRef,
     memory: BudgetOptions,
     no_measure: bool,
     setup: LlamaConfig,
@@ -190,14 +183,14 @@ def _plan_files(
 
         request = PlanRequest(budget, setup, memory.given)
         with reading_headers(shown.output) as on_progress:
-            planned = planned_model(model, quants, hub=hub.access(), on_progress=on_progress)
+            planned = planned_model(ref, hub=hub.access(), on_progress=on_progress)
         rows = list(plan(planned.variants, request, allocator))
         rows = with_expected(rows, known_here([variant.file for variant in planned.variants], setup, budget))
         alternative = None
-        if (quants or len(rows) == 1) and not any(row.fits for row in rows):
+        if (ref.quants or len(rows) == 1) and not any(row.fits for row in rows):
             from ggbench.models.planned_variants import smaller_variants
 
-            others = smaller_variants(model, planned, _largest_bytes(rows), hub=hub.access())
+            others = smaller_variants(ref, planned, _largest_bytes(rows), hub=hub.access())
             smaller = [row for row in plan(others, request, allocator) if row.fits or row.fits_with]
             alternative = next((row for row in smaller if row.fits), smaller[0] if smaller else None)
         rows = with_other_quants(rows, [] if alternative is None else [alternative])

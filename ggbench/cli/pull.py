@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import PATH, HubOptions, offline_option, option, output_options
+from ggbench.commands.options import PATH, HubOptions, model_arguments, offline_option, option, output_options
 from ggbench.commands.output import Output
 from ggbench.errors import ExitCode, UsageError
 from ggbench.text import plain
@@ -18,7 +18,7 @@ from ggbench.text import plain
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
     from ggbench.hub.download import FileProgress
-    from ggbench.models.reference import HubCheckpointRef
+    from ggbench.models.reference import ModelRef
     from ggbench.models.repo_variants import FoundVariant
 
 
@@ -27,7 +27,7 @@ def _folder(_ctx: click.Context, _param: click.Parameter, folder: Path | None) -
     if folder is None:
         return None
     from ggbench.hub.part_file import file_bytes
-    from ggbench.models.reference import expand_path
+    from ggbench.paths import expand_path
 
     folder = expand_path(str(folder))
     if file_bytes(folder) is not None:
@@ -42,8 +42,7 @@ def _folder(_ctx: click.Context, _param: click.Parameter, folder: Path | None) -
     ggbench pull org/name-GGUF q8_0 --to ~/models
     """,
 )
-@click.argument("model")
-@click.argument("quants", nargs=-1)
+@model_arguments
 @option(
     "--to folder",
     "Put the files into this folder. Default: Hugging Face's cache, which llama.cpp and others use too.",
@@ -51,10 +50,9 @@ def _folder(_ctx: click.Context, _param: click.Parameter, folder: Path | None) -
     callback=_folder,
     metavar="DIR",
 )
-@option("--yes", "Accepted as in other commands; pull never asks.", is_flag=True)
 @offline_option
 @output_options
-def command(model: str, quants: tuple[str, ...], folder: Path | None, hub: HubOptions, output: Output) -> None:
+def command(ref: ModelRef, folder: Path | None, hub: HubOptions, output: Output) -> None:
     """Download QUANTS of MODEL, a repo org/name of the Hub or a catalog id, and print where they are.
 
     Of tf:org/name, a checkpoint of Transformers, config.json and safetensors are downloaded, without a QUANT.
@@ -70,7 +68,7 @@ def command(model: str, quants: tuple[str, ...], folder: Path | None, hub: HubOp
 
     access = hub.access()
     with interruptible(output):
-        found = _found(model, quants, access)
+        found = _found(ref, access)
     rows = []
     for index, variant in enumerate(found):
         title = f"[{index + 1}/{len(found)}] {variant.repo} {variant.selector}"
@@ -89,37 +87,25 @@ def command(model: str, quants: tuple[str, ...], folder: Path | None, hub: HubOp
         output.print_document(PULLED, rows=[PULLED_QUANT.value(each, files=files) for each, files in rows])
 
 
-def _found(model: str, quants: tuple[str, ...], access: HubAccess) -> tuple[FoundVariant, ...]:
+def _found(ref: ModelRef, access: HubAccess) -> tuple[FoundVariant, ...]:
     """What MODEL and QUANTs mean on the Hub. Raises UsageError for what is not to be downloaded."""
     from ggbench.models.catalog import load_catalog
-    from ggbench.models.reference import (
-        CatalogRef,
-        EndpointRef,
-        FolderCheckpointRef,
-        HubCheckpointRef,
-        HubRef,
-        PathRef,
-        model_label,
-        parse_model,
-        wanted_quants,
-    )
     from ggbench.models.repo_variants import list_variants
     from ggbench.models.selector import find_published
 
-    ref = parse_model(model)
-    if isinstance(ref, HubCheckpointRef):
-        return (_checkpoint(ref, quants, access),)
-    label = model_label(model, ref)
-    if isinstance(ref, PathRef | FolderCheckpointRef | EndpointRef):
-        kind = "server" if isinstance(ref, EndpointRef) else "path"
+    if ref.kind == "tf-hub":
+        return (_checkpoint(ref, access),)
+    label = ref.label
+    if ref.kind in ("path", "tf-folder", "server"):
+        kind = "server" if ref.is_server else "path"
         raise UsageError(f"{label} is a {kind}, and pull downloads from the Hub", "name a repo as hf:org/name")
-    if not isinstance(ref, HubRef | CatalogRef):
+    if ref.kind not in ("hub", "catalog"):
         raise UsageError(
             f"{label} is a twin, and pull downloads what is published",
             f"leave {label.partition(':')[0]}: out; a twin is made where it is measured",
         )
-    found = find_published(ref, wanted_quants(ref, quants), access, load_catalog(), refresh=True)
-    if len(found) > 1 and not quants and ref.quant is None:
+    found = find_published(ref, access, load_catalog(), refresh=True)
+    if len(found) > 1 and not ref.quants:
         raise UsageError(
             f"{label} holds {len(found)} quants; name those to download",
             f"there is {list_variants([each.variant for each in found])}",
@@ -129,16 +115,15 @@ def _found(model: str, quants: tuple[str, ...], access: HubAccess) -> tuple[Foun
     return found
 
 
-def _checkpoint(ref: HubCheckpointRef, quants: tuple[str, ...], access: HubAccess) -> FoundVariant:
+def _checkpoint(ref: ModelRef, access: HubAccess) -> FoundVariant:
     """Return the files of a checkpoint. Raises UsageError where a QUANT is named, and as `list_checkpoint` does."""
     from ggbench.hub.hf_cache import cached_paths
     from ggbench.hub.listing import list_checkpoint
-    from ggbench.models.reference import wanted_quants
     from ggbench.models.repo_variants import FoundVariant
 
-    if named := wanted_quants(ref, quants):
-        raise UsageError("a checkpoint is downloaded as it is stored, for every QUANT", f"omit {named[0]}")
-    listing = list_checkpoint(access, ref.repo, ref.revision)
+    if ref.quants:
+        raise UsageError("a checkpoint is downloaded as it is stored, for every QUANT", f"omit {ref.quants[0]}")
+    listing = list_checkpoint(access, ref.name, ref.revision)
     variant = listing.variants[0]
     return FoundVariant(access, listing, variant, cached_paths(access, listing, variant))
 

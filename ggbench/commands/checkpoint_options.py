@@ -12,16 +12,10 @@ from ggbench.engines.contract import EngineConfig
 from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.errors import UsageError
 from ggbench.models.command_line import setup_options
-from ggbench.models.reference import CheckpointRef, parse_model
 
 if TYPE_CHECKING:
     from ggbench.models.selector import Target
     from ggbench.runs.experiment import Experiment
-
-
-def names_checkpoint(model: str) -> bool:
-    """Return whether MODEL is a checkpoint of Transformers. Raises UsageError for what is no model."""
-    return isinstance(parse_model(model), CheckpointRef)
 
 
 def given_setup(experiment: Experiment, asked: Asked) -> EngineConfig:
@@ -30,10 +24,10 @@ def given_setup(experiment: Experiment, asked: Asked) -> EngineConfig:
     Raises UsageError where options of one engine are given for the other, or where the experiment needs a GGUF.
     """
     own = () if asked.checkpoint is None else tuple(setup_options(asked.checkpoint))
-    if not names_checkpoint(asked.model):
+    if not asked.model.is_checkpoint:
         if own:
             raise UsageError(
-                f"{_names(own)} for a checkpoint, and {asked.model} is none", "omit them, or give tf: or synth-tf:"
+                f"{_names(own)} for a checkpoint, and {asked.model.text} is none", "omit them, or give tf: or synth-tf:"
             )
         return asked.setup
     experiment.refuse_checkpoints()
@@ -43,7 +37,7 @@ def given_setup(experiment: Experiment, asked: Asked) -> EngineConfig:
         foreign = ("--tuned", *foreign)
     if foreign:
         raise UsageError(
-            f"{_names(foreign)} for a GGUF, and Transformers loads {asked.model}",
+            f"{_names(foreign)} for a GGUF, and Transformers loads {asked.model.text}",
             "a checkpoint takes --cache, --attention, --device, --torch-compile, -c, -t and --memory-limit",
         )
     return replace(

@@ -111,14 +111,13 @@ def show_left_out(asked: Asked, targets: Sequence[Target]) -> None:
     `targets` are what MODEL and QUANTs mean.
     """
     from ggbench.models.catalog import load_catalog
-    from ggbench.models.reference import CatalogRef, HubRef, parse_model, wanted_quants
     from ggbench.models.selector import find_published
 
-    access, ref = asked.hub.access(), parse_model(asked.model)
-    if not access.offline or not isinstance(ref, CatalogRef | HubRef) or wanted_quants(ref, asked.quants):
+    access, ref = asked.hub.access(), asked.model
+    if not access.offline or ref.kind not in ("catalog", "hub") or ref.quants:
         return
     meant = {target.selector for target in targets}
-    found = [each for each in find_published(ref, (), access, load_catalog()) if not each.variant.missing]
+    found = [each for each in find_published(ref, access, load_catalog()) if not each.variant.missing]
     left_out = [each.selector for each in found if each.paths is None and each.selector not in meant]
     if left_out:
         names = plain(", ".join(left_out))

@@ -24,6 +24,7 @@ from ggbench.units import MOST_TOKENS, format_count, parse_tokens
 
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
+    from ggbench.models.reference import ModelRef
     from ggbench.models.served_models import ServerOptions
     from ggbench.stats.decode_timing import Bandwidth
 
@@ -53,8 +54,7 @@ class HubOptions(msgspec.Struct, frozen=True):
 class Asked(msgspec.Struct, frozen=True):
     """What a person asked of a command that measures, beside the command's own options."""
 
-    model: str
-    quants: tuple[str, ...]
+    model: ModelRef
     setup: LlamaConfig
     hub: HubOptions
     output: Output
@@ -349,6 +349,22 @@ _checkpoint_options = as_record(
 _server_options = as_record("server", _server, ["api_key_env", "clock"], *_SERVER_OPTIONS)
 
 
+def _parsed(model: str, quants: tuple[str, ...]) -> ModelRef:
+    from ggbench.models.reference import parse_model
+
+    return parse_model(model, *quants)
+
+
+def _asked(model: str, quants: tuple[str, ...], **given: Any) -> Asked:  # noqa: ANN401 - the fields' own types
+    return Asked(_parsed(model, quants), **given)
+
+
+model_arguments = as_record(
+    "ref", _parsed, ("model", "quants"), click.argument("model"), click.argument("quants", nargs=-1)
+)
+"""Add MODEL and QUANTs; the command gets them as `ref`, a ModelRef."""
+
+
 def measuring_options(
     *,
     many: bool = False,
@@ -365,7 +381,7 @@ def measuring_options(
     """
 
     def decorate(function: _Function) -> _Function:
-        function = output_options(as_record("asked", Asked, Asked.__struct_fields__)(function))
+        function = output_options(as_record("asked", _asked, [*Asked.__struct_fields__, "quants"])(function))
         if not has_own_timeout:
             function = _BANDWIDTH(timeout_option(timeout)(function))
         if servers:

@@ -5,13 +5,7 @@ from __future__ import annotations
 from ggbench.commands.options import Asked
 from ggbench.errors import UsageError
 from ggbench.models.command_line import setup_options
-from ggbench.models.reference import EndpointRef, parse_model
 from ggbench.runs.experiment import Experiment
-
-
-def names_server(model: str) -> bool:
-    """Return whether MODEL is the URL of a server. Raises UsageError for what is no model."""
-    return isinstance(parse_model(model), EndpointRef)
 
 
 def check_server(experiment: Experiment, asked: Asked) -> None:
@@ -19,9 +13,11 @@ def check_server(experiment: Experiment, asked: Asked) -> None:
 
     Raises it also where the experiment needs a file and MODEL is a server. Asks no server.
     """
-    if not names_server(asked.model):
+    if not asked.model.is_server:
         if asked.server is not None and (given := asked.server.given):
-            raise UsageError(f"{_options(given)} for a server, and {asked.model} is none", "omit them, or give a URL")
+            raise UsageError(
+                f"{_options(given)} for a server, and {asked.model.text} is none", "omit them, or give a URL"
+            )
         return
     experiment.refuse_servers()
     given = tuple(setup_options(asked.setup))

@@ -117,13 +117,15 @@ def check_given(n_ctx: int | None, n_tokens: int) -> None:
         )
 
 
-class Workload(msgspec.Struct, frozen=True):
-    """Something to do with an opened model: one module in `ggbench.engines.workloads` for each kind."""
+class Request(msgspec.Struct, frozen=True):
+    """Something that a worker is asked to do."""
 
-    name: ClassVar[str]
-    """Of its module."""
     stage: ClassVar[Stage]
     """What a failure of it is a failure of."""
+
+
+class Workload(Request, frozen=True):
+    """Something to do with an opened model; the kinds are in `ggbench.engines.workloads`."""
 
     @property
     def n_outputs(self) -> int:

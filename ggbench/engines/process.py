@@ -21,7 +21,7 @@ from typing import Protocol, Self
 import msgspec
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import DEFAULT_TIMEOUT_S, Stage
+from ggbench.engines.contract import DEFAULT_TIMEOUT_S, Request, Stage
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
 from ggbench.engines.llama.logs import out_of_memory_line
 from ggbench.machine.cgroup import count_oom_kills
@@ -37,7 +37,7 @@ _SHUTDOWN_TIMEOUT_S = 5.0
 class Transport(Protocol):
     """What carries requests to a worker; the tests have one that replays recorded messages."""
 
-    def call(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def call(self, request: Request) -> Iterator[protocol.Message | Ending]:
         """Messages as they come, and last, exactly once, how it ended."""
         ...
 
@@ -102,7 +102,7 @@ class WorkerProcess:
         """Of the child."""
         return self._process.pid
 
-    def call(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def call(self, request: Request) -> Iterator[protocol.Message | Ending]:
         """Send a request; yield its messages and, last and once, its ending. After a crash every call ends in one."""
         self._stage = request.stage
         self._tail.clear()

@@ -7,69 +7,14 @@ come up a pipe of their own, because llama.cpp and the libraries below it may pr
 
 from __future__ import annotations
 
-import importlib
-from typing import ClassVar
+from typing import Any
 
 import msgspec
 
-from ggbench.engines.contract import Stage, Workload
+from ggbench.engines.contract import Request, Stage
 from ggbench.engines.events import Event
-from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import Place
-from ggbench.engines.transformers.config import TransformersConfig
-
-
-class LoadModel(msgspec.Struct, frozen=True, tag="load_model"):
-    """Load a GGUF; replaces the model that is loaded. Answered by `Loaded`."""
-
-    stage: ClassVar[Stage] = "load"
-
-    path: str
-    setup: LlamaConfig
-    """Its memory limit is for model and contexts together, beyond what the worker holds before the load; on each GPU in
-    use, if any is."""
-    reserve_bytes: int = 0
-    """Of each GPU in use, to leave free."""
-    dry: bool = False
-    """Read the header alone and allocate nothing; contexts only report what they would take. The file may be sparse."""
-    n_threads: int = 0
-    """With a memory limit: CPU threads that contexts will compute with, to be started before it holds."""
-
-
-class MakeContext(msgspec.Struct, frozen=True, tag="make_context"):
-    """Make a context; replaces the one that is there. Answered by `Opened`."""
-
-    stage: ClassVar[Stage] = "context"
-
-    setup: LlamaConfig
-    """With `n_ctx` and `threads` given."""
-
-
-class LoadCheckpoint(msgspec.Struct, frozen=True, tag="load_checkpoint"):
-    """Load a checkpoint of Transformers; replaces the model that is loaded. Answered by `Allocated` and `Loaded`."""
-
-    stage: ClassVar[Stage] = "load"
-
-    folder: str
-    """With a config.json; where it has no safetensors, weights of its shape are made."""
-    setup: TransformersConfig
-    """Its memory limit is for model and caches together, beyond what the worker holds before the load."""
-
-
-class MakeCache(msgspec.Struct, frozen=True, tag="make_cache"):
-    """Replace the cache; a static one is allocated. Answered by `Allocated` and `Opened`."""
-
-    stage: ClassVar[Stage] = "context"
-
-    setup: TransformersConfig
-    """With `n_ctx` given."""
-
-
-class RunWorkload(msgspec.Struct, frozen=True, tag="run_workload"):
-    """Carry out a workload of `ggbench.engines.workloads`. Answered by the events that it names."""
-
-    name: str
-    request: msgspec.Raw
+from ggbench.engines.workloads import AnyWorkload
 
 
 class Hold(msgspec.Struct, frozen=True, tag="hold"):
@@ -80,7 +25,6 @@ class Release(msgspec.Struct, frozen=True, tag="release"):
     """Continue. Not answered."""
 
 
-Request = LoadModel | MakeContext | LoadCheckpoint | MakeCache | Workload
 Control = Hold | Release
 """What the worker receives while it carries out a request."""
 
@@ -121,29 +65,17 @@ MAX_LINE_BYTES = 1 << 24
 """No line of either side comes near; a longer one is garbage."""
 
 _encoder = msgspec.json.Encoder()
-_Line = LoadModel | MakeContext | LoadCheckpoint | MakeCache | RunWorkload | Control
-_request_decoder: msgspec.json.Decoder[_Line] = msgspec.json.Decoder(_Line)
 _message_decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
 
 
 def encode(message: Request | Control | Message) -> bytes:
     """One line, newline included."""
-    if isinstance(message, Workload):
-        return _encoder.encode(RunWorkload(message.name, msgspec.Raw(_encoder.encode(message)))) + b"\n"
     return _encoder.encode(message) + b"\n"
 
 
-def decode_request(line: bytes) -> Request | Control:
-    """Raises msgspec.DecodeError on anything that is neither a request nor a control."""
-    request = _request_decoder.decode(line)
-    if not isinstance(request, RunWorkload):
-        return request
-    try:
-        module = importlib.import_module(f"ggbench.engines.workloads.{request.name}")
-    except ModuleNotFoundError as error:
-        raise msgspec.DecodeError(f"there is no workload {request.name!r}") from error
-    workload: Workload = msgspec.json.decode(request.request, type=module.REQUEST)
-    return workload
+def request_decoder(loads: Any) -> msgspec.json.Decoder[Request | Control]:  # noqa: ANN401 - a union of types
+    """The decoder of a worker that takes these requests besides workloads; raises msgspec.DecodeError."""
+    return msgspec.json.Decoder(loads | AnyWorkload | Control)
 
 
 def decode_message(line: bytes) -> Message:

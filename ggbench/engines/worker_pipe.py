@@ -5,18 +5,17 @@ A thread waits on stdin so that the process ends at once when the parent does, a
 
 from __future__ import annotations
 
-import importlib
 import os
-import pkgutil
 import queue
 import sys
 import threading
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
-from ggbench.engines import protocol, workloads
+from ggbench.engines import protocol
+from ggbench.engines.contract import Request
 from ggbench.engines.events import Event, Steps
 
 EXIT_PARENT_GONE = 3
@@ -54,32 +53,38 @@ class EventPipe:
 class Carrier(Protocol):
     """Carries out one request after another."""
 
-    def carry_out(self, request: protocol.Request) -> None:
+    def carry_out(self, request: Request) -> None:
         """Answer one request with its events and `Done`, or with `Refused`."""
         ...
 
 
-def serve(make: Callable[[EventPipe], Carrier]) -> None:
-    """Make the worker and carry out requests until stdin closes; the pipe's number is the only argument."""
-    requests: queue.SimpleQueue[protocol.Request] = queue.SimpleQueue()
-    released = threading.Event()
+def serve(make: Callable[[EventPipe], Carrier], loads: Any) -> None:  # noqa: ANN401 - a union of types
+    """Make the worker and carry out requests until stdin closes; the pipe's number is the only argument.
+
+    `loads` are the requests that the worker takes besides workloads.
+    """
+    requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
+    decoder, released = protocol.request_decoder(loads), threading.Event()
     released.set()
-    threading.Thread(target=_read_requests, args=(requests, released), daemon=True).start()
+    threading.Thread(target=_read_requests, args=(decoder, requests, released), daemon=True).start()
     pipe = EventPipe(int(sys.argv[1]), released)
     worker = make(pipe)
-    _import_workloads()
     while True:
         request = requests.get()
         pipe.wait()
         worker.carry_out(request)
 
 
-def _read_requests(requests: queue.SimpleQueue[protocol.Request], released: threading.Event) -> None:
+def _read_requests(
+    decoder: msgspec.json.Decoder[Request | protocol.Control],
+    requests: queue.SimpleQueue[Request],
+    released: threading.Event,
+) -> None:
     """Runs in a thread of its own; ends the process when the parent's end of the pipe closes."""
     stdin = sys.stdin.buffer
     while line := stdin.readline(protocol.MAX_LINE_BYTES):
         try:
-            message = protocol.decode_request(line)
+            message = decoder.decode(line)
         except msgspec.DecodeError:
             os._exit(EXIT_BAD_REQUEST)
         except MemoryError:  # else the thread would end, and the parent wait for an answer
@@ -93,9 +98,3 @@ def _read_requests(requests: queue.SimpleQueue[protocol.Request], released: thre
             case _:
                 requests.put(message)
     os._exit(EXIT_PARENT_GONE)
-
-
-def _import_workloads() -> None:
-    """Before any limit of memory, which might leave no room for a module."""
-    for module in pkgutil.iter_modules(workloads.__path__):
-        importlib.import_module(f"{workloads.__name__}.{module.name}")

@@ -1,6 +1,7 @@
-"""Folders and files that a person added by hand: what they type, which of it has models, and those listed.
+"""Folders, files and servers that a person added by hand: what they type, which of it has models, and the memory of it.
 
-A place is remembered only once a GGUF was found in it. Removing one forgets the path and leaves its files alone.
+A place is remembered only once a GGUF was found in it. Removing one forgets the path and leaves its files alone. A
+shell's completion reads the servers, so what lists and reads models is imported where it is used.
 """
 
 from __future__ import annotations
@@ -10,18 +11,22 @@ import os
 import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 import msgspec
 from msgspec.structs import replace
 
 from ggbench import paths
-from ggbench.engines.server.address import is_url
+from ggbench.engines.server.config import is_url
 from ggbench.errors import BadFile, UsageError
 from ggbench.files import replace_file
-from ggbench.models.disk import LocalModel, models_in_place, path_argument
-from ggbench.models.reference import EndpointRef, expand_path, parse_model, path_exists
+from ggbench.paths import expand_path, path_exists
 from ggbench.text import plain
+
+if TYPE_CHECKING:
+    from ggbench.models.disk import LocalModel
+
 
 _STARTS = ("/", "~", "./", "../", "file://")
 
@@ -46,11 +51,13 @@ def typed_server(text: str) -> str | None:
     """Return the base URL of a server that a person typed or pasted; None for other text, and for pages of the Hub."""
     if not is_url(text.strip()):
         return None
+    from ggbench.models.reference import parse_model
+
     try:
         ref = parse_model(text.strip())
     except UsageError:
         return None
-    return ref.base_url if isinstance(ref, EndpointRef) else None
+    return ref.name if ref.is_server else None
 
 
 def is_local(text: str) -> bool:
@@ -95,6 +102,8 @@ def forget_place(path: Path) -> None:
 
 
 def _listed(path: Path) -> tuple[LocalModel, ...]:
+    from ggbench.models.disk import LocalModel, models_in_place, path_argument
+
     try:
         found = tuple(replace(model, place=path) for model in models_in_place(path))
         reason = "" if found else "it has no GGUF model any more"
@@ -106,6 +115,8 @@ def _listed(path: Path) -> tuple[LocalModel, ...]:
 
 def _measurable(path: Path) -> tuple[LocalModel, ...]:
     """Return the models of a place, at least one of them measurable. Raises BadFile."""
+    from ggbench.models.disk import models_in_place, path_argument
+
     found, name = models_in_place(path), plain(path_argument(path))
     if any(not model.paths for model in found):
         raise BadFile(f"{name} has too many folders to search", "add the folder below it that has the models")

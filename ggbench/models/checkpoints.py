@@ -5,7 +5,7 @@ Of a repo config.json is read; its safetensors are only downloaded when the chec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -30,13 +30,7 @@ from ggbench.hub.hf_cache import cached_paths, recorded_commit, repo_folder, sna
 from ggbench.hub.listing import list_checkpoint
 from ggbench.hub.repo_records import RepoFile, RepoListing
 from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
-from ggbench.models.reference import (
-    CheckpointRef,
-    FolderCheckpointRef,
-    HubCheckpointRef,
-    SynthCheckpointRef,
-    wanted_quants,
-)
+from ggbench.models.reference import ModelRef
 from ggbench.models.repo_variants import OnProgress
 from ggbench.text import plain
 from ggbench.units import format_bytes
@@ -115,27 +109,23 @@ class CheckpointToRun(msgspec.Struct, frozen=True):
         return read.model_file(self.method)
 
 
-def find_checkpoint(
-    ref: CheckpointRef, catalog: Catalog | None = None, hub: HubAccess | None = None
-) -> FoundCheckpoint:
+def find_checkpoint(ref: ModelRef, catalog: Catalog | None = None, hub: HubAccess | None = None) -> FoundCheckpoint:
     """Return the checkpoint that MODEL means; of a repo config.json is read, from this disk where it is there.
 
     Raises UnknownName for a catalog id, Unsupported for one of which no checkpoint is made, BadFile for a folder
     without one, and as `hub.listing.list_checkpoint` does.
     """
-    match ref:
-        case SynthCheckpointRef(model_id):
-            return _of_catalog((catalog or load_catalog()).model(model_id))
-        case FolderCheckpointRef(path):
-            checkpoint = read_checkpoint(path)
-            return FoundCheckpoint(checkpoint, "file" if checkpoint.shards else "twin", lambda _: path)
-        case HubCheckpointRef():
-            return _of_hub(ref, hub or HubAccess.from_environment())
+    if ref.kind == "synth-tf":
+        return _of_catalog((catalog or load_catalog()).model(ref.name))
+    if ref.kind == "tf-hub":
+        return _of_hub(ref, hub or HubAccess.from_environment())
+    checkpoint = read_checkpoint(ref.path)
+    return FoundCheckpoint(checkpoint, "file" if checkpoint.shards else "twin", lambda _: ref.path)
 
 
-def wanted_methods(found: FoundCheckpoint, ref: CheckpointRef, quants: Sequence[str]) -> tuple[Method, ...]:
+def wanted_methods(found: FoundCheckpoint, ref: ModelRef) -> tuple[Method, ...]:
     """Return the methods that QUANTs name, the one in MODEL first. Raises UnknownName."""
-    return tuple(found.checkpoint.method_named(name) for name in wanted_quants(ref, quants))
+    return tuple(found.checkpoint.method_named(name) for name in ref.quants)
 
 
 def planned_methods(found: FoundCheckpoint) -> tuple[Method, ...]:
@@ -149,14 +139,14 @@ def _of_catalog(model: CatalogModel) -> FoundCheckpoint:
     return FoundCheckpoint(checkpoint_of(config), "twin", lambda _: write_config(config, folder))
 
 
-def _of_hub(ref: HubCheckpointRef, access: HubAccess) -> FoundCheckpoint:
+def _of_hub(ref: ModelRef, access: HubAccess) -> FoundCheckpoint:
     local = _in_cache(ref, access)
     if local is not None and local.shards:
         folder = local.folder
         assert folder is not None
         return FoundCheckpoint(local, "hub", lambda _: folder)
     try:
-        listing = list_checkpoint(access, ref.repo, ref.revision)
+        listing = list_checkpoint(access, ref.name, ref.revision)
     except NetworkError:
         if local is None:
             raise
@@ -184,9 +174,9 @@ def _of_hub(ref: HubCheckpointRef, access: HubAccess) -> FoundCheckpoint:
     )
 
 
-def _in_cache(ref: HubCheckpointRef, access: HubAccess) -> Checkpoint | None:
+def _in_cache(ref: ModelRef, access: HubAccess) -> Checkpoint | None:
     """Return the checkpoint from Hugging Face's cache; None where it is not there, or not whole."""
-    folder = repo_folder(access, ref.repo)
+    folder = repo_folder(access, ref.name)
     commit = recorded_commit(folder, ref.revision)
     for snapshot in snapshots(folder, commit):
         if snapshot.name in (commit, ref.revision) and (snapshot / CONFIG).is_file():
@@ -194,13 +184,13 @@ def _in_cache(ref: HubCheckpointRef, access: HubAccess) -> Checkpoint | None:
                 found = read_checkpoint(snapshot)
             except BadFile:
                 return None
-            return replace(found, config=replace(found.config, name=plain(ref.repo)))
+            return replace(found, config=replace(found.config, name=plain(ref.name)))
     return None
 
 
-def _refuse_offline(access: HubAccess, ref: HubCheckpointRef, on_progress: OnProgress | None) -> Path:
-    access.require_network(f"downloading {plain(ref.repo)}")
-    raise BadFile(f"the safetensors of {plain(ref.repo)} are not on this disk", "download the checkpoint again")
+def _refuse_offline(access: HubAccess, ref: ModelRef, on_progress: OnProgress | None) -> Path:
+    access.require_network(f"downloading {plain(ref.name)}")
+    raise BadFile(f"the safetensors of {plain(ref.name)} are not on this disk", "download the checkpoint again")
 
 
 def _config_bytes(access: HubAccess, listing: RepoListing, file: RepoFile) -> tuple[bytes, int]:

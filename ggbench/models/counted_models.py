@@ -12,17 +12,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quantizer import choose_types
 from ggbench.gguf_file.quants import ftype_by_name
 from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
-from ggbench.models.reference import (
-    CatalogRef,
-    CheckpointRef,
-    HubRef,
-    ModelRef,
-    SynthRef,
-    model_label,
-    parse_file_model,
-    parse_model,
-    wanted_quants,
-)
+from ggbench.models.reference import ModelRef
 from ggbench.sizing.theory.weights import (
     Weights,
     count_parameters,
@@ -46,26 +36,20 @@ class CountedModel(msgspec.Struct, frozen=True):
     weights: tuple[Weights, ...]
 
 
-def count_model(model: str, schemes: Sequence[str] = (), catalog: Catalog | None = None) -> CountedModel:
-    """Resolve MODEL and count its weights in schemes (`w16`, `w4.5`) and quants (`q4_k_m`).
+def count_model(ref: ModelRef, catalog: Catalog | None = None) -> CountedModel:
+    """Resolve a model and count its weights in the schemes (`w16`, `w4.5`) and quants (`q4_k_m`) named as its quants.
 
-    Without `schemes`: w16, w8, w6 and w4 for a catalog model, the actual tensor types for a path, each method for a
+    Without any: w16, w8, w6 and w4 for a catalog model, the actual tensor types for a path, each method for a
     checkpoint. Raises as `catalog.selector.resolve` does, UsageError for a scheme without a width, Unsupported for an
     unknown tensor type.
     """
-    checkpoint = parse_model(model)
-    if isinstance(checkpoint, CheckpointRef):
-        return _from_checkpoint(model, checkpoint, wanted_quants(checkpoint, schemes), catalog)
-    ref = parse_file_model(model)
-    asked = wanted_quants(ref, schemes)
-    catalog = catalog or load_catalog()
-    match ref:
-        case CatalogRef(model_id) | SynthRef(model_id):
-            return _from_catalog(catalog.model(model_id), asked or SCHEMES)
-        case HubRef(repo) if known := catalog.of_repo(repo):
-            return _from_catalog(known, asked or SCHEMES)
-        case _:
-            return _from_files(model, ref, asked)
+    if ref.is_checkpoint:
+        return _from_checkpoint(ref, catalog)
+    catalog, kind = catalog or load_catalog(), ref.require_gguf().kind
+    known = catalog.model(ref.name) if kind in ("catalog", "synth") else None
+    if kind == "hub":
+        known = catalog.of_repo(ref.name)
+    return _from_files(ref) if known is None else _from_catalog(known, ref.quants or SCHEMES)
 
 
 def _from_catalog(model: CatalogModel, asked: Sequence[str]) -> CountedModel:
@@ -81,11 +65,11 @@ def _from_catalog(model: CatalogModel, asked: Sequence[str]) -> CountedModel:
     return CountedModel(model.id, unquantized, weights)
 
 
-def _from_checkpoint(model: str, ref: CheckpointRef, asked: Sequence[str], catalog: Catalog | None) -> CountedModel:
+def _from_checkpoint(ref: ModelRef, catalog: Catalog | None) -> CountedModel:
     from ggbench.models.checkpoints import find_checkpoint, planned_methods
 
     found = find_checkpoint(ref, catalog)
-    bits = {name: scheme_bits(name) for name in asked or [method.name for method in planned_methods(found)]}
+    bits = {name: scheme_bits(name) for name in ref.quants or [method.name for method in planned_methods(found)]}
     first = found.header(found.checkpoint.method)
     parameters = count_parameters(first)
 
@@ -97,19 +81,17 @@ def _from_checkpoint(model: str, ref: CheckpointRef, asked: Sequence[str], catal
     weights = tuple(
         stored(name) if width is None else uniform_weights(parameters, width) for name, width in bits.items()
     )
-    return CountedModel(model_label(model, ref), first, weights)
+    return CountedModel(ref.label, first, weights)
 
 
-def _from_files(model: str, ref: ModelRef, asked: Sequence[str]) -> CountedModel:
+def _from_files(ref: ModelRef) -> CountedModel:
     from ggbench.models.selector import resolve  # imports repo and source modules that a catalog model does not need
 
-    bits = {name: scheme_bits(name) for name in asked}
-    label, quant = model_label(model, ref), ref.quant
-    base = model if quant is None or bits[quant.lower()] is None else model[: -len(quant) - 1]
+    bits = {name: scheme_bits(name) for name in ref.quants}
     quants = [name for name, width in bits.items() if width is None]
-    targets = resolve(base, quants)
-    files = {target.quant: target.header() for target in (targets if quants or not asked else targets[:1])}
+    targets = resolve(ref.of_quants(*quants))
+    files = {target.quant: target.header() for target in (targets if quants or not bits else targets[:1])}
     first = next(iter(files.values()))
-    own = [file_weights(file, name) for name, file in files.items()] if quants or not asked else []
+    own = [file_weights(file, name) for name, file in files.items()] if quants or not bits else []
     uniform = [uniform_weights(count_parameters(first), width) for width in bits.values() if width is not None]
-    return CountedModel(label, first, (*own, *uniform))
+    return CountedModel(ref.label, first, (*own, *uniform))

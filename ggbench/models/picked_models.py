@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from ggbench.decisions.run_commands_record import FileToRun
 from ggbench.errors import BadFile, GgbenchError, UnknownName
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.hub.access import HubAccess
 from ggbench.models.added_places import added_models
-from ggbench.models.catalog import Catalog, load_catalog
+from ggbench.models.catalog import load_catalog
 from ggbench.models.disk import LocalModel, find_local_models
-from ggbench.models.planned_variants import PlannedModel, PlannedVariant, planned_model
+from ggbench.models.planned_variants import FileToRun, PlannedModel, PlannedVariant, planned_model
+from ggbench.models.reference import ModelRef
 
 
 class PickedModel(msgspec.Struct, frozen=True):
@@ -25,16 +25,15 @@ class PickedModel(msgspec.Struct, frozen=True):
 
 
 def of_model(
-    model: str,
-    quants: Sequence[str] = (),
+    ref: ModelRef,
     hub: HubAccess | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> tuple[PlannedModel, tuple[PickedModel, ...]]:
-    """Return what MODEL and QUANTs mean, as a plan has it; a folder may hold several models. Raises as `planned_model`.
+    """Return what a reference means, as a plan has it; a folder may hold several models. Raises as `planned_model`.
 
-    Where the quants of a folder are of several models, `quants` are looked for in each.
+    Where the quants of a folder are of several models, those named are looked for in each.
     """
-    planned = planned_model(model, quants, hub=hub, on_progress=on_progress)
+    planned = planned_model(ref, hub=hub, on_progress=on_progress)
     return planned, of_planned(planned)
 
 
@@ -55,14 +54,19 @@ def on_disk(quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
     return _grouped((f"{each.store} {name_without_quant(each.name)}", _of_local(each)) for each in models)
 
 
-def of_family(name: str, quants: Sequence[str] = (), catalog: Catalog | None = None) -> tuple[PickedModel, ...]:
+def of_family(name: str, quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
     """Return the sizes of a family of the catalog, `qwen3`, without files. Raises UnknownName."""
-    catalog = catalog or load_catalog()
+    catalog = load_catalog()
     wanted = name.strip().lower()
     ids = [model.id for model in catalog if model.id == wanted or model.id.startswith(f"{wanted}-")]
     if not ids:
         raise UnknownName("family", name, sorted({model.id.partition("-")[0] for model in catalog}))
-    return tuple(PickedModel(model_id, planned_model(model_id, quants, catalog).variants) for model_id in ids)
+    return tuple(
+        PickedModel(
+            model_id, planned_model(ModelRef("catalog", model_id, label=model_id).of_quants(*quants), catalog).variants
+        )
+        for model_id in ids
+    )
 
 
 def _of_local(model: LocalModel) -> PlannedVariant:

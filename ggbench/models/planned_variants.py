@@ -15,7 +15,6 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.decisions.run_commands_record import FileToRun
 from ggbench.errors import BadFile, GgbenchError
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import name_without_quant, quant_label
@@ -26,18 +25,26 @@ from ggbench.hub.hf_cache import repo_folder
 from ggbench.hub.repo_records import RepoListing
 from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
 from ggbench.models.file_sources import ARTICLE_QUANTS
-from ggbench.models.reference import (
-    CatalogRef,
-    HubRef,
-    PathRef,
-    SynthRef,
-    TwinRef,
-    model_label,
-    parse_file_model,
-    wanted_quants,
-)
+from ggbench.models.reference import ModelRef
 from ggbench.models.repo_variants import FoundVariant
 from ggbench.models.selector import Target, find_published, resolve
+from ggbench.text import plain
+
+
+class FileToRun(msgspec.Struct, frozen=True):
+    """Where the weights of a quant are, or where they can be downloaded."""
+
+    model: str
+    """MODEL and QUANT arguments of `ggbench pull`, where there is something to pull; names for Ollama."""
+    quant: str
+    paths: tuple[Path, ...] = ()
+    """The file, or all its shards in order; where `is_here` is false the paths that `ggbench pull` will give them.
+    Empty where those are unknown.
+    """
+    is_here: bool = False
+    repo: str = ""
+    """Repo of the Hub, `org/name`; empty where no published file is known."""
+
 
 Provenance = Literal["file", "twin", "catalog", "hub"]
 
@@ -73,71 +80,67 @@ class PlannedModel(msgspec.Struct, frozen=True):
 
 
 def planned_model(
-    model: str,
-    quants: Sequence[str] = (),
+    ref: ModelRef,
     catalog: Catalog | None = None,
     hub: HubAccess | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> PlannedModel:
-    """Return the variants that MODEL and QUANTs select, in the order of the quants; a catalog model needs no file.
+    """Return the variants that a reference selects, in the order of the quants; a catalog model needs no file.
 
     Without quants: the article's eight for a catalog model, every variant of a folder or a repo. A file whose header
     cannot be read is returned with the reason, unless it is the only one. `on_progress` receives the number of headers
     read and the total. Raises as `catalog.selector.resolve`, `hub.headers.read_headers` and `plan_twin` do.
     """
-    ref = parse_file_model(model)
     catalog = catalog or load_catalog()
-    wanted = wanted_quants(ref, quants)
-    match ref:
-        case CatalogRef(model_id) | SynthRef(model_id):
-            return PlannedModel(_from_catalog(catalog.model(model_id), wanted or ARTICLE_QUANTS))
-        case HubRef() | TwinRef():
-            return _from_hub(model_label(model, ref), ref, wanted, catalog, hub, on_progress)
+    match ref.require_gguf().kind:
+        case "catalog" | "synth":
+            return PlannedModel(_from_catalog(catalog.model(ref.name), ref.quants or ARTICLE_QUANTS))
+        case "hub" | "twin":
+            return _from_hub(ref, catalog, hub, on_progress)
         case _:
-            targets = resolve(model, quants, catalog=catalog)
+            targets = resolve(ref, catalog=catalog)
             return PlannedModel(tuple(_from_disk(target, alone=len(targets) == 1) for target in targets))
 
 
 def smaller_variants(
-    model: str, planned: PlannedModel, most_bytes: int, catalog: Catalog | None = None, hub: HubAccess | None = None
+    ref: ModelRef, planned: PlannedModel, most_bytes: int, catalog: Catalog | None = None, hub: HubAccess | None = None
 ) -> tuple[PlannedVariant, ...]:
     """Return the quants of a planned model that are smaller than those planned, the largest first.
 
     Of a file those beside it that are named alike; of a repo only the largest whose file takes up to `most_bytes`,
     since its header has to be read.
     """
-    ref, catalog = parse_file_model(model), catalog or load_catalog()
+    catalog = catalog or load_catalog()
     known = [variant.file.file_bytes for variant in planned.variants if variant.file is not None]
-    match ref:
-        case CatalogRef(model_id) | SynthRef(model_id):
-            others = _from_catalog(catalog.model(model_id), ARTICLE_QUANTS)
-        case PathRef(path):
-            others = planned_model(str(path), (), catalog).variants if path.is_dir() else _beside(path, catalog)
-        case HubRef() | TwinRef():
+    match ref.kind:
+        case "catalog" | "synth":
+            others = _from_catalog(catalog.model(ref.name), ARTICLE_QUANTS)
+        case "path":
+            others = planned_model(ref.of_quants(), catalog).variants if ref.path.is_dir() else _beside(ref, catalog)
+        case _:
             others = _smaller_of_repo(ref, planned, most_bytes, catalog, hub)
     sized = [(each.file.file_bytes, each) for each in others if each.file is not None]
     return tuple(each for size, each in sorted(sized, key=lambda pair: -pair[0]) if size < min(known, default=0))
 
 
-def _beside(path: Path, catalog: Catalog) -> tuple[PlannedVariant, ...]:
+def _beside(ref: ModelRef, catalog: Catalog) -> tuple[PlannedVariant, ...]:
     """Return the files in the folder of this one that are named as it is but for the quant."""
-    variants = planned_model(str(path.absolute().parent), (), catalog).variants
-    stem = name_without_quant(path.name)
+    folder = str(ref.path.absolute().parent)
+    variants = planned_model(ModelRef("path", folder, label=plain(folder)), catalog).variants
+    stem = name_without_quant(ref.path.name)
     return tuple(each for each in variants if each.file and name_without_quant(each.file.paths[0].name) == stem)
 
 
 def _smaller_of_repo(
-    ref: HubRef | TwinRef, planned: PlannedModel, most_bytes: int, catalog: Catalog, hub: HubAccess | None
+    ref: ModelRef, planned: PlannedModel, most_bytes: int, catalog: Catalog, hub: HubAccess | None
 ) -> tuple[PlannedVariant, ...]:
     """Return the largest file of the repo that takes up to `most_bytes`, with its header."""
-    from ggbench.hub.access import HubAccess
-
-    access, whole = hub or HubAccess.from_environment(), replace(ref, quant=None)
-    sizes = {each.selector: each.variant.file_bytes for each in find_published(whole, (), access, catalog)}
+    access = hub or HubAccess.from_environment()
+    sizes = {each.selector: each.variant.file_bytes for each in find_published(ref.of_quants(), access, catalog)}
     name = max((name for name, size in sizes.items() if size <= most_bytes), key=lambda each: sizes[each], default=None)
     if name is None:
         return ()
-    return _from_hub(planned.variants[0].model, whole, (name,), catalog, access, None).variants
+    return _from_hub(ref.of_quants(name), catalog, access, None).variants
 
 
 def _from_catalog(model: CatalogModel, quants: Sequence[str]) -> tuple[PlannedVariant, ...]:
@@ -170,17 +173,15 @@ def _from_disk(target: Target, *, alone: bool) -> PlannedVariant:
 
 
 def _from_hub(
-    label: str,
-    ref: HubRef | TwinRef,
-    wanted: tuple[str, ...],
+    ref: ModelRef,
     catalog: Catalog,
     hub: HubAccess | None,
     on_progress: Callable[[int, int], None] | None,
 ) -> PlannedModel:
     access = hub or HubAccess.from_environment()
-    found = find_published(ref, wanted, access, catalog)
+    found = find_published(ref, access, catalog)
     reads = _read_remote(access, found, on_progress)
-    provenance: Provenance = "twin" if isinstance(ref, TwinRef) else "hub"
+    provenance: Provenance = "twin" if ref.kind == "twin" else "hub"
 
     def read(each: FoundVariant) -> ModelFile:
         header = reads.get(each.variant.name)
@@ -191,17 +192,17 @@ def _from_hub(
 
     variants = []
     for each in found:
-        named = PlannedVariant(label, each.quant, provenance, None, selector=each.selector)
+        named = PlannedVariant(ref.label, each.quant, provenance, None, selector=each.selector)
         variant = _with_header(named, partial(read, each), alone=len(found) == 1)
         if variant.file is not None and each.variant.quant is None:
             variant = replace(variant, quant=quant_label(variant.file))
-        variants.append(variant if variant.file is None else replace(variant, to_run=_published(label, ref, each)))
+        variants.append(variant if variant.file is None else replace(variant, to_run=_published(ref, each)))
     return PlannedModel(tuple(variants), found[0].listing, sum(read.moved_bytes for read in reads.values()))
 
 
-def _published(label: str, ref: HubRef | TwinRef, found: FoundVariant) -> FileToRun:
+def _published(ref: ModelRef, found: FoundVariant) -> FileToRun:
     """Return where a published file is, or where `ggbench pull` will put it."""
-    model = f"hf:{label.partition(':')[2]}" if isinstance(ref, TwinRef) else label
+    model = f"hf:{ref.label.partition(':')[2]}" if ref.kind == "twin" else ref.label
     snapshot = repo_folder(found.access, found.repo) / "snapshots" / found.commit
     paths = found.paths or tuple(snapshot / each.path for each in found.variant.files)
     return FileToRun(model, found.selector, paths, is_here=found.paths is not None, repo=found.repo)

@@ -1,17 +1,21 @@
-"""Parse the MODEL argument; only the existence of a path is checked, so a name means the same without a network."""
+"""Parse MODEL and QUANT, once, into a ModelRef; only the existence of a path is checked, so that a name means the same
+without a network.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 
-from ggbench.engines.server.address import Address, is_url
+from ggbench.engines.server.config import Address, is_url
 from ggbench.errors import UsageError
 from ggbench.models.catalog import HUB_REPO
+from ggbench.paths import expand_path, path_exists
 from ggbench.text import in_words, plain, shorten
 
 MAIN = "main"
@@ -27,90 +31,71 @@ _HUB_NAME = re.compile(
 """`org/name`, or `org/name@revision` for a branch, a tag, a commit or a pull request."""
 
 
-class _IdRef(msgspec.Struct, frozen=True):
-    id: str
-    quant: str | None = None
-
-
-class CatalogRef(_IdRef, frozen=True):
-    """A catalog model by its id, `qwen1.5-7b`."""
-
-
-class SynthRef(_IdRef, frozen=True):
-    """A twin of a catalog model, `synth:qwen1.5-7b`."""
-
-
-class _RepoRef(msgspec.Struct, frozen=True):
-    repo: str
-    quant: str | None = None
-    revision: str = MAIN
-
-
-class HubRef(_RepoRef, frozen=True):
-    """A Hub repo, `org/name` or `hf:org/name`."""
-
-
-class TwinRef(_RepoRef, frozen=True):
-    """A twin of a published file, made from its real header, `twin:org/name`."""
-
-
-class PathRef(msgspec.Struct, frozen=True):
-    """A GGUF file, or a folder of them."""
-
-    path: Path
-    quant: str | None = None
-
-
-class EndpointRef(msgspec.Struct, frozen=True):
-    """A server, `http://127.0.0.1:8080`; QUANT is the name of one of its models."""
-
-    base_url: str
-    quant: str | None = None
-
-
-class SynthCheckpointRef(_IdRef, frozen=True):
-    """A checkpoint of a catalog model with random weights, `synth-tf:qwen1.5-7b`."""
-
-
-class HubCheckpointRef(_RepoRef, frozen=True):
-    """A Hub repo with a config.json and safetensors, `tf:org/name`."""
-
-
-class FolderCheckpointRef(msgspec.Struct, frozen=True):
-    """A folder with a config.json, `tf:FOLDER`."""
-
-    path: Path
-    quant: str | None = None
-
-
-FileRef = CatalogRef | HubRef | PathRef | SynthRef | TwinRef
-"""What leads to a GGUF file."""
-CheckpointRef = SynthCheckpointRef | HubCheckpointRef | FolderCheckpointRef
-"""What leads to a checkpoint of Transformers."""
-ModelRef = FileRef | CheckpointRef | EndpointRef
+Kind = Literal["catalog", "synth", "hub", "twin", "path", "server", "synth-tf", "tf-hub", "tf-folder"]
 MEASURE_CHECKPOINTS = ("decode", "prefill", "speed", "bench", "maxctx")
 """Commands that measure a checkpoint."""
 _TAKE_CHECKPOINTS = (*MEASURE_CHECKPOINTS, "plan", "limits", "inspect")
 
 
-def parse_file_model(text: str) -> FileRef:
-    """Return what `parse_model` does of a GGUF. Raises UsageError for a server and a checkpoint, too."""
-    ref = parse_model(text)
-    if isinstance(ref, CheckpointRef):
-        raise UsageError(
-            "this needs a GGUF, which a checkpoint of Transformers is not",
-            f"{in_words(_TAKE_CHECKPOINTS)} take tf: and synth-tf:",
-        )
-    if isinstance(ref, EndpointRef):
-        raise UsageError(
-            "this needs a model file, which a server does not give",
-            "decode, prefill, speed and bench measure a server; for the rest, name the file that it runs",
-        )
-    return ref
+class ModelRef(msgspec.Struct, frozen=True):
+    """What MODEL and QUANTs name."""
+
+    kind: Kind
+    """`catalog`, `qwen1.5-7b`; `synth`, a twin of one, `synth:qwen1.5-7b`; `hub`, a repo, `org/name` or `hf:org/name`;
+    `twin`, of a published file, from its real header, `twin:org/name`; `path`, a GGUF file or a folder; `server`, a
+    URL, whose quants are the names of its models. Checkpoints of Transformers: `synth-tf`, of a catalog model with
+    random weights, `synth-tf:qwen1.5-7b`; `tf-hub`, `tf:org/name`; `tf-folder`, `tf:FOLDER`.
+    """
+    name: str
+    """Id in lower case, `org/name`, path with `~` expanded, or base URL."""
+    quants: tuple[str, ...] = ()
+    """Each once, that of MODEL:QUANT first, in lower case but for the models of a server; empty means all."""
+    revision: str = MAIN
+    label: str = ""
+    """MODEL as typed without `:QUANT`, and a URL of the Hub as `org/name`; printable."""
+    text: str = ""
+    """MODEL as typed."""
+
+    @property
+    def path(self) -> Path:
+        """The file or the folder."""
+        return Path(self.name)
+
+    @property
+    def is_server(self) -> bool:
+        """Whether a server has the model."""
+        return self.kind == "server"
+
+    @property
+    def is_checkpoint(self) -> bool:
+        """Whether it is a checkpoint of Transformers."""
+        return self.kind in ("synth-tf", "tf-hub", "tf-folder")
+
+    def of_quants(self, *quants: str) -> ModelRef:
+        """Return the same model with these quants, in lower case, in place of those named."""
+        return replace(self, quants=tuple(quant.lower() for quant in quants))
+
+    def as_twin(self) -> ModelRef:
+        """Return the twin of a catalog model, which needs no file; any other model unchanged."""
+        return replace(self, kind="synth", label=f"synth:{self.label}") if self.kind == "catalog" else self
+
+    def require_gguf(self) -> ModelRef:
+        """Return this. Raises UsageError for a server and a checkpoint."""
+        if self.is_checkpoint:
+            raise UsageError(
+                "this needs a GGUF, which a checkpoint of Transformers is not",
+                f"{in_words(_TAKE_CHECKPOINTS)} take tf: and synth-tf:",
+            )
+        if self.is_server:
+            raise UsageError(
+                "this needs a model file, which a server does not give",
+                "decode, prefill, speed and bench measure a server; for the rest, name the file that it runs",
+            )
+        return self
 
 
-def parse_model(text: str) -> ModelRef:
-    """Parse MODEL or MODEL:QUANT by the first rule that matches.
+def parse_model(text: str, *quants: str) -> ModelRef:
+    """Parse MODEL or MODEL:QUANT by the first rule that matches, and add the QUANTs beside it.
 
     1. An existing path is a path: a folder takes precedence over a catalog id and a Hub repo of the same spelling, and
        a name with a colon over the same name with a QUANT.
@@ -126,84 +111,93 @@ def parse_model(text: str) -> ModelRef:
 
     `hf:org/name` and `./name` are never ambiguous. Raises UsageError for text that matches no rule.
     """
+    ref = _parse(text)
+    named = (*ref.quants, *quants)
+    if not ref.is_server:
+        named = tuple(quant.lower() for quant in named)
+    return replace(ref, quants=tuple(dict.fromkeys(named)), text=text)
+
+
+def _parse(text: str) -> ModelRef:
     if not text.strip() or "\0" in text:
         raise UsageError(f"{text!r} is not a model", _FORMS)
     if path_exists(text):
-        return PathRef(expand_path(text))
+        return _path(text)
     prefix, colon, rest = text.partition(":")
     if colon and prefix.lower() == "tf":
-        return _checkpoint(rest)
+        return _checkpoint(text, rest)
     text = _normalize(text)
     if is_url(text):
-        return EndpointRef(Address.parse(text).base_url)
+        return ModelRef("server", Address.parse(text).base_url, label=plain(text))
     if "://" in text:
         raise UsageError(f"{plain(text)!r} is not the URL of a server", _FORMS)
     prefix, _, rest = text.partition(":")
-    if prefix.lower() in ("synth", "synth-tf", "hf", "twin"):
+    prefix = prefix.lower()
+    if prefix in ("synth", "synth-tf", "hf", "twin"):
         name, quant = _split_quant(rest, rest.partition(":"))
-        if prefix.lower() in ("synth", "synth-tf"):
+        if prefix in ("synth", "synth-tf"):
             if not name or "/" in name:
-                is_gguf = prefix.lower() == "synth" and _HUB_NAME.fullmatch(name)
+                is_gguf = prefix == "synth" and _HUB_NAME.fullmatch(name)
                 hint = f"a twin of a repo is twin:{name}; " if is_gguf else ""
-                raise UsageError(f"{text!r} is not {prefix.lower()}:<id>", f"{hint}list the ids with: ggbench models")
-            return (SynthRef if prefix.lower() == "synth" else SynthCheckpointRef)(name.lower(), quant)
+                raise UsageError(f"{text!r} is not {prefix}:<id>", f"{hint}list the ids with: ggbench models")
+            return _ref("synth" if prefix == "synth" else "synth-tf", name.lower(), text, quant)
         hub_name = _HUB_NAME.fullmatch(name)
         if hub_name is None:
-            is_id = prefix.lower() == "twin" and name and "/" not in name
+            is_id = prefix == "twin" and name and "/" not in name
             raise UsageError(
-                f"{text!r} is not {prefix.lower()}:org/name",
+                f"{text!r} is not {prefix}:org/name",
                 f"a twin of a catalog model is synth:{plain(name)}" if is_id else _FORMS,
             )
-        kind = HubRef if prefix.lower() == "hf" else TwinRef
-        return kind(hub_name["repo"], quant, hub_name["revision"] or MAIN)
+        return _repo("hub" if prefix == "hf" else "twin", hub_name, text, quant)
     head, colon, tail = text.rpartition(":")
     if (
         colon
         and "/" not in tail
         and (path_exists(head) or (_looks_like_path(head) and not tail.lower().endswith(".gguf")))
     ):
-        return PathRef(expand_path(head), _split_quant(text, (head, colon, tail))[1])
+        return _ref("path", str(expand_path(head)), text, _split_quant(text, (head, colon, tail))[1])
     name, quant = _split_quant(text, text.partition(":"))
     if quant is None and _looks_like_path(text):
-        return PathRef(expand_path(text))
+        return _path(text)
     if hub_name := _HUB_NAME.fullmatch(name):
-        return HubRef(hub_name["repo"], quant, hub_name["revision"] or MAIN)
-    return PathRef(expand_path(text)) if "/" in text else CatalogRef(name.lower(), quant)
+        return _repo("hub", hub_name, text, quant)
+    return _path(text) if "/" in text else _ref("catalog", name.lower(), text, quant)
 
 
-def _checkpoint(rest: str) -> HubCheckpointRef | FolderCheckpointRef:
-    """Return what follows `tf:`. Raises UsageError."""
+def _checkpoint(text: str, rest: str) -> ModelRef:
+    """Return what `tf:` and the rest mean. Raises UsageError."""
     if not rest.strip():
         raise UsageError("tf: names no checkpoint", "write tf:org/name, or tf:FOLDER with a config.json")
     if path_exists(rest):
-        return FolderCheckpointRef(expand_path(rest))
+        return _ref("tf-folder", str(expand_path(rest)), text)
     address = parse_address(rest)
     head, colon, quant = rest.rpartition(":")
     if colon and not address and "/" not in quant and (path_exists(head) or _looks_like_path(head)):
-        return FolderCheckpointRef(expand_path(head), _split_quant(rest, (head, colon, quant))[1])
+        return _ref("tf-folder", str(expand_path(head)), text, _split_quant(rest, (head, colon, quant))[1])
     name, named_quant = _split_quant(address or rest, (address or rest).partition(":"))
     hub_name = _HUB_NAME.fullmatch(name)
     if hub_name and not _looks_like_path(name):
-        return HubCheckpointRef(hub_name["repo"], named_quant, hub_name["revision"] or MAIN)
+        ref = _repo("tf-hub", hub_name, text, named_quant)
+        return replace(ref, label=plain(f"tf:{ref.name}" if ref.revision == MAIN else f"tf:{ref.name}@{ref.revision}"))
     if "/" not in rest and not _looks_like_path(rest):
         raise UsageError(
             f"tf:{plain(rest)} is neither a folder nor org/name", f"of a catalog model: synth-tf:{plain(name)}"
         )
-    return FolderCheckpointRef(expand_path(rest))
+    return _ref("tf-folder", str(expand_path(rest)), text)
 
 
-def model_label(model: str, ref: ModelRef) -> str:
-    """Return MODEL as typed without `:QUANT`, and a URL of the Hub as `org/name`; printable."""
-    if isinstance(ref, HubRef | TwinRef):
-        model = _normalize(model)
-    if isinstance(ref, HubCheckpointRef):
-        return plain(f"tf:{ref.repo}" if ref.revision == MAIN else f"tf:{ref.repo}@{ref.revision}")
-    return plain(model if ref.quant is None else model[: -len(ref.quant) - 1])
+def _path(text: str) -> ModelRef:
+    return _ref("path", str(expand_path(text)), text)
 
 
-def wanted_quants(ref: ModelRef, quants: Sequence[str]) -> tuple[str, ...]:
-    """Return the requested quants, the one in MODEL first, in lower case without duplicates."""
-    return tuple(dict.fromkeys(quant.lower() for quant in (ref.quant, *quants) if quant is not None))
+def _repo(kind: Kind, name: re.Match[str], text: str, quant: str | None) -> ModelRef:
+    return replace(_ref(kind, name["repo"], text, quant), revision=name["revision"] or MAIN)
+
+
+def _ref(kind: Kind, name: str, text: str, quant: str | None = None) -> ModelRef:
+    """Return the model that a text with the quant at its end names."""
+    label = text if quant is None else text[: -len(quant) - 1]
+    return ModelRef(kind, name, () if quant is None else (quant,), label=plain(label))
 
 
 def _normalize(text: str) -> str:
@@ -231,19 +225,6 @@ def _split_quant(text: str, parts: tuple[str, str, str]) -> tuple[str, str | Non
 
 def _looks_like_path(text: str) -> bool:
     return text.startswith(("/", "./", "../", "~")) or text in (".", "..") or text.lower().endswith(".gguf")
-
-
-def path_exists(text: str) -> bool:
-    """Return whether the text is a path that exists, relative to the current folder."""
-    try:
-        return bool(text) and expand_path(text).exists()
-    except (OSError, ValueError):
-        return False
-
-
-def expand_path(text: str) -> Path:
-    """Return the path with `~` expanded where somebody has that home."""
-    return Path(os.path.expanduser(text))  # noqa: PTH111 - pathlib's raises where nobody has that home
 
 
 _HOST = re.compile(r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/", re.IGNORECASE)

@@ -6,7 +6,7 @@ it when its turn comes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -23,19 +23,7 @@ from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
 from ggbench.models.checkpoints import CheckpointToRun, find_checkpoint, wanted_methods
 from ggbench.models.file_sources import ARTICLE_QUANTS, FileSource, PublishedTwin, SynthTwin
 from ggbench.models.local_files import LocalVariant, local_variants
-from ggbench.models.reference import (
-    MAIN,
-    CatalogRef,
-    CheckpointRef,
-    EndpointRef,
-    HubRef,
-    PathRef,
-    SynthRef,
-    TwinRef,
-    model_label,
-    parse_model,
-    wanted_quants,
-)
+from ggbench.models.reference import MAIN, ModelRef
 from ggbench.models.repo_variants import (
     NO_QUANT,
     FoundVariant,
@@ -114,14 +102,13 @@ class Target(msgspec.Struct, frozen=True):
 
 
 def resolve(
-    model: str,
-    quants: Sequence[str] = (),
+    ref: ModelRef,
     *,
     hub: HubAccess | None = None,
     catalog: Catalog | None = None,
     server: ServerOptions | None = None,
 ) -> tuple[Target, ...]:
-    """Return the targets that MODEL and QUANTs select, in order, without duplicates; makes and downloads no file.
+    """Return the targets that a reference selects, in order, without duplicates; makes and downloads no file.
 
     Without quants: every variant of a folder or a repo, largest first, and the article's eight for a twin of a catalog
     model; a checkpoint as it is stored; offline, every local variant of a repo; every model of a server, which is asked
@@ -129,35 +116,30 @@ def resolve(
     UnknownName for a model or a quant that does not exist, UsageError for an ambiguous one or a catalog model without a
     repo, BadFile for a path without GGUF and a missing shard, and as `hub.listing.list_repo` does.
     """
-    ref = parse_model(model)
-    if isinstance(ref, EndpointRef):
-        found_models = served_models(ref, quants, server or ServerOptions())
+    if ref.is_server:
+        found_models = served_models(ref, server or ServerOptions())
         return tuple(Target(each.name, each.quant, "endpoint", None, served=each) for each in found_models)
-    if isinstance(ref, CheckpointRef):
-        return _checkpoint_targets(model_label(model, ref), ref, quants, catalog, hub)
-    wanted, label = wanted_quants(ref, quants), model_label(model, ref)
-    match ref:
-        case PathRef(path):
-            return _local_targets(label, path, wanted)
-        case SynthRef(model_id):
-            found = (catalog or load_catalog()).model(model_id)
-            for quant in wanted:
-                ftype_by_name(quant)
-            names = wanted or ARTICLE_QUANTS
-            return tuple(Target(label, quant, "twin", None, source=SynthTwin(found, quant)) for quant in names)
-        case _:
-            access = hub or HubAccess.from_environment()
-            is_twin = isinstance(ref, TwinRef)
-            variants = find_published(ref, wanted, access, catalog or load_catalog(), local_only=not is_twin)
-            if wanted or len(variants) == 1:
-                for variant in variants:
-                    variant.require_all_shards()
-            return tuple(_hub_target(label, variant, is_twin=is_twin) for variant in variants)
+    if ref.is_checkpoint:
+        return _checkpoint_targets(ref, catalog, hub)
+    if ref.kind == "path":
+        return _local_targets(ref)
+    catalog = catalog or load_catalog()
+    if ref.kind == "synth":
+        found = catalog.model(ref.name)
+        for quant in ref.quants:
+            ftype_by_name(quant)
+        names = ref.quants or ARTICLE_QUANTS
+        return tuple(Target(ref.label, quant, "twin", None, source=SynthTwin(found, quant)) for quant in names)
+    is_twin = ref.kind == "twin"
+    variants = find_published(ref, hub or HubAccess.from_environment(), catalog, local_only=not is_twin)
+    if ref.quants or len(variants) == 1:
+        for variant in variants:
+            variant.require_all_shards()
+    return tuple(_hub_target(ref.label, variant, is_twin=is_twin) for variant in variants)
 
 
 def find_published(
-    ref: HubRef | TwinRef | CatalogRef,
-    wanted: tuple[str, ...],
+    ref: ModelRef,
     access: HubAccess,
     catalog: Catalog,
     *,
@@ -166,17 +148,17 @@ def find_published(
 ) -> tuple[FoundVariant, ...]:
     """Return the published files of a repo or a catalog model, as `find_variants` does; UsageError without a repo."""
     known: CatalogModel | None
-    if isinstance(ref, CatalogRef):
-        known = catalog.model(ref.id)
+    if ref.kind == "catalog":
+        known = catalog.model(ref.name)
         if known.repo is None:
             raise UsageError(
                 f"{known.id} is not on this disk",
                 f"measure its twin with synth:{known.id}, or give the path of a .gguf",
             )
-        request = RepoRequest(known.repo, MAIN, wanted, known.file_pattern, known.quants)
+        request = RepoRequest(known.repo, MAIN, ref.quants, known.file_pattern, known.quants)
     else:
-        known = catalog.of_repo(ref.repo)
-        request = RepoRequest(ref.repo, ref.revision, wanted)
+        known = catalog.of_repo(ref.name)
+        request = RepoRequest(ref.name, ref.revision, ref.quants)
     try:
         return find_variants(access, request, refresh=refresh, local_only=local_only)
     except NetworkError as error:
@@ -186,11 +168,9 @@ def find_published(
         raise NetworkError(error.message, hint.removeprefix("; ")) from error
 
 
-def resolve_one(
-    model: str, quant: str | None = None, *, hub: HubAccess | None = None, server: ServerOptions | None = None
-) -> Target:
-    """Return the single target that MODEL and QUANT select; UsageError lists several with their sizes."""
-    targets = resolve(model, () if quant is None else (quant,), hub=hub, server=server)
+def resolve_one(ref: ModelRef, *, hub: HubAccess | None = None, server: ServerOptions | None = None) -> Target:
+    """Return the single target that a reference selects; UsageError lists several with their sizes."""
+    targets = resolve(ref, hub=hub, server=server)
     if len(targets) == 1:
         return targets[0]
     if targets[0].served is not None:
@@ -212,17 +192,15 @@ def materialize(target: Target, on_progress: Callable[[int, int], None] | None =
     return read_model_file(path)
 
 
-def _checkpoint_targets(
-    label: str, ref: CheckpointRef, quants: Sequence[str], catalog: Catalog | None, hub: HubAccess | None
-) -> tuple[Target, ...]:
+def _checkpoint_targets(ref: ModelRef, catalog: Catalog | None, hub: HubAccess | None) -> tuple[Target, ...]:
     """Return a target for each method, without any the one that the checkpoint is stored by."""
     found = find_checkpoint(ref, catalog, hub)
-    methods = wanted_methods(found, ref, quants)
+    methods = wanted_methods(found, ref)
     for method in methods:
         found.checkpoint.require(method)
     return tuple(
         Target(
-            label,
+            ref.label,
             method.name,
             found.origin,
             found.checkpoint.folder,
@@ -240,15 +218,15 @@ def _hub_target(label: str, found: FoundVariant, *, is_twin: bool) -> Target:
     return Target(label, found.quant, "hub", path, size, None if path else found, found.selector)
 
 
-def _local_targets(label: str, path: Path, wanted: Sequence[str]) -> tuple[Target, ...]:
-    variants = []
-    for variant in local_variants(path):
+def _local_targets(ref: ModelRef) -> tuple[Target, ...]:
+    label, variants = ref.label, []
+    for variant in local_variants(ref.path):
         file = _header(variant) if variant.quant is None else None
         variants.append(variant if file is None else msgspec.structs.replace(variant, quant=quant_label(file)))
     if not variants:
         raise BadFile(f"no GGUF model in {label}", "give a .gguf file, or a folder with some")
     targets = []
-    for variant in choose_by_quant(wanted, variants, label) if wanted else variants:
+    for variant in choose_by_quant(ref.quants, variants, label) if ref.quants else variants:
         file, selector = _header(variant), selector_in(variants, variant)
         provenance: Literal["file", "twin"] = "twin" if file is not None and file.is_twin else "file"
         quant, size = variant.quant or NO_QUANT, variant.file_bytes

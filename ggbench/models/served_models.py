@@ -8,13 +8,12 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.engines.server.address import Address
-from ggbench.engines.server.config import ClockChoice, EndpointConfig
+from ggbench.engines.server.config import Address, ClockChoice, EndpointConfig
 from ggbench.engines.server.contract import OfferedModel
 from ggbench.errors import UnknownName, UsageError
 from ggbench.gguf_file.quants import canonical_quant, known_quants, quant_from_file_name, quant_from_words
 from ggbench.models.command_line import setup_options
-from ggbench.models.reference import EndpointRef
+from ggbench.models.reference import ModelRef
 from ggbench.models.subject import Subject
 
 _UNKNOWN_QUANT = "unknown"
@@ -87,19 +86,19 @@ class ServedModel(msgspec.Struct, frozen=True):
         return named or "", named is not None
 
 
-def served_models(ref: EndpointRef, names: Sequence[str], options: ServerOptions) -> tuple[ServedModel, ...]:
-    """Return the models of these names, in any case, or all that the server offers; asks the server.
+def served_models(ref: ModelRef, options: ServerOptions) -> tuple[ServedModel, ...]:
+    """Return the models of the names given as quants, in any case, or all that the server offers; asks the server.
 
     Raises UnknownName for a name that it does not offer, UsageError where it offers none, and as `Server` does.
     """
     from ggbench.engines.server.server import Server
 
-    with Server(Address.parse(ref.base_url, options.api_key_env or None), timeout_s=options.timeout_s) as server:
+    with Server(Address.parse(ref.name, options.api_key_env or None), timeout_s=options.timeout_s) as server:
         models = server.info.models
     if not models:
-        raise UsageError(f"{ref.base_url} offers no model", "load one in the server first")
-    setup = EndpointConfig(ref.base_url, clock=options.clock, api_key_env=options.api_key_env)
-    chosen = [_by_name(name, models) for name in dict.fromkeys(names)] if names else models
+        raise UsageError(f"{ref.name} offers no model", "load one in the server first")
+    setup = EndpointConfig(ref.name, clock=options.clock, api_key_env=options.api_key_env)
+    chosen = [_by_name(name, models) for name in ref.quants] if ref.quants else models
     return tuple(ServedModel(each, replace(setup, model=each.name)) for each in chosen)
 
 

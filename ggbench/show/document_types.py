@@ -28,6 +28,8 @@ Json: TypeAlias = dict[str, Any]
 _Type: TypeAlias = Any
 _Record = TypeVar("_Record")
 
+_MADE = "documents"
+"""The module of the structs that are made of shapes."""
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
@@ -83,7 +85,7 @@ class _Types:
         if id(shape) not in self._made:
             fields = [self._field(each) for each in shape.fields]
             self._made[id(shape)] = msgspec.defstruct(
-                shape.name, fields, kw_only=True, namespace={"__doc__": shape.about}
+                shape.name, fields, kw_only=True, module=_MADE, namespace={"__doc__": shape.about}
             )
         return self._made[id(shape)]
 
@@ -127,7 +129,7 @@ def _setups() -> tuple[type[EngineConfig], ...]:
 
 
 def _hook(kind: type) -> Json:
-    """Return that of `object`, and of an engine's config: any. Raises NotImplementedError for others."""
+    """The schema of `object`, and of the config of any engine. Raises NotImplementedError for other types."""
     if kind is object:
         return {"title": "anything"}  # msgspec takes none that is empty
     if kind is EngineConfig:
@@ -178,16 +180,16 @@ def _clean(schema: Any) -> Any:  # noqa: ANN401 - JSON
 
 
 def _records(types: tuple[_Type, ...]) -> Iterator[type]:
-    """Every dataclass that these types reach."""
+    """Every record that these types reach."""
     seen: set[Any] = set()
     todo: list[Any] = list(msgspec.inspect.multi_type_info(types))
     while todo:
         each = todo.pop()
-        if isinstance(each, msgspec.inspect.StructType | msgspec.inspect.DataclassType):
+        if isinstance(each, msgspec.inspect.StructType):
             if each.cls in seen:
                 continue
             seen.add(each.cls)
-            if isinstance(each, msgspec.inspect.DataclassType):
+            if each.cls.__module__ != _MADE:
                 yield each.cls
             todo += [field.type for field in each.fields]
         else:
@@ -216,7 +218,7 @@ def _getter(record: type, name: str) -> Any:  # noqa: ANN401 - a function
 def _docs(record: type) -> dict[str, str]:
     """The docstrings under the fields of a record, those of its bases included."""
     found: dict[str, str] = {}
-    for each in (base for base in reversed(record.__mro__) if base.__module__.startswith("ggbench.")):
+    for each in (base for base in reversed(record.__mro__) if vars(base).get("__annotations__")):
         tree = ast.parse(textwrap.dedent(inspect.getsource(each)))
         assert isinstance(tree.body[0], ast.ClassDef)
         for field, after in pairwise(tree.body[0].body):

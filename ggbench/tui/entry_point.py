@@ -86,26 +86,19 @@ def _opened(model: str) -> tuple[Path | str, str | None]:
     """
     from ggbench.models.added_places import add_place
     from ggbench.models.catalog import load_catalog
-    from ggbench.models.reference import (
-        CatalogRef,
-        EndpointRef,
-        PathRef,
-        SynthRef,
-        model_label,
-        parse_file_model,
-        parse_model,
-    )
+    from ggbench.models.reference import parse_model
 
     ref = parse_model(model)
-    match ref if isinstance(ref, EndpointRef) else parse_file_model(model):
-        case PathRef(path, quant):
-            found_here = add_place(path)
-            chosen = next((each for each in found_here if quant and each.quant == quant.lower()), found_here[0])
-            return chosen.paths[0], chosen.paths[0].name if quant or path.is_file() else None
-        case CatalogRef(model_id) | SynthRef(model_id) as ref:
-            found = load_catalog().model(model_id)
-            return found.id if isinstance(ref, CatalogRef) and found.repo else f"synth:{found.id}", ref.quant
-        case EndpointRef(base_url, quant):
-            return base_url, quant
-        case ref:
-            return model_label(model, ref).removeprefix("hf:"), ref.quant
+    if ref.is_server:
+        return ref.name, None
+    quant = next(iter(ref.quants), None)
+    match ref.require_gguf().kind:
+        case "path":
+            found_here = add_place(ref.path)
+            chosen = next((each for each in found_here if quant and each.quant == quant), found_here[0])
+            return chosen.paths[0], chosen.paths[0].name if quant or ref.path.is_file() else None
+        case "catalog" | "synth":
+            found = load_catalog().model(ref.name)
+            return found.id if ref.kind == "catalog" and found.repo else f"synth:{found.id}", quant
+        case _:
+            return ref.label.removeprefix("hf:"), quant

@@ -20,6 +20,7 @@ from ggbench.errors import GgbenchError
 from ggbench.machine.cpu import default_threads
 from ggbench.models.added_places import typed_server
 from ggbench.models.planned_variants import PlannedModel, planned_model
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import resolve
 from ggbench.models.served_models import ServerOptions
 from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
@@ -27,10 +28,11 @@ from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.sizing.plan_record import Budget, PlanRow
 
 if TYPE_CHECKING:
-    from ggbench.decisions.pick_candidates import PickRequest
-    from ggbench.decisions.pick_record import Pick
+    from ggbench.decisions.pick.candidates import PickRequest
+    from ggbench.decisions.pick.record import Pick
     from ggbench.hub.access import HubAccess
     from ggbench.runs.store.database import Store
+
 
 _MODELS_KEPT = 16
 """Models whose headers are cached; a header with its tokens takes several MB."""
@@ -89,7 +91,7 @@ class Planner:
 
         Raises GgbenchError if none can be planned, and once closed.
         """
-        from ggbench.decisions.pick import choose
+        from ggbench.decisions.pick.candidates import pick
         from ggbench.models.picked_models import of_planned
 
         models = of_planned(self._planned(model, tuple(quants)))
@@ -97,7 +99,7 @@ class Planner:
             if self._is_closed:
                 raise GgbenchError("ggbench is closing", "start it again to pick")
             try:
-                return choose(models, request, self._allocator_for(request.budget, request.setup), store)
+                return pick(models, request, self._allocator_for(request.budget, request.setup), store)
             finally:
                 self._leave_servers(request.setup)
 
@@ -113,7 +115,7 @@ class Planner:
 
     def _planned(self, model: str, quants: tuple[str, ...]) -> PlannedModel:
         key = model, quants
-        planned = self._models.pop(key, None) or planned_model(model, quants, hub=self._hub)
+        planned = self._models.pop(key, None) or planned_model(parse_model(model, *quants), hub=self._hub)
         self._models[key] = planned
         if len(self._models) > _MODELS_KEPT:
             self._models.pop(next(iter(self._models)), None)
@@ -142,7 +144,7 @@ class Planner:
 
 def _served(url: str, options: ServerOptions) -> Iterator[PlannedQuant]:
     """The models of a server, by its own figures. Raises GgbenchError."""
-    for target in resolve(url, server=options):
+    for target in resolve(parse_model(url), server=options):
         subject = target.subject
         row = PlanRow(
             subject.model,

@@ -12,6 +12,7 @@ import pytest
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.decode.command import command
 from ggbench.models.command_line import named, reproduce, stated_bandwidth
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve
 from ggbench.stats.decode_timing import Bandwidth
 
@@ -65,7 +66,7 @@ def test_a_file_is_named_by_its_whole_path() -> None:
     assert named(local) == (str(Path.cwd() / "model.gguf"),)
     downloaded = Target("org/name", "q4_0", "hub", Path("/cache/blob"), selector="name-q4_0.gguf")
     assert named(downloaded) == ("org/name", "name-q4_0.gguf")
-    assert named(resolve("synth:qwen1.5-0.5b", ["q4_0"])[0]) == ("synth:qwen1.5-0.5b", "q4_0")
+    assert named(resolve(parse_model("synth:qwen1.5-0.5b", "q4_0"))[0]) == ("synth:qwen1.5-0.5b", "q4_0")
 
 
 def test_a_persons_own_bandwidth_is_stated_to_its_digits() -> None:

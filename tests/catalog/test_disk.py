@@ -12,6 +12,7 @@ from ggbench.models.catalog import load_catalog
 from ggbench.models.disk import LocalModel, find_local_models, models_in_place, twins_by_model
 from ggbench.models.local_files import LocalVariant
 from ggbench.models.model_stores import ModelStore
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import resolve_one
 from tests.fakes.model_stores import COMMIT, gguf_bytes, put_in_hub_cache, put_in_ollama
 
@@ -65,7 +66,7 @@ def test_arguments_select_the_same_file(home: Path, hub_cache: Path) -> None:
     put(home / ".lmstudio/models/it's me/a b-q4_0.gguf")
     put_in_ollama(home / ".ollama/models", gguf_bytes("llama"))
     found = find_local_models()
-    targets = [resolve_one(*model.arguments) for model in found if model.store != "Hugging Face"]
+    targets = [resolve_one(parse_model(*model.arguments)) for model in found if model.store != "Hugging Face"]
     assert [target.path for target in targets] == [model.paths[0] for model in found if model.store != "Hugging Face"]
     assert len(targets) == 2
 

@@ -5,21 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from ggbench import paths
 from ggbench.errors import BadFile, GgbenchError, UnknownName, UsageError
 from ggbench.models.planned_variants import planned_model
-from ggbench.models.reference import (
-    CatalogRef,
-    EndpointRef,
-    HubRef,
-    ModelRef,
-    PathRef,
-    SynthRef,
-    TwinRef,
-    model_label,
-    parse_model,
-)
+from ggbench.models.reference import ModelRef, parse_model
 from ggbench.models.selector import materialize, resolve, resolve_one
 from tests.catalog.conftest import MakeFile
 
@@ -35,6 +26,10 @@ n_ff = 512
 n_vocab = 512
 n_ctx_train = 1024
 """
+
+
+def _bare(ref: ModelRef) -> ModelRef:
+    return replace(ref, label="", text="")
 
 
 @pytest.fixture
@@ -56,46 +51,49 @@ def tiny() -> None:
 @pytest.mark.parametrize(
     ("text", "ref"),
     [
-        ("qwen1.5-7b", CatalogRef("qwen1.5-7b")),
-        ("Qwen1.5-7B:Q4_K_M", CatalogRef("qwen1.5-7b", "Q4_K_M")),
-        ("Qwen/Qwen1.5-7B-Chat-GGUF", HubRef("Qwen/Qwen1.5-7B-Chat-GGUF")),
-        ("org/name:UD-Q4_K_XL", HubRef("org/name", "UD-Q4_K_XL")),
-        ("org/name:name-q4_0.gguf", HubRef("org/name", "name-q4_0.gguf")),
-        ("hf:org/name", HubRef("org/name")),
-        ("HF:org/name:Q4_K_M", HubRef("org/name", "Q4_K_M")),
-        ("synth:qwen1.5-7b", SynthRef("qwen1.5-7b")),
-        ("synth:qwen1.5-7b:q4_k_m", SynthRef("qwen1.5-7b", "q4_k_m")),
-        ("twin:org/name:q8_0", TwinRef("org/name", "q8_0")),
-        ("org/name@v1.0:q8_0", HubRef("org/name", "q8_0", "v1.0")),
-        ("hf:org/name@refs/pr/3", HubRef("org/name", revision="refs/pr/3")),
-        ("twin:org/name@0123abc", TwinRef("org/name", revision="0123abc")),
-        ("m.gguf", PathRef(Path("m.gguf"))),
-        ("models/m.GGUF", PathRef(Path("models/m.GGUF"))),
-        ("./name", PathRef(Path("name"))),
-        ("/models/m:Q4_K_M", PathRef(Path("/models/m"), "Q4_K_M")),
-        ("/models/a:b/m.gguf", PathRef(Path("/models/a:b/m.gguf"))),
-        ("m.gguf:q4_0", PathRef(Path("m.gguf"), "q4_0")),
-        ("some/more/slashes", PathRef(Path("some/more/slashes"))),
-        ("https://huggingface.co/org/name", HubRef("org/name")),
-        ("https://huggingface.co/org/name/", HubRef("org/name")),
-        ("https://huggingface.co/org/name/tree/main", HubRef("org/name")),
-        ("https://huggingface.co/org/name/tree/v1.0/", HubRef("org/name", revision="v1.0")),
-        ("https://huggingface.co/org/name/tree/refs%2Fpr%2F3", HubRef("org/name", revision="refs/pr/3")),
-        ("https://huggingface.co/org/name/blob/main/m-q4_0.gguf", HubRef("org/name", "m-q4_0.gguf")),
-        ("http://hf.co/org/name/resolve/0123abc/in/m.gguf?download=true", HubRef("org/name", "in/m.gguf", "0123abc")),
-        ("https://huggingface.co/org/name/discussions/7", HubRef("org/name")),
-        ("HuggingFace.co/org/name#files", HubRef("org/name")),
-        ("hf.co/org/name:Q4_K_M", HubRef("org/name", "Q4_K_M")),
-        ("http://hub.example:8080/hf/org/name/tree/main", HubRef("org/name")),
-        ("hub.example:8080/hf/org/name", HubRef("org/name")),
-        ("twin:https://huggingface.co/org/name", TwinRef("org/name")),
-        ("http://127.0.0.1:8080", EndpointRef("http://127.0.0.1:8080")),
-        ("HTTPS://Example.com/api/v1/", EndpointRef("https://example.com/api")),
-        ("org/name/m-q4_0.gguf", HubRef("org/name", "m-q4_0.gguf")),
-        ("org/name@v1.0/in/m-q4_0.gguf", HubRef("org/name", "in/m-q4_0.gguf", "v1.0")),
-        ("models/org/m.gguf", PathRef(Path("models/org/m.gguf"))),
-        ("/org/name/m.gguf", PathRef(Path("/org/name/m.gguf"))),
-        ("../name/m.gguf", PathRef(Path("../name/m.gguf"))),
+        ("qwen1.5-7b", ModelRef("catalog", "qwen1.5-7b")),
+        ("Qwen1.5-7B:Q4_K_M", ModelRef("catalog", "qwen1.5-7b", ("q4_k_m",))),
+        ("Qwen/Qwen1.5-7B-Chat-GGUF", ModelRef("hub", "Qwen/Qwen1.5-7B-Chat-GGUF")),
+        ("org/name:UD-Q4_K_XL", ModelRef("hub", "org/name", ("ud-q4_k_xl",))),
+        ("org/name:name-q4_0.gguf", ModelRef("hub", "org/name", ("name-q4_0.gguf",))),
+        ("hf:org/name", ModelRef("hub", "org/name")),
+        ("HF:org/name:Q4_K_M", ModelRef("hub", "org/name", ("q4_k_m",))),
+        ("synth:qwen1.5-7b", ModelRef("synth", "qwen1.5-7b")),
+        ("synth:qwen1.5-7b:q4_k_m", ModelRef("synth", "qwen1.5-7b", ("q4_k_m",))),
+        ("twin:org/name:q8_0", ModelRef("twin", "org/name", ("q8_0",))),
+        ("org/name@v1.0:q8_0", ModelRef("hub", "org/name", ("q8_0",), "v1.0")),
+        ("hf:org/name@refs/pr/3", ModelRef("hub", "org/name", revision="refs/pr/3")),
+        ("twin:org/name@0123abc", ModelRef("twin", "org/name", revision="0123abc")),
+        ("m.gguf", ModelRef("path", "m.gguf")),
+        ("models/m.GGUF", ModelRef("path", "models/m.GGUF")),
+        ("./name", ModelRef("path", "name")),
+        ("/models/m:Q4_K_M", ModelRef("path", "/models/m", ("q4_k_m",))),
+        ("/models/a:b/m.gguf", ModelRef("path", "/models/a:b/m.gguf")),
+        ("m.gguf:q4_0", ModelRef("path", "m.gguf", ("q4_0",))),
+        ("some/more/slashes", ModelRef("path", "some/more/slashes")),
+        ("https://huggingface.co/org/name", ModelRef("hub", "org/name")),
+        ("https://huggingface.co/org/name/", ModelRef("hub", "org/name")),
+        ("https://huggingface.co/org/name/tree/main", ModelRef("hub", "org/name")),
+        ("https://huggingface.co/org/name/tree/v1.0/", ModelRef("hub", "org/name", revision="v1.0")),
+        ("https://huggingface.co/org/name/tree/refs%2Fpr%2F3", ModelRef("hub", "org/name", revision="refs/pr/3")),
+        ("https://huggingface.co/org/name/blob/main/m-q4_0.gguf", ModelRef("hub", "org/name", ("m-q4_0.gguf",))),
+        (
+            "http://hf.co/org/name/resolve/0123abc/in/m.gguf?download=true",
+            ModelRef("hub", "org/name", ("in/m.gguf",), "0123abc"),
+        ),
+        ("https://huggingface.co/org/name/discussions/7", ModelRef("hub", "org/name")),
+        ("HuggingFace.co/org/name#files", ModelRef("hub", "org/name")),
+        ("hf.co/org/name:Q4_K_M", ModelRef("hub", "org/name", ("q4_k_m",))),
+        ("http://hub.example:8080/hf/org/name/tree/main", ModelRef("hub", "org/name")),
+        ("hub.example:8080/hf/org/name", ModelRef("hub", "org/name")),
+        ("twin:https://huggingface.co/org/name", ModelRef("twin", "org/name")),
+        ("http://127.0.0.1:8080", ModelRef("server", "http://127.0.0.1:8080")),
+        ("HTTPS://Example.com/api/v1/", ModelRef("server", "https://example.com/api")),
+        ("org/name/m-q4_0.gguf", ModelRef("hub", "org/name", ("m-q4_0.gguf",))),
+        ("org/name@v1.0/in/m-q4_0.gguf", ModelRef("hub", "org/name", ("in/m-q4_0.gguf",), "v1.0")),
+        ("models/org/m.gguf", ModelRef("path", "models/org/m.gguf")),
+        ("/org/name/m.gguf", ModelRef("path", "/org/name/m.gguf")),
+        ("../name/m.gguf", ModelRef("path", "../name/m.gguf")),
     ],
 )
 def test_model_is_parsed(text: str, ref: ModelRef, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,28 +102,28 @@ def test_model_is_parsed(text: str, ref: ModelRef, monkeypatch: pytest.MonkeyPat
     What a command line says again means the same.
     """
     monkeypatch.setenv("HF_ENDPOINT", "http://hub.example:8080/hf/")
-    assert parse_model(text) == ref
-    if isinstance(ref, EndpointRef):
+    assert _bare(parse_model(text)) == ref
+    if ref.is_server:
         return
-    label = model_label(text, ref)
+    label = parse_model(text).label
     assert "//" not in label
-    assert parse_model(f"{label}:{ref.quant}" if ref.quant else label) == ref
+    assert _bare(parse_model(":".join((label, *ref.quants)))) == ref
 
 
 def test_an_existing_path_is_a_path(make_file: MakeFile) -> None:
     make_file("org/name/m-q4_0.gguf", 1)
     make_file("qwen1.5-7b/m-q4_0.gguf", 1)
     make_file("odd:q4_0/m-q8_0.gguf", 1)
-    assert parse_model("org/name") == PathRef(Path("org/name"))
-    assert parse_model("org/name:q4_0") == PathRef(Path("org/name"), "q4_0")
-    assert parse_model("hf:org/name") == HubRef("org/name")
-    assert parse_model("qwen1.5-7b:m-q4_0.gguf") == PathRef(Path("qwen1.5-7b"), "m-q4_0.gguf")
-    assert parse_model("odd:q4_0") == PathRef(Path("odd:q4_0"))
-    assert parse_model("org/name/m-q4_0.gguf") == PathRef(Path("org/name/m-q4_0.gguf"))
-    assert parse_model("org/other/m-q4_0.gguf") == PathRef(Path("org/other/m-q4_0.gguf"))
+    assert _bare(parse_model("org/name")) == ModelRef("path", "org/name")
+    assert _bare(parse_model("org/name:q4_0")) == ModelRef("path", "org/name", ("q4_0",))
+    assert _bare(parse_model("hf:org/name")) == ModelRef("hub", "org/name")
+    assert _bare(parse_model("qwen1.5-7b:m-q4_0.gguf")) == ModelRef("path", "qwen1.5-7b", ("m-q4_0.gguf",))
+    assert _bare(parse_model("odd:q4_0")) == ModelRef("path", "odd:q4_0")
+    assert _bare(parse_model("org/name/m-q4_0.gguf")) == ModelRef("path", "org/name/m-q4_0.gguf")
+    assert _bare(parse_model("org/other/m-q4_0.gguf")) == ModelRef("path", "org/other/m-q4_0.gguf")
     address = "https://huggingface.co/org/name"
-    assert parse_model(address) == HubRef("org/name")
-    assert model_label(address, HubRef("org/name")) == "hf:org/name"
+    assert _bare(parse_model(address)) == ModelRef("hub", "org/name")
+    assert parse_model(address).label == "hf:org/name"
 
 
 @pytest.mark.usefixtures("folder")
@@ -175,13 +173,13 @@ def test_an_invalid_model_is_a_usage_error(text: str) -> None:
 )
 def test_the_intended_form_is_suggested(text: str, hint: str) -> None:
     with pytest.raises(UsageError) as caught:
-        resolve(text)
+        resolve(parse_model(text))
     assert hint in caught.value.hint
 
 
 @pytest.mark.usefixtures("folder")
 def test_twin_without_a_quant_is_made_in_the_articles_eight(tmp_path: Path) -> None:
-    targets = resolve("synth:Qwen1.5-0.5B")
+    targets = resolve(parse_model("synth:Qwen1.5-0.5B"))
     assert [target.quant for target in targets] == [
         "q8_0",
         "q6_k",
@@ -199,12 +197,10 @@ def test_twin_without_a_quant_is_made_in_the_articles_eight(tmp_path: Path) -> N
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize(
-    "arguments", [("synth:qwen1.5-7bb", []), ("qwen1.5-7bb", []), ("synth:qwen1.5-7b", ["q4_k_mm"])]
-)
-def test_unknown_id_or_quant_names_the_nearest(arguments: tuple[str, list[str]]) -> None:
+@pytest.mark.parametrize("arguments", [("synth:qwen1.5-7bb",), ("qwen1.5-7bb",), ("synth:qwen1.5-7b", "q4_k_mm")])
+def test_unknown_id_or_quant_names_the_nearest(arguments: tuple[str, ...]) -> None:
     with pytest.raises(UnknownName) as caught:
-        resolve(*arguments)
+        resolve(parse_model(*arguments))
     assert "qwen1.5-7b" in caught.value.hint or "q4_k_m" in caught.value.hint.lower()
 
 
@@ -212,7 +208,7 @@ def test_folder_selects_all_its_variants(make_file: MakeFile) -> None:
     make_file("models/m-q4_0.gguf", 40)
     first = make_file("models/m-q8_0-00001-of-00002.gguf", 50)
     make_file("models/m-q8_0-00002-of-00002.gguf", 30)
-    targets = resolve("models")
+    targets = resolve(parse_model("models"))
     assert [(t.model, t.quant, t.provenance, t.file_bytes) for t in targets] == [
         ("models", "q8_0", "file", 80),
         ("models", "q4_0", "file", 40),
@@ -224,14 +220,14 @@ def test_folder_selects_all_its_variants(make_file: MakeFile) -> None:
 def test_quant_of_a_folder_may_be_a_file_name(make_file: MakeFile) -> None:
     path = make_file("models/My-Model-Q4_0.gguf", 40)
     make_file("models/My-Model-Q8_0.gguf", 80)
-    (target,) = resolve("models", ["my-model-q4_0.gguf", "My-Model-Q4_0", "q4_0"])
+    (target,) = resolve(parse_model("models", "my-model-q4_0.gguf", "My-Model-Q4_0", "q4_0"))
     assert target.path is not None
     assert target.path.samefile(path)
 
 
 def test_broken_file_is_still_a_target(make_file: MakeFile) -> None:
     make_file("models/model.gguf", 40)
-    target = resolve_one("models")
+    target = resolve_one(parse_model("models"))
     assert target.quant == "unknown"
     with pytest.raises(BadFile):
         materialize(target)
@@ -240,39 +236,41 @@ def test_broken_file_is_still_a_target(make_file: MakeFile) -> None:
 def test_two_files_of_one_quant_are_selected_by_name(make_file: MakeFile) -> None:
     make_file("models/a-q8_0.gguf", 2 << 20)
     make_file("models/b-q8_0.gguf", 1 << 20)
-    for ask in (lambda: resolve("models", ["q8_0"]), lambda: resolve_one("models")):
+    for ask in (lambda: resolve(parse_model("models", "q8_0")), lambda: resolve_one(parse_model("models"))):
         with pytest.raises(UsageError) as caught:
             ask()
         assert "a-q8_0 (2.00 MiB), b-q8_0 (1.00 MiB)" in caught.value.hint
-    assert resolve_one("models", "b-q8_0.gguf").file_bytes == 1 << 20
+    assert resolve_one(parse_model("models", "b-q8_0.gguf")).file_bytes == 1 << 20
 
 
 def test_each_target_of_a_folder_is_selected_again(make_file: MakeFile) -> None:
     """By its quant, else by its name; a broken file without a quant too. A row of a plan repeats it."""
     for name in ("a-q8_0.gguf", "b-q8_0.gguf", "in/b-q8_0.gguf", "c-q4_0.gguf", "model.gguf"):
         make_file(f"models/{name}", 40)
-    targets = resolve("models")
+    targets = resolve(parse_model("models"))
     assert {target.named[1] for target in targets} == {"a-q8_0", "b-q8_0", "in/b-q8_0", "q4_0", "model"}
-    assert [each.selector for each in planned_model("models").variants] == [target.named[1] for target in targets]
-    assert [resolve_one(*target.named).path for target in targets] == [target.path for target in targets]
+    assert [each.selector for each in planned_model(parse_model("models")).variants] == [
+        target.named[1] for target in targets
+    ]
+    assert [resolve_one(parse_model(*target.named)).path for target in targets] == [target.path for target in targets]
 
 
 def test_one_target_of_several_is_ambiguous(make_file: MakeFile) -> None:
     make_file("models/m-q8_0.gguf", 2 << 20)
     make_file("models/m-q4_0.gguf", 1 << 20)
     with pytest.raises(UsageError) as caught:
-        resolve_one("models")
+        resolve_one(parse_model("models"))
     assert "q8_0 (2.00 MiB), q4_0 (1.00 MiB)" in caught.value.hint
-    assert resolve_one("models:q4_0").quant == "q4_0"
+    assert resolve_one(parse_model("models:q4_0")).quant == "q4_0"
 
 
 def test_control_characters_of_a_path_are_not_printed(make_file: MakeFile) -> None:
     make_file("red\x1b[31m/m\x07-q4_0.gguf", 1)
-    (target,) = resolve("red\x1b[31m")
+    (target,) = resolve(parse_model("red\x1b[31m"))
     assert target.model.isprintable()
     for model, quants in (("red\x1b[31m", ["q8_0"]), ("./gone\x1b", []), ("gone\x1b", []), ("hf:\x1b", [])):
         with pytest.raises(GgbenchError) as caught:
-            resolve(model, quants)
+            resolve(parse_model(model, *quants))
         assert caught.value.message.isprintable()
         assert caught.value.hint.isprintable()
 
@@ -280,7 +278,7 @@ def test_control_characters_of_a_path_are_not_printed(make_file: MakeFile) -> No
 @pytest.mark.llama
 @pytest.mark.usefixtures("folder", "tiny")
 def test_twin_is_made_on_demand_and_reused(tmp_path: Path) -> None:
-    target = resolve_one("synth:tiny", "Q4_0")
+    target = resolve_one(parse_model("synth:tiny", "Q4_0"))
     reported: list[tuple[int, int]] = []
     made = materialize(target, lambda done, total: reported.append((done, total)))
     assert made.is_twin
@@ -290,14 +288,14 @@ def test_twin_is_made_on_demand_and_reused(tmp_path: Path) -> None:
     assert materialize(target).header_sha256 == made.header_sha256
     assert (path.stat().st_mtime_ns, path.stat().st_ino) == before
     renamed = path.rename(tmp_path / "model.gguf")
-    given = resolve_one(str(renamed))
+    given = resolve_one(parse_model(str(renamed)))
     assert (given.quant, given.provenance) == ("q4_0", "twin")
     assert materialize(given).is_twin
 
 
 def test_a_twins_header_stays_the_same_from_version_to_version() -> None:
     """Its hash names it in stored runs, and a cached twin with another one would be written again."""
-    (target,) = resolve("synth:qwen1.5-0.5b", ["q8_0"])
+    (target,) = resolve(parse_model("synth:qwen1.5-0.5b", "q8_0"))
     assert target.source is not None
     expected = "a53fb53f433dd0735fce7c3c76c0a90ae3009f12cb824397b77fb6ccd137fc93"
     assert target.source.header().header_sha256 == expected

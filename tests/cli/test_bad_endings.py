@@ -8,33 +8,35 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
+from ggbench.engines.contract import Request
 from ggbench.engines.endings import Crashed, Ending, Failed, Outcome, OutOfMemory
-from ggbench.engines.workloads.decode import Decode
+from ggbench.engines.llama.config import LoadModel, MakeContext
+from ggbench.engines.workloads import Decode
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.engine import Answer, FakeWorker, obey
 
 
-def crash(_request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+def crash(_request: Request) -> Iterator[protocol.Message | Ending]:
     yield Crashed(-6, ("last words",))
 
 
-def starve(_request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+def starve(_request: Request) -> Iterator[protocol.Message | Ending]:
     yield OutOfMemory("load", "cudaMalloc failed: out of memory")
 
 
-def starve_later(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-    yield from obey(request) if isinstance(request, protocol.LoadModel) else starve(request)
+def starve_later(request: Request) -> Iterator[protocol.Message | Ending]:
+    yield from obey(request) if isinstance(request, LoadModel) else starve(request)
 
 
-def fail_on_cuda(_request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+def fail_on_cuda(_request: Request) -> Iterator[protocol.Message | Ending]:
     yield Crashed(-6, ("CUDA error: no kernel image is available for execution on the device",))
 
 
 def refuse(message: str) -> Answer:
     """A worker whose llama.cpp makes no context, for this reason."""
 
-    def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-        if isinstance(request, protocol.MakeContext):
+    def answer(request: Request) -> Iterator[protocol.Message | Ending]:
+        if isinstance(request, MakeContext):
             yield Failed("context", f"llama_init_from_model: {message}")
         else:
             yield from obey(request)
@@ -42,7 +44,7 @@ def refuse(message: str) -> Answer:
     return answer
 
 
-def refuse_v_cache(_request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+def refuse_v_cache(_request: Request) -> Iterator[protocol.Message | Ending]:
     """As where `auto` finds that flash attention does not work."""
     yield Failed("context", "quantized V cache was requested, but this requires Flash Attention")
 
@@ -118,7 +120,7 @@ def test_a_name_that_no_file_can_have_is_exit_code_5(ggbench: Run) -> None:
 
 def test_ctrl_c_keeps_what_was_measured(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
 
-    def cancel_halfway(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def cancel_halfway(request: Request) -> Iterator[protocol.Message | Ending]:
         for number, item in enumerate(obey(request)):
             if isinstance(request, Decode) and request.n_gen == 1000 and number == 6:
                 machine.cancel.set()

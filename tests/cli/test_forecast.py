@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
+from ggbench.engines.contract import Request
 from ggbench.engines.endings import Ending, OutOfMemory
 from ggbench.runs.store.database import Store
 from tests.cli.conftest import FakeMachine, Run
@@ -72,5 +73,5 @@ def test_a_bench_shows_what_is_expected_of_a_quant_that_failed(
     assert "expected" in ggbench("bench", tiny_twin, "-n", "300").out
 
 
-def _starve(_request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+def _starve(_request: Request) -> Iterator[protocol.Message | Ending]:
     yield OutOfMemory("load", "out of memory")

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
+from ggbench.engines.contract import Request
 from ggbench.engines.endings import Completed, Ending, OutOfMemory
 from ggbench.engines.events import ContextProven
+from ggbench.engines.llama.config import LoadModel, MakeContext
 from ggbench.engines.memory import Place
-from ggbench.engines.workloads.prove_context import ProveContext
+from ggbench.engines.workloads import ProveContext
 from ggbench.machine.records import Gpu
 from ggbench.units import GIB
 from tests.cli.conftest import FakeMachine, Run
@@ -22,17 +24,17 @@ CARDS = tuple(Gpu(index, "NVIDIA H200", None, None, 140 * GIB, 100 * GIB, 6144, 
 MEASURING = (["decode", "-n", "20"], ["prefill", "--lengths", "1"], ["bench", "-n", "20"])
 
 
-def on_a_gpu(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-    if isinstance(request, protocol.LoadModel):
+def on_a_gpu(request: Request) -> Iterator[protocol.Message | Ending]:
+    if isinstance(request, LoadModel):
         yield protocol.Devices({"CUDA0": Place.GPU})
         yield protocol.Log(2, "load_tensors:        CUDA0 model buffer size =   100.00 MiB")
     yield from obey(request)
 
 
-def of_few_cells(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+def of_few_cells(request: Request) -> Iterator[protocol.Message | Ending]:
     """A worker without a GPU in which contexts end at 1024."""
     match request:
-        case protocol.MakeContext(setup) if (setup.n_ctx or 0) > 1024:
+        case MakeContext(setup) if (setup.n_ctx or 0) > 1024:
             yield OutOfMemory("context", "failed to allocate")
         case ProveContext():
             yield ContextProven(0.1, 512, 1, 1, "copied", full=True)
@@ -81,7 +83,7 @@ def test_one_notice_however_many_are_measured(
     for name in ("m-q4_0.gguf", "m-q8_0.gguf", "m-q2_k.gguf"):
         (tmp_path / name).write_bytes(tiny_twin.read_bytes())
 
-    def starve(_request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def starve(_request: Request) -> Iterator[protocol.Message | Ending]:
         yield OutOfMemory("load", "failed to allocate")
 
     machine.answers = {0: starve}

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
+from ggbench.engines.contract import Request
 from ggbench.engines.endings import Completed, Ending, OutOfMemory, TimedOut
 from ggbench.engines.events import ContextProven, Loaded, Opened
-from ggbench.engines.workloads.prove_context import ProveContext
+from ggbench.engines.llama.config import LoadModel, MakeContext
+from ggbench.engines.workloads import ProveContext
 from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.units import MIB
@@ -23,12 +25,12 @@ class Worker:
     def __init__(self) -> None:
         self.is_dry = False
 
-    def answer(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def answer(self, request: Request) -> Iterator[protocol.Message | Ending]:
         match request:
-            case protocol.LoadModel(dry=dry):
+            case LoadModel(dry=dry):
                 self.is_dry = dry
                 yield Loaded(0.1)
-            case protocol.MakeContext(setup):
+            case MakeContext(setup):
                 n_ctx = setup.n_ctx or 0
                 if not self.is_dry and n_ctx > EDGE:
                     yield OutOfMemory("context", "failed to allocate")
@@ -70,7 +72,7 @@ def test_a_projector_is_left_room_for(ggbench: Run, searching: FakeMachine, tiny
     assert "4.00 MiB (--mmproj, without its compute buffer)" in ran.out
     assert f"--mmproj {projector}" in ran.out
     real = searching.workers[1].requests[0]
-    assert isinstance(real, protocol.LoadModel)
+    assert isinstance(real, LoadModel)
     assert real.setup.memory_limit_bytes == 96 << 20
     refused = ggbench("maxctx", tiny_twin, "--mmproj", tiny_twin)
     assert refused.code == 5
@@ -82,11 +84,11 @@ def test_options_reach_llama_cpp(ggbench: Run, searching: FakeMachine, tiny_twin
     ran = ggbench("maxctx", tiny_twin, "-ctk", "q8_0", "-fa", "on", "--memory-limit", "100MiB", "--reserve", "20MiB")
     assert ran.code == 0, ran.err
     dry, real = searching.workers
-    assert isinstance(real.requests[0], protocol.LoadModel)
+    assert isinstance(real.requests[0], LoadModel)
     assert real.requests[0].setup.memory_limit_bytes == 80 << 20
     for worker in (dry, real):
         context = worker.requests[1]
-        assert isinstance(context, protocol.MakeContext)
+        assert isinstance(context, MakeContext)
         assert (context.setup.type_k, context.setup.flash_attn) == ("q8_0", "on")
 
 
@@ -97,8 +99,8 @@ def test_options_of_placement_reach_both_workers(ggbench: Run, searching: FakeMa
     assert ran.code == 0, ran.err
     for worker in searching.workers:
         load, context = worker.requests[:2]
-        assert isinstance(load, protocol.LoadModel)
-        assert isinstance(context, protocol.MakeContext)
+        assert isinstance(load, LoadModel)
+        assert isinstance(context, MakeContext)
         assert (load.setup.n_cpu_moe, load.setup.override_tensor, load.setup.mmap) == (2, ("attn=CPU",), False)
         assert (context.setup.kv_offload, context.setup.swa_full, load.setup.split_mode) == (False, True, "none")
     for option in ("--n-cpu-moe 2", "--override-tensor attn=CPU", "--no-kv-offload", "--swa-full", "--no-mmap"):
@@ -191,8 +193,8 @@ def test_a_search_that_is_too_slow_is_reported_also_when_quiet(
 ) -> None:
     worker = Worker()
 
-    def slow(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-        if isinstance(request, protocol.MakeContext) and not worker.is_dry:
+    def slow(request: Request) -> Iterator[protocol.Message | Ending]:
+        if isinstance(request, MakeContext) and not worker.is_dry:
             yield TimedOut(1.0)
         else:
             yield from worker.answer(request)

@@ -10,10 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines import protocol
+from ggbench.engines.contract import Request
 from ggbench.engines.endings import Completed, Ending, Failed, OutOfMemory
 from ggbench.engines.events import ContextProven, Proving
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads.prove_context import ProveContext
+from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
+from ggbench.engines.workloads import ProveContext
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.engine import Answer, obey
 
@@ -51,11 +52,11 @@ def test_options_reach_llama_cpp(ggbench: Run, machine: FakeMachine, tiny_twin: 
     assert ggbench("decode", tiny_twin, "-n", "20", *options).code == 0
     load, context, *_ = machine.workers[0].requests
     loaded = LlamaConfig(n_gpu_layers=3, main_gpu=1, tensor_split=(3, 1), memory_limit_bytes=1 << 30)
-    assert load == protocol.LoadModel(str(tiny_twin), loaded, n_threads=5)
+    assert load == LoadModel(str(tiny_twin), loaded, n_threads=5)
     made = replace(
         loaded, n_ctx=4096, n_batch=64, n_ubatch=32, type_k="q8_0", type_v="q4_0", flash_attn="on", threads=5
     )
-    assert context == protocol.MakeContext(made)
+    assert context == MakeContext(made)
 
 
 PLACEMENT = LlamaConfig(
@@ -96,9 +97,9 @@ def test_options_of_placement_are_passed_on_stored_and_reproduced(
     assert ran.code == 0, ran.err
     row = ran.json["rows"][0] if words[0] == "bench" else ran.json
     load, context, *_ = machine.workers[0].requests
-    assert isinstance(load, protocol.LoadModel)
+    assert isinstance(load, LoadModel)
     assert load.setup == replace(PLACEMENT, kv_offload=True, swa_full=False, threads_batch=None)
-    assert isinstance(context, protocol.MakeContext)
+    assert isinstance(context, MakeContext)
     assert replace(context.setup, n_ctx=None) == replace(PLACEMENT, threads=2)
     shown = ggbench("results", "show", row["run_id"], "--json").json["config"]
     for name in ("split_mode", "cpu_moe", "n_cpu_moe", "threads_batch", "mmap", "mlock", "kv_offload", "swa_full"):
@@ -156,18 +157,18 @@ def edged() -> Answer:
     """A worker in which contexts above 8192 do not fit, unless they are dry."""
     is_dry = False
 
-    def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def answer(request: Request) -> Iterator[protocol.Message | Ending]:
         nonlocal is_dry
-        if isinstance(request, protocol.LoadModel):
+        if isinstance(request, LoadModel):
             is_dry = request.dry
         match request:
-            case protocol.MakeContext(setup) if (setup.n_ctx or 0) > 8192 and not is_dry:
+            case MakeContext(setup) if (setup.n_ctx or 0) > 8192 and not is_dry:
                 yield OutOfMemory("context", "failed to allocate")
             case ProveContext():
                 yield Proving("batch", 0.5, 20.0)
                 yield ContextProven(0.1, 512, 1, 1, "copied", full=True)
                 yield Completed()
-            case protocol.MakeContext(setup):
+            case MakeContext(setup):
                 n_ctx = setup.n_ctx or 0
                 yield protocol.Log(2, f"llama_kv_cache: size = {n_ctx * 2048 / (1 << 20):.2f} MiB ( {n_ctx} cells")
                 yield from obey(request)
@@ -203,7 +204,7 @@ def test_bench_with_the_largest_context(
 
 def test_text_from_a_file_does_not_steer_the_terminal(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
 
-    def refuse(_request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def refuse(_request: Request) -> Iterator[protocol.Message | Ending]:
         yield Failed("load", "unknown model architecture: '\x1b[2Jx'")
 
     machine.answers = {0: refuse}

@@ -20,9 +20,10 @@ from ggbench.commands.options import Asked, measuring_options
 from ggbench.commands.run_output import show_measured
 from ggbench.engines.endings import Completed, Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads.batched_decode import BatchedDecode
+from ggbench.engines.workloads import BatchedDecode
 from ggbench.machine.records import MachineReading
 from ggbench.models.command_line import named, reproduce
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import resolve_one
 from ggbench.runs import experiment as experiments
 from ggbench.runs.experiment import Conclusion, Experiment, Job
@@ -87,7 +88,7 @@ class BatchPresenter(Presenter):
     kind: ClassVar[str] = "batches"
     title: ClassVar[str] = "batches"
 
-    def headline(self, run: Run) -> str:
+    def answer(self, run: Run) -> str:
         assert isinstance(run.result, BatchResult)
         return f"{run.result.speeds[-1].tok_s:.0f} tok/s in batches of {run.result.speeds[-1].n_seqs}"
 
@@ -140,7 +141,9 @@ def test_a_new_experiment_runs_from_its_command_to_its_results(
 
 
 def test_a_new_experiment_waits_in_the_queue_of_the_tui(tiny_twin: Path, tmp_path: Path) -> None:
-    job = Job(experiments.experiment_of("batches"), resolve_one(str(tiny_twin)), LlamaConfig(), BatchSettings())
+    job = Job(
+        experiments.experiment_of("batches"), resolve_one(parse_model(str(tiny_twin))), LlamaConfig(), BatchSettings()
+    )
     services = FakeServices(tmp_path)
     with watched_runs(services) as watched:
         watched.queue.add([job])

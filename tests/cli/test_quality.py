@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
+from ggbench.engines.contract import Request
 from ggbench.engines.endings import Ending, Failed
-from ggbench.engines.workloads.score import Score
+from ggbench.engines.workloads import Score
 from ggbench.experiments.quality.texts import ARCHIVE, REPO
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.engine import FakeWorker
@@ -186,7 +187,7 @@ def test_a_quant_that_fails_is_a_row_and_alone_a_line(
     ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]
 ) -> None:
 
-    def broken(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def broken(request: Request) -> Iterator[protocol.Message | Ending]:
         if isinstance(request, Score) and request.targets[0]:
             yield Failed("score", "the model's logits are not numbers; its file may be broken")
         else:

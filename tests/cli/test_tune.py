@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ggbench.decisions.comparable_runs import ThisMachine
-from ggbench.engines import protocol
+from ggbench.decisions.this_machine import ThisMachine
+from ggbench.engines.llama.config import MakeContext
 from ggbench.runs.store.database import Store
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.planted import PlantedMachine
@@ -33,10 +33,10 @@ def plant(machine: FakeMachine) -> Iterator[Plant]:
         yield planted
 
 
-def contexts(machine: FakeMachine) -> list[protocol.MakeContext]:
+def contexts(machine: FakeMachine) -> list[MakeContext]:
     """Those that the last command's workers were asked for."""
     requests = [request for worker in machine.workers for request in worker.requests]
-    return [each for each in requests if isinstance(each, protocol.MakeContext)]
+    return [each for each in requests if isinstance(each, MakeContext)]
 
 
 def test_the_planted_settings_are_found_and_taken(

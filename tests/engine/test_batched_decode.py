@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 from llama_cpp import llama_cpp as lib
 
-from ggbench.engines import protocol
 from ggbench.engines.endings import Completed
 from ggbench.engines.events import PromptRead, Steps
-from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.llama.ggml_devices import GgmlDevices
 from ggbench.engines.llama.model import LlamaModel, llama_library
+from ggbench.engines.llama.workloads import carry_out
 from ggbench.engines.process import WorkerProcess
-from ggbench.engines.workloads import batched_decode
-from ggbench.engines.workloads.batched_decode import BatchedDecode
+from ggbench.engines.workloads import BatchedDecode
 
 pytestmark = pytest.mark.llama
 
@@ -27,8 +26,8 @@ SETUP = LlamaConfig(n_ctx=2048, n_batch=64, n_ubatch=64, flash_attn="on", thread
 @pytest.fixture
 def worker(tiny_twin: Path) -> Iterator[WorkerProcess]:
     with WorkerProcess(timeout_s=60) as process:
-        assert list(process.call(protocol.LoadModel(str(tiny_twin), SETUP)))[-1] == Completed()
-        assert list(process.call(protocol.MakeContext(SETUP)))[-1] == Completed()
+        assert list(process.call(LoadModel(str(tiny_twin), SETUP)))[-1] == Completed()
+        assert list(process.call(MakeContext(SETUP)))[-1] == Completed()
         yield process
 
 
@@ -70,7 +69,7 @@ def test_every_sequence_has_a_prompt_and_tokens_of_its_own(tiny_twin: Path, monk
     model.load(str(tiny_twin), SETUP, GgmlDevices(llama_library()), lambda share: None, dry=False)
     model.make_context(SETUP)
     text = list(model.prompt_tokens(25 + 3))
-    batched_decode.carry_out(model, BatchedDecode(25, 40, 4), lambda event: None)
+    carry_out(model, BatchedDecode(25, 40, 4), lambda event: None)
     model.free_context()
     prompts, steps = decoded[: 4 * 25], decoded[4 * 25 :]
     assert prompts == [(seq, position, text[seq + position]) for seq in range(4) for position in range(25)]

@@ -11,13 +11,10 @@ from msgspec.structs import replace
 from ggbench.engines.contract import Source, Workload
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, TimedOut
 from ggbench.engines.events import Event, Opened, PromptRead, Ready, RequestEnded, ServerAnswered, Steps, TokensTogether
-from ggbench.engines.server.address import Address
-from ggbench.engines.server.config import EndpointConfig
+from ggbench.engines.server.config import Address, EndpointConfig
 from ggbench.engines.server.engine import EndpointEngine
 from ggbench.engines.server.server import Server
-from ggbench.engines.workloads.batched_decode import BatchedDecode
-from ggbench.engines.workloads.decode import Decode
-from ggbench.engines.workloads.prefill import Prefill
+from ggbench.engines.workloads import BatchedDecode, Decode, Prefill
 from ggbench.errors import GgbenchError, NetworkError, ServerFailed, ServerTimeout, UnknownName
 from tests.fakes.endpoint import Handler, Request, TestEndpoint
 from tests.fakes.endpoint_faults import hangs_at_once, of_streams

@@ -17,8 +17,7 @@ from ggbench.engines.events import Allocated, Event, Loaded, Opened, PromptRead,
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.process import WorkerProcess
-from ggbench.engines.workloads.decode import Decode
-from ggbench.engines.workloads.prefill import Prefill
+from ggbench.engines.workloads import Decode, Prefill
 from ggbench.gguf_file.header import read_model_file
 
 pytestmark = pytest.mark.llama

@@ -12,10 +12,10 @@ from ggbench.engines import protocol
 from ggbench.engines.contract import EngineConfig, Source
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
 from ggbench.engines.events import Allocated, Loaded, Opened, Steps
-from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.memory import Place
-from ggbench.engines.workloads.decode import Decode
+from ggbench.engines.workloads import Decode
 from tests.fakes.engine_bench import Bench, Script
 
 SETUP = LlamaConfig(n_ctx=512, threads=1)
@@ -31,8 +31,8 @@ CONTEXT_LOG = (
 PLACES = {"CPU": Place.HOST, "CUDA0": Place.GPU, "CUDA_Host": Place.HOST}
 LOADED, OPENED = Loaded(0.1), Opened(0.1, 512, 512, 512)
 HEALTHY: Script = {
-    protocol.LoadModel: (protocol.Devices(PLACES), *LOAD_LOG, LOADED, Completed()),
-    protocol.MakeContext: (*CONTEXT_LOG, OPENED, Completed()),
+    LoadModel: (protocol.Devices(PLACES), *LOAD_LOG, LOADED, Completed()),
+    MakeContext: (*CONTEXT_LOG, OPENED, Completed()),
     Decode: (Steps(26, [1], [1]), protocol.Log(3, "a warning"), Completed()),
 }
 
@@ -67,7 +67,7 @@ def test_a_field_of_the_context_keeps_the_loaded_model(field: dict[str, object])
     bench = llama_bench(HEALTHY)
     bench.open()
     assert bench.open(replace(SETUP, **field))[-1] == Completed()
-    assert bench.asked == [[protocol.LoadModel, protocol.MakeContext, protocol.MakeContext]]
+    assert bench.asked == [[LoadModel, MakeContext, MakeContext]]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_a_field_of_the_load_loads_again(field: dict[str, object]) -> None:
     bench = llama_bench(HEALTHY)
     bench.open()
     assert bench.open(replace(SETUP, **field))[-1] == Completed()
-    assert bench.asked == [[protocol.LoadModel, protocol.MakeContext] * 2]
+    assert bench.asked == [[LoadModel, MakeContext] * 2]
 
 
 @pytest.mark.parametrize(
@@ -99,33 +99,33 @@ def test_another_limit_takes_another_worker(setup: LlamaConfig, reserve_bytes: i
     assert len(bench.workers) == 2
     bench.open()
     assert bench.asked == [
-        [protocol.LoadModel, protocol.MakeContext],
-        [protocol.LoadModel, protocol.MakeContext] * 2,
-        [protocol.LoadModel, protocol.MakeContext],
+        [LoadModel, MakeContext],
+        [LoadModel, MakeContext] * 2,
+        [LoadModel, MakeContext],
     ]
 
 
 @pytest.mark.parametrize("ending", [Failed("load", "no"), OutOfMemory("load", "cudaMalloc failed")])
 def test_a_refused_load_reports_what_was_allocated_and_keeps_the_worker(ending: Ending) -> None:
-    bench = llama_bench({**HEALTHY, protocol.LoadModel: (protocol.Devices(PLACES), *LOAD_LOG, ending)})
+    bench = llama_bench({**HEALTHY, LoadModel: (protocol.Devices(PLACES), *LOAD_LOG, ending)})
     allocated, last = bench.open()
     assert isinstance(allocated, Allocated)
     assert allocated.total("weight_bytes") >> 20 == 110
     assert last == ending
     bench.open()
-    assert bench.asked == [[protocol.LoadModel, protocol.LoadModel]]
+    assert bench.asked == [[LoadModel, LoadModel]]
 
 
 def test_a_refused_context_reports_what_was_allocated_and_keeps_the_model() -> None:
     refusal = OutOfMemory("context", "failed to allocate")
     bench = llama_bench(HEALTHY)
     bench.open()
-    bench.workers[0].script = {**HEALTHY, protocol.MakeContext: (protocol.Log(4, refusal.message), refusal)}
+    bench.workers[0].script = {**HEALTHY, MakeContext: (protocol.Log(4, refusal.message), refusal)}
     allocated, last = bench.open(replace(SETUP, n_ctx=1 << 20))
     assert isinstance(allocated, Allocated)
     assert (allocated.total("kv_bytes"), allocated.total("weight_bytes") >> 20) == (0, 110)
     assert last == refusal
-    assert bench.asked == [[protocol.LoadModel, protocol.MakeContext, protocol.MakeContext]]
+    assert bench.asked == [[LoadModel, MakeContext, MakeContext]]
 
 
 @pytest.mark.parametrize(
@@ -139,8 +139,8 @@ def test_a_worker_that_is_gone_is_replaced_by_the_next_open(ending: Ending) -> N
     assert list(bench.engine.run(Decode(25, 1))) == [Failed("decode", "no model is open")]
     assert bench.open()[-1] == Completed()
     assert bench.asked == [
-        [protocol.LoadModel, protocol.MakeContext, Decode],
-        [protocol.LoadModel, protocol.MakeContext],
+        [LoadModel, MakeContext, Decode],
+        [LoadModel, MakeContext],
     ]
 
 
@@ -151,7 +151,7 @@ def test_a_worker_that_is_gone_is_replaced_by_the_next_open(ending: Ending) -> N
 def test_a_fault_with_weights_repacked_for_amx_has_a_hint(device: str, returncode: int, hint: bool) -> None:
     """A known bug of llama.cpp; another signal, or other memory, is something else."""
     log = protocol.Log(2, f"load_tensors:          {device} model buffer size =   100.00 MiB")
-    script = {**HEALTHY, protocol.LoadModel: (log, LOADED, Completed()), Decode: (Crashed(returncode, ()),)}
+    script = {**HEALTHY, LoadModel: (log, LOADED, Completed()), Decode: (Crashed(returncode, ()),)}
     bench = llama_bench(script)
     bench.open()
     (ending,) = bench.engine.run(Decode(25, 1))

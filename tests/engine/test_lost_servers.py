@@ -10,7 +10,8 @@ from msgspec.structs import replace
 from ggbench.engines import protocol
 from ggbench.engines.endings import Completed, Crashed, Ending, Failed, OutOfMemory, ServerLost, TimedOut
 from ggbench.engines.llama import lost_servers
-from ggbench.engines.workloads.decode import Decode
+from ggbench.engines.llama.config import LoadModel, MakeContext
+from ggbench.engines.workloads import Decode
 from tests.engine.test_llama_engine import HEALTHY, SETUP, llama_bench
 from tests.fakes.rpc_server import answers, listening, refusing, speaks
 
@@ -36,7 +37,7 @@ def test_a_server_that_is_not_there_fails_the_load_without_a_worker() -> None:
             == bench.open(setup)
         )
         assert bench.open(replace(SETUP, rpc_servers=(server,)))[-1] == Completed()
-    assert bench.asked == [[protocol.LoadModel, protocol.MakeContext]]
+    assert bench.asked == [[LoadModel, MakeContext]]
 
 
 def test_a_worker_that_uses_the_servers_is_not_asked_about_them_again() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,9 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.llama.ggml_devices import GgmlDevices
 from ggbench.engines.llama.model import LlamaModel, llama_library
+from ggbench.engines.llama.workloads import carry_out
 from ggbench.engines.process import WorkerProcess
-from ggbench.engines.workloads.batched_decode import BatchedDecode
-from ggbench.engines.workloads.decode import Decode
-from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
-from ggbench.engines.workloads.prefill import Prefill
-from ggbench.engines.workloads.prove_context import ProveContext
-from ggbench.engines.workloads.score import Score
+from ggbench.engines.workloads import BatchedDecode, Decode, DecodeAtDepth, Prefill, ProveContext, Score
 from ggbench.units import MIB
 from tests.engine.test_batched_decode import _KEPT
 
@@ -40,7 +35,7 @@ WORKLOADS = (
 )
 
 
-@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda each: each.name)
+@pytest.mark.parametrize("workload", WORKLOADS, ids=lambda each: type(each).__name__)
 def test_a_batch_has_no_more_outputs_than_its_workload_states(
     workload: Workload, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -58,7 +53,7 @@ def test_a_batch_has_no_more_outputs_than_its_workload_states(
     model.load(str(tiny_twin), setup, GgmlDevices(llama_library()), lambda share: None, dry=False)
     model.make_context(setup)
     model.check_outputs(workload)
-    importlib.import_module(f"ggbench.engines.workloads.{workload.name}").carry_out(model, workload, lambda event: None)
+    carry_out(model, workload, lambda event: None)
     model.free_context()
     assert max(counted) == workload.n_outputs
 

@@ -14,10 +14,11 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
+from ggbench.engines.contract import Request
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
 from ggbench.engines.events import PromptRead, Ready, Steps
 from ggbench.engines.process import WorkerProcess
-from ggbench.engines.workloads.decode import Decode
+from ggbench.engines.workloads import Decode
 
 FAKE = Path(__file__).parent.parent / "fakes" / "worker.py"
 DECODE = Decode(n_prompt=25, n_gen=3)
@@ -29,7 +30,7 @@ def start(
     return WorkerProcess(cancel, timeout_s, command=(sys.executable, str(FAKE), cue), hold=hold)
 
 
-def ending_of(worker: WorkerProcess, request: protocol.Request = DECODE) -> Ending:
+def ending_of(worker: WorkerProcess, request: Request = DECODE) -> Ending:
     *_, last = worker.call(request)
     assert isinstance(last, Ending)
     return last
@@ -194,11 +195,10 @@ def test_silence_after_a_release_is_a_time_out_again() -> None:
 
 PARENT = """
 import sys
-from ggbench.engines import protocol
 from ggbench.engines.process import WorkerProcess
-from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.config import LlamaConfig, LoadModel
 worker = WorkerProcess(command=sys.argv[1:] or (sys.executable, "-P", "-m", "ggbench.engines.llama.worker"))
-events = worker.call(protocol.LoadModel("/nowhere.gguf", LlamaConfig()))
+events = worker.call(LoadModel("/nowhere.gguf", LlamaConfig()))
 print(next(events).pid, flush=True)
 sys.stdin.read()
 """

@@ -1,4 +1,4 @@
-"""The worker's wire format: one JSON object a line, with workloads by the name of their module."""
+"""The worker's wire format: one JSON object a line."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Workload
+from ggbench.engines.contract import Request, Workload
 from ggbench.engines.events import (
     ContextProven,
     Loaded,
@@ -19,15 +19,18 @@ from ggbench.engines.events import (
     Steps,
     Tokenized,
 )
-from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.config import LlamaConfig, LlamaRequest, LoadModel, MakeContext
 from ggbench.engines.memory import Place
-from ggbench.engines.workloads.batched_decode import BatchedDecode
-from ggbench.engines.workloads.decode import Decode
-from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
-from ggbench.engines.workloads.prefill import Prefill
-from ggbench.engines.workloads.prove_context import ProveContext
-from ggbench.engines.workloads.score import RowsFile, Score
-from ggbench.engines.workloads.tokenize import Tokenize
+from ggbench.engines.workloads import (
+    BatchedDecode,
+    Decode,
+    DecodeAtDepth,
+    Prefill,
+    ProveContext,
+    RowsFile,
+    Score,
+    Tokenize,
+)
 
 SETUP = LlamaConfig(
     n_ctx=512,
@@ -54,7 +57,8 @@ WORKLOADS = (
     Tokenize("Grüße\n"),
     Score(((1, 2, 3), (4, 5, 6)), ((3,), (6,)), 1, 2, 2, RowsFile("/rows", "f32", 0, 0, 1, 1, writes=True)),
 )
-REQUESTS = (protocol.LoadModel("/models/x.gguf", SETUP, 1 << 30, dry=True), protocol.MakeContext(SETUP), *WORKLOADS)
+DECODER = protocol.request_decoder(LlamaRequest)
+REQUESTS = (LoadModel("/models/x.gguf", SETUP, 1 << 30, dry=True), MakeContext(SETUP), *WORKLOADS)
 MESSAGES = (
     Ready(7, {"llama_cpp": "b1"}),
     protocol.Log(2, 'a "quoted" line, a tab\t, é'),
@@ -76,11 +80,11 @@ MESSAGES = (
 @pytest.mark.parametrize(
     "request_", [*REQUESTS, protocol.Hold(), protocol.Release()], ids=lambda each: type(each).__name__
 )
-def test_a_request_arrives_as_it_was_sent(request_: protocol.Request | protocol.Control) -> None:
+def test_a_request_arrives_as_it_was_sent(request_: Request | protocol.Control) -> None:
     line = protocol.encode(request_)
     assert line.count(b"\n") == 1
     assert line.endswith(b"\n")
-    assert protocol.decode_request(line) == request_
+    assert DECODER.decode(line) == request_
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda each: type(each).__name__)
@@ -90,8 +94,7 @@ def test_a_message_arrives_as_it_was_sent(message: protocol.Message) -> None:
     assert protocol.decode_message(line) == message
 
 
-class Unknown(Workload, frozen=True):
-    name = "unknown_to_this_one"
+class Unknown(Workload, frozen=True, tag="unknown_to_this_one"):
     stage = "decode"
 
 
@@ -99,7 +102,7 @@ class Unknown(Workload, frozen=True):
     "line",
     [
         protocol.encode(Unknown()),
-        b'{"type":"run_workload","name":"decode","request":{"n_prompt":"many","n_gen":1}}\n',
+        b'{"type":"decode","n_prompt":"many","n_gen":1}\n',
         b'{"type":"load_model"}\n',
         b'{"type":"elsewhere"}\n',
         b"not JSON\n",
@@ -109,7 +112,7 @@ class Unknown(Workload, frozen=True):
 def test_what_is_no_request_is_a_decode_error(line: bytes) -> None:
     """The worker ends on it instead of guessing."""
     with pytest.raises(msgspec.DecodeError):
-        protocol.decode_request(line)
+        DECODER.decode(line)
 
 
 @pytest.mark.parametrize("line", [b'{"type":"steps"}\n', b'{"type":"elsewhere"}\n', b"[]\n", b"\n"])

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ggbench.engines import protocol
+from ggbench.engines.contract import Request
 from ggbench.engines.endings import Completed, Ending, OutOfMemory
 from ggbench.engines.events import ContextProven, Opened, Proving
-from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.process import WorkerProcess
-from ggbench.engines.workloads.decode import Decode
-from ggbench.engines.workloads.prove_context import ProveContext
+from ggbench.engines.workloads import Decode, ProveContext
 from ggbench.units import MIB
 
 pytestmark = pytest.mark.llama
@@ -28,20 +27,20 @@ def worker() -> Iterator[WorkerProcess]:
         yield process
 
 
-def ask(worker: WorkerProcess, request: protocol.Request) -> tuple[list[object], Ending]:
+def ask(worker: WorkerProcess, request: Request) -> tuple[list[object], Ending]:
     *messages, last = worker.call(request)
     assert isinstance(last, Ending)
     return list(messages), last
 
 
 def load(worker: WorkerProcess, path: Path, setup: LlamaConfig = SETUP) -> list[object]:
-    messages, ending = ask(worker, protocol.LoadModel(str(path), setup))
+    messages, ending = ask(worker, LoadModel(str(path), setup))
     assert ending == Completed()
     return messages
 
 
 def context(worker: WorkerProcess, n_ctx: int, setup: LlamaConfig = SETUP) -> tuple[list[object], Ending]:
-    return ask(worker, protocol.MakeContext(replace(setup, n_ctx=n_ctx)))
+    return ask(worker, MakeContext(replace(setup, n_ctx=n_ctx)))
 
 
 @pytest.mark.parametrize(
@@ -86,7 +85,7 @@ def test_what_is_left_is_reported_and_a_failure_takes_nothing_of_it(worker: Work
 @pytest.mark.parametrize("n_threads", [1, 8])
 def test_threads_take_nothing_of_a_limit(worker: WorkerProcess, tiny_twin: Path, n_threads: int) -> None:
     setup = replace(SETUP, memory_limit_bytes=60 * MIB, threads=n_threads)
-    events, ending = ask(worker, protocol.LoadModel(str(tiny_twin), setup, n_threads=n_threads))
+    events, ending = ask(worker, LoadModel(str(tiny_twin), setup, n_threads=n_threads))
     assert ending == Completed()
     events, ending = context(worker, 2048, setup)
     opened = next(event for event in events if isinstance(event, Opened))

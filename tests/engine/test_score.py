@@ -12,12 +12,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from ggbench.engines import protocol
 from ggbench.engines.endings import Completed, Failed
 from ggbench.engines.events import Scored
-from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.process import WorkerProcess
-from ggbench.engines.workloads.score import RowsFile, Score
+from ggbench.engines.workloads import RowsFile, Score
 from tests.conftest import TINY
 
 pytestmark = pytest.mark.llama
@@ -29,8 +28,8 @@ SETUP = LlamaConfig(n_ctx=512, n_batch=128, n_ubatch=128, threads=1, n_seq_max=2
 @pytest.fixture
 def worker(tiny_twin: Path) -> Iterator[WorkerProcess]:
     with WorkerProcess(timeout_s=60) as process:
-        assert list(process.call(protocol.LoadModel(str(tiny_twin), SETUP)))[-1] == Completed()
-        assert list(process.call(protocol.MakeContext(SETUP)))[-1] == Completed()
+        assert list(process.call(LoadModel(str(tiny_twin), SETUP)))[-1] == Completed()
+        assert list(process.call(MakeContext(SETUP)))[-1] == Completed()
         yield process
 
 
@@ -113,8 +112,8 @@ def test_a_broken_models_logits_are_not_numbers(
     path.write_bytes(bytes(1 << 20))
     rows = RowsFile(str(path), "f32", 0, 0, N_CTX - 1 - FIRST, FIRST, writes=True) if writes else None
     with WorkerProcess(timeout_s=60) as process:
-        assert list(process.call(protocol.LoadModel(str(broken), SETUP)))[-1] == Completed()
-        assert list(process.call(protocol.MakeContext(SETUP)))[-1] == Completed()
+        assert list(process.call(LoadModel(str(broken), SETUP)))[-1] == Completed()
+        assert list(process.call(MakeContext(SETUP)))[-1] == Completed()
         read, scored = _parts(chunks, [0, FIRST])
         _scored(process, read)
         ending = list(process.call(msgspec.structs.replace(scored, rows=rows)))[-1]

@@ -16,19 +16,19 @@ from ggbench.engines import protocol
 from ggbench.engines.contract import Source
 from ggbench.engines.endings import Completed, Crashed, Failed, OutOfMemory
 from ggbench.engines.events import Loaded, Opened, Steps
-from ggbench.engines.transformers.config import TransformersConfig
+from ggbench.engines.transformers.config import LoadCheckpoint, MakeCache, TransformersConfig
 from ggbench.engines.transformers.crash_cause import is_memory_error, one_line, wanted_bytes
 from ggbench.engines.transformers.engine import TransformersEngine
 from ggbench.engines.transformers.packages import check_packages
-from ggbench.engines.workloads.decode import Decode
+from ggbench.engines.workloads import Decode
 from ggbench.errors import EngineFailed
 from tests.fakes.engine_bench import Bench, Script
 
 SETUP = TransformersConfig(n_ctx=512, threads=1)
 FOLDER = Source(Path("/checkpoints/x"))
 HEALTHY: Script = {
-    protocol.LoadCheckpoint: (Loaded(0.1), Completed()),
-    protocol.MakeCache: (Opened(0.1, 512), Completed()),
+    LoadCheckpoint: (Loaded(0.1), Completed()),
+    MakeCache: (Opened(0.1, 512), Completed()),
     Decode: (Steps(26, [1], [1]), protocol.Log(3, "a warning"), Completed()),
 }
 
@@ -48,7 +48,7 @@ def test_another_cache_keeps_the_loaded_model(field: dict[str, int]) -> None:
     bench = _bench()
     bench.open()
     bench.open(replace(SETUP, **field))
-    assert bench.asked == [[protocol.LoadCheckpoint, protocol.MakeCache, protocol.MakeCache]]
+    assert bench.asked == [[LoadCheckpoint, MakeCache, MakeCache]]
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_another_load_takes_a_new_worker(field: dict[str, object]) -> None:
     bench = _bench()
     bench.open()
     bench.open(replace(SETUP, **field))
-    assert bench.asked == [[protocol.LoadCheckpoint, protocol.MakeCache]] * 2
+    assert bench.asked == [[LoadCheckpoint, MakeCache]] * 2
     assert bench.workers[0].closed
 
 
@@ -76,7 +76,7 @@ def test_a_refused_cache_keeps_the_worker() -> None:
     refusal = OutOfMemory("context", "no room")
     bench = _bench()
     bench.open()
-    bench.workers[0].script = {**HEALTHY, protocol.MakeCache: (refusal,)}
+    bench.workers[0].script = {**HEALTHY, MakeCache: (refusal,)}
     assert bench.open(replace(SETUP, n_ctx=1 << 20)) == [refusal]
     bench.workers[0].script = HEALTHY
     assert bench.open()[-1] == Completed()

@@ -21,10 +21,7 @@ from ggbench.engines.transformers.checkpoint import read_checkpoint
 from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.engines.transformers.engine import COMMAND, TransformersEngine
 from ggbench.engines.transformers.storage import METHODS
-from ggbench.engines.workloads.batched_decode import BatchedDecode
-from ggbench.engines.workloads.decode import Decode
-from ggbench.engines.workloads.prefill import Prefill
-from ggbench.engines.workloads.prove_context import ProveContext
+from ggbench.engines.workloads import BatchedDecode, Decode, Prefill, ProveContext
 from ggbench.units import MIB
 from tests.fakes.checkpoints import QWEN2_TINY
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ggbench.engines.events import ContextProven, Event
 from ggbench.engines.transformers.workloads import carry_out
-from ggbench.engines.workloads.prove_context import ProveContext
+from ggbench.engines.workloads import ProveContext
 
 
 def test_a_proof_compiles_the_token_alone() -> None:

@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from ggbench.gguf_file.header import read_model_file
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve_one
 from ggbench.runs.store.database import Store
 
 
 @pytest.fixture
 def target(tiny_twin: Path) -> Target:
-    return resolve_one(str(tiny_twin))
+    return resolve_one(parse_model(str(tiny_twin)))
 
 
 @pytest.fixture

@@ -9,14 +9,15 @@ from msgspec.structs import replace
 
 from ggbench.decisions.bench import run_bench
 from ggbench.engines import protocol
+from ggbench.engines.contract import Request
 from ggbench.engines.endings import Completed, Crashed, Ending, Outcome, OutOfMemory
 from ggbench.engines.events import ContextProven
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads.prove_context import ProveContext
+from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
+from ggbench.engines.workloads import ProveContext
 from ggbench.models.selector import Target
 from ggbench.runs.progress import Finished, Progress, Started
-from ggbench.runs.rig import Rig
 from ggbench.runs.run import Run
+from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
 from ggbench.runs.summary import QuantSummary
@@ -32,14 +33,14 @@ def edged(edge: int = EDGE) -> Answer:
     """A worker in which contexts above the edge do not fit, unless they are dry."""
     is_dry = False
 
-    def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def answer(request: Request) -> Iterator[protocol.Message | Ending]:
         nonlocal is_dry
-        if isinstance(request, protocol.LoadModel):
+        if isinstance(request, LoadModel):
             is_dry = request.dry
         match request:
-            case protocol.MakeContext(setup) if (setup.n_ctx or 0) > edge and not is_dry:
+            case MakeContext(setup) if (setup.n_ctx or 0) > edge and not is_dry:
                 yield OutOfMemory("context", "failed to allocate")
-            case protocol.MakeContext(setup):
+            case MakeContext(setup):
                 n_ctx = setup.n_ctx or 0
                 yield protocol.Log(2, f"llama_kv_cache: size = {n_ctx * 2048 / MIB:.2f} MiB ( {n_ctx} cells")
                 yield from obey(request)
@@ -52,7 +53,7 @@ def edged(edge: int = EDGE) -> Answer:
     return answer
 
 
-def bench(rig: Rig, targets: list[Target], setup: LlamaConfig = SETUP, n_gen: int = 300) -> list[Progress]:
+def bench(rig: RunContext, targets: list[Target], setup: LlamaConfig = SETUP, n_gen: int = 300) -> list[Progress]:
     return list(run_bench(rig, decodes(targets, n_gen, setup), maxctx=True))
 
 
@@ -94,8 +95,8 @@ def test_the_search_is_of_the_same_setup(target: Target) -> None:
     decode, dry, search = (worker.requests for worker in workers)
     assert search[0] == decode[0]
     assert dry[0] != decode[0]
-    assert isinstance(decode[1], protocol.MakeContext)
-    assert isinstance(search[1], protocol.MakeContext)
+    assert isinstance(decode[1], MakeContext)
+    assert isinstance(search[1], MakeContext)
     assert replace(search[1].setup, n_ctx=512) == decode[1].setup
 
 
@@ -111,7 +112,7 @@ def test_a_decode_out_of_memory_is_searched(target: Target) -> None:
 def test_a_crash_is_not_searched(target: Target) -> None:
     """The search would meet the same end; the next decode starts."""
 
-    def crash(_request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def crash(_request: Request) -> Iterator[protocol.Message | Ending]:
         yield Crashed(-6, ())
 
     rig, workers = fake_rig(answers={0: crash} | dict.fromkeys(range(1, 4), edged()))
@@ -123,9 +124,9 @@ def test_a_crash_is_not_searched(target: Target) -> None:
 def test_a_search_that_is_stopped_finds_nothing(target: Target) -> None:
     cancel = threading.Event()
 
-    def stop(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def stop(request: Request) -> Iterator[protocol.Message | Ending]:
         yield from edged()(request)
-        if isinstance(request, protocol.MakeContext):
+        if isinstance(request, MakeContext):
             cancel.set()
 
     rig, workers = fake_rig(answers={0: edged(), 1: edged(), 2: stop}, cancel=cancel)

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
+from ggbench.engines.contract import Request
 from ggbench.engines.endings import Ending, Outcome, OutOfMemory
-from ggbench.engines.transformers.config import TransformersConfig
-from ggbench.engines.workloads.prove_context import ProveContext
+from ggbench.engines.transformers.config import LoadCheckpoint, MakeCache, TransformersConfig
+from ggbench.engines.workloads import ProveContext
 from ggbench.errors import DoesNotFit
 from ggbench.experiments.decode.measure import EXPERIMENT as DECODE
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
@@ -19,12 +20,13 @@ from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
 from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
 from ggbench.experiments.speed.measure import EXPERIMENT as SPEED
 from ggbench.experiments.speed.record import SpeedResult, SpeedSettings
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve_one
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished
-from ggbench.runs.rig import Rig
 from ggbench.runs.run import Run
+from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
 from ggbench.units import MIB
@@ -37,15 +39,15 @@ LIMIT = TransformersConfig(memory_limit_bytes=64 * MIB, device="cpu")
 @pytest.fixture
 def target(tmp_path: Path) -> Target:
     (tmp_path / "config.json").write_text(json.dumps(QWEN2_TINY))
-    return resolve_one(f"tf:{tmp_path}", "bf16")
+    return resolve_one(parse_model(f"tf:{tmp_path}", "bf16"))
 
 
-def _finished(rig: Rig, job: Job) -> Finished:
+def _finished(rig: RunContext, job: Job) -> Finished:
     (finished,) = [record for record in run_job(rig, job) if isinstance(record, Finished)]
     return finished
 
 
-def _run(rig: Rig, job: Job) -> Run:
+def _run(rig: RunContext, job: Job) -> Run:
     return _finished(rig, job).run
 
 
@@ -59,7 +61,7 @@ def test_a_decode_is_stored_and_read_back_with_its_setup(target: Target, store: 
     assert run.subject.kv_bytes_per_token == 2 * 2 * 2 * 64 * 2  # layers, K and V, heads, head size, bytes
     assert run.memory.n_ctx == 2025 and run.memory.kv_bytes == 2025 * 1024
     assert run.head.command.endswith(" bf16 -n 2000 --cache static --threads 2")
-    assert isinstance(workers[0].requests[0], protocol.LoadCheckpoint)
+    assert isinstance(workers[0].requests[0], LoadCheckpoint)
     assert run.run_id is not None
     assert read_run(store, store.load_run(run.run_id)).head.setup == setup.with_threads(2)
 
@@ -70,9 +72,9 @@ def test_every_case_has_a_cache_of_its_own(target: Target) -> None:
     run = _run(rig, Job(SPEED, target, setup, SpeedSettings((1, 64), 32, (1, 4), within_s=None)))
     assert run.outcome is Outcome.COMPLETED
     assert isinstance(run.result, SpeedResult) and len(run.result.cases) == 4
-    made = [each.setup for each in workers[0].requests if isinstance(each, protocol.MakeCache)]
+    made = [each.setup for each in workers[0].requests if isinstance(each, MakeCache)]
     assert [(each.n_seq_max, each.n_ctx) for each in made] == [(1, 33), (1, 96), (4, 132), (4, 384)]
-    assert sum(isinstance(each, protocol.LoadCheckpoint) for each in workers[0].requests) == 1
+    assert sum(isinstance(each, LoadCheckpoint) for each in workers[0].requests) == 1
 
 
 def test_a_case_that_cannot_fit_is_not_tried(target: Target) -> None:
@@ -83,16 +85,16 @@ def test_a_case_that_cannot_fit_is_not_tried(target: Target) -> None:
     assert isinstance(run.result, SpeedResult)
     assert [each.ended.outcome for each in run.result.cases] == [Outcome.COMPLETED, Outcome.OUT_OF_MEMORY]
     assert "weights and KV cache need" in run.result.cases[1].ended.reason
-    assert sum(isinstance(each, protocol.MakeCache) for each in workers[0].requests) == 1
+    assert sum(isinstance(each, MakeCache) for each in workers[0].requests) == 1
 
 
-def _holding(n_made: int, n_proven: int) -> tuple[Rig, list[FakeWorker]]:
+def _holding(n_made: int, n_proven: int) -> tuple[RunContext, list[FakeWorker]]:
     """A worker that makes caches up to one length, and decodes at the end of those up to another."""
     made = 0
 
-    def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def answer(request: Request) -> Iterator[protocol.Message | Ending]:
         nonlocal made
-        if isinstance(request, protocol.MakeCache):
+        if isinstance(request, MakeCache):
             made = request.setup.n_ctx or 0
             if made > n_made:
                 yield OutOfMemory("context", "no room for the cache")

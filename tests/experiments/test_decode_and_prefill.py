@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
+from ggbench.engines.contract import Request
 from ggbench.engines.endings import Ending, Outcome, OutOfMemory
 from ggbench.engines.events import Opened
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads.decode import Decode
-from ggbench.engines.workloads.prefill import Prefill
+from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
+from ggbench.engines.workloads import Decode, Prefill
 from ggbench.errors import UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.models.selector import Target
@@ -54,8 +54,8 @@ def test_a_decode_reads_its_prompt_and_warms_up_before_anything_is_timed(target:
     rig, workers = fake_rig()
     runs_of(rig, decode_job(target, 100, repeat=2))
     load, context, *workloads = workers[0].requests
-    assert isinstance(load, protocol.LoadModel)
-    assert isinstance(context, protocol.MakeContext)
+    assert isinstance(load, LoadModel)
+    assert isinstance(context, MakeContext)
     assert workloads == [Prefill(25, 3, 1), Decode(25, 8), Decode(25, 100), Decode(25, 100)]
 
 
@@ -66,7 +66,7 @@ def test_the_threads_of_a_setup_are_settled_before_it_starts(target: Target, sto
     assert "--threads 2" in own.head.command
     assert "--threads 3 --threads-batch 5" in given.head.command
     requests = [worker.requests[1] for worker in workers]
-    asked = [request.setup for request in requests if isinstance(request, protocol.MakeContext)]
+    asked = [request.setup for request in requests if isinstance(request, MakeContext)]
     assert [(setup.threads, setup.threads_batch) for setup in asked] == [(2, None), (3, 5)]
     assert own.run_id is not None
     assert read_run(store, store.load_run(own.run_id)).head.setup == own.head.setup
@@ -74,11 +74,11 @@ def test_the_threads_of_a_setup_are_settled_before_it_starts(target: Target, sto
 
 def test_batches_are_what_llama_cpp_made_of_them(target: Target) -> None:
 
-    def clamp(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def clamp(request: Request) -> Iterator[protocol.Message | Ending]:
         for item in obey(request):
             yield Opened(item.seconds, 256, n_batch=256, n_ubatch=64) if isinstance(item, Opened) else item
 
-    def refuse(_request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def refuse(_request: Request) -> Iterator[protocol.Message | Ending]:
         yield OutOfMemory("context", "failed to allocate")
 
     rig, _ = fake_rig(answers={0: clamp, 1: refuse})

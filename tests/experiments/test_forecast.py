@@ -10,10 +10,11 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines import protocol
+from ggbench.engines.contract import Request
 from ggbench.engines.endings import Completed, Ending, Outcome, OutOfMemory
 from ggbench.engines.events import PromptRead, Steps
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
+from ggbench.engines.llama.config import LlamaConfig, LoadModel
+from ggbench.engines.workloads import DecodeAtDepth
 from ggbench.errors import DoesNotFit
 from ggbench.experiments.forecast import twin_timer
 from ggbench.experiments.forecast.measure import EXPERIMENT
@@ -23,13 +24,14 @@ from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin, twin_of
 from ggbench.gguf_file.twin_writer import write_twin
 from ggbench.machine.cpu import Cpu
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import resolve_one
 from ggbench.paths import forecasts_dir
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished, Point, Working
-from ggbench.runs.rig import make_rig
 from ggbench.runs.run import Run
+from ggbench.runs.session import run_context
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
 from ggbench.sizing import layer_sample
@@ -58,9 +60,9 @@ class _Costly:
         self._paths, self._drift, self._left, self._warm_up_ns = paths, drift, dies_after, warm_up_ns
         self._n_asked = 0
 
-    def __call__(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def __call__(self, request: Request) -> Iterator[protocol.Message | Ending]:
         match request:
-            case protocol.LoadModel(path=path):
+            case LoadModel(path=path):
                 self._paths.append(Path(path))
                 yield from obey(request)
             case DecodeAtDepth(n_gen=2):
@@ -104,7 +106,7 @@ def _run(
     setup: LlamaConfig | None = None,
 ) -> tuple[Run, list[FakeWorker]]:
     rig, workers = fake_rig(store, {0: answer, 1: answer})
-    job = Job(EXPERIMENT, resolve_one(str(model)), setup or LlamaConfig(), settings or ForecastSettings())
+    job = Job(EXPERIMENT, resolve_one(parse_model(str(model))), setup or LlamaConfig(), settings or ForecastSettings())
     *_, end = run_job(rig, job)
     assert isinstance(end, Finished)
     return end.run, workers
@@ -190,7 +192,7 @@ def test_a_second_forecast_takes_the_timings_of_the_first(model: Path, tmp_path:
         assert again.reason == f"the timings are those of run {first.run_id}"
         assert again.result == first.result
         rig, workers = fake_rig(store, {0: (answer := _Costly([])), 1: answer})
-        job = Job(EXPERIMENT, resolve_one(str(model)), LlamaConfig(type_k="q8_0"), ForecastSettings())
+        job = Job(EXPERIMENT, resolve_one(parse_model(str(model))), LlamaConfig(type_k="q8_0"), ForecastSettings())
         list(run_job(rig, job))
         assert len(workers) == 2
 
@@ -212,7 +214,9 @@ def test_a_model_of_the_same_shape_takes_the_timings_of_another(model: Path, tmp
 
 def test_what_it_takes_is_said_before_anything_is_written(model: Path) -> None:
     rig, _ = fake_rig(None, {0: (answer := _Costly([])), 1: answer})
-    progress = list(run_job(rig, Job(EXPERIMENT, resolve_one(str(model)), LlamaConfig(), ForecastSettings())))
+    progress = list(
+        run_job(rig, Job(EXPERIMENT, resolve_one(parse_model(str(model))), LlamaConfig(), ForecastSettings()))
+    )
     texts = [each.text for each in progress if isinstance(each, Point) and isinstance(each.observation, ForecastCost)]
     assert len(texts) == 1
     assert texts[0].startswith("about 5 s and ")
@@ -236,7 +240,7 @@ def test_a_disk_without_room_is_an_error_before_anything_is_written(
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1000))
     rig, workers = fake_rig()
-    *_, end = run_job(rig, Job(EXPERIMENT, resolve_one(str(model)), LlamaConfig(), ForecastSettings()))
+    *_, end = run_job(rig, Job(EXPERIMENT, resolve_one(parse_model(str(model))), LlamaConfig(), ForecastSettings()))
     assert isinstance(end, Finished) and isinstance(end.error, DoesNotFit)
     assert "free, and the twins take" in end.error.message
     assert "XDG_CACHE_HOME" in end.error.hint
@@ -255,8 +259,13 @@ def test_a_forecast_that_was_disturbed_is_made_again(model: Path, tmp_path: Path
 
 @pytest.mark.llama
 def test_llama_cpp_loads_twins_that_share_a_file(model: Path) -> None:
-    job = Job(EXPERIMENT, resolve_one(str(model)), LlamaConfig(), ForecastSettings(n_depth=257, n_gen=2, rounds=2))
-    *_, end = run_job(make_rig(None, needs_bandwidth=False), job)
+    job = Job(
+        EXPERIMENT,
+        resolve_one(parse_model(str(model))),
+        LlamaConfig(),
+        ForecastSettings(n_depth=257, n_gen=2, rounds=2),
+    )
+    *_, end = run_job(run_context(None, needs_bandwidth=False), job)
     assert isinstance(end, Finished)
     assert end.run.outcome is Outcome.COMPLETED, end.run.reason
     assert _result(end.run).basis == "twins of 2 and 6 of 16 layers"

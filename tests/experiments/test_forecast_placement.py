@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ggbench.decisions import comparable_runs
+from ggbench.decisions import this_machine
 from ggbench.engines import protocol
+from ggbench.engines.contract import Request
 from ggbench.engines.endings import Completed, Ending, Outcome
 from ggbench.engines.events import PromptRead, Steps
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
+from ggbench.engines.llama.config import LlamaConfig, LoadModel
+from ggbench.engines.workloads import DecodeAtDepth
 from ggbench.experiments.forecast import twin_timer
 from ggbench.experiments.forecast.measure import EXPERIMENT
 from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
@@ -22,6 +23,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.machine.cpu import Cpu
 from ggbench.machine.environment import environment
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import resolve_one
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
@@ -49,9 +51,9 @@ class _Placed:
         self._file: ModelFile | None = None
         self._setup = LlamaConfig()
 
-    def __call__(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def __call__(self, request: Request) -> Iterator[protocol.Message | Ending]:
         match request:
-            case protocol.LoadModel(path=path, setup=setup):
+            case LoadModel(path=path, setup=setup):
                 self._file, self._setup = read_model_file(Path(path)), setup
                 yield from (on_gpu if self._where == "GPU" else obey)(request)
             case DecodeAtDepth(n_depth, n_gen, n_batch):
@@ -81,7 +83,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(layer_sample, "WHOLE_BYTES", 0)
     monkeypatch.setattr(layer_sample, "LARGER_BYTES", 0)
     monkeypatch.setattr(twin_timer, "describe_cpu", lambda: Cpu("test", 1, 1, None))
-    for module in (twin_timer, comparable_runs):
+    for module in (twin_timer, this_machine):
         monkeypatch.setattr(module, "list_gpus", lambda: (GPU,))
     return cached_twin("many", replace(TINY, n_layer=16), "q8_0", tmp_path)
 
@@ -91,7 +93,7 @@ def _run(
 ) -> tuple[Run, list[FakeWorker]]:
     rig, workers = fake_rig(store, {number: _Placed(has_gpu) for number in range(2)})
     rig = replace(rig, describe_environment=lambda versions: replace(environment(versions), gpus=(GPU,)))
-    *_, end = run_job(rig, Job(EXPERIMENT, resolve_one(str(model)), setup, ForecastSettings()))
+    *_, end = run_job(rig, Job(EXPERIMENT, resolve_one(parse_model(str(model))), setup, ForecastSettings()))
     assert isinstance(end, Finished)
     assert end.run.outcome is Outcome.COMPLETED, end.run.reason
     return end.run, workers
@@ -131,7 +133,7 @@ def test_tensors_of_some_layers_may_stay_in_main_memory(model: Path) -> None:
     kv_ns = KV_NS_PER_BYTE["GPU"] * step_cost(file, range(16)).kv_bytes(1)
     assert _latency_ms(run, 1) == pytest.approx((BASE_NS["GPU"] + layers_ns + kv_ns) / 1e6, rel=1e-3)
     assert _found(run).basis.endswith("12 on the GPU, 4 on the GPU with 2 tensors each in main memory")
-    loaded = [each.setup for each in workers[0].requests if isinstance(each, protocol.LoadModel)]
+    loaded = [each.setup for each in workers[0].requests if isinstance(each, LoadModel)]
     assert [each.override_tensor for each in loaded] == [(), (r"\.(ffn_down\.weight|ffn_up\.weight)$=CPU",)]
 
 

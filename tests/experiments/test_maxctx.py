@@ -10,20 +10,21 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import EngineConfig
+from ggbench.engines.contract import EngineConfig, Request
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Outcome, OutOfMemory, TimedOut
-from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine, launch
 from ggbench.engines.process import WorkerProcess
-from ggbench.engines.workloads.prove_context import ProveContext
+from ggbench.engines.workloads import ProveContext
 from ggbench.errors import DoesNotFit, UsageError
 from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.machine.environment import environment
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve_one
 from ggbench.paths import twins_dir
-from ggbench.runs.rig import Rig
+from ggbench.runs.session import RunContext
 from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES
 from ggbench.units import MIB
 from tests.fakes.small_machine import COMPUTE, LIMIT, UNSEEN, SmallMachine, context_of, found, limited, search
@@ -127,7 +128,7 @@ def test_not_even_the_smallest_context(target: Target, kv_bytes: int) -> None:
 
 def test_a_catalog_twin_above_the_limit_names_a_quant_that_fits(kv_bytes: int) -> None:
     """The twin is not even written; q8_0 of 0.5B is 628 MiB by the article, and q4_k_m 383 MiB."""
-    target = resolve_one("synth:qwen1.5-0.5b", "q8_0")
+    target = resolve_one(parse_model("synth:qwen1.5-0.5b", "q8_0"))
     finished = search(SmallMachine(kv_bytes, 0).rig(), target, limited(400 * MIB))
     assert isinstance(finished.error, DoesNotFit)
     assert "would fit" in finished.error.hint
@@ -137,7 +138,7 @@ def test_a_catalog_twin_above_the_limit_names_a_quant_that_fits(kv_bytes: int) -
 @pytest.mark.parametrize(
     ("request_type", "outcome", "max_n_ctx"),
     [
-        pytest.param(protocol.MakeContext, Outcome.TIMED_OUT, None, id="a context"),
+        pytest.param(MakeContext, Outcome.TIMED_OUT, None, id="a context"),
         pytest.param(ProveContext, Outcome.COMPLETED, 16384, id="the decode at the far end"),
     ],
 )
@@ -147,7 +148,7 @@ def test_a_worker_that_is_too_slow_shows_nothing_about_memory(
     machine = SmallMachine(kv_bytes, 16384)
     obey = machine.answer
 
-    def stall(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def stall(request: Request) -> Iterator[protocol.Message | Ending]:
         if isinstance(request, request_type) and not machine._dry:
             yield TimedOut(60)
         else:
@@ -166,7 +167,7 @@ def test_a_proof_below_one_that_failed_may_be_too_slow(target: Target, kv_bytes:
     machine = SmallMachine(kv_bytes, 16384, decode_edge=8192)
     obey = machine.answer
 
-    def stall(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def stall(request: Request) -> Iterator[protocol.Message | Ending]:
         if isinstance(request, ProveContext) and machine.proven:
             yield TimedOut(60)
         else:
@@ -204,14 +205,14 @@ def test_it_agrees_with_blind_bisection(tmp_path: Path) -> None:
     def start(_setup: EngineConfig, cancel: threading.Event) -> LlamaEngine:
         return launch(cancel, timeout_s=60)
 
-    rig = Rig(launch=start, threads=1, describe_environment=environment)
-    context, run = found(rig, resolve_one(str(path)), setup)
+    rig = RunContext(launch=start, threads=1, describe_environment=environment)
+    context, run = found(rig, resolve_one(parse_model(str(path))), setup)
     with WorkerProcess(timeout_s=60) as worker:
-        assert ending_of(worker, protocol.LoadModel(str(path), setup)) == Completed()
+        assert ending_of(worker, LoadModel(str(path), setup)) == Completed()
         low, high, n_asked = 0, limit_bytes // BROAD_KV // 256 + 1, 0
         while high - low > 1:
             middle, n_asked = (low + high) // 2, n_asked + 1
-            request = protocol.MakeContext(replace(setup, n_ctx=middle * 256))
+            request = MakeContext(replace(setup, n_ctx=middle * 256))
             if ending_of(worker, request) == Completed():
                 low = middle
             else:
@@ -231,7 +232,7 @@ def test_it_agrees_with_blind_bisection(tmp_path: Path) -> None:
 BROAD_KV = 8 * 2 * 512 * 2
 
 
-def ending_of(worker: WorkerProcess, request: protocol.Request) -> Ending:
+def ending_of(worker: WorkerProcess, request: Request) -> Ending:
     *_, last = worker.call(request)
     assert isinstance(last, Ending)
     assert not isinstance(last, Cancelled)

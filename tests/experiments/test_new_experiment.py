@@ -11,8 +11,7 @@ import pytest
 
 from ggbench.engines.endings import Completed, Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads.batched_decode import BatchedDecode
-from ggbench.engines.workloads.prefill import Prefill
+from ggbench.engines.workloads import BatchedDecode, Prefill
 from ggbench.errors import UsageError
 from ggbench.models.command_line import named, reproduce
 from ggbench.models.selector import Target

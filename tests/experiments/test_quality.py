@@ -11,16 +11,18 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines import protocol
+from ggbench.engines.contract import Request
 from ggbench.engines.endings import Ending, Outcome, OutOfMemory
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads.score import Score
-from ggbench.experiments.quality import base_rows, text_scorer
+from ggbench.engines.llama.config import LlamaConfig, MakeContext
+from ggbench.engines.workloads import Score
+from ggbench.experiments.quality import base_rows, scoring
 from ggbench.experiments.quality.logits_file import LogitsFile, begin_logits_file
 from ggbench.experiments.quality.measure import EXPERIMENT
 from ggbench.experiments.quality.record import QualityResult, QualitySettings
 from ggbench.experiments.quality.texts import find_text
 from ggbench.machine.memory import Ram
 from ggbench.machine.records import Imported
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve_one
 from ggbench.paths import logits_dir
 from ggbench.runs.driver import run_job
@@ -40,7 +42,7 @@ N_SCORED = 15
 @pytest.fixture
 def trained(tmp_path: Path, tiny_twin: Path) -> Target:
     """The tiny twin without the mark of a twin, so that it passes for a trained model."""
-    target = resolve_one(str(without_mark(tiny_twin, tmp_path / "tiny-q8_0.gguf")))
+    target = resolve_one(parse_model(str(without_mark(tiny_twin, tmp_path / "tiny-q8_0.gguf"))))
     assert target.provenance == "file"
     return target
 
@@ -75,7 +77,7 @@ def _requests(worker: FakeWorker) -> list[Score]:
     return [request for request in worker.requests if isinstance(request, Score)]
 
 
-def _dies(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+def _dies(request: Request) -> Iterator[protocol.Message | Ending]:
     """Answer until the fifth chunk, at which the worker dies."""
     if isinstance(request, Score) and request.chunks[0][0] == 4 * N_CTX:
         yield OutOfMemory("score", "killed")
@@ -132,7 +134,7 @@ def test_a_base_that_does_not_fit_beside_the_model_goes_first(
     trained: Target, settings: QualitySettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(text_scorer, "describe_ram", lambda: Ram(1 << 30, 1))
+    monkeypatch.setattr(scoring, "describe_ram", lambda: Ram(1 << 30, 1))
     run, progress, (worker,) = _run(trained, settings, [scores()], base=Base(trained))
     found = _result(run)
     assert found.divergence is not None
@@ -140,7 +142,7 @@ def test_a_base_that_does_not_fit_beside_the_model_goes_first(
     assert "q8_0 is scored first, into a file of" in str(progress)
     asked = _requests(worker)
     assert [each.rows.writes for each in asked if each.rows is not None] == [True] * 10 + [False] * 10
-    assert sum(isinstance(request, protocol.MakeContext) for request in worker.requests) == 3
+    assert sum(isinstance(request, MakeContext) for request in worker.requests) == 3
     (kept,) = logits_dir().iterdir()
     again, _, (worker,) = _run(trained, settings, [scores()], base=Base(trained))
     assert _result(again).divergence == found.divergence
@@ -156,7 +158,7 @@ def test_logits_in_use_are_not_removed_by_another_process(
     trained: Target, settings: QualitySettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(text_scorer, "describe_ram", lambda: Ram(1 << 30, 1))
+    monkeypatch.setattr(scoring, "describe_ram", lambda: Ram(1 << 30, 1))
     folder = logits_dir()
     seen: list[str] = []
 
@@ -171,11 +173,11 @@ def test_logits_in_use_are_not_removed_by_another_process(
         clean()
         return begun
 
-    def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def answer(request: Request) -> Iterator[protocol.Message | Ending]:
         clean()
         yield from scores()(request)
 
-    monkeypatch.setattr("ggbench.experiments.quality.base_rows.begin_logits_file", begin_then_clean)
+    monkeypatch.setattr("ggbench.experiments.quality.logits_file.begin_logits_file", begin_then_clean)
     run, _, _ = _run(trained, settings, [answer], base=Base(trained))
     assert (run.outcome, run.reason) == (Outcome.COMPLETED, "")
     assert _result(run).divergence is not None
@@ -191,7 +193,7 @@ def test_a_base_with_other_tokens_is_refused(trained: Target, settings: QualityS
 
 
 def test_a_twin_has_no_quality(tiny_twin: Path, settings: QualitySettings) -> None:
-    run, _, workers = _run(resolve_one(str(tiny_twin)), settings, [scores()])
+    run, _, workers = _run(resolve_one(parse_model(str(tiny_twin))), settings, [scores()])
     assert run.outcome is Outcome.FAILED
     assert "twin" in run.reason
     assert not workers
@@ -200,7 +202,7 @@ def test_a_twin_has_no_quality(tiny_twin: Path, settings: QualitySettings) -> No
 def test_a_model_without_a_tokenizer_is_refused(tiny_twin: Path, settings: QualitySettings, tmp_path: Path) -> None:
     path = tmp_path / "tiny-q8_0.gguf"
     path.write_bytes(tiny_twin.read_bytes().replace(b"ggbench.twin", b"ggbench.none"))
-    run, _, workers = _run(resolve_one(str(path)), settings, [scores()])
+    run, _, workers = _run(resolve_one(parse_model(str(path))), settings, [scores()])
     assert run.outcome is Outcome.FAILED
     assert "tiny-q8_0 has no tokenizer" in run.reason
     assert not workers

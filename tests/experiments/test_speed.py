@@ -9,10 +9,11 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines import protocol
+from ggbench.engines.contract import Request
 from ggbench.engines.endings import Crashed, Ending, Outcome, OutOfMemory
 from ggbench.engines.events import Steps
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads.batched_decode import BatchedDecode
+from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
+from ggbench.engines.workloads import BatchedDecode
 from ggbench.errors import UsageError
 from ggbench.experiments.speed.measure import EXPERIMENT, run_within
 from ggbench.experiments.speed.record import SpeedResult, SpeedSettings
@@ -24,7 +25,7 @@ from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
 from ggbench.sizing.theory.kv_cache import kv_cache
-from ggbench.sizing.theory.roofline import decode_line
+from ggbench.sizing.theory.limits import decode_line
 from ggbench.sizing.theory.weights import file_weights
 from ggbench.units import MIB
 from tests.fakes.engine import FakeWorker, fake_rig, obey
@@ -32,7 +33,7 @@ from tests.fakes.recorded import runs_of
 
 DRY = 0
 """Number of the worker that sizes the cases; the next one measures."""
-Answer = Callable[[protocol.Request], Iterator[protocol.Message | Ending]]
+Answer = Callable[[Request], Iterator[protocol.Message | Ending]]
 
 
 def speed_job(
@@ -63,7 +64,7 @@ def measured(worker: FakeWorker) -> list[BatchedDecode]:
 
 def ended_badly(ending: Ending, n_seqs: int, n_prompt: int) -> Answer:
 
-    def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def answer(request: Request) -> Iterator[protocol.Message | Ending]:
         if isinstance(request, BatchedDecode) and (request.n_seqs, request.n_prompt) == (n_seqs, n_prompt):
             yield ending
         else:
@@ -77,8 +78,8 @@ def test_every_case_is_measured_in_a_context_of_its_own(target: Target, store: S
     (run,) = runs_of(rig, speed_job(target, (512, 1), (4, 1)))
     assert run.outcome is Outcome.COMPLETED
     requests = workers[1].requests
-    assert sum(isinstance(each, protocol.LoadModel) for each in requests) == 1
-    contexts = [each.setup for each in requests if isinstance(each, protocol.MakeContext)]
+    assert sum(isinstance(each, LoadModel) for each in requests) == 1
+    contexts = [each.setup for each in requests if isinstance(each, MakeContext)]
     assert [(each.n_ctx, each.n_seq_max) for each in contexts] == [(256, 1), (1024, 4), (768, 1), (3072, 4)]
     assert measured(workers[1]) == [BatchedDecode(n_input, 64, n_seqs) for n_input in (1, 512) for n_seqs in (1, 4)]
     last = found(run).cases[-1]
@@ -161,9 +162,9 @@ class _Ram:
         self.total_bytes, self.available_bytes = total_bytes, available_bytes
 
 
-def _sized(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+def _sized(request: Request) -> Iterator[protocol.Message | Ending]:
     """The dry allocator's: 20 KiB of cache for each token, and 1 MiB of compute."""
-    if isinstance(request, protocol.MakeContext):
+    if isinstance(request, MakeContext):
         n_ctx = request.setup.n_ctx or 0
         size = n_ctx * 20 / 1024
         yield protocol.Log(2, f"llama_kv_cache: size = {size:.2f} MiB ( {n_ctx} cells, 2 layers, 1/1 seqs), K (f16)")
@@ -183,13 +184,13 @@ def test_a_case_that_ends_badly_leaves_the_others_running(
     assert outcomes(run)[1, 512] is outcome
     assert list(outcomes(run).values()).count(Outcome.COMPLETED) == 3
     assert run.outcome is Outcome.COMPLETED
-    loads = [each for worker in workers[1:] for each in worker.requests if isinstance(each, protocol.LoadModel)]
+    loads = [each for worker in workers[1:] for each in worker.requests if isinstance(each, LoadModel)]
     assert len(loads) == (2 if outcome is Outcome.CRASHED else n_loads)
 
 
 def test_a_model_that_does_not_load_ends_the_run(target: Target) -> None:
 
-    def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def answer(request: Request) -> Iterator[protocol.Message | Ending]:
         yield OutOfMemory("load", "failed to allocate")
 
     rig, _ = fake_rig(answers={1: answer})
@@ -202,7 +203,7 @@ def test_a_cancelled_run_has_the_cases_that_ended(target: Target, store: Store) 
     """Also as it is read back, as after a kill: what ended, and the line through all steps."""
     cancel = threading.Event()
 
-    def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def answer(request: Request) -> Iterator[protocol.Message | Ending]:
         for each in obey(request):
             if isinstance(each, Steps) and isinstance(request, BatchedDecode) and request.n_prompt == 512:
                 cancel.set()

@@ -6,8 +6,10 @@ import threading
 from collections.abc import Iterator
 
 from ggbench.engines import protocol
+from ggbench.engines.contract import Request
 from ggbench.engines.endings import Completed, Ending
 from ggbench.engines.events import Opened
+from ggbench.engines.llama.config import LoadModel, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.memory import Place
 from tests.fakes.engine import Answer, FakeWorker
@@ -22,12 +24,12 @@ def fake(answer: Answer) -> LlamaEngine:
 def dry_answer(kv_mib_per_k: float, device: str = "CPU", weights: str = "CPU") -> Answer:
     """A dry run's log, with a cache of `kv_mib_per_k` MiB for 1024 tokens, and 100 MiB of compute on this device."""
 
-    def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-        if isinstance(request, protocol.LoadModel):
+    def answer(request: Request) -> Iterator[protocol.Message | Ending]:
+        if isinstance(request, LoadModel):
             assert request.dry
             yield PLACES
             yield protocol.Log(2, f"load_tensors: {weights} model buffer size = 0.00 MiB")
-        elif isinstance(request, protocol.MakeContext):
+        elif isinstance(request, MakeContext):
             n_ctx = -(-(request.setup.n_ctx or 0) // 256) * 256
             size = kv_mib_per_k * n_ctx / 1024
             yield protocol.Log(

@@ -6,20 +6,17 @@ import threading
 from collections.abc import Callable, Iterator
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Engine, EngineConfig
+from ggbench.engines.contract import Engine, EngineConfig, Request
 from ggbench.engines.endings import Cancelled, Completed, Ending
 from ggbench.engines.events import Allocated, ContextProven, Loaded, Opened, PromptRead, Ready, Steps
+from ggbench.engines.llama.config import LoadModel, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.memory import DeviceBuffers, Place
-from ggbench.engines.transformers.config import TransformersConfig
+from ggbench.engines.transformers.config import LoadCheckpoint, MakeCache, TransformersConfig
 from ggbench.engines.transformers.engine import TransformersEngine
-from ggbench.engines.workloads.batched_decode import BatchedDecode
-from ggbench.engines.workloads.decode import Decode
-from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
-from ggbench.engines.workloads.prefill import Prefill
-from ggbench.engines.workloads.prove_context import ProveContext
+from ggbench.engines.workloads import BatchedDecode, Decode, DecodeAtDepth, Prefill, ProveContext
 from ggbench.machine.environment import environment
-from ggbench.runs.rig import Rig
+from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.stats.decode_timing import Bandwidth
 
@@ -32,19 +29,19 @@ LOG = (
 VERSIONS = {"llama_cpp_python": "0.3.36", "llama_cpp": "test", "system_info": "CPU : TEST = 1"}
 CHECKPOINT_BYTES, CACHE_BYTES = 4_000_000, 1024
 """Weights, and the cache of one token."""
-Answer = Callable[[protocol.Request], Iterator[protocol.Message | Ending]]
+Answer = Callable[[Request], Iterator[protocol.Message | Ending]]
 
 
 class FakeWorker:
     """Answers requests as the worker would, with latencies on a line: B 10 ms, W 200 tokens/ms."""
 
     def __init__(self, cancel: threading.Event, answer: Answer | None = None) -> None:
-        self.requests: list[protocol.Request] = []
+        self.requests: list[Request] = []
         self.closed = False
         self._cancel = cancel
         self._answer = answer or obey
 
-    def call(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def call(self, request: Request) -> Iterator[protocol.Message | Ending]:
         first = not self.requests
         self.requests.append(request)
         if first:
@@ -59,18 +56,18 @@ class FakeWorker:
         self.closed = True
 
 
-def obey(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+def obey(request: Request) -> Iterator[protocol.Message | Ending]:
     match request:
-        case protocol.LoadModel():
+        case LoadModel():
             yield protocol.Log(2, LOG[0])
             yield Loaded(0.1)
-        case protocol.MakeContext(setup):
+        case MakeContext(setup):
             yield from (protocol.Log(2, line) for line in LOG[1:])
             yield Opened(0.1, setup.n_ctx, 512, 512)
-        case protocol.LoadCheckpoint():
+        case LoadCheckpoint():
             yield Allocated((DeviceBuffers("CPU", Place.HOST, CHECKPOINT_BYTES),), tensor_bytes=CHECKPOINT_BYTES)
             yield Loaded(0.1, tensor_bytes=CHECKPOINT_BYTES)
-        case protocol.MakeCache(checkpoint):
+        case MakeCache(checkpoint):
             buffers = DeviceBuffers("CPU", Place.HOST, CHECKPOINT_BYTES, CACHE_BYTES * (checkpoint.n_ctx or 0))
             yield Allocated((buffers,), tensor_bytes=CHECKPOINT_BYTES)
             yield Opened(0.1, checkpoint.n_ctx)
@@ -100,7 +97,7 @@ def obey(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
 
 def fake_rig(
     store: Store | None = None, answers: dict[int, Answer] | None = None, cancel: threading.Event | None = None
-) -> tuple[Rig, list[FakeWorker]]:
+) -> tuple[RunContext, list[FakeWorker]]:
     """A rig whose n-th worker answers as `answers[n]` says, else obeys; and the workers that it started."""
     workers: list[FakeWorker] = []
 
@@ -113,7 +110,7 @@ def fake_rig(
             return TransformersEngine(start, check=lambda method: None)
         return LlamaEngine(start)
 
-    rig = Rig(
+    rig = RunContext(
         launch=launch,
         threads=2,
         describe_environment=environment,

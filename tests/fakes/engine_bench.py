@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Engine, EngineConfig, Source
+from ggbench.engines.contract import Engine, EngineConfig, Request, Source
 from ggbench.engines.endings import Ending
 from ggbench.engines.events import Event
 
@@ -17,10 +17,10 @@ Script = Mapping[type, tuple[protocol.Message | Ending, ...]]
 class FakeTransport:
     def __init__(self, script: Script) -> None:
         self.script = script
-        self.requests: list[protocol.Request] = []
+        self.requests: list[Request] = []
         self.closed = False
 
-    def call(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def call(self, request: Request) -> Iterator[protocol.Message | Ending]:
         """Yield what the script has for a request of this type."""
         self.requests.append(request)
         yield from self.script[type(request)]

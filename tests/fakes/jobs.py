@@ -8,20 +8,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ggbench.engines import protocol
+from ggbench.engines.contract import Request
 from ggbench.engines.endings import Completed, Ending, OutOfMemory
 from ggbench.engines.events import ContextProven, Steps
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads.decode import Decode
-from ggbench.engines.workloads.prove_context import ProveContext
+from ggbench.engines.llama.config import LlamaConfig, MakeContext
+from ggbench.engines.workloads import Decode, ProveContext
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.experiments.maxctx.record import ContextSettings
-from ggbench.experiments.quality.jobs import largest_here, quality_jobs
+from ggbench.experiments.quality.measure import largest_here, quality_jobs
 from ggbench.experiments.quality.record import QualitySettings
 from ggbench.experiments.quality.texts import find_text
 from ggbench.machine.records import MachineReading
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve
 from ggbench.runs.experiment import Experiment, Job, experiment_of
-from ggbench.runs.rig import Rig
+from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from tests.fakes.engine import Answer, FakeWorker, fake_rig, obey
 from tests.fakes.watched import WAIT_S
@@ -43,7 +44,7 @@ def searches(targets: Sequence[Target], setup: LlamaConfig) -> list[Job]:
 
 def scored(folder: Path, text: Path, n_ctx: int = 32) -> list[Job]:
     """A quality run of every quant in a folder beside the largest, 8 chunks at a time."""
-    targets = resolve(str(folder))
+    targets = resolve(parse_model(str(folder)))
     settings = QualitySettings(find_text(text)[0], n_ctx, n_seqs=8)
     return quality_jobs(targets, LlamaConfig(), settings, largest_here(targets), (("f16", "f16"),))
 
@@ -54,7 +55,7 @@ class FakeServices:
 
     folder: Path
     answers: list[Answer] = field(default_factory=list)
-    rigs: list[Rig] = field(default_factory=list)
+    rigs: list[RunContext] = field(default_factory=list)
     reading: MachineReading = field(default_factory=lambda: MachineReading(0, None, None, None))
     n_readings: int = 0
     _workers: list[list[FakeWorker]] = field(default_factory=list)
@@ -70,7 +71,7 @@ class FakeServices:
     def open_store(self) -> Store:
         return Store.open(self.folder / "results.sqlite")
 
-    def make_rig(self, store: Store | None, experiment: Experiment) -> Rig:
+    def run_context(self, store: Store | None, experiment: Experiment) -> RunContext:
         number = len(self.rigs)
         answers = dict.fromkeys(range(_WORKERS), self.answers[number]) if number < len(self.answers) else {}
         rig, workers = fake_rig(store, answers)
@@ -86,7 +87,7 @@ class Gate:
     reached: threading.Event = field(default_factory=threading.Event)
     opened: threading.Event = field(default_factory=threading.Event)
 
-    def answer(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def answer(self, request: Request) -> Iterator[protocol.Message | Ending]:
         """As a worker in good health, but for the wait in the timed decode."""
         for item in obey(request):
             if isinstance(item, Steps) and isinstance(request, Decode) and item.first_position > 200:
@@ -95,10 +96,10 @@ class Gate:
             yield item
 
 
-def small_context(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+def small_context(request: Request) -> Iterator[protocol.Message | Ending]:
     """A machine where contexts up to 2,048 tokens work."""
     match request:
-        case protocol.MakeContext(setup) if (setup.n_ctx or 0) > 2048:
+        case MakeContext(setup) if (setup.n_ctx or 0) > 2048:
             yield OutOfMemory("context", "failed to allocate the KV cache")
         case ProveContext():
             yield ContextProven(0.1, 512, 1_000_000, 1_000_000, "copied", full=True)

@@ -12,18 +12,19 @@ from typing import Any
 from unittest.mock import patch
 
 from ggbench.engines import protocol
+from ggbench.engines.contract import Request
 from ggbench.engines.endings import Completed, Crashed, Ending
 from ggbench.engines.events import PromptRead, Steps
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads.decode_at_depth import DecodeAtDepth
+from ggbench.engines.llama.config import LlamaConfig, MakeContext
+from ggbench.engines.workloads import DecodeAtDepth
 from ggbench.experiments.tune.measure import EXPERIMENT
 from ggbench.experiments.tune.record import TuneSettings
 from ggbench.models.selector import Target
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished
-from ggbench.runs.rig import Rig
 from ggbench.runs.run import Run
+from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from tests.fakes.engine import fake_rig, obey
 
@@ -79,9 +80,9 @@ class PlantedMachine:
             factor for effects in planted for (name, value), factor in effects.items() if getattr(setup, name) == value
         )
 
-    def answer(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def answer(self, request: Request) -> Iterator[protocol.Message | Ending]:
         match request:
-            case protocol.MakeContext(setup):
+            case MakeContext(setup):
                 self._setup = setup
                 self._level = math.exp(self._rng.gauss(0, self.noise))
                 yield from obey(request)
@@ -119,7 +120,7 @@ class PlantedMachine:
         ):
             yield
 
-    def rig(self, store: Store | None = None) -> Rig:
+    def rig(self, store: Store | None = None) -> RunContext:
         """A rig all of whose workers are of this machine."""
         return fake_rig(store, dict.fromkeys(range(1000), self.answer))[0]
 

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from ggbench.engines import protocol
+from ggbench.engines.contract import Request
 from ggbench.engines.endings import Completed, Ending
 from ggbench.engines.events import Scored, Tokenized
-from ggbench.engines.workloads.score import Score
-from ggbench.engines.workloads.tokenize import Tokenize
+from ggbench.engines.workloads import Score, Tokenize
 from ggbench.gguf_file.encoded_header import encode_header
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin
@@ -26,7 +26,7 @@ from tests.fakes.watched import WAIT_S
 def scores(nll: float = 2.0, n_tokens: int = 320, bos: int | None = None) -> Answer:
     """A worker whose model finds every token equally hard."""
 
-    def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def answer(request: Request) -> Iterator[protocol.Message | Ending]:
         match request:
             case Tokenize():
                 yield Tokenized([index % TINY.n_vocab for index in range(n_tokens)], TINY.n_vocab, bos)
@@ -64,7 +64,7 @@ class Scattered:
     opened: threading.Event = field(default_factory=threading.Event)
     _n_compared: int = 0
 
-    def answer(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def answer(self, request: Request) -> Iterator[protocol.Message | Ending]:
         if not isinstance(request, Score) or request.rows is None or request.rows.writes or not request.targets[0]:
             yield from scores(n_tokens=self.n_tokens)(request)
             return

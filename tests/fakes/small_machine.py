@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import EngineConfig, Stage
+from ggbench.engines.contract import EngineConfig, Request, Stage
 from ggbench.engines.endings import Completed, Crashed, Ending, Failed, OutOfMemory
 from ggbench.engines.events import ContextProven, Loaded, Opened, Proving
-from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.memory import Place
-from ggbench.engines.workloads.prove_context import ProveContext
+from ggbench.engines.workloads import ProveContext
 from ggbench.experiments.maxctx.measure import EXPERIMENT
 from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
 from ggbench.machine.environment import environment
@@ -22,8 +22,8 @@ from ggbench.models.selector import Target
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished
-from ggbench.runs.rig import Rig
 from ggbench.runs.run import Run
+from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.units import MIB
 from tests.fakes.engine import FakeWorker
@@ -56,10 +56,10 @@ class SmallMachine:
     workers: list[FakeWorker] = field(default_factory=list)
     allocated: list[int] = field(default_factory=list)
     proven: list[int] = field(default_factory=list)
-    loads: list[protocol.LoadModel] = field(default_factory=list)
+    loads: list[LoadModel] = field(default_factory=list)
     _dry: bool = False
 
-    def rig(self, store: Store | None = None) -> Rig:
+    def rig(self, store: Store | None = None) -> RunContext:
 
         def start(cancel: threading.Event) -> FakeWorker:
             self.workers.append(FakeWorker(cancel, self.answer))
@@ -68,11 +68,11 @@ class SmallMachine:
         def launch(_setup: EngineConfig, cancel: threading.Event) -> LlamaEngine:
             return LlamaEngine(lambda: start(cancel))
 
-        return Rig(launch=launch, threads=2, describe_environment=environment, store=store, cancel=self.cancel)
+        return RunContext(launch=launch, threads=2, describe_environment=environment, store=store, cancel=self.cancel)
 
-    def answer(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def answer(self, request: Request) -> Iterator[protocol.Message | Ending]:
         match request:
-            case protocol.LoadModel(dry=dry):
+            case LoadModel(dry=dry):
                 self._dry = dry
                 if dry and not self.dry_loads:
                     yield Failed("load", "unknown architecture")
@@ -83,7 +83,7 @@ class SmallMachine:
                     yield protocol.Log(2, f"{using} - 23552 MiB free")
                 self.loads.append(request)
                 yield Loaded(0.1, None if dry else LIMIT)
-            case protocol.MakeContext(setup):
+            case MakeContext(setup):
                 n_ctx = setup.n_ctx or 0
                 if not self._dry:
                     self.allocated.append(n_ctx)
@@ -122,7 +122,7 @@ def limited(limit_bytes: int = LIMIT) -> LlamaConfig:
 
 
 def search(
-    rig: Rig, target: Target, setup: LlamaConfig | None = None, *, prove: bool = True, cap_train: bool = False
+    rig: RunContext, target: Target, setup: LlamaConfig | None = None, *, prove: bool = True, cap_train: bool = False
 ) -> Finished:
     job = Job(EXPERIMENT, target, setup or limited(), ContextSettings(prove=prove, cap_train=cap_train))
     *_, finished = run_job(rig, job)
@@ -130,7 +130,9 @@ def search(
     return finished
 
 
-def found(rig: Rig, target: Target, setup: LlamaConfig | None = None, **settings: bool) -> tuple[ContextResult, Run]:
+def found(
+    rig: RunContext, target: Target, setup: LlamaConfig | None = None, **settings: bool
+) -> tuple[ContextResult, Run]:
     """The certificate of a search that ended without an error, and its run."""
     finished = search(rig, target, setup, **settings)
     assert finished.error is None, finished.error

@@ -7,7 +7,8 @@ import time
 
 from ggbench.engines import protocol
 from ggbench.engines.events import PromptRead, Ready, Steps
-from ggbench.engines.workloads.decode import Decode
+from ggbench.engines.llama.config import LlamaRequest
+from ggbench.engines.workloads import Decode
 
 
 def main() -> None:
@@ -16,9 +17,10 @@ def main() -> None:
     def send(message: protocol.Message) -> None:
         os.write(event_fd, protocol.encode(message))
 
+    decoder = protocol.request_decoder(LlamaRequest)
     send(Ready(os.getpid(), {"llama_cpp": "fake"}))
     for line in sys.stdin.buffer:
-        request = protocol.decode_request(line)
+        request = decoder.decode(line)
         match cue:
             case "abort":
                 print("GGML_ASSERT(something) failed", file=sys.stderr, flush=True)

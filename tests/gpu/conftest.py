@@ -26,8 +26,9 @@ from ggbench.machine.gpus import visible_gpus
 from ggbench.machine.readings import MachineReader
 from ggbench.machine.records import Gpu
 from ggbench.models.catalog import load_catalog
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve
-from ggbench.runs.rig import Rig
+from ggbench.runs.session import RunContext
 from ggbench.runs.summary import QuantSummary
 from tests.fakes.recorded import decode_job, runs_of
 
@@ -57,18 +58,18 @@ def twin(gpu: Gpu, tmp_path_factory: pytest.TempPathFactory) -> Twin:
     folder.mkdir(parents=True, exist_ok=True)
 
     def make(model: str, quant: str) -> Target:
-        return resolve(str(cached_twin(model, load_catalog().model(model).hyper, quant, folder)))[0]
+        return resolve(parse_model(str(cached_twin(model, load_catalog().model(model).hyper, quant, folder))))[0]
 
     return make
 
 
 @pytest.fixture
-def rig(gpu: Gpu) -> Rig:
+def rig(gpu: Gpu) -> RunContext:
 
     def start(_setup: EngineConfig, cancel: threading.Event) -> LlamaEngine:
         return launch(cancel, timeout_s=TIMEOUT_S)
 
-    return Rig(
+    return RunContext(
         launch=start,
         threads=default_threads(),
         describe_environment=environment,
@@ -78,7 +79,7 @@ def rig(gpu: Gpu) -> Rig:
 
 
 @pytest.fixture
-def measure(rig: Rig) -> Measure:
+def measure(rig: RunContext) -> Measure:
 
     def run(target: Target, n_gen: int, **setup: object) -> QuantSummary:
         job = decode_job(target, n_gen, LlamaConfig(**setup))  # type: ignore[arg-type]

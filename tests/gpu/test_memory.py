@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ggbench.engines import protocol
+from ggbench.engines.contract import Request
 from ggbench.engines.endings import Completed, Ending, Outcome
-from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.process import WorkerProcess
-from ggbench.engines.workloads.prefill import Prefill
-from ggbench.runs.rig import Rig
+from ggbench.engines.workloads import Prefill
+from ggbench.runs.session import RunContext
 from ggbench.runs.summary import QuantSummary
 from ggbench.units import GIB, MIB
 from tests.fakes.small_machine import context_of, search
@@ -24,7 +24,9 @@ ARTICLE_N_CTX = 33_780
 
 
 @pytest.mark.parametrize("limit_bytes", [24 * GIB, None], ids=["24 GiB", "all there is"])
-def test_the_largest_context_has_a_certificate(limit_bytes: int | None, twin: Twin, rig: Rig, note: Note) -> None:
+def test_the_largest_context_has_a_certificate(
+    limit_bytes: int | None, twin: Twin, rig: RunContext, note: Note
+) -> None:
     finished = search(rig, twin(LARGE, "q4_k_m"), LlamaConfig(memory_limit_bytes=limit_bytes))
     run, found = finished.run, context_of(finished.run)
     note(
@@ -78,7 +80,7 @@ def test_too_little_memory_is_an_outcome(
     assert ended.outcome is Outcome.OUT_OF_MEMORY, ended.run.reason
 
 
-def answer(worker: WorkerProcess, request: protocol.Request) -> Ending:
+def answer(worker: WorkerProcess, request: Request) -> Ending:
     return next(item for item in worker.call(request) if isinstance(item, Ending))
 
 
@@ -86,9 +88,9 @@ def test_memory_that_goes_during_a_decode_is_an_outcome(twin: Twin, measure: Mea
     path = str(twin(SMALL, "q4_k_m").path)
     setup = LlamaConfig(n_ctx=8192, n_ubatch=2048, flash_attn="off", threads=1)
     with WorkerProcess(None, TIMEOUT_S) as worker, WorkerProcess(None, TIMEOUT_S) as glutton:
-        assert answer(worker, protocol.LoadModel(path, setup)) == Completed()
-        assert answer(worker, protocol.MakeContext(setup)) == Completed()
-        glutted = answer(glutton, protocol.LoadModel(path, LlamaConfig(memory_limit_bytes=MIB)))
+        assert answer(worker, LoadModel(path, setup)) == Completed()
+        assert answer(worker, MakeContext(setup)) == Completed()
+        glutted = answer(glutton, LoadModel(path, LlamaConfig(memory_limit_bytes=MIB)))
         ended = answer(worker, Prefill(4096))
     alive = assert_alive(measure, twin)
     note(

@@ -17,11 +17,12 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.quality.measure import EXPERIMENT
 from ggbench.experiments.quality.record import QualityResult, QualitySettings
 from ggbench.experiments.quality.texts import find_text
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import resolve_one
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Base, Job
 from ggbench.runs.progress import Finished
-from ggbench.runs.rig import make_rig
+from ggbench.runs.session import run_context
 
 pytestmark = [pytest.mark.real, pytest.mark.llama]
 
@@ -32,9 +33,13 @@ SETUP = LlamaConfig(threads=1)
 def _score(path: Path, base: Path | None = None, **changed: object) -> QualityResult:
     settings = replace(QualitySettings(find_text(PROSE)[0], n_ctx=256, n_seqs=8, n_chunks=2), **changed)
     job = Job(
-        EXPERIMENT, resolve_one(str(path)), SETUP, settings, None if base is None else Base(resolve_one(str(base)))
+        EXPERIMENT,
+        resolve_one(parse_model(str(path))),
+        SETUP,
+        settings,
+        None if base is None else Base(resolve_one(parse_model(str(base)))),
     )
-    *_, end = run_job(make_rig(None, needs_bandwidth=False), job)
+    *_, end = run_job(run_context(None, needs_bandwidth=False), job)
     assert isinstance(end, Finished)
     assert end.run.outcome is Outcome.COMPLETED, end.run.reason
     assert isinstance(end.run.result, QualityResult)

@@ -12,18 +12,19 @@ import msgspec.structs
 import pytest
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import EngineConfig
+from ggbench.engines.contract import EngineConfig, Request
 from ggbench.engines.endings import Crashed, Ending, Outcome, OutOfMemory
 from ggbench.engines.events import Steps
+from ggbench.engines.llama.config import LoadModel, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.process import WorkerProcess
-from ggbench.engines.workloads.decode import Decode
-from ggbench.engines.workloads.prefill import Prefill
+from ggbench.engines.workloads import Decode, Prefill
 from ggbench.errors import BadFile, StoreError
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve, resolve_one
 from ggbench.runs.driver import run_job, run_jobs
-from ggbench.runs.observation import PromptTiming
 from ggbench.runs.progress import Finished, ModelReady, Point, Progress, Samples, Started, Working
+from ggbench.runs.recording import PromptTiming
 from ggbench.runs.store.database import Store
 from tests.fakes.engine import fake_rig, obey
 from tests.fakes.recorded import decode_job, decoded, runs_of
@@ -48,7 +49,7 @@ def test_progress_comes_in_order_and_counts_what_is_timed(target: Target, store:
 
 
 def test_a_file_that_is_made_first_is_progress_in_bytes(tmp_path: Path) -> None:
-    records = list(run_job(fake_rig()[0], decode_job(resolve_one("synth:qwen1.5-0.5b", "q2_k"), 10)))
+    records = list(run_job(fake_rig()[0], decode_job(resolve_one(parse_model("synth:qwen1.5-0.5b", "q2_k")), 10)))
     writing = [record for record in records if isinstance(record, Working) and record.stage == "write"]
     assert writing and all(record.is_bytes for record in writing)
     assert writing[-1].done == writing[-1].total
@@ -56,7 +57,7 @@ def test_a_file_that_is_made_first_is_progress_in_bytes(tmp_path: Path) -> None:
     assert records[-1].run.subject.n_ctx_train == 32768
 
 
-def crash_in_decode(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+def crash_in_decode(request: Request) -> Iterator[protocol.Message | Ending]:
     if isinstance(request, Decode) and request.n_gen > 8:
         yield Steps(26, [10_000_000] * 20, [1] * 20)
         yield Crashed(-11, ("last words",))
@@ -64,8 +65,8 @@ def crash_in_decode(request: protocol.Request) -> Iterator[protocol.Message | En
         yield from obey(request)
 
 
-def refuse_context(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-    if isinstance(request, protocol.MakeContext):
+def refuse_context(request: Request) -> Iterator[protocol.Message | Ending]:
+    if isinstance(request, MakeContext):
         yield OutOfMemory("context", "failed to allocate")
     else:
         yield from obey(request)
@@ -86,10 +87,10 @@ def test_a_crash_is_a_run_with_a_reason_and_the_rest_goes_on(target: Target, sto
     assert {run.state for run in store.list_runs()} == {"crashed", "out_of_memory", "completed"}
 
 
-@pytest.mark.parametrize("request_type", [protocol.LoadModel, protocol.MakeContext, Prefill, Decode])
+@pytest.mark.parametrize("request_type", [LoadModel, MakeContext, Prefill, Decode])
 def test_memory_that_runs_out_is_an_outcome_at_every_stage(target: Target, store: Store, request_type: type) -> None:
 
-    def run_out(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def run_out(request: Request) -> Iterator[protocol.Message | Ending]:
         if isinstance(request, request_type):
             yield OutOfMemory(request.stage, "failed to allocate")
         else:
@@ -106,7 +107,7 @@ def test_a_file_that_cannot_be_read_is_a_run(target: Target, tmp_path: Path, sto
     broken = tmp_path / "broken.gguf"
     broken.write_bytes(b"")
     rig, workers = fake_rig(store)
-    jobs = [decode_job(resolve(str(broken))[0], 10), decode_job(target, 10)]
+    jobs = [decode_job(resolve(parse_model(str(broken)))[0], 10), decode_job(target, 10)]
     first, second = (record for record in run_jobs(rig, jobs) if isinstance(record, Finished))
     assert isinstance(first.error, BadFile)
     assert first.run.outcome is Outcome.FAILED

@@ -12,18 +12,18 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines import protocol
+from ggbench.engines.contract import Request
 from ggbench.engines.endings import Ending, Outcome, OutOfMemory
 from ggbench.engines.events import Steps
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.logs import parse_allocations
 from ggbench.engines.memory import Place
-from ggbench.engines.workloads.decode import Decode
-from ggbench.engines.workloads.prefill import Prefill
+from ggbench.engines.workloads import Decode, Prefill
 from ggbench.machine.clock import moment_ns
 from ggbench.machine.readings import MachineReader
 from ggbench.machine.records import GpuProcess, GpuReading, MachineReading
 from ggbench.models.selector import Target
-from ggbench.runs.rig import Rig
+from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run, read_recording, read_run
 from ggbench.stats.decode_timing import Bandwidth
@@ -91,7 +91,7 @@ def test_readings_beside_a_run_are_stored_and_reported(target: Target, store: St
         taken.release()
         return reading
 
-    def decode_beside_readings(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def decode_beside_readings(request: Request) -> Iterator[protocol.Message | Ending]:
         for event in on_gpu(request):
             yield event
             if isinstance(event, Steps) and isinstance(request, Decode) and request.n_gen > 8:
@@ -122,7 +122,7 @@ def test_readings_beside_a_run_are_stored_and_reported(target: Target, store: St
 @pytest.mark.parametrize("held", [True, False])
 def test_who_holds_the_memory_is_named_with_an_out_of_memory(target: Target, held: bool) -> None:
 
-    def no_room(_request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def no_room(_request: Request) -> Iterator[protocol.Message | Ending]:
         yield PLACES
         yield protocol.Log(2, f"load_tensors: {CUDA}")
         yield OutOfMemory("load", "cudaMalloc failed: out of memory")
@@ -157,14 +157,14 @@ class ChangingMachine:
         self.is_read.set()
         return replace(found, at_ns=moment_ns())
 
-    def answer(self, request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def answer(self, request: Request) -> Iterator[protocol.Message | Ending]:
         """Answer as a worker in good health, on a machine that changes as it measures."""
         if isinstance(request, Decode | Prefill):
             assert self.is_read.wait(10)
             self.is_changed = True
         yield from obey(request)
 
-    def rig(self, store: Store) -> Rig:
+    def rig(self, store: Store) -> RunContext:
         rig = fake_rig(store, {0: self.answer})[0]
         return replace(with_gpu(rig), read_machine=self.read, reading_interval_s=0.001)
 

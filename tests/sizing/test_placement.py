@@ -16,6 +16,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.parser import ArrayLength
 from ggbench.gguf_file.twin import write_sparse
 from ggbench.models.planned_variants import planned_model
+from ggbench.models.reference import parse_model
 from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.placement import Placement
@@ -33,7 +34,7 @@ BUDGET = Budget("a card", True, 24 * GIB, "made up", 0, "", Bandwidth(1e12, "mad
 
 @pytest.fixture(scope="module")
 def moe() -> ModelFile:
-    [variant] = planned_model("qwen1.5-moe-a2.7b", ["q4_k_m"]).variants
+    [variant] = planned_model(parse_model("qwen1.5-moe-a2.7b", "q4_k_m")).variants
     assert variant.file is not None
     return variant.file
 
@@ -106,7 +107,7 @@ def test_a_cache_in_main_memory_takes_nothing_of_the_gpu() -> None:
     ],
 )
 def test_a_plan_says_what_lies_in_main_memory(setup: LlamaConfig, note: str) -> None:
-    variants = planned_model("qwen1.5-moe-a2.7b", ["q4_k_m"]).variants
+    variants = planned_model(parse_model("qwen1.5-moe-a2.7b", "q4_k_m")).variants
     rows = {}
     for each in (LlamaConfig(n_ctx=1024), setup):
         with DryAllocator(fake(dry_answer(192, device="CUDA0")), each) as allocator:
@@ -129,8 +130,8 @@ def test_every_option_of_a_context_reaches_the_dry_allocator(tmp_path: Path) -> 
         dry.load(file, write_sparse(file, tmp_path))
         dry.context(1024)
     load, context = worker.requests
-    assert load.setup == LlamaConfig(cpu_moe=True)  # type: ignore[union-attr]
-    assert context.setup == LlamaConfig(  # type: ignore[union-attr]
+    assert load.setup == LlamaConfig(cpu_moe=True)  # type: ignore[attr-defined]
+    assert context.setup == LlamaConfig(  # type: ignore[attr-defined]
         n_ctx=1024, n_ubatch=128, type_k="q8_0", threads=3, threads_batch=5, swa_full=True, kv_offload=False,
         cpu_moe=True, n_seq_max=4,
     )  # fmt: skip
@@ -141,7 +142,7 @@ def test_a_large_vocabulary_takes_memory_besides_the_buffers() -> None:
 
     All of the limit that its buffers left there, 1024 - 916 MiB, was taken; a GPU's memory holds none of it.
     """
-    [variant] = planned_model("qwen1.5-0.5b", ["q4_k_m"]).variants
+    [variant] = planned_model(parse_model("qwen1.5-0.5b", "q4_k_m")).variants
     assert variant.file is not None
     file = variant.file
     large = replace(

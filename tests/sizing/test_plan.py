@@ -12,10 +12,10 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Source
+from ggbench.engines.contract import Request, Source
 from ggbench.engines.endings import Completed, Crashed, Ending, Failed, Outcome
 from ggbench.engines.events import Allocated
-from ggbench.engines.llama.config import FlashAttn, LlamaConfig
+from ggbench.engines.llama.config import FlashAttn, LlamaConfig, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine, launch
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.encoded_header import encode_header
@@ -24,6 +24,7 @@ from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import read_header
 from ggbench.models.planned_variants import PlannedVariant, planned_model
 from ggbench.models.published.rows import Figure, PublishedRow, load_published
+from ggbench.models.reference import parse_model
 from ggbench.sizing.budget import given_budget
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
@@ -63,7 +64,9 @@ def article_plans() -> dict[tuple[str, str | None], PlanRow]:
     rows: list[PlanRow] = []
     with DryAllocator(real(), LIKE_THE_ARTICLE) as allocator:
         for size in SIZES:
-            rows += plan(planned_model(f"qwen1.5-{size}").variants, PlanRequest(budget, LIKE_THE_ARTICLE), allocator)
+            rows += plan(
+                planned_model(parse_model(f"qwen1.5-{size}")).variants, PlanRequest(budget, LIKE_THE_ARTICLE), allocator
+            )
     return {(row.model, row.quant): row for row in rows}
 
 
@@ -194,7 +197,7 @@ def test_on_the_cpu_everything_lies_in_main_memory() -> None:
 @pytest.mark.parametrize("flash_attn", ["on", "off"])
 def test_what_is_planned_is_what_is_allocated(tiny_twin: Path, flash_attn: FlashAttn) -> None:
     setup = LlamaConfig(n_ctx=2048, flash_attn=flash_attn, threads=1)
-    [variant] = planned_model(str(tiny_twin)).variants
+    [variant] = planned_model(parse_model(str(tiny_twin))).variants
     with DryAllocator(real(), setup) as allocator:
         [row] = plan([variant], PlanRequest(budget_of(1, on_gpu=False), setup), allocator)
     engine = real()
@@ -219,8 +222,8 @@ def test_a_formula_that_disagrees_is_shown() -> None:
 
 def test_a_refused_context_is_a_row_with_the_reason_and_the_weights() -> None:
 
-    def refuse(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
-        yield Failed("context", "no") if isinstance(request, protocol.MakeContext) else Completed()
+    def refuse(request: Request) -> Iterator[protocol.Message | Ending]:
+        yield Failed("context", "no") if isinstance(request, MakeContext) else Completed()
 
     rows = plan_tiny(refuse, budget_of(1), quants=("f16", "again"))
     assert [row.outcome for row in rows] == [Outcome.FAILED] * 2
@@ -230,7 +233,7 @@ def test_a_refused_context_is_a_row_with_the_reason_and_the_weights() -> None:
 def test_a_worker_that_dies_is_a_row_and_the_next_gets_a_new_one() -> None:
     workers: list[FakeWorker] = []
 
-    def die(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def die(request: Request) -> Iterator[protocol.Message | Ending]:
         yield Crashed(-11, ())
 
     def start() -> FakeWorker:
@@ -250,7 +253,7 @@ def test_a_worker_that_dies_is_a_row_and_the_next_gets_a_new_one() -> None:
 @pytest.mark.parametrize(("gib", "kv_type"), [(16, None), (14, "q8_0"), (11, "q4_0"), (9, None)])
 def test_a_quant_that_does_not_fit_names_the_cache_with_which_it_would(gib: float, kv_type: str | None) -> None:
     """The largest that would, and a plan with it agrees; none where it fits as it is, or with no cache."""
-    variants = planned_model("qwen1.5-7b", ["q8_0"]).variants
+    variants = planned_model(parse_model("qwen1.5-7b", "q8_0")).variants
     setup = LlamaConfig(n_ctx=16_384, threads=1)
     with DryAllocator(real(), setup) as allocator:
         [row] = plan(variants, PlanRequest(budget_of(gib), setup), allocator)

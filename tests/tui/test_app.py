@@ -13,6 +13,7 @@ from textual.pilot import Pilot
 from textual.widgets import Footer
 from textual.widgets._footer import FooterKey
 
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import resolve
 from ggbench.runs.store.database import Store
 from ggbench.tui.app import GgbenchApp
@@ -134,7 +135,7 @@ def test_quitting_during_a_run_asks(tiny_twin: Path, services: Services, jobs: F
         gate.opened.set()
 
     async def steps(app: App, pilot: Page) -> None:
-        app.post_message(RunRequested(decodes(resolve(str(tiny_twin)), app.n_gen)))
+        app.post_message(RunRequested(decodes(resolve(parse_model(str(tiny_twin))), app.n_gen)))
         await asyncio.to_thread(gate.reached.wait, 60)
         await settle(app, pilot)
         assert "▶ running, 1 to go" in words_of(app)
@@ -163,7 +164,7 @@ def test_an_app_that_fails_leaves_no_engine(
     jobs.answers.append(gate.answer)
 
     async def steps(app: App, pilot: Page) -> None:
-        app.post_message(RunRequested(decodes(resolve(str(tiny_twin)), app.n_gen)))
+        app.post_message(RunRequested(decodes(resolve(parse_model(str(tiny_twin))), app.n_gen)))
         await asyncio.to_thread(gate.reached.wait, 60)
         raise ZeroDivisionError
 

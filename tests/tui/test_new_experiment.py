@@ -13,6 +13,7 @@ from textual.pilot import Pilot
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.machine.records import MachineReading
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import resolve
 from ggbench.runs.experiment import Concluded, Conclusion, Experiment, Job, experiment_of
 from ggbench.runs.progress import Point, Progress, Working
@@ -68,7 +69,7 @@ class CountPresenter(Presenter):
     title: ClassVar[str] = "a count"
     has_samples: ClassVar[bool] = False
 
-    def headline(self, run: Run) -> str:
+    def answer(self, run: Run) -> str:
         assert isinstance(run.result, CountResult)
         return f"counted to {run.result.total}"
 
@@ -76,7 +77,7 @@ class CountPresenter(Presenter):
         return {}
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> Text:
-        return Text(f"details: {self.headline(run)}")
+        return Text(f"details: {self.answer(run)}")
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> Text:
         return Text()
@@ -89,7 +90,7 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_is_run_listed_and_opened(app: GgbenchApp, tiny_twin: Path, drive: Drive) -> None:
-    (target,) = resolve(str(tiny_twin))
+    (target,) = resolve(parse_model(str(tiny_twin)))
     job = Job(experiment_of("count"), target, LlamaConfig(), CountSettings(4))
 
     async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:

@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec.structs
 import pytest
 
-from ggbench.decisions.pick_candidates import PickRequest, caches_of
-from ggbench.decisions.pick_record import Needs
+from ggbench.decisions.pick.candidates import PickRequest, caches_of
+from ggbench.decisions.pick.needs import Needs
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
@@ -21,6 +21,7 @@ from ggbench.gguf_file.header import read_model_file
 from ggbench.hub.access import HubAccess
 from ggbench.machine.environment import environment
 from ggbench.models.planned_variants import PlannedModel, planned_model
+from ggbench.models.reference import parse_model
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
@@ -66,7 +67,7 @@ def test_other_needs_read_no_header_again(
 
     def counted(model: str, quants: Sequence[str], hub: HubAccess) -> PlannedModel:
         asked.append(model)
-        return planned_model(model, quants, hub=hub)
+        return planned_model(parse_model(model, *quants), hub=hub)
 
     monkeypatch.setattr("ggbench.tui.planner.planned_model", counted)
     list(planner.rows(str(tiny_twin), (), BUDGET, setup))
@@ -120,7 +121,7 @@ def test_headers_are_read_once_until_they_are_forgotten(
 
     def counted(model: str, quants: Sequence[str], *, hub: HubAccess) -> PlannedModel:
         read.append(model)
-        return planned_model(model, quants, hub=hub)
+        return planned_model(parse_model(model, *quants), hub=hub)
 
     monkeypatch.setattr("ggbench.tui.planner.planned_model", counted)
     planner = Planner(offline, start)

@@ -14,6 +14,7 @@ from textual.widgets import DataTable
 from ggbench.errors import NetworkError
 from ggbench.hub.access import HubAccess
 from ggbench.models.disk import find_local_models
+from ggbench.models.reference import parse_model
 from ggbench.models.repo_variants import OnProgress
 from ggbench.models.selector import Target, resolve
 from ggbench.tui.app import GgbenchApp
@@ -169,7 +170,7 @@ def test_a_repo_is_found_pulled_and_then_on_this_disk(
         assert "↓" not in line
 
     drive(app, steps, (160, 40))
-    target = resolve("maker/tiny-gguf", ("q8_0",), hub=msgspec.structs.replace(online.hub, offline=True))[0]
+    target = resolve(parse_model("maker/tiny-gguf", "q8_0"), hub=msgspec.structs.replace(online.hub, offline=True))[0]
     assert target.path is not None
     assert target.path.stat().st_size == tiny_twin.stat().st_size
 
@@ -177,7 +178,7 @@ def test_a_repo_is_found_pulled_and_then_on_this_disk(
 def test_much_is_asked_about_and_a_stopped_part_is_kept(
     online: Services, hub: TestHub, tiny_twin: Path, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ggbench.tui.screens.start_screen.CONFIRM_ABOVE_BYTES", 1000)
+    monkeypatch.setattr("ggbench.tui.screens.starting.CONFIRM_ABOVE_BYTES", 1000)
     hub.add_repo("maker/tiny-gguf", {"tiny-q8_0.gguf": tiny_twin})
     size = tiny_twin.stat().st_size
 

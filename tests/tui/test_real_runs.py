@@ -17,6 +17,7 @@ import pytest
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.machine.readings import MachineReader
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import resolve
 from ggbench.runs.store.database import Store
 from ggbench.tui.run_queue import JobState
@@ -101,7 +102,7 @@ def test_quitting_in_mid_run_leaves_no_worker(tiny_twin: Path) -> None:
 
 
 def test_pause_skip_and_close_with_a_real_worker(tiny_twin: Path) -> None:
-    target = resolve(str(tiny_twin))[0]
+    target = resolve(parse_model(str(tiny_twin)))[0]
     with watched_runs(RealServices(MachineReader())) as watched:
         queue = watched.queue
         queue.add(decodes([target, target], 100_000, LlamaConfig(threads=1)))

@@ -15,6 +15,7 @@ from textual.widgets import Static
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError
 from ggbench.machine.records import GpuReading, MachineReading
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve
 from ggbench.models.subject import Subject
 from ggbench.runs.store.database import Store
@@ -57,7 +58,7 @@ class Host(App[None]):
 
 @pytest.fixture
 def target(tiny_twin: Path) -> Target:
-    return resolve(str(tiny_twin))[0]
+    return resolve(parse_model(str(tiny_twin)))[0]
 
 
 def drive(

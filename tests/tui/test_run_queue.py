@@ -9,13 +9,15 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines import protocol
+from ggbench.engines.contract import Request
 from ggbench.engines.endings import Crashed, Ending, Outcome, OutOfMemory
-from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.config import LlamaConfig, MakeContext
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.experiments.maxctx.record import ContextResult
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve
 from ggbench.runs.experiment import Experiment
-from ggbench.runs.rig import Rig
+from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.tui.run_queue import JobState, QueueItem, RunQueue
 from ggbench.tui.widgets.bracket_plot import bracket_lines
@@ -27,7 +29,7 @@ from tests.fakes.watched import watched_runs
 
 @pytest.fixture
 def target(tiny_twin: Path) -> Target:
-    return resolve(str(tiny_twin))[0]
+    return resolve(parse_model(str(tiny_twin)))[0]
 
 
 def result_of(item: QueueItem) -> ContextResult:
@@ -40,11 +42,11 @@ def is_done(queue: RunQueue) -> bool:
     return not queue.is_busy
 
 
-def crash(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+def crash(request: Request) -> Iterator[protocol.Message | Ending]:
     yield Crashed(-6, ("GGML_ASSERT(something) failed",))
 
 
-def run_out(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+def run_out(request: Request) -> Iterator[protocol.Message | Ending]:
     yield OutOfMemory("load", "failed to allocate")
 
 
@@ -111,9 +113,9 @@ def test_a_pause_holds_the_worker_and_the_jobs_behind_it(target: Target, tmp_pat
 def test_a_search_that_is_skipped_knows_nothing_of_what_it_was_asking(target: Target, tmp_path: Path) -> None:
     asked, skipped = threading.Event(), threading.Event()
 
-    def die_of_it(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def die_of_it(request: Request) -> Iterator[protocol.Message | Ending]:
         live = watched.queue.live
-        if isinstance(request, protocol.MakeContext) and live is not None and live.question is not None:
+        if isinstance(request, MakeContext) and live is not None and live.question is not None:
             asked.set()
             assert skipped.wait(60)
             yield Crashed(-9, ())
@@ -148,11 +150,11 @@ def test_a_search_that_is_skipped_knows_nothing_of_what_it_was_asking(target: Ta
 def test_a_fault_of_a_job_does_not_end_the_queue(target: Target, tmp_path: Path) -> None:
 
     class Faulty(FakeServices):
-        def make_rig(self, store: Store | None, experiment: Experiment) -> Rig:
+        def run_context(self, store: Store | None, experiment: Experiment) -> RunContext:
             if not self.rigs:
-                self.rigs.append(super().make_rig(store, experiment))
+                self.rigs.append(super().run_context(store, experiment))
                 raise RuntimeError("a fault")
-            return super().make_rig(store, experiment)
+            return super().run_context(store, experiment)
 
     with watched_runs(Faulty(tmp_path)) as watched:
         watched.queue.add(decodes([target, target], 100))

@@ -10,6 +10,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.quality.record import QualitySettings
 from ggbench.experiments.quality.texts import ARCHIVE, REPO
 from ggbench.hub.access import HubAccess
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve_one
 from ggbench.tui.run_requests import NO_BASE, QualityAsked, QualityRequest
 from tests.fakes.hub import TestHub
@@ -19,7 +20,7 @@ from tests.fakes.wikitext import TEXT, archive
 
 @pytest.fixture
 def target(tiny_twin: Path, tmp_path: Path) -> Target:
-    return resolve_one(str(without_mark(tiny_twin, tmp_path / "tiny-q8_0.gguf")))
+    return resolve_one(parse_model(str(without_mark(tiny_twin, tmp_path / "tiny-q8_0.gguf"))))
 
 
 def _settings(target: Target, text: str) -> QualitySettings:

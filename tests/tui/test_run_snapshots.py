@@ -12,14 +12,16 @@ import pytest
 from textual.pilot import Pilot
 
 from ggbench.engines import protocol
+from ggbench.engines.contract import Request
 from ggbench.engines.endings import Ending
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads.batched_decode import BatchedDecode
+from ggbench.engines.workloads import BatchedDecode
 from ggbench.experiments.maxctx.record import ContextResult
 from ggbench.experiments.speed.record import SpeedSettings
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve
 from ggbench.runs.experiment import Experiment, Job, experiment_of
-from ggbench.runs.rig import Rig
+from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.tui.app import GgbenchApp
@@ -42,16 +44,16 @@ def colours(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def targets(tiny_twin: Path) -> list[Target]:
-    target = resolve(str(tiny_twin))[0]
+    target = resolve(parse_model(str(tiny_twin)))[0]
     return [
         msgspec.structs.replace(target, model="synth:tiny", quant=quant) for quant in ("q8_0", "q6_k", "q4_k_m", "q2_k")
     ]
 
 
 class Slow(FakeServices):
-    def make_rig(self, store: Store | None, experiment: Experiment) -> Rig:
+    def run_context(self, store: Store | None, experiment: Experiment) -> RunContext:
         return msgspec.structs.replace(
-            super().make_rig(store, experiment), cpu_bandwidth=Bandwidth(1e9, "measured in a test")
+            super().run_context(store, experiment), cpu_bandwidth=Bandwidth(1e9, "measured in a test")
         )
 
 
@@ -71,7 +73,7 @@ async def show_run(app: GgbenchApp, pilot: Pilot[None]) -> RunScreen:
 def test_a_run(app: GgbenchApp, jobs: FakeServices, targets: list[Target], drive: Drive) -> None:
     gate = Gate()
     slow = Slow(jobs.folder, [obey, crash, gate.answer], reading=jobs.reading)
-    app.services = msgspec.structs.replace(app.services, make_rig=slow.make_rig)
+    app.services = msgspec.structs.replace(app.services, run_context=slow.run_context)
 
     async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:
         app.run_queue.add(decodes(targets, 1000))
@@ -121,7 +123,7 @@ def test_a_text_is_scored(app: GgbenchApp, jobs: FakeServices, folder: Path, tex
 def test_a_grid_of_cases(app: GgbenchApp, jobs: FakeServices, targets: list[Target], drive: Drive) -> None:
     gate = Gate()
 
-    def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def answer(request: Request) -> Iterator[protocol.Message | Ending]:
         if isinstance(request, BatchedDecode) and (request.n_prompt, request.n_seqs) == (512, 4):
             gate.reached.set()
             assert gate.opened.wait(60)

@@ -11,17 +11,19 @@ import pytest
 from textual.pilot import Pilot
 
 from ggbench.engines import protocol
+from ggbench.engines.contract import Request
 from ggbench.engines.endings import Ending, Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads.batched_decode import BatchedDecode
-from ggbench.experiments.speed.figures import case_grid
+from ggbench.engines.workloads import BatchedDecode
 from ggbench.experiments.speed.record import Case, CaseEnded, SpeedCase, SpeedSettings
+from ggbench.experiments.speed.show import PRESENTER
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve
 from ggbench.runs.experiment import Job, experiment_of
 from ggbench.show.plot.curves import PlottedRun
 from ggbench.show.presenter import figures_of
 from ggbench.tui.app import GgbenchApp
-from ggbench.tui.screens.speed_dialog import SpeedDialog
+from ggbench.tui.screens.settings_dialog import SettingsDialog
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from tests.fakes.driving import press
 from tests.fakes.engine import obey
@@ -54,7 +56,7 @@ def test_cases_are_chosen_in_a_dialog(app: App, drive: Drive, monkeypatch: pytes
     async def steps(app: App, pilot: Page) -> None:
         monkeypatch.setattr(app.run_queue, "add", add)
         await press(app, pilot, "slash", *"synth:small", "enter", "enter", "T")
-        assert isinstance(app.screen, SpeedDialog)
+        assert isinstance(app.screen, SettingsDialog)
         shown = await press(app, pilot, *"1,2k", "down", *"64", "down", *"1,300", "enter")
         assert "✗ a batch of 300 sequences is more than llama.cpp takes" in shown
         shown = await press(app, pilot, *["backspace"] * 3, "x", "enter")
@@ -72,7 +74,7 @@ def test_cases_are_chosen_in_a_dialog(app: App, drive: Drive, monkeypatch: pytes
 def test_the_grid_fills_as_cases_end(tiny_twin: Path, app: App, jobs: FakeServices, drive: Drive) -> None:
     reached, opened = threading.Event(), threading.Event()
 
-    def answer(request: protocol.Request) -> Iterator[protocol.Message | Ending]:
+    def answer(request: Request) -> Iterator[protocol.Message | Ending]:
         if isinstance(request, BatchedDecode) and request.n_prompt == 512 and request.n_seqs == 4:
             reached.set()
             assert opened.wait(WAIT_S)
@@ -82,7 +84,7 @@ def test_the_grid_fills_as_cases_end(tiny_twin: Path, app: App, jobs: FakeServic
 
     async def steps(app: App, pilot: Page) -> None:
         queue = WatchedQueue(app.run_queue)
-        app.run_queue.add(2 * speeds(resolve(str(tiny_twin))))
+        app.run_queue.add(2 * speeds(resolve(parse_model(str(tiny_twin)))))
         await asyncio.to_thread(reached.wait, WAIT_S)
         shown = await press(app, pilot, "2")
         assert "input 512, batch 4" in shown
@@ -109,7 +111,7 @@ def test_what_did_not_run_is_marked() -> None:
     """A case that would take too long has its forecast, one that does not fit a cross, one that waits a dot."""
     skipped = CaseEnded(Case(4, 512, 8), Outcome.SKIPPED, "would take about 16 s", expected_s=16.0)
     failed = CaseEnded(Case(1, 512, 8), Outcome.OUT_OF_MEMORY, "no room")
-    lines = case_grid(plotted(SpeedCase(skipped), SpeedCase(failed), doing=Case(1, 1, 8)))
+    lines = PRESENTER.live_lines(plotted(SpeedCase(skipped), SpeedCase(failed), doing=Case(1, 1, 8)))
     assert lines == (
         "input 1, batch 1",
         "   input    b1    b4",

@@ -11,10 +11,11 @@ from textual.pilot import Pilot
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.tune.record import TuneSettings
 from ggbench.experiments.tune.tuned import Tuned
+from ggbench.models.reference import parse_model
 from ggbench.models.selector import resolve, resolve_one
 from ggbench.runs.experiment import Job, experiment_of
 from ggbench.tui.app import GgbenchApp
-from ggbench.tui.screens.tune_dialog import TuneDialog
+from ggbench.tui.screens.settings_dialog import SettingsDialog
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from tests.fakes.driving import press
 from tests.fakes.jobs import FakeServices
@@ -37,7 +38,7 @@ def test_what_should_be_faster_is_asked(app: App, drive: Drive, monkeypatch: pyt
     async def steps(app: App, pilot: Page) -> None:
         monkeypatch.setattr(app.run_queue, "add", add)
         await press(app, pilot, "slash", *"synth:small", "enter", "enter", "t")
-        assert isinstance(app.screen, TuneDialog)
+        assert isinstance(app.screen, SettingsDialog)
         shown = await press(app, pilot, "down", *"0,4k", "down", *"5m", "down", *"q9", "enter")
         assert "✗" in shown and "'q9' is not a type of a KV cache" in shown
         await press(app, pilot, "backspace", *"8_0", "enter")
@@ -54,7 +55,9 @@ def test_the_race_is_watched_and_kept(tiny_twin: Path, app: App, jobs: FakeServi
     async def steps(app: App, pilot: Page) -> None:
         queue = WatchedQueue(app.run_queue)
         with planted.clocked():
-            app.run_queue.add([Job(experiment_of("tune"), resolve(str(tiny_twin))[0], LlamaConfig(), SETTINGS)])
+            app.run_queue.add(
+                [Job(experiment_of("tune"), resolve(parse_model(str(tiny_twin)))[0], LlamaConfig(), SETTINGS)]
+            )
             await queue.idle()
         shown = await press(app, pilot, "2")
         assert "times the speed of the defaults" in shown
@@ -71,7 +74,9 @@ def test_the_race_is_watched_and_kept(tiny_twin: Path, app: App, jobs: FakeServi
 def test_what_was_found_is_taken_over_with_one_key(
     tiny_twin: Path, app: App, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = PlantedMachine(3, {("threads", 1): 1.7}, PLANTED, noise=0.005).tune(resolve_one(str(tiny_twin)), SETTINGS)
+    run = PlantedMachine(3, {("threads", 1): 1.7}, PLANTED, noise=0.005).tune(
+        resolve_one(parse_model(str(tiny_twin))), SETTINGS
+    )
 
     async def steps(app: App, pilot: Page) -> None:
         shown = await press(app, pilot, "slash", *"synth:small", "enter", "enter", "a")

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, Self
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.engines.contract import EngineConfig, check_given
+from ggbench.engines.contract import EngineConfig, Request, Stage, check_given
 from ggbench.errors import UsageError
 from ggbench.units import KV_CELLS
 
@@ -155,3 +155,33 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
 def whole_steps(n_tokens: int) -> int:
     """The smallest n_ctx that holds `n_tokens`, in whole steps of llama.cpp's padding."""
     return -(-n_tokens // KV_CELLS) * KV_CELLS
+
+
+class LoadModel(Request, frozen=True, tag="load_model"):
+    """Load a GGUF; replaces the model that is loaded. Answered by `Loaded`."""
+
+    stage: ClassVar[Stage] = "load"
+
+    path: str
+    setup: LlamaConfig
+    """Its memory limit is for model and contexts together, beyond what the worker holds before the load; on each GPU in
+    use, if any is."""
+    reserve_bytes: int = 0
+    """Of each GPU in use, to leave free."""
+    dry: bool = False
+    """Read the header alone and allocate nothing; contexts only report what they would take. The file may be sparse."""
+    n_threads: int = 0
+    """With a memory limit: CPU threads that contexts will compute with, to be started before it holds."""
+
+
+class MakeContext(Request, frozen=True, tag="make_context"):
+    """Make a context; replaces the one that is there. Answered by `Opened`."""
+
+    stage: ClassVar[Stage] = "context"
+
+    setup: LlamaConfig
+    """With `n_ctx` and `threads` given."""
+
+
+LlamaRequest = LoadModel | MakeContext
+"""What the worker takes besides workloads."""

@@ -1,14 +1,19 @@
-"""The cells of a llama.cpp context: using them without a prompt, and decoding behind them."""
+"""The cells of a llama.cpp context: using them without a prompt, decoding behind them, and proving the last of them."""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import Literal
 
-if TYPE_CHECKING:
-    from ggbench.engines.llama.model import LlamaModel
+from llama_cpp import llama_cpp as lib
+
+from ggbench.engines.events import ContextProven, Event, PromptRead, Proving, Steps
+from ggbench.engines.llama.memory_limits import beside_the_limit
+from ggbench.engines.llama.model import LlamaModel, LlamaRefused, throttled
+from ggbench.engines.workloads import DecodeAtDepth, ProveContext, without_gc
 
 _COPY = 1
 """The sequence that copied cells arrive as."""
@@ -16,12 +21,102 @@ _COPIED_CELLS, _COPIES = 32, 1024
 """Cells that are copied at once at least, and copies at most: each costs a walk over all cells."""
 _MMAP_SLACK = 1 << 16
 """For what malloc adds to a block, and a page at its end."""
+_NO_CELL_LEFT = 1
+"""What llama_decode returns where it finds no free cell for a batch."""
+
+
+_TRUSTED_SHARE = 0.03
+"""Of the batch at the far end: from here on, about a layer, its own speed says how long the rest takes."""
+
+
+def decode_at_depth(model: LlamaModel, request: DecodeAtDepth, emit: Callable[[Event], None]) -> None:
+    """Raises LlamaRefused."""
+    if not fill_with_copies(model, request.n_depth, lambda _: None):
+        fill_with_prompt(model, request.n_depth, lambda _: None)
+    decode_at(model, request.n_depth, 1)
+    first = request.n_depth + 1
+    with without_gc():
+        step_ns = [decode_at(model, first + index, 1) for index in range(request.n_gen)]
+        emit(Steps(first + 1, step_ns, [], ""))
+        if request.n_batch:
+            emit(PromptRead(request.n_batch, decode_at(model, first + request.n_gen, request.n_batch)))
+
+
+def prove_context(model: LlamaModel, request: ProveContext, emit: Callable[[Event], None]) -> None:
+    """Decode a full n_ubatch and one more token in the last cells of the context, with every cell before them used.
+
+    Attention runs over as many cells as lie below the last one in use, and tokens go into the first free cells whatever
+    their position, so the cells before have to be used. A real prompt would cost the square of n_ctx; a few cells are
+    decoded and copied through the state functions instead, which leaves the last batch and the last token the work that
+    they have in a real context, and takes what llama.cpp keeps of every cell in use. Not shown is what only the batches
+    between would do, and the some 50 bytes that llama.cpp keeps of every distinct position. Raises LlamaRefused.
+    """
+    started = time.perf_counter()
+    context = model.context("decode")
+    if lib.llama_n_seq_max(context) > 1:
+        raise LlamaRefused("decode", "only a context for one sequence can be proven")
+    n_ctx = lib.llama_n_ctx(context)
+    n_batch_tokens = min(lib.llama_n_ubatch(context), n_ctx - 2)
+    n_before = n_ctx - n_batch_tokens - 1
+    fill: Literal["copied", "decoded", "none"] = "copied"
+    on_filled = throttled(lambda share: emit(Proving("fill", share)))
+    model.clear_cache()
+    with _counted_nodes(context) as nodes:
+        decode_at(model, 0, 1)
+        n_nodes = nodes.n_done
+        if lib.llama_model_is_recurrent(model.handle):
+            fill = "none"
+            model.clear_cache()
+        elif not fill_with_copies(model, n_before, on_filled):
+            fill = "decoded"
+            fill_with_prompt(model, n_before, on_filled)
+        nodes.report(n_nodes, emit)
+        batch_ns = decode_at(model, n_before, n_batch_tokens)
+    token_ns = decode_at(model, n_ctx - 1, 1)
+    full = fill == "none" or try_decode_at(model, n_ctx, 1)[0] == _NO_CELL_LEFT
+    seconds = time.perf_counter() - started
+    emit(ContextProven(seconds, n_batch_tokens, batch_ns, token_ns, fill, full, model.left_bytes()))
+
+
+class _Nodes:
+    """Those of a graph that the CPU has computed; of a GPU's nothing is known before the end."""
+
+    def __init__(self) -> None:
+        self.n_done = 0
+        self._on_node: Callable[[], object] = lambda: None
+
+    def count(self, _: object) -> bool:
+        """The callback that could abort a graph, and does not."""
+        self.n_done += 1
+        self._on_node()
+        return False
+
+    def report(self, n_nodes: int, emit: Callable[[Event], None]) -> None:
+        """Report how far the next graph has come, which has as many nodes, and how long the rest should take."""
+        started, self.n_done = time.perf_counter(), 0
+
+        def report_share(share: float) -> None:
+            left_s = (time.perf_counter() - started) * (1 - share) / share
+            emit(Proving("batch", share, left_s if share >= _TRUSTED_SHARE else None))
+
+        on_share = throttled(report_share)
+        self._on_node = lambda: on_share(min(1.0, self.n_done / n_nodes)) if n_nodes else None
+
+
+@contextlib.contextmanager
+def _counted_nodes(context: object) -> Iterator[_Nodes]:
+    """Count the nodes of what is computed until the end of the block."""
+    nodes = _Nodes()
+    callback = lib.ggml_abort_callback(nodes.count)
+    lib.llama_set_abort_callback(context, callback, None)
+    try:
+        yield nodes
+    finally:
+        lib.llama_set_abort_callback(context, lib.ggml_abort_callback(), None)
 
 
 def fill_with_prompt(model: LlamaModel, n_cells: int, on_filled: Callable[[float], object]) -> None:
     """Use the first `n_cells` of the cache by decoding in all of them. Raises LlamaRefused."""
-    from llama_cpp import llama_cpp as lib
-
     model.clear_cache()
     step = lib.llama_n_batch(model.context("decode"))
     for start in range(0, n_cells, step):
@@ -36,11 +131,6 @@ def fill_with_copies(model: LlamaModel, n_cells: int, on_filled: Callable[[float
     arrives. The last cells' positions come before those of what is decoded next, because llama.cpp requires that a
     sequence continues where it ended; they also let a cache with a window reuse what has left it.
     """
-    from llama_cpp import llama_cpp as lib
-
-    from ggbench.engines.llama.memory_limits import beside_the_limit
-    from ggbench.engines.llama.model import LlamaRefused
-
     context = model.context("decode")
     memory = lib.llama_get_memory(context)
     n_copied = min(lib.llama_n_batch(context), max(_COPIED_CELLS, n_cells // _COPIES))
@@ -71,8 +161,6 @@ def fill_with_copies(model: LlamaModel, n_cells: int, on_filled: Callable[[float
 
 def decode_at(model: LlamaModel, position: int, n_tokens: int) -> int:
     """Decode tokens of the first sequence from that position on; return its nanoseconds. Raises LlamaRefused."""
-    from ggbench.engines.llama.model import LlamaRefused
-
     status, elapsed_ns = try_decode_at(model, position, n_tokens)
     if status:
         raise LlamaRefused("decode", f"llama_decode returned {status} for {n_tokens} tokens at {position}")
@@ -81,8 +169,6 @@ def decode_at(model: LlamaModel, position: int, n_tokens: int) -> int:
 
 def try_decode_at(model: LlamaModel, position: int, n_tokens: int) -> tuple[int, int]:
     """Return llama_decode's status for tokens of the first sequence from that position on, and its nanoseconds."""
-    from llama_cpp import llama_cpp as lib
-
     context = model.context("decode")
     batch = lib.llama_batch_init(n_tokens, 0, 1)
     try:

@@ -10,10 +10,10 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import DEFAULT_TIMEOUT_S, EngineConfig, Source, Workload
+from ggbench.engines.contract import DEFAULT_TIMEOUT_S, EngineConfig, Request, Source, Workload
 from ggbench.engines.endings import Completed, Crashed, Ending, Failed
 from ggbench.engines.events import Allocated, Event, Loaded, Opened
-from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.llama.logs import parse_allocations
 from ggbench.engines.llama.lost_servers import explained
 from ggbench.engines.llama.rpc_client import find_unusable
@@ -40,9 +40,9 @@ class LlamaEngine:
         """Starts the first worker at once, since it takes a while to be ready."""
         self._start = start
         self._worker: Transport | None = start()
-        self._loaded: protocol.LoadModel | None = None
+        self._loaded: LoadModel | None = None
         """What the worker has in memory; None where nothing is."""
-        self._asked: protocol.LoadModel | None = None
+        self._asked: LoadModel | None = None
         """The last load that this worker was asked for; None before the first."""
         self._load_log: list[str] = []
         self._context_log: list[str] = []
@@ -68,7 +68,7 @@ class LlamaEngine:
             yield Failed("load", "llama.cpp loads GGUF files only")
             return
         n_threads = 0 if setup.memory_limit_bytes is None else max(setup.threads or 0, setup.threads_batch or 0)
-        load = protocol.LoadModel(str(source.path), setup.load_part, reserve_bytes, dry, n_threads)
+        load = LoadModel(str(source.path), setup.load_part, reserve_bytes, dry, n_threads)
         ending: Ending = Completed()
         if load != self._loaded or self._worker is None:
             if self._asked is not None and _lasting(load) != _lasting(self._asked):
@@ -84,7 +84,7 @@ class LlamaEngine:
                 self._loaded = load
         if isinstance(ending, Completed) and setup.n_ctx is not None:
             self._context_log = []
-            ending = yield from self._call(self._worker, protocol.MakeContext(setup), self._context_log)
+            ending = yield from self._call(self._worker, MakeContext(setup), self._context_log)
         yield ending
 
     def run(self, workload: Workload) -> Iterator[Event | Ending]:
@@ -104,9 +104,7 @@ class LlamaEngine:
             self._worker.close()
         self._worker = self._loaded = self._asked = None
 
-    def _call(
-        self, worker: Transport, request: protocol.Request, log: list[str]
-    ) -> Generator[Event | Ending, None, Ending]:
+    def _call(self, worker: Transport, request: Request, log: list[str]) -> Generator[Event | Ending, None, Ending]:
         """Events of one request; returns its ending. What it logs goes to `log`."""
         ending: Ending = Failed(request.stage, "the worker ended without an answer")
         is_reported = False
@@ -145,7 +143,7 @@ class LlamaEngine:
         return msgspec.structs.replace(found, tensor_bytes=self._tensor_bytes)
 
 
-def _lasting(load: protocol.LoadModel) -> tuple[object, ...]:
+def _lasting(load: LoadModel) -> tuple[object, ...]:
     """What a worker takes once, before its first load: the servers whose devices it has, and its limit if any."""
     setup = load.setup
     if setup.memory_limit_bytes is None and not load.reserve_bytes:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import ctypes
-import importlib
 import os
 import time
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Stage, Workload
+from ggbench.engines.contract import Request, Stage, Workload
 from ggbench.engines.events import Loaded, Opened, Opening, Ready
+from ggbench.engines.llama.config import LlamaRequest, LoadModel, MakeContext
 from ggbench.engines.llama.ggml_devices import GgmlDevices
 from ggbench.engines.llama.logs import is_out_of_memory, out_of_memory_line, wanted_bytes
 from ggbench.engines.llama.memory_limits import GpuMemory, LimitFailed, left_bytes, limit_memory, start_threads
 from ggbench.engines.llama.model import LlamaModel, LlamaRefused, llama_library
+from ggbench.engines.llama.workloads import carry_out
 from ggbench.engines.worker_pipe import EventPipe, serve
 
 
@@ -32,7 +33,7 @@ class Worker:
         self._model = LlamaModel(self._send_log, self._left_bytes)
         self._send(Ready(os.getpid(), self._model.versions))
 
-    def carry_out(self, request: protocol.Request) -> None:
+    def carry_out(self, request: Request) -> None:
         """Answer one request with its events and `Done`, or with `Refused`."""
         self._warnings.clear()
         self._errors.clear()
@@ -51,10 +52,10 @@ class Worker:
         else:
             self._send(protocol.Done())
 
-    def _dispatch(self, request: protocol.Request) -> None:
+    def _dispatch(self, request: Request) -> None:
         started = time.perf_counter()
         match request:
-            case protocol.LoadModel(path, setup):
+            case LoadModel(path, setup):
                 self._model.add_servers(setup.rpc_servers)
                 devices = GgmlDevices(llama_library())
                 self._send(protocol.Devices(devices.places))
@@ -66,15 +67,14 @@ class Worker:
                 self._send(
                     Loaded(time.perf_counter() - started, self._left_bytes(), model.tensor_bytes, model.description)
                 )
-            case protocol.MakeContext(setup):
+            case MakeContext(setup):
                 sizes = self._model.make_context(setup)
                 self._send(Opened(time.perf_counter() - started, *sizes, self._left_bytes()))
             case Workload():
                 self._model.check_outputs(request)
-                workload = importlib.import_module(f"ggbench.engines.workloads.{request.name}")
-                workload.carry_out(self._model, request, self._send_event)
+                carry_out(self._model, request, self._send_event)
 
-    def _limit(self, request: protocol.LoadModel) -> None:
+    def _limit(self, request: LoadModel) -> None:
         limit_bytes = request.setup.memory_limit_bytes
         if self._gpus:
             self._gpus.shrink(limit_bytes, request.reserve_bytes)
@@ -107,7 +107,7 @@ class Worker:
 
 def main() -> None:
     """Serve until stdin closes."""
-    serve(Worker)
+    serve(Worker, LlamaRequest)
 
 
 if __name__ == "__main__":

@@ -13,16 +13,11 @@ from collections.abc import Generator, Iterator, Sequence
 from ggbench.engines.contract import DEFAULT_TIMEOUT_S, EngineConfig, Source, Workload
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, TimedOut
 from ggbench.engines.events import Event, Loaded, Opened, PromptRead, Ready, ServerAnswered
-from ggbench.engines.server.address import Address
-from ggbench.engines.server.config import EndpointConfig
+from ggbench.engines.server.config import Address, EndpointConfig
 from ggbench.engines.server.contract import Generate, OfferedModel, ServerInfo
 from ggbench.engines.server.server import Server
 from ggbench.engines.server.streamed_request import StreamedRequest
-from ggbench.engines.workloads.batched_decode import BatchedDecode
-from ggbench.engines.workloads.decode import Decode
-from ggbench.engines.workloads.prefill import Prefill
-from ggbench.engines.workloads.prove_context import ProveContext
-from ggbench.engines.workloads.score import Score
+from ggbench.engines.workloads import BatchedDecode, Decode, Prefill, ProveContext, Score
 from ggbench.errors import GgbenchError, NetworkError, ServerTimeout, UnknownName, UsageError
 from ggbench.stats.serving import Clock, ServerFound
 
@@ -116,7 +111,7 @@ class EndpointEngine:
 
     def unsupported(self, workload: type[Workload]) -> str:
         """Why a server cannot carry out such a workload; empty for prompts and decodes."""
-        return "" if workload in _RUN else _REFUSED.get(workload, f"a server has no request for {workload.name}")
+        return "" if workload in _RUN else _REFUSED.get(workload, f"a server has no request for {workload.__name__}")
 
     def close(self) -> None:
         """Close all connections, so that the server stops; may be called twice, and a later `open` makes new ones."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from ggbench.engines.events import Event, ReadingPrompts, RequestEnded, Steps, TokensTogether
 from ggbench.engines.server.contract import Ended, Failed, FirstByte, Item, PromptProgress, Sent, Tokens
-from ggbench.engines.workloads.decode import FLUSH_NS
+from ggbench.engines.workloads import FLUSH_NS
 from ggbench.errors import GgbenchError
 from ggbench.stats.serving import Clock, RequestTiming, TokenChunks
 

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal, Self
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.engines.contract import EngineConfig, check_given
+from ggbench.engines.contract import EngineConfig, Request, Stage, check_given
 from ggbench.errors import UsageError
 
 CacheKind = Literal["dynamic", "static"]
@@ -84,3 +84,27 @@ class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
     def held(self, limit_bytes: int | None, *, on_gpu: bool) -> Self:
         """Return the setup held to this much memory, on the device that has it."""
         return replace(self, device="cuda" if on_gpu else "cpu", memory_limit_bytes=limit_bytes)
+
+
+class LoadCheckpoint(Request, frozen=True, tag="load_checkpoint"):
+    """Load a checkpoint of Transformers; replaces the model that is loaded. Answered by `Allocated` and `Loaded`."""
+
+    stage: ClassVar[Stage] = "load"
+
+    folder: str
+    """With a config.json; where it has no safetensors, weights of its shape are made."""
+    setup: TransformersConfig
+    """Its memory limit is for model and caches together, beyond what the worker holds before the load."""
+
+
+class MakeCache(Request, frozen=True, tag="make_cache"):
+    """Replace the cache; a static one is allocated. Answered by `Allocated` and `Opened`."""
+
+    stage: ClassVar[Stage] = "context"
+
+    setup: TransformersConfig
+    """With `n_ctx` given."""
+
+
+CheckpointRequest = LoadCheckpoint | MakeCache
+"""What the worker takes besides workloads."""

@@ -12,11 +12,11 @@ from collections.abc import Callable, Generator, Iterator
 from msgspec.structs import replace
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import DEFAULT_TIMEOUT_S, EngineConfig, Source, Workload
+from ggbench.engines.contract import DEFAULT_TIMEOUT_S, EngineConfig, Request, Source, Workload
 from ggbench.engines.endings import Completed, Crashed, Ending, Failed
 from ggbench.engines.events import Event, Ready
 from ggbench.engines.process import Transport, WorkerProcess
-from ggbench.engines.transformers.config import TransformersConfig
+from ggbench.engines.transformers.config import LoadCheckpoint, MakeCache, TransformersConfig
 from ggbench.engines.transformers.packages import check_packages
 from ggbench.engines.transformers.workloads import unsupported
 from ggbench.errors import GgbenchError
@@ -41,7 +41,7 @@ class TransformersEngine:
         """Starts the worker with the first load; `check` raises GgbenchError where a method's packages are not here."""
         self._start, self._check = start, check
         self._worker: Transport | None = None
-        self._loaded: protocol.LoadCheckpoint | None = None
+        self._loaded: LoadCheckpoint | None = None
 
     def open(self, source: Source, setup: EngineConfig, *, reserve_bytes: int = 0) -> Iterator[Event | Ending]:
         """Load the checkpoint and make a cache. Without an n_ctx the model alone is loaded."""
@@ -54,7 +54,7 @@ class TransformersEngine:
             yield Ready(None, {})
             yield Failed("load", error.message, error)
             return
-        load = protocol.LoadCheckpoint(str(source.path), replace(setup, n_ctx=None, n_seq_max=1))
+        load = LoadCheckpoint(str(source.path), replace(setup, n_ctx=None, n_seq_max=1))
         ending: Ending = Completed()
         if load != self._loaded:
             self.close()
@@ -62,7 +62,7 @@ class TransformersEngine:
             ending = yield from self._call(load)
             self._loaded = load if isinstance(ending, Completed) else None
         if isinstance(ending, Completed) and setup.n_ctx is not None:
-            ending = yield from self._call(protocol.MakeCache(setup))
+            ending = yield from self._call(MakeCache(setup))
         yield ending
 
     def estimate_memory(self, source: Source, setup: EngineConfig) -> Iterator[Event | Ending]:
@@ -86,7 +86,7 @@ class TransformersEngine:
             self._worker.close()
         self._worker = self._loaded = None
 
-    def _call(self, request: protocol.Request) -> Generator[Event | Ending, None, Ending]:
+    def _call(self, request: Request) -> Generator[Event | Ending, None, Ending]:
         """Yield the events of one request and return its ending."""
         if self._worker is None:
             return Failed(request.stage, "no model is open")

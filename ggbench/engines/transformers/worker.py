@@ -11,9 +11,10 @@ import time
 from pathlib import Path
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Stage, Workload
+from ggbench.engines.contract import Request, Stage, Workload
 from ggbench.engines.events import Loaded, Opened, Ready
 from ggbench.engines.llama.memory_limits import LimitFailed
+from ggbench.engines.transformers.config import CheckpointRequest, LoadCheckpoint, MakeCache
 from ggbench.engines.transformers.crash_cause import TransformersRefused, is_memory_error, one_line, wanted_bytes
 from ggbench.engines.transformers.model import TransformersModel
 from ggbench.engines.transformers.workloads import carry_out
@@ -38,7 +39,7 @@ class TransformersWorker:
         self._model = TransformersModel()
         pipe.send(Ready(os.getpid(), self._model.versions))
 
-    def carry_out(self, request: protocol.Request) -> None:
+    def carry_out(self, request: Request) -> None:
         """Answer one request with its events and `Done`, or with `Refused`, whatever torch raises."""
         try:
             self._dispatch(request)
@@ -55,14 +56,14 @@ class TransformersWorker:
         else:
             self._pipe.send(protocol.Done())
 
-    def _dispatch(self, request: protocol.Request) -> None:
+    def _dispatch(self, request: Request) -> None:
         started, model, send = time.perf_counter(), self._model, self._pipe.send
         match request:
-            case protocol.LoadCheckpoint(folder, setup):
+            case LoadCheckpoint(folder, setup):
                 model.load(Path(folder), setup)
                 send(model.allocated)
                 send(Loaded(time.perf_counter() - started, model.left_bytes, model.allocated.tensor_bytes))
-            case protocol.MakeCache(setup):
+            case MakeCache(setup):
                 model.make_cache(setup)
                 send(model.allocated)
                 send(Opened(time.perf_counter() - started, setup.n_ctx, left_bytes=model.left_bytes))
@@ -82,7 +83,7 @@ class TransformersWorker:
 
 def main() -> None:
     """Serve until stdin closes."""
-    serve(TransformersWorker)
+    serve(TransformersWorker, CheckpointRequest)
 
 
 if __name__ == "__main__":

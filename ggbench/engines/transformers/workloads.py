@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from ggbench.engines.contract import Workload
 from ggbench.engines.events import ContextProven, Event, PromptRead, Proving, Steps
-from ggbench.engines.workloads.batched_decode import BatchedDecode
-from ggbench.engines.workloads.decode import FLUSH_NS, Decode, without_gc
-from ggbench.engines.workloads.prefill import Prefill
-from ggbench.engines.workloads.prove_context import ProveContext
-from ggbench.engines.workloads.score import Score
-from ggbench.engines.workloads.tokenize import Tokenize
+from ggbench.engines.workloads import (
+    FLUSH_NS,
+    BatchedDecode,
+    Decode,
+    Prefill,
+    ProveContext,
+    Score,
+    Tokenize,
+    without_gc,
+)
 
 if TYPE_CHECKING:
     from ggbench.engines.transformers.model import TransformersModel
@@ -31,7 +35,7 @@ def unsupported(workload: type[Workload]) -> str:
     """Return why Transformers does not carry out such a workload here; empty where it does."""
     if workload in _CARRIED_OUT:
         return ""
-    return _REFUSED.get(workload, f"{workload.name} is measured with llama.cpp alone")
+    return _REFUSED.get(workload, f"{workload.__name__} is measured with llama.cpp alone")
 
 
 def carry_out(model: TransformersModel, request: Workload, emit: Emit) -> None:

@@ -7,8 +7,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, ClassVar
 
 from ggbench.engines.endings import Completed
-from ggbench.engines.workloads.decode import Decode
-from ggbench.engines.workloads.prefill import Prefill
+from ggbench.engines.workloads import Decode, Prefill
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.models.command_line import named, reproduce, stated_bandwidth
 from ggbench.runs.experiment import Conclusion, Experiment, Job
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from ggbench.runs.run import Run
     from ggbench.runs.session import Session
     from ggbench.stats.known_speed import RunSpeed
+
 
 _PREFILL_REPEAT = 3
 

@@ -60,13 +60,11 @@ def _targets(asked: Asked) -> tuple[Target, ...]:
     """The quants that are meant; a catalog model's are those of its twins, as `plan` has them. Raises as `resolve`."""
     from ggbench.commands.gpu_options import check_main_gpu
     from ggbench.commands.rpc_options import check_rpc
-    from ggbench.models.reference import CatalogRef, parse_file_model
     from ggbench.models.selector import resolve
 
     check_main_gpu(asked.setup)
     check_rpc(asked.setup)
-    is_catalog = isinstance(parse_file_model(asked.model), CatalogRef)
-    return resolve(f"synth:{asked.model}" if is_catalog else asked.model, asked.quants, hub=asked.hub.access())
+    return resolve(asked.model.require_gguf().as_twin(), hub=asked.hub.access())
 
 
 def _show_known(targets: Sequence[Target], asked: Asked) -> None:
@@ -91,7 +89,7 @@ def _show_known(targets: Sequence[Target], asked: Asked) -> None:
     with Store.open() as store:
         runs = known_forecasts(store, targets, setup, budget)
     documents = [run_document(run) for run in runs]
-    show_runs(EXPERIMENT.kind, runs, asked.output, documents, model=asked.model, is_sweep=len(runs) > 1)
+    show_runs(EXPERIMENT.kind, runs, asked.output, documents, model=asked.model.text, is_sweep=len(runs) > 1)
     for run in runs:
         if run.reason:
             asked.output.notice(f"{run.subject.model} {run.subject.quant}: {run.reason}")

@@ -56,9 +56,9 @@ def command(
     from ggbench.experiments.maxctx.record import ContextSettings
     from ggbench.gguf_file.header import read_projector
 
-    if every and asked.quants:
-        raise UsageError(f"--all and the quant {asked.quants[0]!r} exclude each other", "omit one of them")
-    is_sweep = every or len(asked.quants) > 1
+    if every and asked.model.quants:
+        raise UsageError(f"--all and the quant {asked.model.quants[0]!r} exclude each other", "omit one of them")
+    is_sweep = every or len(asked.model.quants) > 1
     settings = ContextSettings(reserve_bytes=reserve_bytes, prove=prove, cap_train=cap_train)
     if mmproj is not None:
         projector = read_projector(mmproj)

@@ -11,7 +11,7 @@ from ggbench.engines.contract import Engine, EngineConfig, Source
 from ggbench.engines.endings import Completed, Ending, EngineEnded, Outcome, OutOfMemory
 from ggbench.engines.events import Allocated, ContextProven, Event, Loaded, Opened, Opening, Proving, Ready
 from ggbench.engines.memory import Memory
-from ggbench.engines.workloads.prove_context import ProveContext
+from ggbench.engines.workloads import ProveContext
 from ggbench.experiments.maxctx.record import Probe, ProofForeseen
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.memory import peak_rss_bytes

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, ClassVar
 
 from ggbench.engines.endings import Completed
-from ggbench.engines.workloads.prefill import Prefill
+from ggbench.engines.workloads import Prefill
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
 from ggbench.models.command_line import named, reproduce, stated_bandwidth
 from ggbench.runs.experiment import Conclusion, Experiment, Job

@@ -135,5 +135,5 @@ def _show(measured: Measured, against: str | None) -> None:
         show_measured(measured, against=against)
         return
     documents = [run_document(each.run, against=against) for each in measured.finished]
-    measured.asked.output.document("speed", model=measured.asked.model, **joined_documents(documents))
+    measured.asked.output.document("speed", model=measured.asked.model.text, **joined_documents(documents))
     show_run_ids(measured)

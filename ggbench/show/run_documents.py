@@ -1,0 +1,245 @@
+"""JSON of what was measured: what the documents of every kind of run share, measured quants, and lists of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from ggbench.engines.contract import EngineConfig
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.memory import Memory
+from ggbench.machine.records import Imported, MachineReading
+from ggbench.models.subject import Subject
+from ggbench.runs.run import Result, Run, RunHead, Settings
+from ggbench.runs.store.runs import Samples, StoredRun
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.document import Document, Field, Get, Shape, field, many, of, sometimes, within
+from ggbench.show.published_document import AGAINST
+from ggbench.stats.decode_timing import LatencySummary
+
+NUMBER = float | None
+ENDS = tuple[float | None, float | None] | None
+"""Of an interval of 95 %; an end of null is unbounded."""
+
+
+def subject(names: str) -> tuple[Field, ...]:
+    """Return fields of a run's `Subject`."""
+    return of(Subject, names, lambda run: run.subject)
+
+
+def memory(names: str) -> tuple[Field, ...]:
+    """Return fields of a run's `Memory`."""
+    return of(Memory, names, lambda run: run.memory)
+
+
+def ends(expected: Any) -> tuple[float, float] | None:  # noqa: ANN401 - a value with `low` and `high`, or None
+    """Return the interval of a value."""
+    return None if expected is None else (expected.low, expected.high)
+
+
+def _of_decode(name: str) -> Get:
+    return lambda summary: summary.decode and getattr(summary.decode, name)
+
+
+def _context(name: str) -> Get:
+    return lambda listed: getattr(listed.summary.context, name) if listed.summary and listed.summary.context else None
+
+
+_PREFILL_MS = field("prefill_ms", NUMBER, "Median time to read the prompt.", _of_decode("prefill_ms"))
+NAMED = subject("model quant file provenance=source")
+MEASURED_FILE = (*NAMED, *subject("file_bytes n_params bpw weight_bytes kv_bytes_per_token"))
+CACHE_TYPES = of(LlamaConfig, "type_k type_v", lambda run: run.head.setup, maybe=True)
+CONFIG = field(
+    "config", EngineConfig, "How the model was loaded, by its engine's own names.", lambda run: run.head.setup
+)
+ORIGIN = (
+    *of(Run, "outcome reason?"),
+    *CONFIG,
+    *subject("header_sha256?"),
+    *of(RunHead, "environment command", lambda run: run.head),
+    *of(Run, "run_id"),
+)
+"""How a run ended and what reproduces it: the last fields of the documents of its kind."""
+SAMPLES = sometimes(
+    field("position", list[int], "With --samples: the position n of every timed token."),
+    field("step_ns", list[int], "With --samples: how long every timed token took."),
+    field("sample_ns", list[int] | None, "With --samples: how long the sampler took; null where it was not timed."),
+)
+_STORED = (
+    *field("readings", list[MachineReading], "The machine while it ran."),
+    *of(StoredRun, "state started_at finished_at"),
+)
+
+
+class ReadRun(msgspec.Struct, frozen=True):
+    """What a document says of a run besides its file, its memory and how it ended."""
+
+    settings: Settings
+    result: Result
+    lacks: tuple[str, ...] = ()
+    """What the run has and the document does not, for people."""
+
+
+class RunDocuments(msgspec.Struct, frozen=True, kw_only=True):
+    """The documents of one kind of run, which all have the fields of one shape."""
+
+    shape: Shape
+    one: Document
+    """What the command prints of one run."""
+    stored: Document
+    """What `results show` prints."""
+    several: Document | None = None
+    """What the command prints of several quants; None where it takes only one."""
+    others: tuple[Document, ...] = ()
+    """In which the runs are rows, too."""
+    root: Callable[[Run], object] = lambda run: run
+    """What the shape is made of."""
+    read: Callable[[Any], ReadRun | None] = lambda found: None
+    """Makes a run of what was read by the shape; None of one that is of another kind, or not to be read back."""
+    rows: Callable[[Mapping[str, Any]], object] = lambda whole: whole.get("rows", [whole])
+    """Finds the runs in a document."""
+
+    @property
+    def all(self) -> tuple[Document, ...]:
+        """All of them."""
+        return (self.one, *([self.several] if self.several else []), self.stored, *self.others)
+
+    def value(self, run: Run, **given: object) -> dict[str, object]:
+        """Return the fields of a run, with what `given` has for others."""
+        return self.shape.value(self.root(run), **given)
+
+
+def run_documents(
+    kind: str,
+    shape: Shape,
+    *,
+    stored: str = "",
+    is_swept: bool = False,
+    read: Callable[[Any], ReadRun | None] = lambda found: None,
+) -> RunDocuments:
+    """Return the documents of a kind: `kind`, `kind.all` where several quants are measured, and `results.stored`."""
+    rows = (field("model", str), field("rows", many(shape)))
+    several = Document(f"{kind}.all", f"{kind} MODEL QUANT...", f"{shape.about} One for each quant.", *rows)
+    return RunDocuments(
+        shape=shape,
+        one=Document(kind, f"{kind} MODEL QUANT", shape.about, shape.fields),
+        several=several if is_swept else None,
+        stored=stored_document(stored or kind, shape),
+        read=read,
+    )
+
+
+def stored_document(name: str, shape: Shape) -> Document:
+    """Return what `results show` prints of runs of this shape."""
+    return Document(f"results.{name}", "results show ID", f"{shape.about} As it is stored.", shape.fields, _STORED)
+
+
+def samples_value(samples: Samples) -> dict[str, object]:
+    """Return the values of `SAMPLES`, with the repetition of each step."""
+    return {
+        "repeat": samples.repeat.tolist(),
+        "position": samples.position.tolist(),
+        "step_ns": samples.step_ns.tolist(),
+        "sample_ns": None if samples.sample_ns is None else samples.sample_ns.tolist(),
+    }
+
+
+def _n_gen(summary: QuantSummary) -> int | None:
+    return summary.n_gen if summary.decode else 0 if summary.prefills else None
+
+
+_N_GEN = field(
+    "n_gen",
+    int | None,
+    "Tokens decoded in one repetition, the longest where the run was cut short; 0 where only prompts were read.",
+    _n_gen,
+)
+QUANT = Shape(
+    "Quant",
+    "A measured quant.",
+    subject("model quant file provenance=source file_bytes n_params bpw weight_bytes"),
+    memory("kv_bytes"),
+    subject("kv_bytes_per_token"),
+    memory("compute_bytes other_bytes peak_bytes buffers n_ctx n_batch n_ubatch"),
+    of(QuantSummary, "max_n_ctx max_n_ctx_verified max_n_ctx_reason?"),
+    field("n_prompt", int | None, "Tokens in the cache before the first that was timed.", _of_decode("n_prompt")),
+    _N_GEN,
+    of(QuantSummary, "repeat"),
+    _PREFILL_MS,
+    of(QuantSummary, "prefills fit"),
+    of(
+        LatencySummary,
+        "p50_ms p95_ms p99_ms tok_s tok_s_ci95 sample_p50_ms",
+        lambda summary: summary.latency,
+        maybe=True,
+    ),
+    of(QuantSummary, "expected limit"),
+    field("w_ratio", NUMBER, "Measured W over the limit's; 1.0 is the physical limit.", _of_decode("w_ratio")),
+    field("b_ratio", NUMBER, "The limit's B over the measured; 1.0 is the physical limit.", _of_decode("b_ratio")),
+    of(QuantSummary, "b_w16_ms unsteady? serving gpu_use"),
+    memory("flash_attn swa_cells"),
+    within(lambda summary: summary.run, ORIGIN),
+    AGAINST,
+)
+"""Of a `QuantSummary`, by the names that every command uses."""
+_ASKED = (*field("model", str), *field("n_gen", int, "Tokens decoded, as asked for."), *field("rows", many(QUANT)))
+BENCH = Document("bench", "bench MODEL [QUANT...]", "The whole table of a model.", _ASKED)
+DEMO = Document("demo", "demo", "The table of the demo.", _ASKED)
+
+
+def quant_documents(kind: str, about: str, read: Callable[[Any], ReadRun | None]) -> RunDocuments:
+    """Return the documents of a kind whose runs are rows of `bench`."""
+    repeat = field(
+        "repeat", int | list[int] | None, "As asked for; with --samples the repetition of every timed token."
+    )
+    return RunDocuments(
+        shape=QUANT,
+        one=Document(kind, f"{kind} MODEL QUANT", about, QUANT.fields, repeat, SAMPLES),
+        stored=_SHOWN,
+        others=(BENCH, DEMO),
+        root=lambda run: QuantSummary.of([run]),
+        read=read,
+    )
+
+
+_SHOWN = stored_document("show", QUANT)
+_LISTED = Shape(
+    "ListedRun",
+    "A stored run as a list shows it.",
+    of(StoredRun, "run_id kind state started_at finished_at", lambda listed: listed.stored),
+    NAMED,
+    of(StoredRun, "n_samples", lambda listed: listed.stored),
+    subject("bpw"),
+    of(Memory, "n_ctx", lambda listed: listed.summary and listed.summary.memory, maybe=True),
+    field("max_n_ctx", int | None, "The largest that passed; null where not one did.", _context("max_n_ctx")),
+    field(
+        "max_n_ctx_verified",
+        bool | None,
+        "Whether tokens were decoded at its far end.",
+        lambda listed: _context("verified_by_decode")(listed) if _context("max_n_ctx")(listed) is not None else None,
+    ),
+    within(lambda listed: listed.summary, _N_GEN, _PREFILL_MS),
+    of(QuantSummary, "fit", lambda listed: listed.summary),
+    of(
+        LatencySummary,
+        "tok_s tok_s_ci95",
+        lambda listed: listed.summary and listed.summary.latency,
+        maybe=True,
+    ),
+    field(
+        "reason",
+        str | None,
+        "Why it did not complete, or cannot be read.",
+        lambda listed: listed.stored.reason or listed.problem or None,
+    ),
+    field(
+        "imported",
+        Imported | None,
+        "Null of a run that was measured here.",
+        lambda listed: listed.stored.environment and listed.stored.environment.imported,
+    ),
+    of(StoredRun, "command", lambda listed: listed.stored),
+)
+RESULTS = Document("results", "results", "The stored runs, the most recent first.", field("rows", many(_LISTED)))
