@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, cast
+
 import msgspec.structs
 import pytest
-from collections.abc import (Awaitable, Callable)
-from ggbench.hub.access import (HubAccess)
-from ggbench.tui.app import (GgbenchApp)
-from ggbench.tui.planner import (Planner)
-from ggbench.tui.services import (Services)
-from pathlib import (Path)
-from rich.console import (RenderableType)
-from tests.fakes.driving import (settle, wait_until_quiet)
-from tests.fakes.jobs import (FakeServices)
-from tests.fakes.library import (BUDGET, CATALOG, FakePlanner, READING)
-from tests.fakes.measured import (fill)
-from tests.fakes.scores import (trained_folder)
-from textual._compositor import (Compositor)
-from textual._context import (visible_screen_stack)
-from textual.pilot import (Pilot)
-from textual.screen import (Screen)
-from textual_hires_canvas import (Canvas)
-from typing import (Any, cast)
+from rich.console import RenderableType
+from textual._compositor import Compositor
+from textual._context import visible_screen_stack
+from textual.pilot import Pilot
+from textual.screen import Screen
+from textual_hires_canvas import Canvas
 
+from ggbench.hub.access import HubAccess
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.planner import Planner
+from ggbench.tui.services import Services
+from tests.fakes.driving import settle, wait_until_quiet
+from tests.fakes.jobs import FakeServices
+from tests.fakes.library import BUDGET, CATALOG, READING, FakePlanner
+from tests.fakes.measured import fill
+from tests.fakes.scores import trained_folder
 
 Steps = Callable[[GgbenchApp, Pilot[None]], Awaitable[None]]
 Drive = Callable[..., None]
