@@ -24,9 +24,8 @@ from ggbench.hub.headers import HeaderRead, read_headers, read_variant_header
 from ggbench.hub.hf_cache import repo_folder
 from ggbench.hub.repo_records import RepoListing
 from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
-from ggbench.models.file_sources import ARTICLE_QUANTS
 from ggbench.models.reference import ModelRef
-from ggbench.models.repo_variants import FoundVariant
+from ggbench.models.repo_variants import ARTICLE_QUANTS, FoundVariant
 from ggbench.models.selector import Target, find_published, resolve
 from ggbench.text import plain
 
