@@ -25,7 +25,7 @@ from pathlib import Path
 import psutil
 
 from ggbench.models.reference import parse_model
-from ggbench.models.repo_variants import ARTICLE_QUANTS
+from ggbench.models.sources import ARTICLE_QUANTS
 from ggbench.models.selector import materialize, resolve_one
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run

@@ -15,7 +15,7 @@ import click
 from ggbench.commands.options import Asked, HubOptions
 from ggbench.commands.output import Output
 from ggbench.errors import ExitCode, NetworkError, UsageError
-from ggbench.models.repo_variants import CONFIRM_ABOVE_BYTES
+from ggbench.models.sources import CONFIRM_ABOVE_BYTES
 from ggbench.models.selector import Target
 from ggbench.text import plain
 from ggbench.units import format_bytes, format_duration

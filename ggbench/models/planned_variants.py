@@ -25,7 +25,7 @@ from ggbench.hub.hf_cache import repo_folder
 from ggbench.hub.repo_records import RepoListing
 from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
 from ggbench.models.reference import ModelRef
-from ggbench.models.repo_variants import ARTICLE_QUANTS, FoundVariant
+from ggbench.models.sources import ARTICLE_QUANTS, FoundVariant
 from ggbench.models.selector import Target, find_published, resolve
 from ggbench.text import plain
 

@@ -23,7 +23,7 @@ from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
 from ggbench.models.checkpoints import CheckpointToRun, find_checkpoint, wanted_methods
 from ggbench.models.local_files import LocalVariant, local_variants
 from ggbench.models.reference import MAIN, ModelRef
-from ggbench.models.repo_variants import (
+from ggbench.models.sources import (
     ARTICLE_QUANTS,
     NO_QUANT,
     FileSource,

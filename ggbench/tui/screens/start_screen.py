@@ -13,7 +13,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import NetworkError, UsageError
 from ggbench.experiments.speed.record import SpeedSettings
 from ggbench.experiments.tune.record import TuneSettings
-from ggbench.models.repo_variants import CONFIRM_ABOVE_BYTES
+from ggbench.models.sources import CONFIRM_ABOVE_BYTES
 from ggbench.show.names import quant_names
 from ggbench.tui.host import PullRequested, RunRequested, host_of
 from ggbench.tui.run_requests import QualityAsked, QualityRequest, no_quality, speed_request, tune_request
