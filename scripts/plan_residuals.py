@@ -22,7 +22,7 @@ from ggbench.engines.llama.engine import launch
 from ggbench.experiments.maxctx.prober import ContextProber
 from ggbench.models.planned_variants import planned_model
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import Target, materialize, resolve
+from ggbench.models.targets import Target, materialize, resolve
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.sizing.plan_record import Budget, PlanRow

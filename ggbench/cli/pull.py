@@ -92,7 +92,7 @@ def _found(ref: ModelRef, access: HubAccess) -> tuple[FoundVariant, ...]:
     """What MODEL and QUANTs mean on the Hub. Raises UsageError for what is not to be downloaded."""
     from ggbench.models.catalog import load_catalog
     from ggbench.models.sources import list_variants
-    from ggbench.models.selector import find_published
+    from ggbench.models.targets import find_published
 
     if ref.kind == "tf-hub":
         return (_checkpoint(ref, access),)

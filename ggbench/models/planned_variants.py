@@ -26,7 +26,7 @@ from ggbench.hub.repo_records import RepoListing
 from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
 from ggbench.models.reference import ModelRef
 from ggbench.models.sources import ARTICLE_QUANTS, FoundVariant
-from ggbench.models.selector import Target, find_published, resolve
+from ggbench.models.targets import Target, find_published, resolve
 from ggbench.text import plain
 
 

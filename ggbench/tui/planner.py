@@ -21,7 +21,7 @@ from ggbench.machine.cpu import default_threads
 from ggbench.models.added_places import typed_server
 from ggbench.models.planned_variants import PlannedModel, planned_model
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import resolve
+from ggbench.models.targets import resolve
 from ggbench.models.served_models import ServerOptions
 from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
 from ggbench.sizing.plan import PlanRequest, plan

@@ -17,7 +17,7 @@ from ggbench.models.checkpoints import find_checkpoint
 from ggbench.models.command_line import named
 from ggbench.models.counted_models import count_model
 from ggbench.models.reference import ModelRef, parse_model
-from ggbench.models.selector import materialize, resolve, resolve_one
+from ggbench.models.targets import materialize, resolve, resolve_one
 from tests.fakes.checkpoints import GPTQ, QWEN2_TINY, write_checkpoint
 from tests.fakes.hub import TestHub
 

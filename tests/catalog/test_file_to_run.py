@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ggbench.hub.access import HubAccess
 from ggbench.models.planned_variants import planned_model
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import materialize, resolve_one
+from ggbench.models.targets import materialize, resolve_one
 from tests.fakes.hub import TestHub
 
 

@@ -11,7 +11,7 @@ from ggbench import paths
 from ggbench.errors import BadFile, GgbenchError, UnknownName, UsageError
 from ggbench.models.planned_variants import planned_model
 from ggbench.models.reference import ModelRef, parse_model
-from ggbench.models.selector import materialize, resolve, resolve_one
+from ggbench.models.targets import materialize, resolve, resolve_one
 from tests.catalog.conftest import MakeFile
 
 TINY = """\

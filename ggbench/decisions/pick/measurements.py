@@ -10,7 +10,7 @@ from ggbench.experiments.forecast.measure import EXPERIMENT
 from ggbench.experiments.forecast.record import ForecastSettings
 from ggbench.hub.access import HubAccess
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import resolve
+from ggbench.models.targets import resolve
 from ggbench.runs.experiment import Job
 from ggbench.sizing.plan import with_cache
 from ggbench.sizing.plan_record import KvCacheTypes

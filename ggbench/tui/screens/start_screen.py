@@ -24,7 +24,7 @@ from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
     from ggbench.models.catalog import Catalog
-    from ggbench.models.selector import Target
+    from ggbench.models.targets import Target
     from ggbench.runs.experiment import Job
     from ggbench.sizing.plan_record import Budget
     from ggbench.tui.run_requests import RunRequest
