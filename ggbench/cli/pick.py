@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from ggbench.decisions.pick.candidates import PickRequest
     from ggbench.decisions.pick.record import Pick
     from ggbench.engines.llama.config import LlamaConfig
-    from ggbench.models.picked_models import PickedModel
+    from ggbench.decisions.pick.models import PickedModel
     from ggbench.models.planned_variants import PlannedModel
     from ggbench.sizing.dry_allocator import DryAllocator
     from ggbench.sizing.plan_record import Budget
@@ -212,7 +212,7 @@ def _models(
     model: str | None, quants: tuple[str, ...], family: str | None, hub: HubOptions, output: Output
 ) -> tuple[PlannedModel | None, tuple[PickedModel, ...]]:
     """What to choose from, and the repo that it is from."""
-    from ggbench.models.picked_models import of_family, of_model, on_disk
+    from ggbench.decisions.pick.models import of_family, of_model, on_disk
     from ggbench.models.reference import parse_model
 
     if family is not None:

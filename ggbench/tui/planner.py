@@ -92,7 +92,7 @@ class Planner:
         Raises GgbenchError if none can be planned, and once closed.
         """
         from ggbench.decisions.pick.recommend import choose
-        from ggbench.models.picked_models import of_planned
+        from ggbench.decisions.pick.models import of_planned
 
         models = of_planned(self._planned(model, tuple(quants)))
         with self._lock:

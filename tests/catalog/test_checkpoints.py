@@ -15,7 +15,7 @@ from ggbench.errors import BadFile, NetworkError, UsageError
 from ggbench.hub.access import HubAccess
 from ggbench.models.checkpoints import find_checkpoint
 from ggbench.models.command_line import named
-from ggbench.models.counted_models import count_model
+from ggbench.sizing.theory.counted_models import count_model
 from ggbench.models.reference import ModelRef, parse_model
 from ggbench.models.targets import materialize, resolve, resolve_one
 from tests.fakes.checkpoints import GPTQ, QWEN2_TINY, write_checkpoint

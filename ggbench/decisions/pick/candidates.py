@@ -18,7 +18,7 @@ from ggbench.errors import GgbenchError, StoreError
 from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
 from ggbench.experiments.maxctx.record import ContextResult
 from ggbench.machine.programs import programs_that_hold_memory
-from ggbench.models.picked_models import PickedModel
+from ggbench.decisions.pick.models import PickedModel
 from ggbench.models.planned_variants import PlannedVariant
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
