@@ -32,10 +32,10 @@ from ggbench.units import parse_duration
 if TYPE_CHECKING:
     from ggbench.commands.output import Output
     from ggbench.decisions.pick.candidates import PickRequest
+    from ggbench.decisions.pick.models import PickedModel
     from ggbench.decisions.pick.record import Pick
     from ggbench.engines.llama.config import LlamaConfig
-    from ggbench.decisions.pick.models import PickedModel
-    from ggbench.models.planned_variants import PlannedModel
+    from ggbench.models.targets import Target
     from ggbench.sizing.dry_allocator import DryAllocator
     from ggbench.sizing.plan_record import Budget
 
@@ -156,6 +156,7 @@ def command(
     budget = memory.budget(setup, measures=measures or not no_measure)
     with _allocator(setup, budget) as allocator:  # first of all, as its worker takes a while
         from ggbench.decisions.pick.candidates import PickRequest, caches_of
+        from ggbench.models.targets import repo_read
 
         planned, models = _models(model, quants, family, hub, output)
         request = PickRequest(needs, budget, setup, caches_of(kv_types, setup), memory.given)
@@ -166,8 +167,8 @@ def command(
     is_open = pick.recommended is not None and any(each.need == "speed" for each in pick.recommended.unknown)
     if is_open and not (measures or memory.gpu or memory.vram):
         output.notice("whether it is fast enough is not known: --measure forecasts it")
-    if planned is not None and planned.listing is not None:
-        output.notice(reading_notice(planned.listing, planned.moved_bytes))
+    if (read := repo_read(planned)) is not None:
+        output.notice(reading_notice(*read))
     raise click.exceptions.Exit(_exit_code(pick))
 
 
@@ -210,15 +211,15 @@ def _measured(
 
 def _models(
     model: str | None, quants: tuple[str, ...], family: str | None, hub: HubOptions, output: Output
-) -> tuple[PlannedModel | None, tuple[PickedModel, ...]]:
+) -> tuple[tuple[Target, ...], tuple[PickedModel, ...]]:
     """What to choose from, and the repo that it is from."""
     from ggbench.decisions.pick.models import of_family, of_model, on_disk
     from ggbench.models.reference import parse_model
 
     if family is not None:
-        return None, of_family(family, quants)
+        return (), of_family(family, quants)
     if model is None:
-        return None, on_disk(quants)
+        return (), on_disk(quants)
     with reading_headers(output) as on_progress:
         return of_model(parse_model(model, *quants), hub.access(), on_progress)
 

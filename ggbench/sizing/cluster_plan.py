@@ -17,7 +17,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import remove_left_twins, twin_folder, write_sparse
 from ggbench.gguf_file.twin_writer import require_room
 from ggbench.models.command_line import reproduce
-from ggbench.models.planned_variants import PlannedVariant
+from ggbench.models.targets import Target
 from ggbench.paths import forecasts_dir
 from ggbench.sizing.budget import main_memory_budget
 from ggbench.sizing.cluster_record import ClusterPlan, ClusterSplit, DeviceSpeed, Link
@@ -41,7 +41,7 @@ class Cluster(msgspec.Struct, frozen=True):
     """Takes what is being done."""
 
 
-def plan_cluster(variant: PlannedVariant, setup: LlamaConfig, cluster: Cluster) -> ClusterPlan:
+def plan_cluster(variant: Target, setup: LlamaConfig, cluster: Cluster) -> ClusterPlan:
     """Time twins on each device and on the CPU alone, then find the split; `setup.threads` have to be given.
 
     Nothing is timed of a model that no split holds. Raises Unsupported for a model whose steps cannot be counted,

@@ -51,8 +51,8 @@ class Services(msgspec.Struct, frozen=True):
     def resolve(self, model: str, quants: Sequence[str] = (), catalog: Catalog | None = None) -> tuple[Target, ...]:
         """Return what MODEL and QUANTS select, as `catalog.selector.resolve` does with this Hub and this key."""
         from ggbench.models.reference import parse_model
-        from ggbench.models.targets import resolve
         from ggbench.models.served_models import ServerOptions
+        from ggbench.models.targets import resolve
 
         return resolve(
             parse_model(model, *quants), hub=self.hub, catalog=catalog, server=ServerOptions(self.api_key_env)

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from ggbench.decisions.known_losses import UNQUANTIZED, MeasuredLosses, measured_losses, typical_loss
 from ggbench.decisions.known_speeds import known_speeds
+from ggbench.decisions.pick.models import PickedModel
 from ggbench.decisions.pick.record import Candidate, Loss, Needs, TurnSpeed
 from ggbench.decisions.pick.turn import longest_fast_enough, turn_speed
 from ggbench.decisions.this_machine import ThisMachine
@@ -18,8 +19,7 @@ from ggbench.errors import GgbenchError, StoreError
 from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
 from ggbench.experiments.maxctx.record import ContextResult
 from ggbench.machine.programs import programs_that_hold_memory
-from ggbench.decisions.pick.models import PickedModel
-from ggbench.models.planned_variants import PlannedVariant
+from ggbench.models.targets import Target
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run
@@ -116,7 +116,7 @@ class _Finder:
                 by_cache.setdefault(candidate.cache, []).append(candidate)
         return [each for group in by_cache.values() for each in group]
 
-    def _rows(self, variant: PlannedVariant, n_ctx: int, caches: Sequence[KvCacheTypes]) -> list[PlanRow]:
+    def _rows(self, variant: Target, n_ctx: int, caches: Sequence[KvCacheTypes]) -> list[PlanRow]:
         request = PlanRequest(self._request.budget, replace(self._request.setup, n_ctx=n_ctx), self._request.options)
         try:
             return list(plan_variant(variant, request, self._allocator, caches))
@@ -129,7 +129,7 @@ class _Finder:
     def _candidate(
         self,
         key: str,
-        variant: PlannedVariant,
+        variant: Target,
         row: PlanRow,
         known: KnownSpeed | None,
         losses: MeasuredLosses,
@@ -164,7 +164,7 @@ class _Finder:
             to_run=variant.to_run,
         )
 
-    def _probe(self, variant: PlannedVariant, row: PlanRow) -> tuple[int, int] | None:
+    def _probe(self, variant: Target, row: PlanRow) -> tuple[int, int] | None:
         """The newest run that searched this file with this cache, and what it found.
 
         None where less memory is free than it had, by what is planned for both.

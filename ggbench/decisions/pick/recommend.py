@@ -30,9 +30,9 @@ from typing import Literal
 from msgspec.structs import replace
 
 from ggbench.decisions.pick.candidates import PickRequest, find_candidates, what_would_help
+from ggbench.decisions.pick.models import PickedModel
 from ggbench.decisions.pick.record import Alternative, Candidate, Checked, Label, NeedCheck, Needs, Pick, Preference
 from ggbench.engines.endings import Outcome
-from ggbench.decisions.pick.models import PickedModel
 from ggbench.runs.store.database import Store
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.stats.intervals import Z_95, Expected

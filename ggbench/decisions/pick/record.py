@@ -9,7 +9,7 @@ import msgspec
 
 from ggbench.engines.llama.config import LARGEST_N_CTX, whole_steps
 from ggbench.errors import UsageError
-from ggbench.models.planned_variants import FileToRun
+from ggbench.models.targets import FileToRun
 from ggbench.sizing.change import Change
 from ggbench.sizing.plan_record import PlanRow
 from ggbench.stats.intervals import Expected
