@@ -232,8 +232,7 @@ class SynthTwin(msgspec.Struct, frozen=True):
 
     def header(self) -> ModelFile:
         """Return the planned twin. Raises as `plan_twin` does."""
-        origin = f"catalog:{self.model.id}"
-        return plan_twin(self.model.hyper, [self.quant], name=self.model.id, source=origin)[self.quant]
+        return plan_twin(self.model.hyper, [self.quant], name=self.model.id)[self.quant]
 
     def materialize(self, on_progress: OnProgress | None = None) -> Path:
         """Return the cached twin, written first if missing. Raises as `cached_twin` does."""
