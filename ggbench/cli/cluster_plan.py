@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ggbench.engines.llama.config import LlamaConfig
     from ggbench.models.reference import ModelRef
     from ggbench.models.targets import Target
+    from ggbench.sizing.cluster import ClusterPlan
     from ggbench.sizing.cluster_plan import Cluster
-    from ggbench.sizing.cluster_record import ClusterPlan
 
 
 @click.command(
@@ -74,8 +74,8 @@ def _cluster(setup: LlamaConfig, output: Output) -> tuple[LlamaConfig, Cluster]:
     from ggbench.engines.llama.rpc_probe import probe_server
     from ggbench.machine.cpu import default_threads
     from ggbench.sizing.budget import devices_budget
+    from ggbench.sizing.cluster import device_memories
     from ggbench.sizing.cluster_plan import Cluster
-    from ggbench.sizing.device_split import device_memories
 
     check_rpc(setup)
     links = {}

@@ -50,8 +50,8 @@ from ggbench.runs.recording import GpusInUse, ModelDescribed, PromptTiming, Work
 from ggbench.runs.run import Settings
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import WARMUP
+from ggbench.sizing.theory.limits import decode_limit
 from ggbench.sizing.theory.offload import check_overrides, offload
-from ggbench.sizing.theory.roofline import decode_limit
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.units import format_ms
 

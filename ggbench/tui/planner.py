@@ -90,15 +90,15 @@ class Planner:
 
         Raises GgbenchError if none can be planned, and once closed.
         """
+        from ggbench.decisions.pick.candidates import pick
         from ggbench.decisions.pick.models import of_planned
-        from ggbench.decisions.pick.recommend import choose
 
         models = of_planned(self._planned(model, tuple(quants)))
         with self._lock:
             if self._is_closed:
                 raise GgbenchError("ggbench is closing", "start it again to pick")
             try:
-                return choose(models, request, self._allocator_for(request.budget, request.setup), store)
+                return pick(models, request, self._allocator_for(request.budget, request.setup), store)
             finally:
                 self._leave_servers(request.setup)
 

@@ -119,7 +119,7 @@ def _make_planner(hub: HubAccess, api_key_env: str) -> Planner:
 def _machine_budget(setup: LlamaConfig) -> Budget:
     from ggbench.machine.cpu import default_threads
     from ggbench.sizing.budget import devices_budget, machine_budget
-    from ggbench.sizing.device_split import device_memories
+    from ggbench.sizing.cluster import device_memories
 
     if setup.rpc_servers and setup.n_gpu_layers:
         return devices_budget(device_memories(setup), limit_bytes=setup.memory_limit_bytes, reserve_bytes=None)

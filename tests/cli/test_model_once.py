@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import pkgutil
 from pathlib import Path
 
 import pytest
 
-from ggbench import paths
-from ggbench.models import reference, targets
 from tests.cli.conftest import Run
 
 
@@ -26,13 +25,21 @@ from tests.cli.conftest import Run
 def test_a_command_parses_and_resolves_its_model_once(
     ggbench: Run, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:
-    parsed: list[str] = []
-    looked_at: list[str] = []
-    listed: list[Path] = []
-    parse, exists, variants = reference._parse, paths.path_exists, targets.local_variants
-    monkeypatch.setattr(reference, "_parse", lambda text: (parsed.append(text), parse(text))[1])
-    monkeypatch.setattr(reference, "path_exists", lambda text: (looked_at.append(text), exists(text))[1])
-    monkeypatch.setattr(targets, "local_variants", lambda path: (listed.append(path), variants(path))[1])
+    asked: list[tuple[str, object]] = []
+
+    def count(place: str) -> None:
+        name = place.rpartition(".")[2]
+        function = pkgutil.resolve_name(place)
+
+        def counted(argument: object) -> object:
+            asked.append((name, argument))
+            return function(argument)
+
+        monkeypatch.setattr(place, counted)
+
+    for name in ("reference._parse", "reference.path_exists", "targets.local_variants"):
+        count(f"ggbench.models.{name}")
     ran = ggbench(command[0], str(tiny_twin), *command[1:])
     assert ran.code in (0, 3), ran.err
-    assert (parsed, looked_at, listed) == ([str(tiny_twin)], [str(tiny_twin)], [tiny_twin])
+    text = str(tiny_twin)
+    assert asked == [("_parse", text), ("path_exists", text), ("local_variants", tiny_twin)]

@@ -1,41 +1,57 @@
-"""Choose the quant and the KV cache to run from what is known of all of them, by stated rules.
+"""Choose the quant and the KV cache to run from what is known of all of them, by `RULES`, and say why.
 
-1. What misses a need is out. What meets all needs comes before what may meet them, where a figure is unknown or is only
-   a bound on speed.
-2. What another dominates is out: what is at least as good in quality, in speed and in context, and clearly better in
-   one of them. At least as good means that value and both ends of the interval are; clearly better, that the intervals
-   are apart. So two figures whose intervals overlap never decide by themselves, a bound on speed does not beat a
-   measurement, and what is dominated by the dominated is dominated too. What is unknown of one of two leaves both;
-   losses compare between quants of one model, and of two cache types only where both are known.
-3. What loses little comes first: up to `max_loss`, else 0.05 nats. Then what loses an unknown amount, the cache of more
-   bits first. Then the rest.
-4. Among these the preference decides. Quality: the least loss, where it is unknown the most bits per weight; among
-   those that are not clearly worse the fastest. Speed: the fastest; among those not clearly slower the least loss.
-   Context: the longest, then the least loss.
-5. Then speed, the longer context, the smaller file and the name. A bound on speed comes after what is known.
+At least as good means that value and both ends of the interval are; clearly better, that the intervals are apart. So
+two figures whose intervals overlap never decide by themselves, a bound on speed does not beat a measurement, and what
+is dominated by the dominated is dominated too. What is unknown of one of two dominates neither: losses compare between
+quants of one model, and of two cache types only where both are known.
+
+What decides last is speed, a bound after what is known, then the longer context, the smaller file and the name. Where
+no loss is known, quality takes the most bits per weight.
 
 Alternatives come from the front too and miss no need. Better: what loses clearly less. Faster: the fastest of those
 that lose little. More context: with half as much again, the one that loses least.
-
-Quality does not compare between models. Of several each has its own choice by these rules, and among those the
-preference for quality takes the model with the most parameters, which is a habit and no measurement.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from msgspec.structs import replace
-
-from ggbench.decisions.pick.candidates import PickRequest, find_candidates, what_would_help
-from ggbench.decisions.pick.models import PickedModel
-from ggbench.decisions.pick.record import Alternative, Candidate, Checked, Label, NeedCheck, Needs, Pick, Preference
+from ggbench.decisions.pick.needs import Needs, Preference
+from ggbench.decisions.pick.record import (
+    Alternative,
+    BestIn,
+    BeyondTraining,
+    Candidate,
+    Checked,
+    IsBest,
+    Label,
+    ModelsDoNotCompare,
+    NearestMisses,
+    NeedCheck,
+    NeedsAreClose,
+    NeedsDecide,
+    NextLarger,
+    NothingToChoose,
+    NotKnown,
+    Pick,
+    Reason,
+    Unknowns,
+    WhatSpeedsUp,
+)
 from ggbench.engines.endings import Outcome
-from ggbench.runs.store.database import Store
-from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.stats.intervals import Z_95, Expected
+
+RULES = (
+    "Out is what misses a need or is dominated: worse or equal in loss, speed and context, and clearly worse in one.",
+    "First comes what meets all needs for certain, then what may meet them.",
+    "First comes a little loss, up to --max-loss or 0.05 nats; then an unknown one, larger caches first; then more.",
+    "Then --prefer decides: quality takes the least loss and, of what is not clearly worse, the fastest; speed the"
+    " fastest and, of what is not clearly slower, the least loss; context the longest.",
+    "Between models quality does not compare: --prefer quality takes the one with the most parameters, by habit.",
+)
+"""How a recommendation is made, a sentence each."""
 
 _FASTER = 1.05
 """Ratio from which on an alternative is called faster."""
@@ -56,17 +72,21 @@ def recommend(candidates: Sequence[Candidate], needs: Needs) -> Pick:
     best = _best([each.candidate for each in surest], needs, needs.prefer)
     by_name = {each.candidate.name: each for each in checked}
     if best is None:
-        return Pick(needs, checked, front, None, nearest_miss=_nearest_miss(checked))
-    recommended, ideal = by_name[best.name], _best(front, needs, needs.prefer)
-    return Pick(
-        needs,
-        checked,
-        front,
-        recommended,
-        _alternatives(recommended, open_to_choice, needs),
-        _next_larger(recommended, checked),
-        by_name[ideal.name] if ideal is not None else None,
-    )
+        nearest = _nearest_miss(checked)
+        return Pick(needs, checked, front, None, nearest_miss=nearest, reasons=_why_nothing(nearest))
+    (chosen, best_in), ideal = best, _best(front, needs, needs.prefer)
+    first = None if ideal is None else by_name[ideal[0].name]
+    recommended, larger = by_name[chosen.name], _next_larger(chosen, checked)
+    reasons: list[Reason] = [IsBest(chosen, best_in)]
+    if first is not None and first is not recommended:
+        reasons = [NeedsDecide(chosen, first)]
+    if larger is not None and larger is not first:
+        reasons.append(_what_larger_changes(chosen, larger))
+    reasons += _limits(recommended)
+    if len({each.model_key for each in candidates}) > 1:
+        reasons.append(ModelsDoNotCompare())
+    alternatives = _alternatives(recommended, open_to_choice, needs)
+    return Pick(needs, checked, front, recommended, alternatives, larger, first, reasons=tuple(reasons))
 
 
 def clearly_loses_more(one: Candidate, other: Candidate) -> bool:
@@ -85,41 +105,45 @@ def clearly_loses_more(one: Candidate, other: Candidate) -> bool:
     return loss is not None and base is not None and loss.low > base.high
 
 
-def _best(candidates: Sequence[Candidate], needs: Needs, prefer: Preference) -> Candidate | None:
-    """The best of each model, and of these the best."""
+def _best(candidates: Sequence[Candidate], needs: Needs, prefer: Preference) -> tuple[Candidate, BestIn] | None:
+    """The best of each model, and of these the best, with what it is the best in."""
     by_model: dict[str, list[Candidate]] = {}
     for each in candidates:
         by_model.setdefault(each.model_key, []).append(each)
     chosen = [_best_of_model(each, needs, prefer) for each in by_model.values()]
+    least = min((_loss_class(each, needs) for each, _ in chosen), default=0)
+    chosen = [(each, best_in) for each, best_in in chosen if _loss_class(each, needs) == least]
     if len(chosen) < 2:
         return chosen[0] if chosen else None
-    least = min(_loss_class(each, needs) for each in chosen)
-    chosen = [each for each in chosen if _loss_class(each, needs) == least]
     if prefer == "quality":
-        return min(chosen, key=lambda each: (-(each.row.n_params or 0), *_last_order(each)))
+        best, _ = min(chosen, key=lambda each: (-(each[0].row.n_params or 0), *_last_order(each[0])))
+        return best, "parameters"
     if prefer == "context":
-        return min(chosen, key=lambda each: (-(each.offered_n_ctx or 0), *_last_order(each)))
-    return min(chosen, key=_last_order)
+        return min(chosen, key=lambda each: (-(each[0].offered_n_ctx or 0), *_last_order(each[0])))
+    return min(chosen, key=lambda each: _last_order(each[0]))
 
 
-def _best_of_model(candidates: Sequence[Candidate], needs: Needs, prefer: Preference) -> Candidate:
+def _best_of_model(candidates: Sequence[Candidate], needs: Needs, prefer: Preference) -> tuple[Candidate, BestIn]:
     least = min(_loss_class(each, needs) for each in candidates)
     pool = [each for each in candidates if _loss_class(each, needs) == least]
     if least == 1:
         bits = max(map(cache_bits, pool))
         pool = [each for each in pool if cache_bits(each) == bits]
     if prefer == "context":
-        return min(pool, key=lambda each: (-(each.offered_n_ctx or 0), _loss_order(each), *_last_order(each)))
+        longest = min(pool, key=lambda each: (-(each.offered_n_ctx or 0), _loss_order(each), *_last_order(each)))
+        return longest, "context"
     if prefer == "speed":
         pool = [each for each in pool if not _is_unsure(each)] or pool
         fastest = min(pool, key=_last_order)
         near = [each for each in pool if not _clearly_slower(each, fastest)]
-        return min(near, key=lambda each: (_loss_order(each), *_last_order(each)))
+        best = min(near, key=lambda each: (_loss_order(each), *_last_order(each)))
+        return best, "speed" if best is fastest else "loss among the fastest"
     known = [each for each in pool if each.least_loss is not None and each.weights_loss is not None]
     if not known:
-        return min(pool, key=lambda each: (-(each.row.bpw or 0.0), *_last_order(each)))
+        return min(pool, key=lambda each: (-(each.row.bpw or 0.0), *_last_order(each))), "bits"
     best = min(known, key=lambda each: (_loss_order(each), *_last_order(each)))
-    return min((each for each in known if not clearly_loses_more(each, best)), key=_last_order)
+    fastest = min((each for each in known if not clearly_loses_more(each, best)), key=_last_order)
+    return fastest, "loss" if fastest is best else "speed among the least loss"
 
 
 def cache_bits(candidate: Candidate) -> float:
@@ -187,7 +211,7 @@ def _alternatives(recommended: Checked, pool: Sequence[Checked], needs: Needs) -
         left = {each.candidate.name: each for each in among if each.candidate.name not in taken}
         best = _best([each.candidate for each in left.values()], needs, prefer)
         if best is not None:
-            found.append(Alternative(label, left[best.name]))
+            found.append(Alternative(label, left[best[0].name]))
     return tuple(found)
 
 
@@ -208,9 +232,8 @@ def _with_more_context(pool: Sequence[Checked], own: Candidate) -> list[Checked]
     return [each for each, gain in gains if gain >= _MORE_CONTEXT] or [each for each, gain in gains if gain > _FASTER]
 
 
-def _next_larger(recommended: Checked, checked: Sequence[Checked]) -> Checked | None:
+def _next_larger(own: Candidate, checked: Sequence[Checked]) -> Checked | None:
     """The smallest of the quants of the same model and cache that are larger."""
-    own = recommended.candidate
     larger = [
         each
         for each in checked
@@ -230,6 +253,49 @@ def _nearest_miss(checked: Sequence[Checked]) -> Checked | None:
     return min(checked, key=lambda each: (worst(each), each.candidate.name), default=None)
 
 
+def _what_larger_changes(own: Candidate, larger: Checked) -> NextLarger:
+    other, nats, ratio = larger.candidate, None, None
+    if other.weights_loss is not None and own.weights_loss is not None:
+        nats = other.weights_loss.nats.value, own.weights_loss.nats.value
+    if other.speed is not None and own.speed is not None:
+        ratio = other.speed.tok_s.value / own.speed.tok_s.value
+    return NextLarger(larger, nats, ratio)
+
+
+def _limits(recommended: Checked) -> Iterator[Reason]:
+    """What is not known of the recommendation, or not for certain."""
+    own, unknown = recommended.candidate, list[NotKnown]()
+    if own.joint_loss is None and own.cache_loss is None:
+        unknown.append("cache loss")
+    if own.joint_loss is None and own.weights_loss is None:
+        unknown.append("weights loss")
+    if own.speed is None or own.speed.is_bound:
+        unknown.append("speed" if own.speed is None else "speed but for its bound")
+    if unknown or recommended.unknown:
+        yield Unknowns(own, tuple(unknown), recommended.unknown)
+    yield from _beyond_training(own)
+    close = tuple(each for each in recommended.checks if each.is_close)
+    if close:
+        yield NeedsAreClose(close)
+
+
+def _why_nothing(nearest: Checked | None) -> tuple[Reason, ...]:
+    if nearest is None:
+        return (NothingToChoose(),)
+    if nearest.candidate.row.outcome is not Outcome.COMPLETED:
+        return (NothingToChoose(nearest.candidate.row.reason),)
+    helps = []
+    if [each.need for each in nearest.missed] == ["speed"]:
+        (miss,) = nearest.missed
+        helps.append(WhatSpeedsUp(miss.wanted / miss.value if miss.is_bound and miss.value else None))
+    return (NearestMisses(nearest), *helps, *_beyond_training(nearest.candidate))
+
+
+def _beyond_training(candidate: Candidate) -> tuple[BeyondTraining, ...]:
+    trained = candidate.row.n_ctx_train
+    return (BeyondTraining(trained),) if trained and candidate.n_ctx > trained else ()
+
+
 def check(candidate: Candidate, needs: Needs) -> Checked:
     """Return the candidate beside every need that is stated; that of memory always is."""
     checks = [_memory(candidate, needs)]
@@ -244,13 +310,14 @@ def _memory(candidate: Candidate, needs: Needs) -> NeedCheck:
     """By the longest context that fits; what llama.cpp refuses to size misses the need."""
     row, n_ctx = candidate.row, candidate.max_n_ctx
     if row.outcome is not Outcome.COMPLETED:
-        return NeedCheck("memory", needs.n_ctx, None, False, short_by=math.inf)
+        return NeedCheck("memory", needs.n_ctx, None, False, short_by=math.inf, refusal=row.reason)
     if n_ctx is None:
         return NeedCheck("memory", needs.n_ctx, None, None)
     if n_ctx >= needs.n_ctx:
         return NeedCheck("memory", needs.n_ctx, n_ctx, True)
     missing, budget = -(row.left_bytes or 0), row.budget_bytes
-    return NeedCheck("memory", needs.n_ctx, n_ctx, False, short_by=missing / budget if budget else math.inf)
+    short_by = missing / budget if budget else math.inf
+    return NeedCheck("memory", needs.n_ctx, n_ctx, False, short_by=short_by, missing_bytes=missing)
 
 
 def _speed(candidate: Candidate, wanted: float) -> NeedCheck:
@@ -260,9 +327,9 @@ def _speed(candidate: Candidate, wanted: float) -> NeedCheck:
     value = speed.tok_s.value
     if value < wanted:
         is_close = not speed.is_bound and speed.tok_s.high >= wanted
-        return NeedCheck("speed", wanted, value, False, is_close, short_by=1 - value / wanted)
+        return NeedCheck("speed", wanted, value, False, is_close, 1 - value / wanted, is_bound=speed.is_bound)
     if speed.is_bound:
-        return NeedCheck("speed", wanted, value, None)
+        return NeedCheck("speed", wanted, value, None, is_bound=True)
     return NeedCheck("speed", wanted, value, True, is_close=speed.tok_s.low < wanted)
 
 
@@ -347,11 +414,3 @@ def _less(one: Expected, other: Expected) -> _Order:
 
 def _negative(expected: Expected) -> Expected:
     return Expected(-expected.value, -expected.high, -expected.low)
-
-
-def choose(models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator, store: Store | None) -> Pick:
-    """Return the pick by what the store knows; None for nothing. Raises as `find_candidates` does."""
-    pick = recommend(find_candidates(models, request, allocator, store), request.needs)
-    if pick.nearest_miss is None:
-        return pick
-    return replace(pick, changes=what_would_help(pick.nearest_miss.candidate, models, request, allocator))

@@ -2,110 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
-from ggbench.engines.llama.config import LARGEST_N_CTX, whole_steps
-from ggbench.errors import UsageError
+from ggbench.decisions.pick.needs import Needs
 from ggbench.models.targets import FileToRun
-from ggbench.sizing.change import Change
-from ggbench.sizing.plan_record import PlanRow
+from ggbench.sizing.plan_record import Change, PlanRow
 from ggbench.stats.intervals import Expected
 from ggbench.stats.known_speed import SpeedBasis
 
-Preference = Literal["quality", "speed", "context"]
 LossBasis = Literal["measured", "published typical", "unquantized"]
 Need = Literal["memory", "speed", "loss"]
 Label = Literal["better", "faster", "more context"]
-
-LITTLE_LOSS = 0.05
-"""Nats that count as a little loss where no `max_loss` is given."""
-
-
-class Workload(msgspec.Struct, frozen=True):
-    """A turn: a prompt that is read after some context, and the answer to it."""
-
-    name: str
-    n_prompt: int
-    n_gen: int
-    n_depth: int | None
-    """Tokens in the KV cache before the prompt; None: as many as the context holds beside prompt and answer."""
-    n_ctx_least: int = 0
-    """Tokens that the context should hold where nothing else is asked for."""
-    min_tok_s: float | None = None
-    """Speed of the answer that the workload asks for by itself."""
-    prefer: Preference = "quality"
-
-    @property
-    def n_turn(self) -> int:
-        """Tokens of prompt and answer."""
-        return self.n_prompt + self.n_gen
-
-    @property
-    def n_ctx_of_turn(self) -> int:
-        """The smallest context that holds the turn, in whole steps of llama.cpp's padding."""
-        return whole_steps((self.n_depth or 0) + self.n_turn)
-
-    def depth_in(self, n_ctx: int) -> int:
-        """Tokens before the prompt in a context of this length."""
-        return max(0, n_ctx - self.n_turn) if self.n_depth is None else self.n_depth
-
-
-WORKLOADS = {
-    each.name: each
-    for each in (
-        Workload("chat", 512, 300, 4096, 8192),
-        Workload("agent", 16384, 800, 49152, 131072),
-        Workload("documents", 30720, 500, 0, 32768),
-        Workload("longest", 512, 300, None, min_tok_s=15.0, prefer="context"),
-    )
-}
-
-
-class Needs(msgspec.Struct, frozen=True):
-    """What a person asks for. Raises UsageError for numbers that nothing can meet."""
-
-    workload: Workload = WORKLOADS["chat"]
-    given_n_ctx: int | None = None
-    given_tok_s: float | None = None
-    max_loss: float | None = None
-    """Nats that weights and cache may lose together."""
-    given_prefer: Preference | None = None
-
-    def __post_init__(self) -> None:
-        if self.given_n_ctx is not None and not 0 < self.given_n_ctx <= LARGEST_N_CTX:
-            raise UsageError(f"no context holds {self.given_n_ctx:,} tokens", f"give 1 to {LARGEST_N_CTX:,}")
-        if self.given_tok_s is not None and not 0 < self.given_tok_s < math.inf:
-            raise UsageError(
-                f"the needed speed of {self.given_tok_s:g} tok/s is not above zero", "give tokens/s, e.g. 15"
-            )
-        if self.max_loss is not None and not 0 <= self.max_loss < math.inf:
-            raise UsageError(
-                f"the largest loss of {self.max_loss:g} nats is not a number from 0", "give 0 or more, e.g. 0.05"
-            )
-
-    @property
-    def n_ctx(self) -> int:
-        """Tokens that the context has to hold, in whole steps of llama.cpp's padding."""
-        wanted = self.workload.n_ctx_least if self.given_n_ctx is None else self.given_n_ctx
-        return max(whole_steps(wanted), self.workload.n_ctx_of_turn)
-
-    @property
-    def tok_s(self) -> float | None:
-        """Speed of the answer that is needed; None for any."""
-        return self.workload.min_tok_s if self.given_tok_s is None else self.given_tok_s
-
-    @property
-    def little_loss(self) -> float:
-        """Nats up to which a loss counts as little."""
-        return LITTLE_LOSS if self.max_loss is None else self.max_loss
-
-    @property
-    def prefer(self) -> Preference:
-        """What decides among those that meet the needs."""
-        return self.given_prefer or self.workload.prefer
 
 
 class PublishedLoss(msgspec.Struct, frozen=True):
@@ -224,6 +133,12 @@ class NeedCheck(msgspec.Struct, frozen=True):
     """Whether the interval of the value reaches to the other side."""
     short_by: float | None = None
     """Share of what is wanted that is missing, of a need that is missed; of memory, share of the budget."""
+    is_bound: bool = False
+    """Whether the value is the best that is possible."""
+    missing_bytes: int = 0
+    """Of memory, where the context does not fit."""
+    refusal: str = ""
+    """Why llama.cpp refused to size the context, as it says it; empty where it did not."""
 
 
 class Checked(msgspec.Struct, frozen=True):
@@ -247,6 +162,95 @@ class Checked(msgspec.Struct, frozen=True):
     def unknown(self) -> tuple[NeedCheck, ...]:
         """The needs of which it is unknown whether it meets them."""
         return tuple(check for check in self.checks if check.is_met is None)
+
+
+BestIn = Literal[
+    "loss", "speed among the least loss", "bits", "speed", "loss among the fastest", "context", "parameters"
+]
+"""What the recommendation is the best in; `bits` per weight decide where no loss is known."""
+NotKnown = Literal["cache loss", "weights loss", "speed", "speed but for its bound"]
+
+
+class IsBest(msgspec.Struct, frozen=True):
+    """The recommendation would come first without any needs, too."""
+
+    candidate: Candidate
+    best_in: BestIn
+
+
+class NeedsDecide(msgspec.Struct, frozen=True):
+    """Another would come first, but misses needs, or may miss them."""
+
+    recommended: Candidate
+    first: Checked
+
+
+class NextLarger(msgspec.Struct, frozen=True):
+    """What the next larger quant would change; None of a figure that is not known of both."""
+
+    checked: Checked
+    nats: tuple[float, float] | None
+    """That its weights lose, and those of the recommendation."""
+    speed_ratio: float | None
+    """Its tokens/s over those of the recommendation."""
+
+
+class Unknowns(msgspec.Struct, frozen=True):
+    """What is not known of the recommendation, and which needs it therefore may miss."""
+
+    candidate: Candidate
+    figures: tuple[NotKnown, ...]
+    needs: tuple[NeedCheck, ...]
+
+
+class BeyondTraining(msgspec.Struct, frozen=True):
+    """The context is longer than those that the model was trained with."""
+
+    n_ctx_train: int
+
+
+class NeedsAreClose(msgspec.Struct, frozen=True):
+    """Intervals of the recommendation reach beyond what is needed."""
+
+    needs: tuple[NeedCheck, ...]
+
+
+class ModelsDoNotCompare(msgspec.Struct, frozen=True):
+    """The quality of different models does not compare."""
+
+
+class NothingToChoose(msgspec.Struct, frozen=True):
+    """No candidate could be sized; `refusal` is of the nearest, empty where there is no candidate."""
+
+    refusal: str = ""
+
+
+class NearestMisses(msgspec.Struct, frozen=True):
+    """Every candidate misses a need; this one by least."""
+
+    checked: Checked
+
+
+class WhatSpeedsUp(msgspec.Struct, frozen=True):
+    """What would help where speed alone is missed."""
+
+    bandwidth_ratio: float | None
+    """How many times the bandwidth it takes; None where settings may help, too."""
+
+
+Reason: TypeAlias = (
+    IsBest
+    | NeedsDecide
+    | NextLarger
+    | Unknowns
+    | BeyondTraining
+    | NeedsAreClose
+    | ModelsDoNotCompare
+    | NothingToChoose
+    | NearestMisses
+    | WhatSpeedsUp
+)
+"""Why a pick is what it is: said with the decision, and only put into words afterwards."""
 
 
 class Alternative(msgspec.Struct, frozen=True):
@@ -273,6 +277,8 @@ class Pick(msgspec.Struct, frozen=True):
     """What would be recommended if nothing was needed."""
     nearest_miss: Checked | None = None
     """Where nothing is recommended, what misses the needs by least."""
+    reasons: tuple[Reason, ...] = ()
+    """Why, in the order in which they are said."""
     changes: tuple[Change, ...] = ()
     """What would make the nearest miss fit, the best first; empty where it fits."""
 
@@ -280,3 +286,26 @@ class Pick(msgspec.Struct, frozen=True):
     def n_models(self) -> int:
         """Models among the candidates, whose qualities do not compare."""
         return len({each.candidate.model_key for each in self.checked})
+
+    @property
+    def listed(self) -> tuple[tuple[str, Checked], ...]:
+        """What a short table shows, each once: the pick, alternatives, the next larger quant, the nearest miss."""
+        named: list[tuple[str, Checked | None]] = [
+            ("→ pick", self.recommended),
+            *((each.label, each.checked) for each in self.alternatives),
+            ("next larger", self.next_larger),
+            ("no needs", self.without_needs),
+            ("nearest miss", self.nearest_miss),
+        ]
+        found: dict[tuple[str, ...], tuple[str, Checked]] = {}
+        for label, checked in named:
+            if checked is not None:
+                found.setdefault(checked.candidate.name, (label, checked))
+        return tuple(found.values())
+
+    @property
+    def unlisted(self) -> tuple[tuple[str, Checked], ...]:
+        """All others, labelled where another dominates them."""
+        listed, front = {each.candidate.name for _, each in self.listed}, {each.name for each in self.front}
+        others = (each for each in self.checked if each.candidate.name not in listed)
+        return tuple(("" if each.candidate.name in front else "dominated", each) for each in others)

@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from ggbench.decisions.pick.needs import needs_text, workload_text
 from ggbench.decisions.pick.record import Candidate, Checked, Pick
 from ggbench.decisions.pick.run_commands import RunCommands, commands_lines
 from ggbench.decisions.pick.show import (
@@ -15,13 +16,10 @@ from ggbench.decisions.pick.show import (
     headline,
     loss_source,
     loss_text,
-    needs_text,
     reason,
-    shown_candidates,
     speed_source,
     tok_s_text,
     turn_text,
-    workload_text,
 )
 from ggbench.engines.endings import Outcome
 from ggbench.show import FITS_NOT, UNKNOWN
@@ -46,7 +44,7 @@ def pick_report(
 
     `show_all` shows every candidate, else the pick, its alternatives and what stands nearest.
     """
-    shown = _shown(pick, show_all=show_all)
+    shown = (*pick.listed, *pick.unlisted) if show_all else pick.listed
     parts: list[RenderableType] = [
         Padding(facts_table(_title(pick, budget), _facts(pick, budget)), (0, 0, 1, 0)),
         Text(headline(pick), style="bold"),
@@ -70,15 +68,6 @@ def commands_text(commands: RunCommands) -> RenderableType:
     """Return the lines that download and run it, each whole on a line of its own."""
     whole = Text("\n".join(["", *commands_lines(commands)]), no_wrap=True, overflow="ignore")
     return Group(whole, *map(Text, ["", *commands.notes] if commands.notes else []))
-
-
-def _shown(pick: Pick, *, show_all: bool) -> list[tuple[str, Checked]]:
-    shown = list(shown_candidates(pick))
-    if not show_all:
-        return shown
-    taken, front = {checked.candidate.name for _, checked in shown}, {each.name for each in pick.front}
-    others = [each for each in pick.checked if each.candidate.name not in taken]
-    return [*shown, *(("" if each.candidate.name in front else "dominated", each) for each in others)]
 
 
 def _title(pick: Pick, budget: Budget) -> str:

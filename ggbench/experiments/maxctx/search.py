@@ -35,8 +35,8 @@ from ggbench.machine.readings import name_processes
 from ggbench.runs.experiment import Concluded, Conclusion
 from ggbench.runs.progress import ModelReady, Point, Progress, Working
 from ggbench.runs.session import Session
-from ggbench.sizing.bracket import Bracket
 from ggbench.sizing.budget import taken_bytes
+from ggbench.sizing.longest_context import Bracket
 from ggbench.sizing.process_memory import context_overhead, decode_overhead
 from ggbench.sizing.smaller_quant import smaller_quant_advice
 from ggbench.units import KV_CELLS, format_bytes, format_count

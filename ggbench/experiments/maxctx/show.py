@@ -9,7 +9,6 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory, Place
@@ -160,7 +159,7 @@ def _facts(run: Run, found: ContextResult) -> Facts:
         ("memory", _limit(plan)),
         ("reserve", f"{format_bytes(plan.reserve_bytes)} ({plan.reserve_source})" if plan.reserve_source else ""),
         ("projector", projector_text(plan.mmproj_bytes)),
-        ("budget", _budget(setup, plan)),
+        ("budget", _budget(plan)),
         ("buffers", _buffers(run)),
         ("peak", _peak(memory)),
         ("other programs", name_processes(plan.gpu_processes)),
@@ -251,16 +250,10 @@ def _crash_notes(found: ContextResult, program: str) -> list[str]:
     ]
 
 
-def _budget(setup: EngineConfig, plan: SearchPlan) -> str:
+def _budget(plan: SearchPlan) -> str:
     if plan.budget_bytes is None:
         return ""
-    if plan.memory_bytes is not None:
-        return f"{format_bytes(plan.budget_bytes)} for weights, KV cache and compute buffers"
-    # Runs of earlier versions did not keep what the budget was a part of.
-    limit = setup.memory_limit_bytes
-    of = "" if limit is None else f"the limit is {format_bytes(limit)}, "
-    reserve = f"{format_bytes(plan.reserve_bytes)} are reserved, " if plan.reserve_bytes else ""
-    return f"{format_bytes(plan.budget_bytes)}; {of}{reserve}{format_bytes(plan.free_bytes)} were free before"
+    return f"{format_bytes(plan.budget_bytes)} for weights, KV cache and compute buffers"
 
 
 def _probes_table(probes: Sequence[Probe], program: str) -> Table:

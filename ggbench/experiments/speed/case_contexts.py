@@ -19,7 +19,7 @@ from ggbench.machine.gpus import list_gpus
 from ggbench.runs.progress import Progress
 from ggbench.runs.session import Session, kv_bytes_per_token
 from ggbench.sizing.budget import SearchBudget, budget_by_theory, search_budget
-from ggbench.sizing.device_split import device_memories
+from ggbench.sizing.cluster import device_memories
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.placement import Placement
 from ggbench.stats.serving import ServerFound

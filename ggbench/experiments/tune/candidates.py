@@ -18,7 +18,7 @@ from ggbench.experiments.tune.record import TuneSettings, changes
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.gpus import list_gpus
 from ggbench.sizing.budget import SearchBudget, search_budget
-from ggbench.sizing.device_split import device_memories
+from ggbench.sizing.cluster import device_memories
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.placement import Placement
 from ggbench.units import KV_CELLS, format_bytes
