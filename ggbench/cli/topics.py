@@ -49,13 +49,13 @@ class Topic(msgspec.Struct, frozen=True):
 
 
 def _numbers() -> Sequence[Section]:
-    from ggbench.show.columns import COLUMNS
+    from ggbench.show.columns import all_columns
     from ggbench.show.glossary import FORMULA, PROVENANCE, TERMS, terms
 
     explained = {term.name for term in TERMS.values()}
     columns = [
         (each.header, f"{each.doc.rstrip('.')} [{each.unit}]." if each.unit else each.doc)
-        for each in COLUMNS.values()
+        for each in all_columns().values()
         if each.header not in explained
     ]
     return (

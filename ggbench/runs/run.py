@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 from msgspec import field
 
@@ -32,6 +34,9 @@ class Result:
     One that is also a `DecodeTiming`, `PromptTimings` or `LargestContext` is in the tables of quants and in what is
     decided from them.
     """
+
+    no_one_memory: ClassVar[str] = ""
+    """Why what the run took is not the memory of one context, in a few words; empty where it is."""
 
     __slots__ = ()
 

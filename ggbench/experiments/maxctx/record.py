@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -132,6 +132,8 @@ class SearchPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 class ContextResult(LargestContext, frozen=True, kw_only=True):
     """The largest context of one quant on this machine, and every probe that led to it."""
+
+    no_one_memory: ClassVar[str] = "searched for the largest n_ctx"
 
     plan: SearchPlan = SearchPlan()
     probes: tuple[Probe, ...] = ()
