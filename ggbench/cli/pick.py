@@ -24,7 +24,7 @@ from ggbench.commands.options import (
     option,
     output_options,
 )
-from ggbench.decisions.pick.record import Needs, Preference
+from ggbench.decisions.pick.needs import Needs, Preference
 from ggbench.errors import ExitCode, UsageError
 from ggbench.show.glossary import PICK
 from ggbench.units import parse_duration
@@ -49,7 +49,7 @@ _WITHIN_S = 300.0
 def _needs(
     workload: str, need_ctx: int | None, min_speed: float | None, max_loss: float | None, prefer: Preference | None
 ) -> Needs:
-    from ggbench.decisions.pick.turn import parse_workload
+    from ggbench.decisions.pick.needs import parse_workload
 
     return Needs(parse_workload(workload), need_ctx, min_speed, max_loss, prefer)
 
@@ -191,7 +191,7 @@ def _measured(
     """Measure what matters and pick again, until all that matters is known or the time is over."""
     from ggbench.commands.measuring import measure
     from ggbench.commands.options import Asked
-    from ggbench.decisions.pick.recommend import next_to_measure
+    from ggbench.decisions.pick.candidates import next_to_measure
     from ggbench.models.reference import parse_model
 
     end, tried = time.monotonic() + within_s, set[tuple[str, str, str, str]]()
@@ -242,7 +242,7 @@ def _models(
 
 def _pick(models: tuple[PickedModel, ...], request: PickRequest, allocator: DryAllocator) -> Pick:
     """Choose by what is stored; without it where results cannot be read."""
-    from ggbench.decisions.pick.recommend import pick
+    from ggbench.decisions.pick.candidates import pick
     from ggbench.errors import StoreError
     from ggbench.runs.store.database import Store
 

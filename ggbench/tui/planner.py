@@ -91,7 +91,7 @@ class Planner:
 
         Raises GgbenchError if none can be planned, and once closed.
         """
-        from ggbench.decisions.pick.recommend import pick
+        from ggbench.decisions.pick.candidates import pick
         from ggbench.models.picked_models import of_planned
 
         models = of_planned(self._planned(model, tuple(quants)))

@@ -8,8 +8,9 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ggbench.decisions.known_losses import typical_loss
+from ggbench.decisions.pick.needs import WORKLOADS, Needs
 from ggbench.decisions.pick.recommend import recommend
-from ggbench.decisions.pick.record import WORKLOADS, Candidate, Needs
+from ggbench.decisions.pick.record import Candidate
 from ggbench.decisions.pick.report import pick_plot, pick_report
 from ggbench.decisions.pick.show import commands_of, reason
 from ggbench.engines.llama.config import LlamaConfig

@@ -2,46 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
-
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
-from ggbench.engines.contract import EngineConfig
-from ggbench.engines.endings import Outcome
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.memory import DeviceBuffers, Memory, Place
-from ggbench.experiments.maxctx.record import ContextResult, Probe, SearchPlan, context_bytes, context_of, outcome_text
-from ggbench.machine.readings import name_processes
-from ggbench.machine.records import MachineReading
-from ggbench.runs.run import Run
-from ggbench.runs.summary import QuantSummary
-from ggbench.show.charts.charts import Point, PointChart
-from ggbench.show.columns import max_n_ctx_text, projector_text, swa_text
-from ggbench.show.documents import certificate_document
-from ggbench.show.metric import MEMORY, Metric, column_metric
-from ggbench.show.names import models_title, quant_name, row_labels
-from ggbench.show.presenter import LiveView, Presenter
-from ggbench.show.terminal.machine import again_line, environment_line, machine_table
-from ggbench.show.terminal.tables import (
-    Cells,
-    Facts,
-    facts_table,
-    fitted_table,
-    left,
-    notes,
-    right,
-    row_names,
-    twin_caption,
-)
-from ggbench.stats.intervals import Interval
-from ggbench.text import plain
-from ggbench.units import counted, format_bytes, format_count, format_number
+from collections.abc import (Sequence)
+from ggbench.engines.endings import (Outcome)
+from ggbench.engines.llama.config import (LlamaConfig)
+from ggbench.engines.memory import (DeviceBuffers, Memory, Place)
+from ggbench.experiments.maxctx.record import (ContextResult, Probe, SearchPlan, context_bytes, context_of, outcome_text)
+from ggbench.machine.readings import (name_processes)
+from ggbench.machine.records import (MachineReading)
+from ggbench.runs.run import (Run)
+from ggbench.runs.summary import (QuantSummary)
+from ggbench.show.charts.charts import (Point, PointChart)
+from ggbench.show.columns import (max_n_ctx_text, projector_text, swa_text)
+from ggbench.show.documents import (certificate_document)
+from ggbench.show.metric import (MEMORY, Metric, column_metric)
+from ggbench.show.names import (models_title, quant_name, row_labels)
+from ggbench.show.presenter import (LiveView, Presenter)
+from ggbench.show.terminal.machine import (again_line, environment_line, machine_table)
+from ggbench.show.terminal.tables import (Cells, Facts, facts_table, fitted_table, left, notes, right, row_names, twin_caption)
+from ggbench.stats.intervals import (Interval)
+from ggbench.text import (plain)
+from ggbench.units import (counted, format_bytes, format_count, format_number)
+from rich.console import (Group, RenderableType)
+from rich.table import (Table)
+from rich.text import (Text)
+from typing import (ClassVar, TYPE_CHECKING)
 
 if TYPE_CHECKING:
-    from ggbench.show.charts.charts import Chart
+    from ggbench.show.charts.charts import (Chart)
+
 
 
 _PARTS = "weights", "KV", "compute"
@@ -160,7 +148,7 @@ def _facts(run: Run, found: ContextResult) -> Facts:
         ("memory", _limit(plan)),
         ("reserve", f"{format_bytes(plan.reserve_bytes)} ({plan.reserve_source})" if plan.reserve_source else ""),
         ("projector", projector_text(plan.mmproj_bytes)),
-        ("budget", _budget(setup, plan)),
+        ("budget", _budget(plan)),
         ("buffers", _buffers(run)),
         ("peak", _peak(memory)),
         ("other programs", name_processes(plan.gpu_processes)),
@@ -251,16 +239,10 @@ def _crash_notes(found: ContextResult, program: str) -> list[str]:
     ]
 
 
-def _budget(setup: EngineConfig, plan: SearchPlan) -> str:
+def _budget(plan: SearchPlan) -> str:
     if plan.budget_bytes is None:
         return ""
-    if plan.memory_bytes is not None:
-        return f"{format_bytes(plan.budget_bytes)} for weights, KV cache and compute buffers"
-    # Runs of earlier versions did not keep what the budget was a part of.
-    limit = setup.memory_limit_bytes
-    of = "" if limit is None else f"the limit is {format_bytes(limit)}, "
-    reserve = f"{format_bytes(plan.reserve_bytes)} are reserved, " if plan.reserve_bytes else ""
-    return f"{format_bytes(plan.budget_bytes)}; {of}{reserve}{format_bytes(plan.free_bytes)} were free before"
+    return f"{format_bytes(plan.budget_bytes)} for weights, KV cache and compute buffers"
 
 
 def _probes_table(probes: Sequence[Probe], program: str) -> Table:
