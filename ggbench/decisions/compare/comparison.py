@@ -14,12 +14,12 @@ from typing import TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.decisions.compare.differences import Differences, caveats, differences_of, letters, vary
+from ggbench.decisions.compare.differences import Differences, caveats, differences_of, letters
 from ggbench.decisions.compare.repeats import RunSpreads
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.depths import depth_metrics
-from ggbench.show.metric import NO_INTERVAL, Concern, Metric
+from ggbench.show.metric import NO_INTERVAL, Concern, Metric, vary
 from ggbench.show.names import unambiguous_names
 from ggbench.show.plot.palette import letter
 from ggbench.show.presenter import metrics_of
