@@ -39,7 +39,7 @@ from ggbench.experiments.speed.measure import EXPERIMENT as SPEED
 from ggbench.experiments.speed.record import SpeedResult, SpeedSettings
 from ggbench.machine.cpu import default_threads
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import Target, materialize, resolve_one
+from ggbench.models.targets import Target, materialize, resolve_one
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished

@@ -34,7 +34,7 @@ from ggbench.experiments.tune.record import TuneCandidate, TuneResult, TuneSetti
 from ggbench.experiments.tune.search import TuneTimer
 from ggbench.machine.cpu import default_threads
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import materialize, resolve_one
+from ggbench.models.targets import materialize, resolve_one
 from tests.fakes.engine import obey
 from tests.fakes.planted import PlantedMachine
 

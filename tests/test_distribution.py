@@ -20,6 +20,8 @@ DATA = (
     "ggbench/models/published/data/*.csv",
     "ggbench/models/published/data/sources.toml",
     "ggbench/machine/gpus.toml",
+    "ggbench/cli/topics/*.txt",
+    "ggbench/show/*.txt",
     "ggbench/show/pages/page.css",
     "ggbench/show/pages/page.js",
     "ggbench/schemas/*.json",

@@ -84,7 +84,7 @@ def command(
     hardware = _hardware(gpu, vram, bandwidth, compute)
     cache_types = type_by_name(type_k).name, type_by_name(type_v).name
     batches = _batch_sizes(batch_sizes)
-    from ggbench.models.counted_models import count_model
+    from ggbench.sizing.theory.counted_models import count_model
     from ggbench.sizing.theory.kv_cache import kv_cache
     from ggbench.sizing.theory.limits import model_limits
     from ggbench.sizing.theory.weights import count_parameters

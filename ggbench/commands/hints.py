@@ -17,7 +17,7 @@ from ggbench.experiments.maxctx.record import ContextSettings
 from ggbench.experiments.tune.measure import EXPERIMENT as TUNE
 from ggbench.experiments.tune.record import TuneSettings
 from ggbench.experiments.tune.tuned import Tuned, find_tuned
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.runs.experiment import Job
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store

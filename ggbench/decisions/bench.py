@@ -17,7 +17,7 @@ from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
 from ggbench.experiments.maxctx.record import ContextSettings
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.cpu import default_threads
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished, Progress, Started

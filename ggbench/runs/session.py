@@ -41,8 +41,8 @@ from ggbench.machine.environment import environment
 from ggbench.machine.gpus import find_cuda_gpu, gpu_bandwidth
 from ggbench.machine.readings import MachineReader
 from ggbench.machine.records import Environment, MachineReading
-from ggbench.models.selector import Target, materialize
 from ggbench.models.subject import Subject
+from ggbench.models.targets import Target, materialize
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import ModelReady, Point, Progress, Samples, Stage, Working
 from ggbench.runs.recorder import READING_INTERVAL_S, Recorder

@@ -13,7 +13,7 @@ from msgspec.structs import asdict
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.experiments.maxctx.record import ContextResult
+from ggbench.experiments.maxctx.record import context_bytes, context_of
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 
@@ -110,20 +110,6 @@ def certificate_document(run: Run) -> dict[str, object]:
         "run_id": run.run_id,
         "command": run.head.command,
     }
-
-
-def context_of(run: Run) -> ContextResult:
-    """What a search found; nothing where it did not get so far."""
-    return run.result if isinstance(run.result, ContextResult) else ContextResult()
-
-
-def context_bytes(run: Run) -> tuple[int | None, int | None]:
-    """KV cache and compute buffers of the largest context; of a search that was cut short, by the probe of it."""
-    memory, found = run.memory, context_of(run)
-    if memory.n_ctx is not None:
-        return memory.kv_bytes, memory.compute_bytes
-    probe = next((each for each in found.probes if each.passed and each.n_ctx == found.max_n_ctx), None)
-    return (None, None) if probe is None or found.max_n_ctx is None else (probe.kv_bytes, probe.compute_bytes)
 
 
 def run_summary_document(listed: ListedRun) -> dict[str, object]:

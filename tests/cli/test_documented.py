@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import click
 import pytest
 
+from ggbench.cli.help import EXIT_CODES, TOPICS
 from ggbench.cli.main import COMMANDS, cli
-from ggbench.cli.topics import EXIT_CODES, TOPICS
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.errors import ExitCode
 from tests.cli.conftest import Run

@@ -14,7 +14,7 @@ from ggbench.engines.endings import Completed, Crashed, Ending, Outcome, OutOfMe
 from ggbench.engines.events import ContextProven
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.workloads import ProveContext
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.runs.progress import Finished, Progress, Started
 from ggbench.runs.run import Run
 from ggbench.runs.session import RunContext

@@ -24,7 +24,7 @@ from ggbench.gguf_file.twin import cached_twin
 from ggbench.machine.cpu import Cpu
 from ggbench.machine.environment import environment
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import resolve_one
+from ggbench.models.targets import resolve_one
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished

@@ -27,7 +27,7 @@ from ggbench.machine.readings import MachineReader
 from ggbench.machine.records import Gpu
 from ggbench.models.catalog import load_catalog
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import Target, resolve
+from ggbench.models.targets import Target, resolve
 from ggbench.runs.session import RunContext
 from ggbench.runs.summary import QuantSummary
 from tests.fakes.recorded import decode_job, runs_of

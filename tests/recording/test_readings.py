@@ -22,7 +22,7 @@ from ggbench.engines.workloads import Decode, Prefill
 from ggbench.machine.clock import moment_ns
 from ggbench.machine.readings import MachineReader
 from ggbench.machine.records import GpuProcess, GpuReading, MachineReading
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run, read_recording, read_run

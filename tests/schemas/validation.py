@@ -8,7 +8,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from ggbench.cli.topics import documents
+from ggbench.cli.help import documents
 from ggbench.show.document_types import schema_of
 from tests.schemas.files import FOLDER
 

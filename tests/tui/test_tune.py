@@ -12,7 +12,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.tune.record import TuneSettings
 from ggbench.experiments.tune.tuned import Tuned
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import resolve, resolve_one
+from ggbench.models.targets import resolve, resolve_one
 from ggbench.runs.experiment import Job, experiment_of
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.screens.settings_dialog import SettingsDialog

@@ -11,7 +11,7 @@ from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import Asked, measuring_options, no_measure_option
 
 if TYPE_CHECKING:
-    from ggbench.models.selector import Target
+    from ggbench.models.targets import Target
 
 
 @click.command(
@@ -60,7 +60,7 @@ def _targets(asked: Asked) -> tuple[Target, ...]:
     """The quants that are meant; a catalog model's are those of its twins, as `plan` has them. Raises as `resolve`."""
     from ggbench.commands.gpu_options import check_main_gpu
     from ggbench.commands.rpc_options import check_rpc
-    from ggbench.models.selector import resolve
+    from ggbench.models.targets import resolve
 
     check_main_gpu(asked.setup)
     check_rpc(asked.setup)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -12,6 +12,7 @@ import msgspec
 import numpy as np
 from rich.console import RenderableType
 
+from ggbench.experiments.quality import compared
 from ggbench.experiments.quality.document import quality_document
 from ggbench.experiments.quality.record import ChunkScores, QualityResult, TextSource
 from ggbench.experiments.quality.scores import (
@@ -25,7 +26,8 @@ from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.columns import estimate_text
+from ggbench.show.columns import Column, estimate_text
+from ggbench.show.metric import MEMORY, Metric, Property
 from ggbench.show.names import kv_name, model_name
 from ggbench.show.plot.curves import Curve, Figure, Floats, PlottedRun
 from ggbench.show.presenter import Presenter
@@ -37,7 +39,6 @@ from ggbench.units import format_bytes, format_count, format_number, format_perc
 
 if TYPE_CHECKING:
     from ggbench.show.charts.charts import Chart
-    from ggbench.show.metric import Metric
 
 
 _LEAST_RANGE = 1e-6
@@ -85,6 +86,8 @@ class QualityPresenter(Presenter):
     schema: ClassVar[str] = "quality"
     has_samples: ClassVar[bool] = False
     plotted: ClassVar[tuple[type, ...]] = (ChunkScores,)
+    columns: ClassVar[tuple[Column, ...]] = compared.COLUMNS
+    differences: ClassVar[Mapping[str, tuple[Property, ...]]] = {"text": compared.DIFFERENCES}
 
     def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
         """Return PPL, KLD and the distance of the PPL from the base's, over the chunks scored so far."""
@@ -130,15 +133,17 @@ class QualityPresenter(Presenter):
 
     def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
         """Quality over speed where both were measured, and memory."""
-        from ggbench.show.charts.measured import memory_stack, quality_over_speed
+        from ggbench.show.charts.measured import memory_stack
 
-        return (quality_over_speed(summaries), memory_stack(summaries))
+        return (compared.quality_over_speed(summaries), memory_stack(summaries))
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
         """Perplexity, the divergence from the base, and memory."""
-        from ggbench.decisions.compared_metrics import quality_metrics
+        return (*compared.METRICS, MEMORY)
 
-        return quality_metrics()
+    def caveats(self, summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
+        """That texts or bases differ."""
+        return compared.caveats(summaries)
 
     def answer(self, run: Run) -> str:
         """As the headline; empty where nothing was scored."""

@@ -15,7 +15,7 @@ from ggbench.experiments.tune.measure import EXPERIMENT
 from ggbench.experiments.tune.record import TuneResult, TuneSettings, changes, changes_text, ratio_text
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.records import Environment, Gpu
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.runs.experiment import Job
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
