@@ -1,7 +1,5 @@
 """`ggbench tune` on planted machines, what it refuses, and `--tuned` of the commands that measure."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A search for settings in the TUI: asked for in the Library, watched, and taken over."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
