@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from rich.cells import cell_len
 
-from ggbench.machine.known_gpus import find_gpu
+from ggbench.machine.gpus import find_gpu
 from ggbench.models.reference import parse_model
 from ggbench.show.limit_plots import decode_plot, prefill_plot
 from ggbench.show.terminal.limits import limits_report
