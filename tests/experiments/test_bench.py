@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from ggbench.decisions.bench import run_bench
+from ggbench.cli.bench_runs import run_bench
 from ggbench.engines import protocol
 from ggbench.engines.contract import Request
 from ggbench.engines.endings import Completed, Crashed, Ending, Outcome, OutOfMemory
