@@ -167,7 +167,7 @@ def _plan_files(
 
     from ggbench.engines.contract import DEFAULT_TIMEOUT_S
     from ggbench.engines.llama.engine import launch
-    from ggbench.machine.cpu import default_threads
+    from ggbench.machine.host import default_threads
     from ggbench.machine.programs import programs_that_hold_memory
     from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
     from ggbench.sizing.what_helps import with_other_quants, with_programs

@@ -17,7 +17,7 @@ from ggbench.decisions.known_speeds import known_here, with_expected
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine, launch
 from ggbench.errors import GgbenchError
-from ggbench.machine.cpu import default_threads
+from ggbench.machine.host import default_threads
 from ggbench.models.added_places import typed_server
 from ggbench.models.reference import parse_model
 from ggbench.models.served_models import ServerOptions

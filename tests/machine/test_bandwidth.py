@@ -2,17 +2,14 @@
 
 import datetime
 import os
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
+from collections.abc import (Iterator)
+from ggbench.errors import (DoesNotFit)
+from ggbench.machine import (bandwidth)
+from ggbench.machine.bandwidth import (ReadRate, cached_bandwidth)
+from ggbench.machine.host import (Cpu, Ram)
+from pathlib import (Path)
 
-from ggbench.errors import DoesNotFit
-from ggbench.machine import bandwidth
-from ggbench.machine.bandwidth import cached_bandwidth
-from ggbench.machine.cpu import Cpu
-from ggbench.machine.memory import Ram
-from ggbench.machine.read_probe import ReadRate
 
 GIB = 1 << 30
 MIB = 1 << 20

@@ -1,10 +1,9 @@
 """Limits of containers from made-up cgroup trees of both versions."""
 
-from pathlib import Path
-
 import pytest
+from ggbench.machine.host import (MemoryLimit, cpu_quota, memory_limits)
+from pathlib import (Path)
 
-from ggbench.machine.cgroup import MemoryLimit, cpu_quota, memory_limits
 
 
 def tree(root: Path, files: dict[str, str]) -> tuple[Path, Path]:

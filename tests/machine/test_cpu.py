@@ -1,10 +1,9 @@
 """Cores, threads and caches from made-up /proc and /sys trees."""
 
-from pathlib import Path
-
 import pytest
+from ggbench.machine.host import (default_threads, describe_cpu)
+from pathlib import (Path)
 
-from ggbench.machine.cpu import default_threads, describe_cpu
 
 
 @pytest.fixture

@@ -1,14 +1,13 @@
 """Memory of the machine, of a container, and of another process."""
 
 import os
-import subprocess
-import sys
-from pathlib import Path
-
 import psutil
 import pytest
+import subprocess
+import sys
+from ggbench.machine.host import (describe_ram, peak_rss_bytes)
+from pathlib import (Path)
 
-from ggbench.machine.memory import describe_ram, peak_rss_bytes
 
 
 def test_without_a_limit_it_is_the_machines(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
 from ggbench.experiments.maxctx.record import ContextSettings
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.machine.cpu import default_threads
+from ggbench.machine.host import default_threads
 from ggbench.models.targets import Target
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
