@@ -1,26 +1,27 @@
 """Decodes with a search after each: the summary, what the store has, and a search that fails."""
 
 import threading
-from collections.abc import (Iterator)
-from ggbench.cli.bench_runs import (run_bench)
-from ggbench.engines import (protocol)
-from ggbench.engines.contract import (Request)
-from ggbench.engines.endings import (Completed, Crashed, Ending, OutOfMemory, Outcome)
-from ggbench.engines.events import (ContextProven)
-from ggbench.engines.llama.config import (LlamaConfig, LoadModel, MakeContext)
-from ggbench.engines.workloads import (ProveContext)
-from ggbench.models.targets import (Target)
-from ggbench.runs.progress import (Finished, Progress, Started)
-from ggbench.runs.run import (Run)
-from ggbench.runs.session import (RunContext)
-from ggbench.runs.store.database import (Store)
-from ggbench.runs.stored import (read_run)
-from ggbench.runs.summary import (QuantSummary)
-from ggbench.units import (MIB)
-from msgspec.structs import (replace)
-from tests.fakes.engine import (Answer, fake_rig, obey)
-from tests.fakes.jobs import (decodes)
+from collections.abc import Iterator
 
+from msgspec.structs import replace
+
+from ggbench.cli.bench_runs import run_bench
+from ggbench.engines import protocol
+from ggbench.engines.contract import Request
+from ggbench.engines.endings import Completed, Crashed, Ending, Outcome, OutOfMemory
+from ggbench.engines.events import ContextProven
+from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
+from ggbench.engines.workloads import ProveContext
+from ggbench.models.targets import Target
+from ggbench.runs.progress import Finished, Progress, Started
+from ggbench.runs.run import Run
+from ggbench.runs.session import RunContext
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import read_run
+from ggbench.runs.summary import QuantSummary
+from ggbench.units import MIB
+from tests.fakes.engine import Answer, fake_rig, obey
+from tests.fakes.jobs import decodes
 
 EDGE = 8192
 SETUP = LlamaConfig(memory_limit_bytes=100 * MIB)

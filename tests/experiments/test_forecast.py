@@ -1,41 +1,42 @@
 """Forecasts over fake workers whose steps take what their layers and their cache cost."""
 
-import pytest
-from collections.abc import (Iterator)
-from ggbench.engines import (protocol)
-from ggbench.engines.contract import (Request)
-from ggbench.engines.endings import (Completed, Ending, OutOfMemory, Outcome)
-from ggbench.engines.events import (PromptRead, Steps)
-from ggbench.engines.llama.config import (LlamaConfig, LoadModel)
-from ggbench.engines.workloads import (DecodeAtDepth)
-from ggbench.errors import (DoesNotFit)
-from ggbench.experiments.forecast import (twin_timer)
-from ggbench.experiments.forecast.measure import (EXPERIMENT)
-from ggbench.experiments.forecast.record import (ForecastCost, ForecastResult, ForecastSettings)
-from ggbench.experiments.forecast.step_forecast import (MODEL_ERROR)
-from ggbench.gguf_file.header import (read_model_file)
-from ggbench.gguf_file.twin import (cached_twin, twin_of)
-from ggbench.gguf_file.twin_writer import (write_twin)
-from ggbench.machine.host import (Cpu)
-from ggbench.models.reference import (parse_model)
-from ggbench.models.targets import (resolve_one)
-from ggbench.paths import (forecasts_dir)
-from ggbench.runs.driver import (run_job)
-from ggbench.runs.experiment import (Job)
-from ggbench.runs.progress import (Finished, Point, Working)
-from ggbench.runs.run import (Run)
-from ggbench.runs.session import (run_context)
-from ggbench.runs.store.database import (Store)
-from ggbench.runs.stored import (read_run)
-from ggbench.sizing import (layer_sample)
-from ggbench.sizing.layer_sample import (step_cost, twin_layers)
-from msgspec.structs import (replace)
-from pathlib import (Path)
-from tests.conftest import (TINY)
-from tests.fakes.engine import (Answer, FakeWorker, fake_rig, obey)
-from tests.fakes.rpc_server import (listening, speaks)
-from types import (SimpleNamespace)
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
+from msgspec.structs import replace
+
+from ggbench.engines import protocol
+from ggbench.engines.contract import Request
+from ggbench.engines.endings import Completed, Ending, Outcome, OutOfMemory
+from ggbench.engines.events import PromptRead, Steps
+from ggbench.engines.llama.config import LlamaConfig, LoadModel
+from ggbench.engines.workloads import DecodeAtDepth
+from ggbench.errors import DoesNotFit
+from ggbench.experiments.forecast import twin_timer
+from ggbench.experiments.forecast.measure import EXPERIMENT
+from ggbench.experiments.forecast.record import ForecastCost, ForecastResult, ForecastSettings
+from ggbench.experiments.forecast.step_forecast import MODEL_ERROR
+from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.twin import cached_twin, twin_of
+from ggbench.gguf_file.twin_writer import write_twin
+from ggbench.machine.host import Cpu
+from ggbench.models.reference import parse_model
+from ggbench.models.targets import resolve_one
+from ggbench.paths import forecasts_dir
+from ggbench.runs.driver import run_job
+from ggbench.runs.experiment import Job
+from ggbench.runs.progress import Finished, Point, Working
+from ggbench.runs.run import Run
+from ggbench.runs.session import run_context
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import read_run
+from ggbench.sizing import layer_sample
+from ggbench.sizing.layer_sample import step_cost, twin_layers
+from tests.conftest import TINY
+from tests.fakes.engine import Answer, FakeWorker, fake_rig, obey
+from tests.fakes.rpc_server import listening, speaks
 
 BASE_NS, LAYER_NS_PER_BYTE, KV_NS_PER_BYTE, BATCH_NS_PER_BYTE = 40e6, 0.05, 0.2, 2.0
 

@@ -1,37 +1,38 @@
 """Forecasts of models that are split between a GPU and main memory, over fake workers on both."""
 
-import pytest
-from collections.abc import (Iterator)
-from ggbench.decisions import (this_machine)
-from ggbench.engines import (protocol)
-from ggbench.engines.contract import (Request)
-from ggbench.engines.endings import (Completed, Ending, Outcome)
-from ggbench.engines.events import (PromptRead, Steps)
-from ggbench.engines.llama.config import (LlamaConfig, LoadModel)
-from ggbench.engines.workloads import (DecodeAtDepth)
-from ggbench.experiments.forecast import (twin_timer)
-from ggbench.experiments.forecast.measure import (EXPERIMENT)
-from ggbench.experiments.forecast.record import (ForecastResult, ForecastSettings)
-from ggbench.gguf_file.header import (read_model_file)
-from ggbench.gguf_file.model_file import (ModelFile)
-from ggbench.gguf_file.twin import (cached_twin)
-from ggbench.machine.condition import (environment)
-from ggbench.machine.host import (Cpu)
-from ggbench.models.reference import (parse_model)
-from ggbench.models.targets import (resolve_one)
-from ggbench.runs.driver import (run_job)
-from ggbench.runs.experiment import (Job)
-from ggbench.runs.progress import (Finished)
-from ggbench.runs.run import (Run)
-from ggbench.runs.store.database import (Store)
-from ggbench.sizing import (layer_sample)
-from ggbench.sizing.layer_sample import (step_cost)
-from msgspec.structs import (replace)
-from pathlib import (Path)
-from tests.conftest import (TINY)
-from tests.fakes.engine import (FakeWorker, fake_rig, obey)
-from tests.fakes.gpu_worker import (GPU, on_gpu)
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
+from msgspec.structs import replace
+
+from ggbench.decisions import this_machine
+from ggbench.engines import protocol
+from ggbench.engines.contract import Request
+from ggbench.engines.endings import Completed, Ending, Outcome
+from ggbench.engines.events import PromptRead, Steps
+from ggbench.engines.llama.config import LlamaConfig, LoadModel
+from ggbench.engines.workloads import DecodeAtDepth
+from ggbench.experiments.forecast import twin_timer
+from ggbench.experiments.forecast.measure import EXPERIMENT
+from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
+from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.twin import cached_twin
+from ggbench.machine.condition import environment
+from ggbench.machine.host import Cpu
+from ggbench.models.reference import parse_model
+from ggbench.models.targets import resolve_one
+from ggbench.runs.driver import run_job
+from ggbench.runs.experiment import Job
+from ggbench.runs.progress import Finished
+from ggbench.runs.run import Run
+from ggbench.runs.store.database import Store
+from ggbench.sizing import layer_sample
+from ggbench.sizing.layer_sample import step_cost
+from tests.conftest import TINY
+from tests.fakes.engine import FakeWorker, fake_rig, obey
+from tests.fakes.gpu_worker import GPU, on_gpu
 
 BASE_NS = {"CPU": 40e6, "GPU": 4e6}
 NS_PER_BYTE = {"CPU": 0.05, "GPU": 0.005}

@@ -1,35 +1,36 @@
 """What is known of a quant's speed, from runs that were stored."""
 
 import math
-import pytest
-from collections.abc import (Iterator)
-from ggbench.decisions import (known_speeds as module)
-from ggbench.decisions.known_speeds import (expected_at, known_speeds)
-from ggbench.engines.endings import (Outcome)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.engines.memory import (DeviceBuffers, Memory)
-from ggbench.experiments.decode.record import (DecodeResult, DecodeSettings)
-from ggbench.experiments.forecast.record import (ForecastResult, ForecastSettings)
-from ggbench.experiments.prefill.record import (PrefillResult, PrefillSettings)
-from ggbench.gguf_file.blueprint import (build_model)
-from ggbench.gguf_file.model_file import (ModelFile)
-from ggbench.machine.condition import (environment as environment_of)
-from ggbench.machine.host import (Cpu)
-from ggbench.machine.records import (Environment, Imported)
-from ggbench.models.subject import (Subject)
-from ggbench.runs.run import (Result, Run, RunHead, Settings)
-from ggbench.runs.store.database import (Store)
-from ggbench.sizing.plan_record import (Budget)
-from ggbench.sizing.theory.limits import (decode_limit)
-from ggbench.stats.decode_timing import (Bandwidth, LatencySummary, LineFit, PrefillSpeed)
-from ggbench.stats.intervals import (Expected)
-from ggbench.stats.known_speed import (KnownSpeed, step_ms_at)
-from msgspec.structs import (replace)
-from pathlib import (Path)
-from tests.conftest import (TINY)
-from tests.fakes.engine import (VERSIONS)
-from typing import (Any)
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import pytest
+from msgspec.structs import replace
+
+from ggbench.decisions import known_speeds as module
+from ggbench.decisions.known_speeds import expected_at, known_speeds
+from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.memory import DeviceBuffers, Memory
+from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
+from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
+from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
+from ggbench.gguf_file.blueprint import build_model
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.machine.condition import environment as environment_of
+from ggbench.machine.host import Cpu
+from ggbench.machine.records import Environment, Imported
+from ggbench.models.subject import Subject
+from ggbench.runs.run import Result, Run, RunHead, Settings
+from ggbench.runs.store.database import Store
+from ggbench.sizing.plan_record import Budget
+from ggbench.sizing.theory.limits import decode_limit
+from ggbench.stats.decode_timing import Bandwidth, LatencySummary, LineFit, PrefillSpeed
+from ggbench.stats.intervals import Expected
+from ggbench.stats.known_speed import KnownSpeed, step_ms_at
+from tests.conftest import TINY
+from tests.fakes.engine import VERSIONS
 
 BANDWIDTH = Bandwidth(20e9, "measured")
 BUDGET = Budget("main memory", False, 1 << 34, "given", 0, "", BANDWIDTH)

@@ -1,30 +1,31 @@
 """The search for the largest context: on a machine whose edges are known, and with the real llama.cpp."""
 
-import pytest
 import threading
-from collections.abc import (Iterator)
-from ggbench.engines import (protocol)
-from ggbench.engines.contract import (EngineConfig, Request)
-from ggbench.engines.endings import (Cancelled, Completed, Crashed, Ending, OutOfMemory, Outcome, TimedOut)
-from ggbench.engines.llama.config import (LlamaConfig, LoadModel, MakeContext)
-from ggbench.engines.llama.engine import (LlamaEngine, launch)
-from ggbench.engines.process import (WorkerProcess)
-from ggbench.engines.workloads import (ProveContext)
-from ggbench.errors import (DoesNotFit, UsageError)
-from ggbench.gguf_file.blueprint import (Hyperparameters)
-from ggbench.gguf_file.header import (read_model_file)
-from ggbench.gguf_file.twin import (cached_twin)
-from ggbench.machine.condition import (environment)
-from ggbench.models.reference import (parse_model)
-from ggbench.models.targets import (Target, resolve_one)
-from ggbench.paths import (twins_dir)
-from ggbench.runs.session import (RunContext)
-from ggbench.sizing.budget import (BESIDE_BUFFERS_BYTES)
-from ggbench.units import (MIB)
-from msgspec.structs import (replace)
-from pathlib import (Path)
-from tests.fakes.small_machine import (COMPUTE, LIMIT, SmallMachine, UNSEEN, context_of, found, limited, search)
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
+from msgspec.structs import replace
+
+from ggbench.engines import protocol
+from ggbench.engines.contract import EngineConfig, Request
+from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Outcome, OutOfMemory, TimedOut
+from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
+from ggbench.engines.llama.engine import LlamaEngine, launch
+from ggbench.engines.process import WorkerProcess
+from ggbench.engines.workloads import ProveContext
+from ggbench.errors import DoesNotFit, UsageError
+from ggbench.gguf_file.blueprint import Hyperparameters
+from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.twin import cached_twin
+from ggbench.machine.condition import environment
+from ggbench.models.reference import parse_model
+from ggbench.models.targets import Target, resolve_one
+from ggbench.paths import twins_dir
+from ggbench.runs.session import RunContext
+from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES
+from ggbench.units import MIB
+from tests.fakes.small_machine import COMPUTE, LIMIT, UNSEEN, SmallMachine, context_of, found, limited, search
 
 
 def test_few_allocations_end_in_neighbours(target: Target, kv_bytes: int) -> None:

@@ -1,31 +1,32 @@
 """The test of the design: an engine is one module with its setup, and every experiment that it can do runs on it."""
 
-import msgspec
-import pytest
 import sys
 import threading
-from collections.abc import (Iterator)
-from ggbench.engines.contract import (Engine, EngineConfig, Source, Workload, engine_module)
-from ggbench.engines.endings import (Completed, Ending, Failed, Outcome)
-from ggbench.engines.events import (Allocated, Event, Opened, PromptRead, Ready, Steps)
-from ggbench.engines.memory import (DeviceBuffers, Place)
-from ggbench.engines.workloads import (Decode, Prefill)
-from ggbench.errors import (StoreError, Unsupported)
-from ggbench.experiments.maxctx.measure import (EXPERIMENT as MAXCTX)
-from ggbench.experiments.maxctx.record import (ContextSettings)
-from ggbench.machine.condition import (environment)
-from ggbench.models.command_line import (reproduce)
-from ggbench.models.targets import (Target)
-from ggbench.runs.driver import (run_job)
-from ggbench.runs.experiment import (Job)
-from ggbench.runs.progress import (Finished)
-from ggbench.runs.session import (RunContext)
-from ggbench.runs.store.database import (Store)
-from ggbench.runs.stored import (read_run)
-from tests.fakes.recorded import (decode_job, decoded)
-from types import (ModuleType)
-from typing import (ClassVar)
+from collections.abc import Iterator
+from types import ModuleType
+from typing import ClassVar
 
+import msgspec
+import pytest
+
+from ggbench.engines.contract import Engine, EngineConfig, Source, Workload, engine_module
+from ggbench.engines.endings import Completed, Ending, Failed, Outcome
+from ggbench.engines.events import Allocated, Event, Opened, PromptRead, Ready, Steps
+from ggbench.engines.memory import DeviceBuffers, Place
+from ggbench.engines.workloads import Decode, Prefill
+from ggbench.errors import StoreError, Unsupported
+from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
+from ggbench.experiments.maxctx.record import ContextSettings
+from ggbench.machine.condition import environment
+from ggbench.models.command_line import reproduce
+from ggbench.models.targets import Target
+from ggbench.runs.driver import run_job
+from ggbench.runs.experiment import Job
+from ggbench.runs.progress import Finished
+from ggbench.runs.session import RunContext
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import read_run
+from tests.fakes.recorded import decode_job, decoded
 
 
 class ServerSetup(EngineConfig, msgspec.Struct, frozen=True):

@@ -1,35 +1,36 @@
 """Quality runs over fake workers: what is asked of them, recorded, reduced, and read again."""
 
 import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
 import numpy as np
 import pytest
-from collections.abc import (Iterator, Sequence)
-from ggbench.engines import (protocol)
-from ggbench.engines.contract import (Request)
-from ggbench.engines.endings import (Ending, OutOfMemory, Outcome)
-from ggbench.engines.llama.config import (LlamaConfig, MakeContext)
-from ggbench.engines.workloads import (Score)
-from ggbench.experiments.quality import (base_rows, scoring)
-from ggbench.experiments.quality.logits_file import (LogitsFile, begin_logits_file)
-from ggbench.experiments.quality.measure import (EXPERIMENT)
-from ggbench.experiments.quality.record import (QualityResult, QualitySettings)
-from ggbench.experiments.quality.texts import (find_text)
-from ggbench.machine.host import (Ram)
-from ggbench.machine.records import (Imported)
-from ggbench.models.reference import (parse_model)
-from ggbench.models.targets import (Target, resolve_one)
-from ggbench.paths import (logits_dir)
-from ggbench.runs.driver import (run_job)
-from ggbench.runs.experiment import (Base, Job)
-from ggbench.runs.progress import (Finished, Progress, Working)
-from ggbench.runs.run import (Run)
-from ggbench.runs.store.database import (Store)
-from ggbench.runs.stored import (read_run)
-from msgspec.structs import (replace)
-from pathlib import (Path)
-from tests.fakes.engine import (Answer, FakeWorker, fake_rig)
-from tests.fakes.scores import (scores, without_mark)
+from msgspec.structs import replace
 
+from ggbench.engines import protocol
+from ggbench.engines.contract import Request
+from ggbench.engines.endings import Ending, Outcome, OutOfMemory
+from ggbench.engines.llama.config import LlamaConfig, MakeContext
+from ggbench.engines.workloads import Score
+from ggbench.experiments.quality import base_rows, scoring
+from ggbench.experiments.quality.logits_file import LogitsFile, begin_logits_file
+from ggbench.experiments.quality.measure import EXPERIMENT
+from ggbench.experiments.quality.record import QualityResult, QualitySettings
+from ggbench.experiments.quality.texts import find_text
+from ggbench.machine.host import Ram
+from ggbench.machine.records import Imported
+from ggbench.models.reference import parse_model
+from ggbench.models.targets import Target, resolve_one
+from ggbench.paths import logits_dir
+from ggbench.runs.driver import run_job
+from ggbench.runs.experiment import Base, Job
+from ggbench.runs.progress import Finished, Progress, Working
+from ggbench.runs.run import Run
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import read_run
+from tests.fakes.engine import Answer, FakeWorker, fake_rig
+from tests.fakes.scores import scores, without_mark
 
 N_CTX = 32
 N_SCORED = 15

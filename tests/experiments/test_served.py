@@ -1,30 +1,31 @@
 """Runs on a server, from target to stored result, on scripted streams."""
 
-import pytest
 import threading
-from collections.abc import (Callable)
-from ggbench.engines.contract import (Engine, EngineConfig)
-from ggbench.engines.endings import (Outcome)
-from ggbench.engines.server.config import (EndpointConfig)
-from ggbench.engines.server.contract import (OfferedModel)
-from ggbench.engines.server.engine import (EndpointEngine)
-from ggbench.errors import (NetworkError)
-from ggbench.experiments.decode.measure import (EXPERIMENT as DECODE)
-from ggbench.experiments.decode.record import (DecodeResult, DecodeSettings)
-from ggbench.experiments.speed.measure import (EXPERIMENT as SPEED)
-from ggbench.experiments.speed.record import (SpeedResult, SpeedSettings)
-from ggbench.machine.condition import (environment)
-from ggbench.models.served_models import (ServedModel)
-from ggbench.models.targets import (Target)
-from ggbench.runs.driver import (run_job)
-from ggbench.runs.experiment import (Experiment, Job)
-from ggbench.runs.progress import (Finished)
-from ggbench.runs.run import (Run, Settings)
-from ggbench.runs.session import (RunContext)
-from ggbench.runs.store.database import (Store)
-from ggbench.runs.stored import (read_run)
-from tests.fakes.server_items import (NETWORK_NS, PROMPT_NS_PER_TOKEN, Script, ScriptedServer, on_a_line, step_ns)
+from collections.abc import Callable
 
+import pytest
+
+from ggbench.engines.contract import Engine, EngineConfig
+from ggbench.engines.endings import Outcome
+from ggbench.engines.server.config import EndpointConfig
+from ggbench.engines.server.contract import OfferedModel
+from ggbench.engines.server.engine import EndpointEngine
+from ggbench.errors import NetworkError
+from ggbench.experiments.decode.measure import EXPERIMENT as DECODE
+from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
+from ggbench.experiments.speed.measure import EXPERIMENT as SPEED
+from ggbench.experiments.speed.record import SpeedResult, SpeedSettings
+from ggbench.machine.condition import environment
+from ggbench.models.served_models import ServedModel
+from ggbench.models.targets import Target
+from ggbench.runs.driver import run_job
+from ggbench.runs.experiment import Experiment, Job
+from ggbench.runs.progress import Finished
+from ggbench.runs.run import Run, Settings
+from ggbench.runs.session import RunContext
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import read_run
+from tests.fakes.server_items import NETWORK_NS, PROMPT_NS_PER_TOKEN, Script, ScriptedServer, on_a_line, step_ns
 
 SETUP = EndpointConfig("http://s", "tiny")
 OFFERED = OfferedModel("tiny", quant="Q4_K - Medium", n_params=1000, tensor_bytes=700, n_ctx_train=2048)

@@ -1,22 +1,22 @@
 """Engines over a worker that replays recorded messages, and a rig around them."""
 
 import threading
-from collections.abc import (Callable, Iterator)
-from ggbench.engines import (protocol)
-from ggbench.engines.contract import (Engine, EngineConfig, Request)
-from ggbench.engines.endings import (Cancelled, Completed, Ending)
-from ggbench.engines.events import (Allocated, ContextProven, Loaded, Opened, PromptRead, Ready, Steps)
-from ggbench.engines.llama.config import (LoadModel, MakeContext)
-from ggbench.engines.llama.engine import (LlamaEngine)
-from ggbench.engines.memory import (DeviceBuffers, Place)
-from ggbench.engines.transformers.config import (LoadCheckpoint, MakeCache, TransformersConfig)
-from ggbench.engines.transformers.engine import (TransformersEngine)
-from ggbench.engines.workloads import (BatchedDecode, Decode, DecodeAtDepth, Prefill, ProveContext)
-from ggbench.machine.condition import (environment)
-from ggbench.runs.session import (RunContext)
-from ggbench.runs.store.database import (Store)
-from ggbench.stats.decode_timing import (Bandwidth)
+from collections.abc import Callable, Iterator
 
+from ggbench.engines import protocol
+from ggbench.engines.contract import Engine, EngineConfig, Request
+from ggbench.engines.endings import Cancelled, Completed, Ending
+from ggbench.engines.events import Allocated, ContextProven, Loaded, Opened, PromptRead, Ready, Steps
+from ggbench.engines.llama.config import LoadModel, MakeContext
+from ggbench.engines.llama.engine import LlamaEngine
+from ggbench.engines.memory import DeviceBuffers, Place
+from ggbench.engines.transformers.config import LoadCheckpoint, MakeCache, TransformersConfig
+from ggbench.engines.transformers.engine import TransformersEngine
+from ggbench.engines.workloads import BatchedDecode, Decode, DecodeAtDepth, Prefill, ProveContext
+from ggbench.machine.condition import environment
+from ggbench.runs.session import RunContext
+from ggbench.runs.store.database import Store
+from ggbench.stats.decode_timing import Bandwidth
 
 LOG = (
     "load_tensors:   CPU_Mapped model buffer size =   100.00 MiB",

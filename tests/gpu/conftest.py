@@ -6,28 +6,29 @@ that keeps the twins from one run to the next. Without an NVIDIA GPU or a CUDA b
 
 import importlib.util
 import json
-import msgspec
 import os
-import pytest
 import threading
-from collections.abc import (Callable)
-from ggbench.engines.contract import (EngineConfig)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.engines.llama.engine import (LlamaEngine, launch)
-from ggbench.gguf_file.twin import (cached_twin)
-from ggbench.machine.condition import (environment)
-from ggbench.machine.gpus import (visible_gpus)
-from ggbench.machine.host import (default_threads)
-from ggbench.machine.readings import (MachineReader)
-from ggbench.machine.records import (Gpu)
-from ggbench.models.catalog import (load_catalog)
-from ggbench.models.reference import (parse_model)
-from ggbench.models.targets import (Target, resolve)
-from ggbench.runs.session import (RunContext)
-from ggbench.runs.summary import (QuantSummary)
-from pathlib import (Path)
-from tests.fakes.recorded import (decode_job, runs_of)
+from collections.abc import Callable
+from pathlib import Path
 
+import msgspec
+import pytest
+
+from ggbench.engines.contract import EngineConfig
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.engine import LlamaEngine, launch
+from ggbench.gguf_file.twin import cached_twin
+from ggbench.machine.condition import environment
+from ggbench.machine.gpus import visible_gpus
+from ggbench.machine.host import default_threads
+from ggbench.machine.readings import MachineReader
+from ggbench.machine.records import Gpu
+from ggbench.models.catalog import load_catalog
+from ggbench.models.reference import parse_model
+from ggbench.models.targets import Target, resolve
+from ggbench.runs.session import RunContext
+from ggbench.runs.summary import QuantSummary
+from tests.fakes.recorded import decode_job, runs_of
 
 Twin = Callable[[str, str], Target]
 Measure = Callable[..., QuantSummary]

@@ -3,19 +3,19 @@
 import random
 import tempfile
 import time
-from collections.abc import (Callable, Iterator, Sequence)
-from dataclasses import (dataclass)
-from ggbench.engines.llama.rpc_devices import (is_built_with_rpc)
-from ggbench.gguf_file.twin import (cached_twin)
-from ggbench.machine import (bandwidth)
-from ggbench.machine.bandwidth import (ReadRate)
-from ggbench.machine.host import (default_threads)
-from pathlib import (Path)
-from tests.conftest import (TINY)
-from tests.hardening import (headers, kills, names, network, rpc_kills, scarcity, stores, terminals, together)
-from tests.hardening.trials import (Trials, own_home)
-from unittest import (mock)
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from unittest import mock
 
+from ggbench.engines.llama.rpc_devices import is_built_with_rpc
+from ggbench.gguf_file.twin import cached_twin
+from ggbench.machine import bandwidth
+from ggbench.machine.bandwidth import ReadRate
+from ggbench.machine.host import default_threads
+from tests.conftest import TINY
+from tests.hardening import headers, kills, names, network, rpc_kills, scarcity, stores, terminals, together
+from tests.hardening.trials import Trials, own_home
 
 COLUMNS = ("", "tried", "tracebacks", "hangs", "orphans", "bytes lost", "bytes unverified")
 

@@ -2,14 +2,15 @@
 
 import datetime
 import os
-import pytest
-from collections.abc import (Iterator)
-from ggbench.errors import (DoesNotFit)
-from ggbench.machine import (bandwidth)
-from ggbench.machine.bandwidth import (ReadRate, cached_bandwidth)
-from ggbench.machine.host import (Cpu, Ram)
-from pathlib import (Path)
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
+
+from ggbench.errors import DoesNotFit
+from ggbench.machine import bandwidth
+from ggbench.machine.bandwidth import ReadRate, cached_bandwidth
+from ggbench.machine.host import Cpu, Ram
 
 GIB = 1 << 30
 MIB = 1 << 20

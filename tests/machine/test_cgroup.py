@@ -1,9 +1,10 @@
 """Limits of containers from made-up cgroup trees of both versions."""
 
-import pytest
-from ggbench.machine.host import (MemoryLimit, cpu_quota, memory_limits)
-from pathlib import (Path)
+from pathlib import Path
 
+import pytest
+
+from ggbench.machine.host import MemoryLimit, cpu_quota, memory_limits
 
 
 def tree(root: Path, files: dict[str, str]) -> tuple[Path, Path]:

@@ -1,9 +1,10 @@
 """Clocks: what is set and what is not."""
 
-import pytest
 import time
-from ggbench.machine import (readings)
 
+import pytest
+
+from ggbench.machine import readings
 
 S = 1_000_000_000
 

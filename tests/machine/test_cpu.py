@@ -1,9 +1,10 @@
 """Cores, threads and caches from made-up /proc and /sys trees."""
 
-import pytest
-from ggbench.machine.host import (default_threads, describe_cpu)
-from pathlib import (Path)
+from pathlib import Path
 
+import pytest
+
+from ggbench.machine.host import default_threads, describe_cpu
 
 
 @pytest.fixture

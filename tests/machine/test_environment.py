@@ -1,12 +1,13 @@
 """The recorded environment, on whatever machine runs the tests."""
 
 import platform
-import pytest
 import subprocess
 import sys
-from ggbench.machine.condition import (describe_os, environment)
-from ggbench.machine.host import (describe_cpu)
 
+import pytest
+
+from ggbench.machine.condition import describe_os, environment
+from ggbench.machine.host import describe_cpu
 
 
 def test_a_run_records_versions_and_machine(monkeypatch: pytest.MonkeyPatch) -> None:

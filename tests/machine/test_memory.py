@@ -1,13 +1,14 @@
 """Memory of the machine, of a container, and of another process."""
 
 import os
-import psutil
-import pytest
 import subprocess
 import sys
-from ggbench.machine.host import (describe_ram, peak_rss_bytes)
-from pathlib import (Path)
+from pathlib import Path
 
+import psutil
+import pytest
+
+from ggbench.machine.host import describe_ram, peak_rss_bytes
 
 
 def test_without_a_limit_it_is_the_machines(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
 """How often the kernel killed for lack of memory, from the files of each generation of cgroups."""
 
-import pytest
-from ggbench.machine.host import (count_oom_kills)
-from pathlib import (Path)
+from pathlib import Path
 
+import pytest
+
+from ggbench.machine.host import count_oom_kills
 
 UNIFIED = "0::/user.slice/app.scope\n"
 LEGACY = "5:cpu,cpuacct:/\n4:memory:/docker/abc\n1:name=systemd:/\n"

@@ -3,12 +3,13 @@
 import ctypes
 import math
 import os
-import pytest
 import signal
 import threading
-from ggbench.machine import (bandwidth)
-from ggbench.machine.bandwidth import (probe_reads)
 
+import pytest
+
+from ggbench.machine import bandwidth
+from ggbench.machine.bandwidth import probe_reads
 
 
 @pytest.mark.parametrize("threads", [1, 3])

@@ -1,31 +1,32 @@
 """Readings of the machine beside a run: what its GPUs did, and who else held their memory."""
 
 import itertools
-import pytest
 import threading
 import time
-from collections.abc import (Iterator)
-from dataclasses import (dataclass, field)
-from ggbench.engines import (protocol)
-from ggbench.engines.contract import (Request)
-from ggbench.engines.endings import (Ending, OutOfMemory, Outcome)
-from ggbench.engines.events import (Steps)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.engines.llama.logs import (parse_allocations)
-from ggbench.engines.memory import (Place)
-from ggbench.engines.workloads import (Decode, Prefill)
-from ggbench.machine.readings import (MachineReader, moment_ns)
-from ggbench.machine.records import (GpuProcess, GpuReading, MachineReading)
-from ggbench.models.targets import (Target)
-from ggbench.runs.session import (RunContext)
-from ggbench.runs.store.database import (Store)
-from ggbench.runs.stored import (listed_run, read_recording, read_run)
-from ggbench.stats.decode_timing import (Bandwidth)
-from msgspec.structs import (replace)
-from tests.fakes.engine import (fake_rig, obey)
-from tests.fakes.gpu_worker import (CUDA, PLACES, WORKER_PID, on_gpu, with_gpu)
-from tests.fakes.recorded import (decode_job, decoded, runs_of)
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
+import pytest
+from msgspec.structs import replace
+
+from ggbench.engines import protocol
+from ggbench.engines.contract import Request
+from ggbench.engines.endings import Ending, Outcome, OutOfMemory
+from ggbench.engines.events import Steps
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.logs import parse_allocations
+from ggbench.engines.memory import Place
+from ggbench.engines.workloads import Decode, Prefill
+from ggbench.machine.readings import MachineReader, moment_ns
+from ggbench.machine.records import GpuProcess, GpuReading, MachineReading
+from ggbench.models.targets import Target
+from ggbench.runs.session import RunContext
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import listed_run, read_recording, read_run
+from ggbench.stats.decode_timing import Bandwidth
+from tests.fakes.engine import fake_rig, obey
+from tests.fakes.gpu_worker import CUDA, PLACES, WORKER_PID, on_gpu, with_gpu
+from tests.fakes.recorded import decode_job, decoded, runs_of
 
 DESKTOP = GpuProcess(911, "/usr/bin/desktop", 300 << 20)
 

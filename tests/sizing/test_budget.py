@@ -1,13 +1,13 @@
 """The memory to plan for, with its reserve and where each comes from."""
 
 import pytest
-from ggbench.errors import (UsageError)
-from ggbench.machine.host import (Ram)
-from ggbench.machine.records import (Gpu)
-from ggbench.sizing.budget import (BESIDE_BUFFERS_BYTES, given_budget, machine_budget)
-from ggbench.stats.decode_timing import (Bandwidth)
-from ggbench.units import (GIB, MIB)
 
+from ggbench.errors import UsageError
+from ggbench.machine.host import Ram
+from ggbench.machine.records import Gpu
+from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES, given_budget, machine_budget
+from ggbench.stats.decode_timing import Bandwidth
+from ggbench.units import GIB, MIB
 
 RATE = Bandwidth(1e9, "given")
 H200 = Gpu(0, "NVIDIA H200", None, None, 140 * GIB, 100 * GIB, 6144, 3201, "580.1")

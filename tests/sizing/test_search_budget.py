@@ -1,14 +1,14 @@
 """What a search may take of a machine's memory."""
 
 import pytest
-from ggbench.errors import (DoesNotFit)
-from ggbench.machine.host import (Ram)
-from ggbench.machine.records import (Gpu)
-from ggbench.sizing.budget import (BESIDE_BUFFERS_BYTES, beside_projector, gpu_budget, machine_budget, main_memory_budget)
-from ggbench.stats.decode_timing import (Bandwidth)
-from ggbench.units import (GIB, MIB)
-from msgspec.structs import (replace)
+from msgspec.structs import replace
 
+from ggbench.errors import DoesNotFit
+from ggbench.machine.host import Ram
+from ggbench.machine.records import Gpu
+from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES, beside_projector, gpu_budget, machine_budget, main_memory_budget
+from ggbench.stats.decode_timing import Bandwidth
+from ggbench.units import GIB, MIB
 
 CARD = Gpu(0, "card", None, None, 24 * GIB, 22 * GIB, None, None, None)
 SMALL_CARD = Gpu(1, "small card", None, None, 12 * GIB, 10 * GIB, None, None, None)

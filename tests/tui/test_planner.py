@@ -1,35 +1,36 @@
 """The planner over the real llama.cpp, and over workers that record its requests."""
 
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
 import msgspec.structs
 import pytest
-import threading
-from collections.abc import (Callable)
-from ggbench.decisions.pick.candidates import (PickRequest, caches_of)
-from ggbench.decisions.pick.needs import (Needs)
-from ggbench.engines.endings import (Outcome)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.engines.llama.engine import (LlamaEngine)
-from ggbench.engines.process import (Transport)
-from ggbench.errors import (BadFile)
-from ggbench.experiments.forecast.record import (ForecastResult, ForecastSettings)
-from ggbench.gguf_file.header import (read_model_file)
-from ggbench.hub.access import (HubAccess)
-from ggbench.machine.condition import (environment)
-from ggbench.models.reference import (ModelRef)
-from ggbench.models.subject import (Subject)
-from ggbench.models.targets import (Target, resolve_headers)
-from ggbench.runs.run import (Run, RunHead)
-from ggbench.runs.store.database import (Store)
-from ggbench.sizing.plan_record import (Budget)
-from ggbench.stats.decode_timing import (Bandwidth)
-from ggbench.stats.intervals import (Expected)
-from ggbench.tui.planner import (Planner)
-from ggbench.units import (GIB)
-from pathlib import (Path)
-from tests.fakes.endpoint import (TestEndpoint)
-from tests.fakes.endpoint_voices import (AnyLength)
-from tests.fakes.engine import (FakeWorker, VERSIONS)
 
+from ggbench.decisions.pick.candidates import PickRequest, caches_of
+from ggbench.decisions.pick.needs import Needs
+from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.engine import LlamaEngine
+from ggbench.engines.process import Transport
+from ggbench.errors import BadFile
+from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
+from ggbench.gguf_file.header import read_model_file
+from ggbench.hub.access import HubAccess
+from ggbench.machine.condition import environment
+from ggbench.models.reference import ModelRef
+from ggbench.models.subject import Subject
+from ggbench.models.targets import Target, resolve_headers
+from ggbench.runs.run import Run, RunHead
+from ggbench.runs.store.database import Store
+from ggbench.sizing.plan_record import Budget
+from ggbench.stats.decode_timing import Bandwidth
+from ggbench.stats.intervals import Expected
+from ggbench.tui.planner import Planner
+from ggbench.units import GIB
+from tests.fakes.endpoint import TestEndpoint
+from tests.fakes.endpoint_voices import AnyLength
+from tests.fakes.engine import VERSIONS, FakeWorker
 
 BUDGET = Budget("this test", False, 4 * GIB, "given", GIB // 4, "given", Bandwidth(20e9, "given"))
 
