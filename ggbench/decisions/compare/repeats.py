@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 
 from ggbench.engines.endings import Outcome
 from ggbench.errors import StoreError
-from ggbench.experiments.decode.record import DecodeResult
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run
@@ -125,7 +124,8 @@ def _repeats(metric: Metric, groups: Sequence[Sequence[Run]], is_steady: bool) -
 
 
 def _was_disturbed(run: Run) -> bool:
-    return isinstance(run.result, DecodeResult) and bool(run.result.unsteady)
+    decode = QuantSummary.of([run]).decode
+    return bool(decode and decode.unsteady)
 
 
 def _repeat(metric: Metric, run: Run) -> Repeat | None:
