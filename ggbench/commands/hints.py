@@ -11,7 +11,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import UNQUANTIZED, LlamaConfig
 from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.errors import StoreError
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.runs.experiment import FoundSetup, Job, experiment_of
 from ggbench.runs.run import DecodeTiming, Run
 from ggbench.runs.store.database import Store

@@ -24,7 +24,7 @@ from ggbench.text import in_words
 
 if TYPE_CHECKING:
     from ggbench.engines.endings import Ending
-    from ggbench.models.selector import Target
+    from ggbench.models.targets import Target
     from ggbench.runs.progress import Progress
     from ggbench.runs.run import Run
     from ggbench.runs.session import Session

@@ -146,3 +146,9 @@ def test_an_interrupt_between_runs_is_no_success(
     ran = ggbench("bench", tmp_path, "-n", "300", "--json")
     assert ran.code == 130
     assert [row["outcome"] for row in ran.json["rows"]] == ["completed"]
+
+
+def test_a_folder_of_broken_files_is_exit_code_5(ggbench: Run, machine: FakeMachine, tmp_path: Path) -> None:
+    for quant in ("q8_0", "q4_0"):
+        (tmp_path / f"model-{quant}.gguf").write_bytes(b"GGUF but not really")
+    assert ggbench("bench", tmp_path, "-n", "300").code == 5

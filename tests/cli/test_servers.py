@@ -13,7 +13,7 @@ from contextlib import ExitStack
 import pytest
 
 from ggbench.errors import ExitCode
-from ggbench.models.selector import resolve_one
+from ggbench.models.targets import resolve_one
 from tests.cli.conftest import Run
 from tests.fakes.endpoint import Fault, Handler, Request, TestEndpoint
 from tests.fakes.endpoint_faults import ANY_FAULTS, SECRET, STREAM_FAULTS, everywhere, fewer_tokens

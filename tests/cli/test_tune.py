@@ -205,3 +205,9 @@ def test_a_low_w_points_to_tune(
     machine.answers.clear()
     assert "--tuned takes the settings that run" in ggbench("decode", tiny_twin, "-n", "600").err
     assert "takes the settings" not in ggbench("decode", tiny_twin, "-n", "600", "--tuned").err
+
+
+def test_a_model_that_does_not_fit_is_refused(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:
+    planted = plant()
+    ran = ggbench("tune", tiny_twin, *TUNE, "--memory-limit", "2MiB")
+    assert (ran.code, planted.n_measured) == (3, 0)

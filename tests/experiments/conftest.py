@@ -9,7 +9,7 @@ import pytest
 
 from ggbench.gguf_file.header import read_model_file
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import Target, resolve_one
+from ggbench.models.targets import Target, resolve_one
 from ggbench.runs.store.database import Store
 
 

@@ -21,7 +21,7 @@ from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
 from ggbench.experiments.speed.measure import EXPERIMENT as SPEED
 from ggbench.experiments.speed.record import SpeedResult, SpeedSettings
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import Target, resolve_one
+from ggbench.models.targets import Target, resolve_one
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished

@@ -15,7 +15,7 @@ from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.workloads import Decode, Prefill
 from ggbench.errors import UsageError
 from ggbench.gguf_file.header import read_model_file
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
 from ggbench.units import MIB

@@ -13,7 +13,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.errors import StoreError
 from ggbench.experiments.maxctx.measure import EXPERIMENT
 from ggbench.experiments.maxctx.record import ContextSettings, Probe, Question
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Point, Progress, Working

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.gguf_file.header import read_model_file
 from ggbench.machine.records import Gpu, GpuProcess
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.units import MIB
 from tests.fakes.small_machine import CARD, COMPUTE, LIMIT, UNSEEN, SmallMachine, found
 

@@ -19,9 +19,9 @@ from ggbench.engines.workloads import Decode, Prefill
 from ggbench.errors import StoreError, Unsupported
 from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
 from ggbench.experiments.maxctx.record import ContextSettings
-from ggbench.machine.environment import environment
+from ggbench.machine.condition import environment
 from ggbench.models.command_line import reproduce
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished

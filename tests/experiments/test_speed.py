@@ -18,7 +18,7 @@ from ggbench.errors import UsageError
 from ggbench.experiments.speed.measure import EXPERIMENT, run_within
 from ggbench.experiments.speed.record import SpeedResult, SpeedSettings
 from ggbench.gguf_file.header import read_model_file
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished
 from ggbench.runs.run import Run

@@ -20,7 +20,7 @@ from ggbench.experiments.quality.record import QualitySettings
 from ggbench.experiments.quality.texts import find_text
 from ggbench.machine.records import MachineReading
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import Target, resolve
+from ggbench.models.targets import Target, resolve
 from ggbench.runs.experiment import Experiment, Job, experiment_of
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store

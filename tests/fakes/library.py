@@ -16,7 +16,7 @@ from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.machine.records import GpuReading, MachineReading
 from ggbench.models.catalog import Catalog, CatalogModel
 from ggbench.models.disk import LocalModel
-from ggbench.models.file_sources import ARTICLE_QUANTS
+from ggbench.models.sources import ARTICLE_QUANTS
 from ggbench.runs.store.database import Store
 from ggbench.sizing.plan_record import Budget, PlannedSpeed, PlanRow
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit

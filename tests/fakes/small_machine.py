@@ -16,9 +16,9 @@ from ggbench.engines.memory import Place
 from ggbench.engines.workloads import ProveContext
 from ggbench.experiments.maxctx.measure import EXPERIMENT
 from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
-from ggbench.machine.environment import environment
+from ggbench.machine.condition import environment
 from ggbench.machine.records import Gpu
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished

@@ -20,14 +20,14 @@ from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine, launch
 from ggbench.gguf_file.twin import cached_twin
-from ggbench.machine.cpu import default_threads
-from ggbench.machine.environment import environment
+from ggbench.machine.condition import environment
 from ggbench.machine.gpus import visible_gpus
+from ggbench.machine.host import default_threads
 from ggbench.machine.readings import MachineReader
 from ggbench.machine.records import Gpu
 from ggbench.models.catalog import load_catalog
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import Target, resolve
+from ggbench.models.targets import Target, resolve
 from ggbench.runs.session import RunContext
 from ggbench.runs.summary import QuantSummary
 from tests.fakes.recorded import decode_job, runs_of

@@ -11,10 +11,8 @@ import pytest
 
 from ggbench.errors import DoesNotFit
 from ggbench.machine import bandwidth
-from ggbench.machine.bandwidth import cached_bandwidth
-from ggbench.machine.cpu import Cpu
-from ggbench.machine.memory import Ram
-from ggbench.machine.read_probe import ReadRate
+from ggbench.machine.bandwidth import ReadRate, cached_bandwidth
+from ggbench.machine.host import Cpu, Ram
 
 GIB = 1 << 30
 MIB = 1 << 20

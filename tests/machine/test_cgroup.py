@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.machine.cgroup import MemoryLimit, cpu_quota, memory_limits
+from ggbench.machine.host import MemoryLimit, cpu_quota, memory_limits
 
 
 def tree(root: Path, files: dict[str, str]) -> tuple[Path, Path]:

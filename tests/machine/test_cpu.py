@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.machine.cpu import default_threads, describe_cpu
+from ggbench.machine.host import default_threads, describe_cpu
 
 
 @pytest.fixture

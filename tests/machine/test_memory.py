@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ggbench.machine.memory import describe_ram, peak_rss_bytes
+from ggbench.machine.host import describe_ram, peak_rss_bytes
 
 
 def test_without_a_limit_it_is_the_machines(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from ggbench.experiments.quality.measure import EXPERIMENT
 from ggbench.experiments.quality.record import QualityResult, QualitySettings
 from ggbench.experiments.quality.texts import find_text
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import resolve_one
+from ggbench.models.targets import resolve_one
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Base, Job
 from ggbench.runs.progress import Finished

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import Target, resolve_one
+from ggbench.models.targets import Target, resolve_one
 from ggbench.runs.store.database import Store
 
 

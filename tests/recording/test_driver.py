@@ -21,7 +21,7 @@ from ggbench.engines.process import WorkerProcess
 from ggbench.engines.workloads import Decode, Prefill
 from ggbench.errors import BadFile, StoreError
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import Target, resolve, resolve_one
+from ggbench.models.targets import Target, resolve, resolve_one
 from ggbench.runs.driver import run_job, run_jobs
 from ggbench.runs.progress import Finished, ModelReady, Point, Progress, Samples, Started, Working
 from ggbench.runs.recording import PromptTiming

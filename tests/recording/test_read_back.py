@@ -18,7 +18,7 @@ from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
 from ggbench.experiments.maxctx.record import ContextSettings, Probe
 from ggbench.gguf_file.header import read_model_file
 from ggbench.machine.records import GpuProcess, GpuReading, MachineReading
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.runs.driver import run_job, run_of
 from ggbench.runs.experiment import Concluded, Job, experiment_of
 from ggbench.runs.progress import Finished, Point, Progress, Samples

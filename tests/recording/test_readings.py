@@ -19,10 +19,9 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.logs import parse_allocations
 from ggbench.engines.memory import Place
 from ggbench.engines.workloads import Decode, Prefill
-from ggbench.machine.clock import moment_ns
-from ggbench.machine.readings import MachineReader
+from ggbench.machine.readings import MachineReader, moment_ns
 from ggbench.machine.records import GpuProcess, GpuReading, MachineReading
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run, read_recording, read_run

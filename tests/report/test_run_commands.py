@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ggbench.decisions.pick.run_commands import RunCommands, commands_lines, modelfile_lines, run_commands
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.models.planned_variants import FileToRun
+from ggbench.models.targets import FileToRun
 from tests.fakes.modelfile import parse_modelfile
 
 HERE = FileToRun("model", "q4_k_m", (Path("/models/model-q4_k_m.gguf"),), is_here=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.sizing.smaller_quant import smaller_quant_advice
 from ggbench.units import MIB
 

@@ -14,7 +14,7 @@ from textual.widgets import Footer
 from textual.widgets._footer import FooterKey
 
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import resolve
+from ggbench.models.targets import resolve
 from ggbench.runs.store.database import Store
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import RunRequested

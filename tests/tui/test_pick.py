@@ -14,7 +14,7 @@ from ggbench.decisions.pick.needs import WORKLOADS, Needs
 from ggbench.decisions.pick.record import Candidate
 from ggbench.errors import BadFile
 from ggbench.experiments.decode.record import DecodeSettings
-from ggbench.models.planned_variants import FileToRun
+from ggbench.models.targets import FileToRun
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.run_requests import MeasureRequest
 from ggbench.tui.screens.library import LibraryScreen

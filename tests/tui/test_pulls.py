@@ -15,8 +15,8 @@ from ggbench.errors import NetworkError
 from ggbench.hub.access import HubAccess
 from ggbench.models.disk import find_local_models
 from ggbench.models.reference import parse_model
-from ggbench.models.repo_variants import OnProgress
-from ggbench.models.selector import Target, resolve
+from ggbench.models.sources import OnProgress
+from ggbench.models.targets import Target, resolve
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.pull_queue import PullQueue, PullState, amount_text
 from ggbench.tui.screens.dialogs import ConfirmScreen

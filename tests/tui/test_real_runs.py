@@ -18,7 +18,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.machine.readings import MachineReader
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import resolve
+from ggbench.models.targets import resolve
 from ggbench.runs.store.database import Store
 from ggbench.tui.run_queue import JobState
 from tests.fakes.jobs import decodes

@@ -16,8 +16,8 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError
 from ggbench.machine.records import GpuReading, MachineReading
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import Target, resolve
 from ggbench.models.subject import Subject
+from ggbench.models.targets import Target, resolve
 from ggbench.runs.store.database import Store
 from ggbench.tui.run_queue import JobState, QueueItem, RunQueue
 from ggbench.tui.screens.run import RunScreen

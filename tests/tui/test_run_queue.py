@@ -15,7 +15,7 @@ from ggbench.engines.llama.config import LlamaConfig, MakeContext
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.experiments.maxctx.record import ContextResult
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import Target, resolve
+from ggbench.models.targets import Target, resolve
 from ggbench.runs.experiment import Experiment
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store

@@ -19,7 +19,7 @@ from ggbench.engines.workloads import BatchedDecode
 from ggbench.experiments.maxctx.record import ContextResult
 from ggbench.experiments.speed.record import SpeedSettings
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import Target, resolve
+from ggbench.models.targets import Target, resolve
 from ggbench.runs.experiment import Experiment, Job, experiment_of
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store

@@ -8,7 +8,7 @@ import msgspec.structs
 import pytest
 from textual.pilot import Pilot
 
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.runs.store.database import Store
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.pull_queue import PullItem, PullState

@@ -18,7 +18,7 @@ from ggbench.engines.workloads import BatchedDecode
 from ggbench.experiments.speed.record import Case, CaseEnded, SpeedCase, SpeedSettings
 from ggbench.experiments.speed.show import PRESENTER
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import Target, resolve
+from ggbench.models.targets import Target, resolve
 from ggbench.runs.experiment import Job, experiment_of
 from ggbench.show.plot.curves import PlottedRun
 from ggbench.show.presenter import figures_of

@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.tune.record import TuneResult, TuneSettings
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import resolve, resolve_one
+from ggbench.models.targets import resolve, resolve_one
 from ggbench.runs.experiment import FoundSetup, Job, experiment_of
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.screens.settings_dialog import SettingsDialog

@@ -116,16 +116,13 @@ def _repeats(metric: Metric, groups: Sequence[Sequence[Run]], is_steady: bool) -
     found = []
     for group in groups:
         repeats = [
-            repeat for run in group if not (is_steady and _was_disturbed(run)) and (repeat := _repeat(metric, run))
+            repeat
+            for run in group
+            if not (is_steady and QuantSummary.of([run]).unsteady) and (repeat := _repeat(metric, run))
         ]
         if len(repeats) > 1:
             found.append(repeats)
     return found
-
-
-def _was_disturbed(run: Run) -> bool:
-    decode = QuantSummary.of([run]).decode
-    return bool(decode and decode.unsteady)
 
 
 def _repeat(metric: Metric, run: Run) -> Repeat | None:

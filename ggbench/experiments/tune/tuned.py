@@ -9,7 +9,7 @@ from ggbench.errors import GgbenchError, StoreError
 from ggbench.experiments.tune.record import TuneResult, changes_text, ratio_text
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.records import Environment, Gpu
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.runs.experiment import FoundSetup
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import NetworkError, UsageError
 from ggbench.experiments.maxctx.record import ContextSettings
-from ggbench.models.file_sources import CONFIRM_ABOVE_BYTES
+from ggbench.models.sources import CONFIRM_ABOVE_BYTES
 from ggbench.show.names import quant_names
 from ggbench.tui.forms import OPTIONS, PICK, SPEED, TUNE, Form, quality_form
 from ggbench.tui.host import PullRequested, RunRequested, host_of
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ggbench.decisions.pick.record import Candidate, Pick
     from ggbench.machine.records import MachineReading
     from ggbench.models.catalog import Catalog
-    from ggbench.models.selector import Target
+    from ggbench.models.targets import Target
     from ggbench.runs.experiment import Job
     from ggbench.sizing.plan_record import Budget
     from ggbench.tui.planner import Planner

@@ -13,8 +13,8 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.machine.cpu import default_threads
-from ggbench.models.selector import Target
+from ggbench.machine.host import default_threads
+from ggbench.models.targets import Target
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job, experiment_of
 from ggbench.runs.progress import Finished, Progress, Started
