@@ -1,7 +1,5 @@
 """An experiment and its presenter, defined here, in the queue, the Run screen and the Results."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import ClassVar

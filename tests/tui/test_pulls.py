@@ -1,7 +1,5 @@
 """Downloads in the background: the queue by itself, and the way from the Library to the Pulls screen."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path

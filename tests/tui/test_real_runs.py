@@ -1,7 +1,5 @@
 """The Run screen and its queue with the real llama.cpp: nothing is left behind, however it ends."""
 
-from __future__ import annotations
-
 import os
 import pty
 import select

@@ -143,7 +143,6 @@ def test_a_grid_of_cases(app: GgbenchApp, jobs: FakeServices, targets: list[Targ
 
 
 def test_nothing_to_run(app: GgbenchApp, drive: Drive) -> None:
-
     async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:
         await show_run(app, pilot)
         check_snapshot(app, "run_empty")

@@ -1,7 +1,5 @@
 """What the Library, the Pulls screen and the sheets over them look like; each was looked at before it was accepted."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec.structs
