@@ -1,23 +1,24 @@
 """A search for settings in the TUI: asked for in the Library, watched, and taken over."""
 
-import pytest
-from collections.abc import (Sequence)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.experiments.tune.record import (TuneResult, TuneSettings)
-from ggbench.models.reference import (parse_model)
-from ggbench.models.targets import (resolve, resolve_one)
-from ggbench.runs.experiment import (FoundSetup, Job, experiment_of)
-from ggbench.tui.app import (GgbenchApp)
-from ggbench.tui.screens.settings_dialog import (SettingsDialog)
-from ggbench.tui.widgets.curves_plot import (CurvesPlot)
-from pathlib import (Path)
-from tests.fakes.driving import (press)
-from tests.fakes.jobs import (FakeServices)
-from tests.fakes.planted import (PlantedMachine)
-from tests.fakes.watched import (WatchedQueue)
-from tests.tui.conftest import (Drive)
-from textual.pilot import (Pilot)
+from collections.abc import Sequence
+from pathlib import Path
 
+import pytest
+from textual.pilot import Pilot
+
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.experiments.tune.record import TuneResult, TuneSettings
+from ggbench.models.reference import parse_model
+from ggbench.models.targets import resolve, resolve_one
+from ggbench.runs.experiment import FoundSetup, Job, experiment_of
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.screens.settings_dialog import SettingsDialog
+from ggbench.tui.widgets.curves_plot import CurvesPlot
+from tests.fakes.driving import press
+from tests.fakes.jobs import FakeServices
+from tests.fakes.planted import PlantedMachine
+from tests.fakes.watched import WatchedQueue
+from tests.tui.conftest import Drive
 
 App = GgbenchApp
 Page = Pilot[None]
