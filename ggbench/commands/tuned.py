@@ -13,7 +13,7 @@ from ggbench.errors import UsageError
 from ggbench.text import plain
 
 if TYPE_CHECKING:
-    from ggbench.models.selector import Target
+    from ggbench.models.targets import Target
     from ggbench.runs.experiment import FoundSetup, Job
 
 tuned_option = option(

@@ -33,7 +33,7 @@ from ggbench.stats.intervals import Expected
 from ggbench.units import format_percent, format_ratio
 
 if TYPE_CHECKING:
-    from ggbench.models.selector import Target
+    from ggbench.models.targets import Target
     from ggbench.runs.progress import Progress
     from ggbench.runs.session import Session
     from ggbench.runs.store.database import Store
