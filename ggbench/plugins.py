@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
 import re
 from typing import Any
 
@@ -24,3 +25,9 @@ def load_plugin(package: str, name: str, module: str, what: str) -> Any:  # noqa
             if error.name not in (path, f"{package}.{name}"):
                 raise
     raise StoreError(f"this ggbench has no {what} {name!r}", "upgrade ggbench to read the run")
+
+
+def plugin_names(package: str) -> tuple[str, ...]:
+    """Return the names of the folders of `package`, in the order of the alphabet."""
+    found = pkgutil.iter_modules(importlib.import_module(package).__path__)
+    return tuple(sorted(each.name for each in found if each.ispkg))

@@ -1,16 +1,13 @@
 """The list of jobs: which of them is in view."""
 
-from __future__ import annotations
-
 import asyncio
+from ggbench.models.subject import (Subject)
+from ggbench.tui.run_queue import (QueueItem)
+from ggbench.tui.widgets.run_panels import (QueueList)
+from ggbench.tui.work_queue import (WorkState)
+from tests.fakes.driving import (settle)
+from textual.app import (App, ComposeResult)
 
-from textual.app import App, ComposeResult
-
-from ggbench.models.subject import Subject
-from ggbench.tui.run_queue import QueueItem
-from ggbench.tui.widgets.run_panels import QueueList
-from ggbench.tui.work_queue import WorkState
-from tests.fakes.driving import settle
 
 
 class _ListApp(App[None]):
@@ -35,7 +32,6 @@ def _items(current: int, n_jobs: int = 20) -> list[QueueItem]:
 
 
 def test_the_running_job_is_in_view_unless_another_was_chosen() -> None:
-
     async def steps() -> None:
         app = _ListApp()
         async with app.run_test(size=(60, 10)) as pilot:

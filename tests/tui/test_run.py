@@ -1,32 +1,29 @@
 """The Run screen over a queue of fake workers."""
 
-from __future__ import annotations
-
 import asyncio
-from collections.abc import Awaitable, Callable
-from pathlib import Path
-
 import pytest
-from textual.app import App
-from textual.pilot import Pilot
-from textual.screen import Screen
-from textual.widgets import Static
+from collections.abc import (Awaitable, Callable)
+from ggbench.engines.llama.config import (LlamaConfig)
+from ggbench.errors import (StoreError)
+from ggbench.machine.records import (GpuReading, MachineReading)
+from ggbench.models.reference import (parse_model)
+from ggbench.models.subject import (Subject)
+from ggbench.models.targets import (Target, resolve)
+from ggbench.runs.store.database import (Store)
+from ggbench.tui.run_queue import (QueueItem, RunQueue)
+from ggbench.tui.screens.run import (RunScreen)
+from ggbench.tui.widgets.curves_plot import (CurvesPlot)
+from ggbench.tui.widgets.run_panels import (BracketPlot, DecodedText, Gauges, QueueList, queue_lines)
+from ggbench.tui.work_queue import (WorkState)
+from pathlib import (Path)
+from tests.fakes.jobs import (FakeServices, Gate, decodes, searches, small_context)
+from tests.fakes.watched import (watched_runs)
+from tests.tui.test_run_queue import (crash)
+from textual.app import (App)
+from textual.pilot import (Pilot)
+from textual.screen import (Screen)
+from textual.widgets import (Static)
 
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import StoreError
-from ggbench.machine.records import GpuReading, MachineReading
-from ggbench.models.reference import parse_model
-from ggbench.models.selector import Target, resolve
-from ggbench.models.subject import Subject
-from ggbench.runs.store.database import Store
-from ggbench.tui.run_queue import QueueItem, RunQueue
-from ggbench.tui.screens.run import RunScreen
-from ggbench.tui.widgets.curves_plot import CurvesPlot
-from ggbench.tui.widgets.run_panels import BracketPlot, DecodedText, Gauges, QueueList, queue_lines
-from ggbench.tui.work_queue import WorkState
-from tests.fakes.jobs import FakeServices, Gate, decodes, searches, small_context
-from tests.fakes.watched import watched_runs
-from tests.tui.test_run_queue import crash
 
 READING = MachineReading(
     at_ns=1,
@@ -64,7 +61,6 @@ def target(tiny_twin: Path) -> Target:
 def drive(
     services: FakeServices, steps: Callable[[Host, Pilot[None]], Awaitable[None]], size: tuple[int, int] = (100, 30)
 ) -> None:
-
     async def run() -> None:
         host = Host(services)
         try:
@@ -171,7 +167,6 @@ def test_a_run_goes_on_behind_another_screen(target: Target, tmp_path: Path) -> 
 
 
 def test_a_search_shows_its_bracket(target: Target, tmp_path: Path) -> None:
-
     async def steps(host: Host, pilot: Pilot[None]) -> None:
         host.run_queue.add(searches([target], LlamaConfig(n_ctx=4096)))
         await reach(host, pilot, lambda queue: not queue.is_busy)
@@ -188,7 +183,6 @@ def test_a_search_shows_its_bracket(target: Target, tmp_path: Path) -> None:
 
 
 def test_a_store_that_fails_is_reported_and_the_run_continues(target: Target, tmp_path: Path) -> None:
-
     class NoStore(FakeServices):
         def open_store(self) -> Store:
             raise StoreError("the results file is newer than this ggbench", "update ggbench")
@@ -229,7 +223,6 @@ def test_the_machine_is_read_while_something_runs(target: Target, tmp_path: Path
 
 
 def test_text_of_a_model_cannot_steer_the_terminal(tmp_path: Path) -> None:
-
     async def steps(host: Host, pilot: Pilot[None]) -> None:
         host.screen.add_class("-busy", "-text")
         widget = host.screen.query_one(DecodedText)
