@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import (Callable, Sequence)
-from concurrent.futures import (CancelledError)
-from ggbench.commands.downloads import (TransferRate)
-from ggbench.errors import (GgbenchError)
-from ggbench.models.targets import (Target)
-from ggbench.tui.work_queue import (WorkItem, WorkQueue, WorkState)
-from ggbench.units import (format_bytes, format_percent)
-from msgspec.structs import (replace)
-from pathlib import (Path)
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError
+from pathlib import Path
 
+from msgspec.structs import replace
+
+from ggbench.commands.downloads import TransferRate
+from ggbench.errors import GgbenchError
+from ggbench.models.targets import Target
+from ggbench.tui.work_queue import WorkItem, WorkQueue, WorkState
+from ggbench.units import format_bytes, format_percent
 
 _NOTIFY_INTERVAL_S = 0.25
 """Between two notifications that only report more bytes."""

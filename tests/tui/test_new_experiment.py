@@ -1,31 +1,32 @@
 """An experiment and its presenter, defined here, in the queue, the Run screen and the Results."""
 
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import ClassVar
+
 import msgspec
 import pytest
-from collections.abc import (Generator, Sequence)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.machine.records import (MachineReading)
-from ggbench.models.reference import (parse_model)
-from ggbench.models.targets import (resolve)
-from ggbench.runs.experiment import (Concluded, Conclusion, Experiment, Job, experiment_of)
-from ggbench.runs.progress import (Point, Progress, Working)
-from ggbench.runs.recording import (Recording)
-from ggbench.runs.run import (Result, Run, Settings)
-from ggbench.runs.session import (Session)
-from ggbench.show.presenter import (Presenter)
-from ggbench.stats.decode_timing import (Bandwidth)
-from ggbench.tui.app import (GgbenchApp)
-from ggbench.tui.work_queue import (WorkState)
-from pathlib import (Path)
-from rich.text import (Text)
-from tests.fakes.driving import (press)
-from tests.fakes.parts import (install)
-from tests.fakes.snapshots import (words_of)
-from tests.fakes.watched import (WatchedQueue)
-from tests.tui.conftest import (Drive)
-from textual.pilot import (Pilot)
-from typing import (ClassVar)
+from rich.text import Text
+from textual.pilot import Pilot
 
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.machine.records import MachineReading
+from ggbench.models.reference import parse_model
+from ggbench.models.targets import resolve
+from ggbench.runs.experiment import Concluded, Conclusion, Experiment, Job, experiment_of
+from ggbench.runs.progress import Point, Progress, Working
+from ggbench.runs.recording import Recording
+from ggbench.runs.run import Result, Run, Settings
+from ggbench.runs.session import Session
+from ggbench.show.presenter import Presenter
+from ggbench.stats.decode_timing import Bandwidth
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.work_queue import WorkState
+from tests.fakes.driving import press
+from tests.fakes.parts import install
+from tests.fakes.snapshots import words_of
+from tests.fakes.watched import WatchedQueue
+from tests.tui.conftest import Drive
 
 
 class CountSettings(Settings, msgspec.Struct, frozen=True):

@@ -1,31 +1,32 @@
 """Downloads in the background: the queue by itself, and the way from the Library to the Pulls screen."""
 
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
 import msgspec.structs
 import pytest
-import threading
-from collections.abc import (Callable, Iterator)
-from ggbench.errors import (NetworkError)
-from ggbench.hub.access import (HubAccess)
-from ggbench.models.disk import (find_local_models)
-from ggbench.models.reference import (parse_model)
-from ggbench.models.sources import (OnProgress)
-from ggbench.models.targets import (Target, resolve)
-from ggbench.tui.app import (GgbenchApp)
-from ggbench.tui.pull_queue import (PullQueue, amount_text)
-from ggbench.tui.screens.dialogs import (ConfirmScreen)
-from ggbench.tui.screens.pulls import (pull_cells)
-from ggbench.tui.services import (Services)
-from ggbench.tui.widgets.models_pane import (ModelList)
-from ggbench.tui.work_queue import (WorkState)
-from pathlib import (Path)
-from tests.fakes.driving import (press)
-from tests.fakes.hub import (Hang, TestHub)
-from tests.fakes.snapshots import (words_of)
-from tests.fakes.watched import (WatchedQueue)
-from tests.tui.conftest import (Drive)
-from textual.pilot import (Pilot)
-from textual.widgets import (DataTable)
+from textual.pilot import Pilot
+from textual.widgets import DataTable
 
+from ggbench.errors import NetworkError
+from ggbench.hub.access import HubAccess
+from ggbench.models.disk import find_local_models
+from ggbench.models.reference import parse_model
+from ggbench.models.sources import OnProgress
+from ggbench.models.targets import Target, resolve
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.pull_queue import PullQueue, amount_text
+from ggbench.tui.screens.dialogs import ConfirmScreen
+from ggbench.tui.screens.pulls import pull_cells
+from ggbench.tui.services import Services
+from ggbench.tui.widgets.models_pane import ModelList
+from ggbench.tui.work_queue import WorkState
+from tests.fakes.driving import press
+from tests.fakes.hub import Hang, TestHub
+from tests.fakes.snapshots import words_of
+from tests.fakes.watched import WatchedQueue
+from tests.tui.conftest import Drive
 
 Page = Pilot[None]
 GIB = 1 << 30

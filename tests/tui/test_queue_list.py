@@ -1,13 +1,14 @@
 """The list of jobs: which of them is in view."""
 
 import asyncio
-from ggbench.models.subject import (Subject)
-from ggbench.tui.run_queue import (QueueItem)
-from ggbench.tui.widgets.run_panels import (QueueList)
-from ggbench.tui.work_queue import (WorkState)
-from tests.fakes.driving import (settle)
-from textual.app import (App, ComposeResult)
 
+from textual.app import App, ComposeResult
+
+from ggbench.models.subject import Subject
+from ggbench.tui.run_queue import QueueItem
+from ggbench.tui.widgets.run_panels import QueueList
+from ggbench.tui.work_queue import WorkState
+from tests.fakes.driving import settle
 
 
 class _ListApp(App[None]):

@@ -1,26 +1,27 @@
 """The Run screen and its queue with the real llama.cpp: nothing is left behind, however it ends."""
 
 import os
-import psutil
 import pty
-import pytest
 import select
 import subprocess
 import sys
-from collections.abc import (Iterator)
-from contextlib import (contextmanager)
-from ggbench.engines.endings import (Outcome)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.machine.readings import (MachineReader)
-from ggbench.models.reference import (parse_model)
-from ggbench.models.targets import (resolve)
-from ggbench.runs.store.database import (Store)
-from ggbench.tui.work_queue import (WorkState)
-from pathlib import (Path)
-from tests.fakes.jobs import (decodes)
-from tests.fakes.run_app import (RealServices)
-from tests.fakes.watched import (watched_runs)
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
+import psutil
+import pytest
+
+from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.machine.readings import MachineReader
+from ggbench.models.reference import parse_model
+from ggbench.models.targets import resolve
+from ggbench.runs.store.database import Store
+from ggbench.tui.work_queue import WorkState
+from tests.fakes.jobs import decodes
+from tests.fakes.run_app import RealServices
+from tests.fakes.watched import watched_runs
 
 pytestmark = pytest.mark.llama
 

@@ -1,29 +1,30 @@
 """The Run screen over a queue of fake workers."""
 
 import asyncio
-import pytest
-from collections.abc import (Awaitable, Callable)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.errors import (StoreError)
-from ggbench.machine.records import (GpuReading, MachineReading)
-from ggbench.models.reference import (parse_model)
-from ggbench.models.subject import (Subject)
-from ggbench.models.targets import (Target, resolve)
-from ggbench.runs.store.database import (Store)
-from ggbench.tui.run_queue import (QueueItem, RunQueue)
-from ggbench.tui.screens.run import (RunScreen)
-from ggbench.tui.widgets.curves_plot import (CurvesPlot)
-from ggbench.tui.widgets.run_panels import (BracketPlot, DecodedText, Gauges, QueueList, queue_lines)
-from ggbench.tui.work_queue import (WorkState)
-from pathlib import (Path)
-from tests.fakes.jobs import (FakeServices, Gate, decodes, searches, small_context)
-from tests.fakes.watched import (watched_runs)
-from tests.tui.test_run_queue import (crash)
-from textual.app import (App)
-from textual.pilot import (Pilot)
-from textual.screen import (Screen)
-from textual.widgets import (Static)
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 
+import pytest
+from textual.app import App
+from textual.pilot import Pilot
+from textual.screen import Screen
+from textual.widgets import Static
+
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import StoreError
+from ggbench.machine.records import GpuReading, MachineReading
+from ggbench.models.reference import parse_model
+from ggbench.models.subject import Subject
+from ggbench.models.targets import Target, resolve
+from ggbench.runs.store.database import Store
+from ggbench.tui.run_queue import QueueItem, RunQueue
+from ggbench.tui.screens.run import RunScreen
+from ggbench.tui.widgets.curves_plot import CurvesPlot
+from ggbench.tui.widgets.run_panels import BracketPlot, DecodedText, Gauges, QueueList, queue_lines
+from ggbench.tui.work_queue import WorkState
+from tests.fakes.jobs import FakeServices, Gate, decodes, searches, small_context
+from tests.fakes.watched import watched_runs
+from tests.tui.test_run_queue import crash
 
 READING = MachineReading(
     at_ns=1,

@@ -1,27 +1,28 @@
 """The queue: jobs one after another in a thread, with every way in which one can end."""
 
-import pytest
 import threading
-from collections.abc import (Iterator)
-from ggbench.engines import (protocol)
-from ggbench.engines.contract import (Request)
-from ggbench.engines.endings import (Crashed, Ending, OutOfMemory, Outcome)
-from ggbench.engines.llama.config import (LlamaConfig, MakeContext)
-from ggbench.experiments.decode.record import (DecodeResult)
-from ggbench.experiments.maxctx.record import (ContextResult)
-from ggbench.models.reference import (parse_model)
-from ggbench.models.targets import (Target, resolve)
-from ggbench.runs.experiment import (Experiment)
-from ggbench.runs.session import (RunContext)
-from ggbench.runs.store.database import (Store)
-from ggbench.tui.run_queue import (QueueItem, RunQueue)
-from ggbench.tui.widgets.run_panels import (bracket_lines, queue_lines)
-from ggbench.tui.work_queue import (WorkState)
-from pathlib import (Path)
-from tests.fakes.engine import (obey)
-from tests.fakes.jobs import (FakeServices, Gate, decodes, searches)
-from tests.fakes.watched import (watched_runs)
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
+
+from ggbench.engines import protocol
+from ggbench.engines.contract import Request
+from ggbench.engines.endings import Crashed, Ending, Outcome, OutOfMemory
+from ggbench.engines.llama.config import LlamaConfig, MakeContext
+from ggbench.experiments.decode.record import DecodeResult
+from ggbench.experiments.maxctx.record import ContextResult
+from ggbench.models.reference import parse_model
+from ggbench.models.targets import Target, resolve
+from ggbench.runs.experiment import Experiment
+from ggbench.runs.session import RunContext
+from ggbench.runs.store.database import Store
+from ggbench.tui.run_queue import QueueItem, RunQueue
+from ggbench.tui.widgets.run_panels import bracket_lines, queue_lines
+from ggbench.tui.work_queue import WorkState
+from tests.fakes.engine import obey
+from tests.fakes.jobs import FakeServices, Gate, decodes, searches
+from tests.fakes.watched import watched_runs
 
 
 @pytest.fixture

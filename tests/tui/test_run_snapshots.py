@@ -3,37 +3,38 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import msgspec.structs
 import pytest
-from collections.abc import (Iterator)
-from ggbench.engines import (protocol)
-from ggbench.engines.contract import (Request)
-from ggbench.engines.endings import (Ending)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.engines.workloads import (BatchedDecode)
-from ggbench.experiments.maxctx.record import (ContextResult)
-from ggbench.experiments.speed.record import (SpeedSettings)
-from ggbench.models.reference import (parse_model)
-from ggbench.models.targets import (Target, resolve)
-from ggbench.runs.experiment import (Experiment, Job, experiment_of)
-from ggbench.runs.session import (RunContext)
-from ggbench.runs.store.database import (Store)
-from ggbench.stats.decode_timing import (Bandwidth)
-from ggbench.tui.app import (GgbenchApp)
-from ggbench.tui.screens.run import (RunScreen)
-from ggbench.tui.work_queue import (WorkState)
-from pathlib import (Path)
-from tests.fakes.engine import (obey)
-from tests.fakes.jobs import (FakeServices, Gate, decodes, scored, searches, small_context)
-from tests.fakes.scores import (Scattered)
-from tests.fakes.snapshots import (check_snapshot)
-from tests.tui.test_run_queue import (crash)
-from textual.pilot import (Pilot)
-from typing import (TYPE_CHECKING)
+from textual.pilot import Pilot
+
+from ggbench.engines import protocol
+from ggbench.engines.contract import Request
+from ggbench.engines.endings import Ending
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.workloads import BatchedDecode
+from ggbench.experiments.maxctx.record import ContextResult
+from ggbench.experiments.speed.record import SpeedSettings
+from ggbench.models.reference import parse_model
+from ggbench.models.targets import Target, resolve
+from ggbench.runs.experiment import Experiment, Job, experiment_of
+from ggbench.runs.session import RunContext
+from ggbench.runs.store.database import Store
+from ggbench.stats.decode_timing import Bandwidth
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.screens.run import RunScreen
+from ggbench.tui.work_queue import WorkState
+from tests.fakes.engine import obey
+from tests.fakes.jobs import FakeServices, Gate, decodes, scored, searches, small_context
+from tests.fakes.scores import Scattered
+from tests.fakes.snapshots import check_snapshot
+from tests.tui.test_run_queue import crash
 
 if TYPE_CHECKING:
-    from tests.tui.conftest import (Drive)
-
+    from tests.tui.conftest import Drive
 
 
 @pytest.fixture(autouse=True)

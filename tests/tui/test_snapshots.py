@@ -1,23 +1,24 @@
 """What the Library, the Pulls screen and the sheets over them look like; each was looked at before it was accepted."""
 
+from pathlib import Path
+
 import msgspec.structs
 import pytest
-from ggbench.models.targets import (Target)
-from ggbench.runs.store.database import (Store)
-from ggbench.tui.app import (GgbenchApp)
-from ggbench.tui.pull_queue import (PullItem)
-from ggbench.tui.screens.dialogs import (ConfirmScreen)
-from ggbench.tui.services import (Services)
-from ggbench.tui.work_queue import (WorkState)
-from pathlib import (Path)
-from tests.fakes.driving import (press, settle)
-from tests.fakes.jobs import (FakeServices)
-from tests.fakes.library import (local)
-from tests.fakes.measured import (put_run, start)
-from tests.fakes.snapshots import (check_snapshot)
-from tests.tui.conftest import (Drive)
-from textual.pilot import (Pilot)
+from textual.pilot import Pilot
 
+from ggbench.models.targets import Target
+from ggbench.runs.store.database import Store
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.pull_queue import PullItem
+from ggbench.tui.screens.dialogs import ConfirmScreen
+from ggbench.tui.services import Services
+from ggbench.tui.work_queue import WorkState
+from tests.fakes.driving import press, settle
+from tests.fakes.jobs import FakeServices
+from tests.fakes.library import local
+from tests.fakes.measured import put_run, start
+from tests.fakes.snapshots import check_snapshot
+from tests.tui.conftest import Drive
 
 Page = Pilot[None]
 GIB = 1 << 30

@@ -2,31 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import (Mapping, Sequence)
-from ggbench.engines.endings import (Outcome)
-from ggbench.engines.memory import (DeviceBuffers)
-from ggbench.experiments.maxctx.record import (BracketEnds, ContextResult, Probe, Question)
-from ggbench.runs.progress import (Stage)
-from ggbench.runs.summary import (QuantSummary)
-from ggbench.show.columns import (b_text, tok_s_text, w_text)
-from ggbench.show.names import (distinct_by_kv, model_names)
-from ggbench.show.presenter import (presenter_of)
-from ggbench.stats.decode_timing import (DecodeLimit, LatencySummary, LineFit)
-from ggbench.text import (plain, shorten, shorten_middle)
-from ggbench.tui.live_job import (Answer, LiveJob, LiveNumbers)
-from ggbench.tui.run_queue import (QueueItem)
-from ggbench.tui.work_queue import (GLYPHS, WorkState)
-from ggbench.units import (KV_CELLS, format_bytes, format_count, format_duration, format_fixed, format_ms, format_percent)
-from rich.text import (Text)
-from textual.binding import (Binding, BindingType)
-from textual.reactive import (reactive)
-from textual.widget import (Widget)
-from textual.widgets import (OptionList)
-from typing import (ClassVar, TYPE_CHECKING)
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.text import Text
+from textual.binding import Binding, BindingType
+from textual.reactive import reactive
+from textual.widget import Widget
+from textual.widgets import OptionList
+
+from ggbench.engines.endings import Outcome
+from ggbench.engines.memory import DeviceBuffers
+from ggbench.experiments.maxctx.record import BracketEnds, ContextResult, Probe, Question
+from ggbench.runs.progress import Stage
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.columns import b_text, tok_s_text, w_text
+from ggbench.show.names import distinct_by_kv, model_names
+from ggbench.show.presenter import presenter_of
+from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
+from ggbench.text import plain, shorten, shorten_middle
+from ggbench.tui.live_job import Answer, LiveJob, LiveNumbers
+from ggbench.tui.run_queue import QueueItem
+from ggbench.tui.work_queue import GLYPHS, WorkState
+from ggbench.units import KV_CELLS, format_bytes, format_count, format_duration, format_fixed, format_ms, format_percent
 
 if TYPE_CHECKING:
-    from ggbench.machine.records import (GpuReading, MachineReading)
-
+    from ggbench.machine.records import GpuReading, MachineReading
 
 
 _RUNNING, _PAUSED = "▶", "‖"
