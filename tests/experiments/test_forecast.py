@@ -1,7 +1,5 @@
 """Forecasts over fake workers whose steps take what their layers and their cache cost."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace

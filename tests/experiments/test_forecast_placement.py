@@ -1,7 +1,5 @@
 """Forecasts of models that are split between a GPU and main memory, over fake workers on both."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What is known of a quant's speed, from runs that were stored."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The search for the largest context: on a machine whose edges are known, and with the real llama.cpp."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path

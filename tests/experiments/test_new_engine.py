@@ -1,7 +1,5 @@
 """The test of the design: an engine is one module with its setup, and every experiment that it can do runs on it."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Iterator

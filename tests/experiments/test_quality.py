@@ -1,7 +1,5 @@
 """Quality runs over fake workers: what is asked of them, recorded, reduced, and read again."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path

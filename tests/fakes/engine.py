@@ -1,7 +1,5 @@
 """Engines over a worker that replays recorded messages, and a rig around them."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 

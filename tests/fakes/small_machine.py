@@ -1,7 +1,5 @@
 """A machine whose largest context is known, and a search on it."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -60,7 +58,6 @@ class SmallMachine:
     _dry: bool = False
 
     def rig(self, store: Store | None = None) -> RunContext:
-
         def start(cancel: threading.Event) -> FakeWorker:
             self.workers.append(FakeWorker(cancel, self.answer))
             return self.workers[-1]

@@ -1,7 +1,5 @@
 """The hardening table: every row at its full number of trials, or at a few of each."""
 
-from __future__ import annotations
-
 import random
 import tempfile
 import time

@@ -1,7 +1,5 @@
 """Caching of the measured bandwidth, with the probe replaced by prepared rates."""
 
-from __future__ import annotations
-
 import datetime
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Limits of containers from made-up cgroup trees of both versions."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Clocks: what is set and what is not."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

@@ -1,7 +1,5 @@
 """Cores, threads and caches from made-up /proc and /sys trees."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The recorded environment, on whatever machine runs the tests."""
 
-from __future__ import annotations
-
 import platform
 import subprocess
 import sys

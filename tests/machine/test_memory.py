@@ -1,7 +1,5 @@
 """Memory of the machine, of a container, and of another process."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """How often the kernel killed for lack of memory, from the files of each generation of cgroups."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

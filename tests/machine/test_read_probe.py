@@ -1,7 +1,5 @@
 """The probe on real memory, small and short."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 import os

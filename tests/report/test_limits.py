@@ -1,7 +1,5 @@
 """Tables and plots of the theoretical limits in a terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """The memory to plan for, with its reserve and where each comes from."""
 
-from __future__ import annotations
-
 import pytest
 
 from ggbench.errors import UsageError

@@ -1,7 +1,5 @@
 """What a search may take of a machine's memory."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

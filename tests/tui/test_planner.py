@@ -1,7 +1,5 @@
 """The planner over the real llama.cpp, and over workers that record its requests."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from pathlib import Path
