@@ -33,7 +33,7 @@ from ggbench.models.targets import Target, resolve_one
 from ggbench.runs.driver import run_job, run_of
 from ggbench.runs.experiment import Base, Concluded, Job, experiment_of
 from ggbench.runs.progress import Finished, Point, Progress, Samples
-from ggbench.runs.run import Run
+from ggbench.runs.run import Run, Settings
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run, read_recording, read_run
@@ -46,7 +46,7 @@ from tests.fakes.scores import scores, without_mark
 from tests.fakes.small_machine import SmallMachine, limited
 
 KINDS = sorted(each.name for each in pkgutil.iter_modules(experiments.__path__) if each.ispkg)
-SETTINGS = {
+SETTINGS: dict[str, Settings] = {
     "decode": DecodeSettings(1000, repeat=2),
     "forecast": ForecastSettings(),
     "prefill": PrefillSettings((512, 25, 1), 1),
@@ -71,16 +71,15 @@ def make(target: Target, tmp_path: Path) -> Make:
                 text = tmp_path / "prose.txt"
                 text.write_text("some prose")
                 trained = resolve_one(parse_model(str(without_mark(target.path or Path(), tmp_path / "m-q8_0.gguf"))))
-                settings = QualitySettings(find_text(text)[0], n_ctx=32, n_seqs=2)
-                job = Job(experiment, trained, LlamaConfig(), settings, Base(trained, "q8_0", "q8_0"))
+                scored = QualitySettings(find_text(text)[0], n_ctx=32, n_seqs=2)
+                job = Job(experiment, trained, LlamaConfig(), scored, Base(trained, "q8_0", "q8_0"))
                 yield fake_rig(store, dict.fromkeys(range(8), scores()))[0], job
             case "tune":
                 machine = PlantedMachine(7, effects={("threads", 1): 1.7}, noise=0.005)
                 with machine.clocked():
                     yield machine.rig(store), Job(experiment, target, LlamaConfig(), experiment.settings_type())
             case _:
-                settings = SETTINGS[kind]
-                yield fake_rig(store)[0], Job(experiment, target, LlamaConfig(), settings)
+                yield fake_rig(store)[0], Job(experiment, target, LlamaConfig(), SETTINGS[kind])
 
     return prepare
 
