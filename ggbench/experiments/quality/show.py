@@ -167,7 +167,7 @@ class QualityPresenter(Presenter):
 
     def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """The nearest published perplexities and divergences under each run's own."""
-        from ggbench.show.terminal.against import quality_against
+        from ggbench.experiments.quality.against import quality_against
 
         return quality_against(runs, width=width)
 
