@@ -1,7 +1,5 @@
 """What a wheel and a source distribution hold, as hatchling would build them from this checkout."""
 
-from __future__ import annotations
-
 import fnmatch
 import tomllib
 from importlib.metadata import version

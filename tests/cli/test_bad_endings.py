@@ -1,7 +1,5 @@
 """Measuring commands that end badly: the reason in the row, one hint in one line, and the exit code of its kind."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -119,7 +117,6 @@ def test_a_name_that_no_file_can_have_is_exit_code_5(ggbench: Run) -> None:
 
 
 def test_ctrl_c_keeps_what_was_measured(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-
     def cancel_halfway(request: Request) -> Iterator[protocol.Message | Ending]:
         for number, item in enumerate(obey(request)):
             if isinstance(request, Decode) and request.n_gen == 1000 and number == 6:

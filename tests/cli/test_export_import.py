@@ -1,7 +1,5 @@
 """export and import."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """MODEL is parsed once and resolved once by every command, and the disk is asked once whether it is a path."""
 
-from __future__ import annotations
-
 import pkgutil
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`ggbench pick` with the real llama.cpp: what is recommended of a catalog model, why, and the exit codes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """report: every form, what it refuses, and what untrusted names can do."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

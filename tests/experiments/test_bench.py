@@ -1,7 +1,5 @@
 """Decodes with a search after each: the summary, what the store has, and a search that fails."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """What the store has of a search: finished, killed, cancelled, or a store that fails."""
 
-from __future__ import annotations
-
 import contextlib
 from itertools import takewhile
 from pathlib import Path
@@ -65,7 +63,6 @@ def test_a_search_that_was_killed_keeps_what_it_had_asked(target: Target, kv_byt
 def test_a_store_that_fails_costs_no_answer(
     target: Target, kv_bytes: int, store: Store, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-
     def fail(self: Store, *_: object) -> None:
         raise StoreError("the disk is full", "make room")
 

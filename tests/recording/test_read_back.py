@@ -1,7 +1,5 @@
 """What the store has of a run gives what the run itself gave: whole, and of one that was killed as far as it came."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import sqlite3

@@ -1,7 +1,5 @@
 """Stored runs as the list shows them."""
 
-from __future__ import annotations
-
 import contextlib
 import sqlite3
 from pathlib import Path
