@@ -98,7 +98,7 @@ def command(
         document = limits_document(counted.file, parameters, kv, hardware, rows)
         output.document("limits", model=counted.model, **document)
     else:
-        from ggbench.show.terminal.limits import limits_report
+        from ggbench.show.limits import limits_report
 
         width = output.console().width
         output.show(limits_report(counted.model, parameters, kv, hardware, rows, width=width))

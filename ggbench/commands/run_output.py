@@ -121,7 +121,7 @@ def show_against(runs: Sequence[Run], output: Output) -> None:
 
 def show_plot(summaries: Sequence[QuantSummary], output: Output) -> None:
     """Draw the figures of stored runs, a curve for each run that has values; nothing without any."""
-    from ggbench.show.plot.terminal import plot_text
+    from ggbench.show.plot_ import plot_text
     from ggbench.show.saving import SavedRun, saved_figures
 
     with Store.open() as store:

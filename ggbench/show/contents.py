@@ -18,7 +18,7 @@ from ggbench.show.presenter import charts_of, figures_of
 from ggbench.show.saving import SavedRun, plotted_runs
 
 if TYPE_CHECKING:
-    from ggbench.show.charts.charts import Chart
+    from ggbench.show.charts_ import Chart
 
 
 _COLUMNS = (

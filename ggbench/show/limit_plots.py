@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from ggbench.show.limits_document import knees_text
-from ggbench.show.plot.axes import Axis
+from ggbench.show.axes import Axis
 from ggbench.show.plot.braille import DOTS_ACROSS, DOTS_DOWN, BrailleCanvas
-from ggbench.show.plot.curves import Floats
+from ggbench.show.figures import Floats
 from ggbench.show.plot.palette import letter, terminal_color
-from ggbench.show.plot.terminal import colored, framed
+from ggbench.show.plot_ import colored, framed
 from ggbench.sizing.theory.hardware import Hardware
 from ggbench.sizing.theory.limits import DECODE_POSITIONS, SchemeLimits, decode_latency_ms
 from ggbench.text import plain

@@ -13,13 +13,13 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import Column
 from ggbench.show.documents import summary_document
 from ggbench.show.metric import MEMORY, Metric, Property, decode_metrics, decoded_lengths, joined, vary
-from ggbench.show.plot.curves import Figure, PlottedRun, latency_figure
+from ggbench.show.figures import Figure, PlottedRun, latency_figure
 from ggbench.text import plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from ggbench.show.charts.charts import Chart
+    from ggbench.show.charts_ import Chart
 
 LiveView = Literal["figures", "bracket"]
 """What a front end draws while a run goes on: the presenter's figures, or what is known of the largest context."""
@@ -163,7 +163,7 @@ class QuantPresenter(Presenter):
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         """File, memory, speed, limit, machine and command."""
-        from ggbench.show.terminal.row_details import row_details
+        from ggbench.show.quants import row_details
 
         return row_details(QuantSummary.of([run]), folded=folded, readings=readings)
 

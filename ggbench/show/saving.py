@@ -18,13 +18,13 @@ from ggbench.runs.store.runs import Samples, StoredRun
 from ggbench.runs.stored import read_recording, read_run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.names import unambiguous_names
-from ggbench.show.plot.curves import Figure, PlottedRun
+from ggbench.show.figures import Figure, PlottedRun
 from ggbench.show.presenter import figures_of
 from ggbench.show.text import csv_text, rows_as_csv
 from ggbench.text import plain
 
 if TYPE_CHECKING:
-    from ggbench.show.charts.charts import Chart
+    from ggbench.show.charts_ import Chart
 
 PictureForm: TypeAlias = Literal["svg", "png"]
 
@@ -101,7 +101,7 @@ def pictures_of(charts: Sequence[Chart], summaries: Sequence[QuantSummary], form
     """Return each chart as a picture, the first under the name as it is, others by their keys."""
     from ggbench.show.charts.look import PICTURE
     from ggbench.show.charts.pictures import as_png, as_svg
-    from ggbench.show.charts.vega import Drawing
+    from ggbench.show.vega import Drawing
     from ggbench.show.provenance import source_line
 
     drawing = Drawing(PICTURE, unambiguous_names(summaries), is_interactive=False, source=source_line(summaries))

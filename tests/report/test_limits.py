@@ -11,7 +11,7 @@ from ggbench.machine.known_gpus import find_gpu
 from ggbench.models.counted_models import CountedModel, count_model
 from ggbench.models.reference import parse_model
 from ggbench.show.limit_plots import decode_plot, prefill_plot
-from ggbench.show.terminal.limits import limits_report
+from ggbench.show.limits import limits_report
 from ggbench.sizing.theory.hardware import known_hardware
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from ggbench.sizing.theory.limits import model_limits

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ggbench.show.plot.curves import Line, latency_figure
+from ggbench.show.figures import Line, latency_figure
 from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.tui.live_job import LiveJob
 

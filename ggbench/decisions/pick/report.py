@@ -24,14 +24,14 @@ from ggbench.decisions.pick.show import (
 from ggbench.engines.endings import Outcome
 from ggbench.show import FITS_NOT, UNKNOWN
 from ggbench.show.names import model_names
-from ggbench.show.plot.axes import Axis, tick_decimals, tick_step, ticks_within
+from ggbench.show.axes import Axis, tick_decimals, tick_step, ticks_within
 from ggbench.show.plot.braille import BrailleCanvas
-from ggbench.show.plot.curves import legend_lines
+from ggbench.show.figures import legend_lines
 from ggbench.show.plot.palette import letter, terminal_color
-from ggbench.show.plot.terminal import colored, framed
+from ggbench.show.plot_ import colored, framed
 from ggbench.show.terminal.changes import changes_report
-from ggbench.show.terminal.plan import longest_text
-from ggbench.show.terminal.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right
+from ggbench.show.plan import longest_text
+from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right
 from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.text import in_words, plain
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_fixed, format_number

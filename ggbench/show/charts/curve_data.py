@@ -11,8 +11,8 @@ from typing import Any
 
 import msgspec
 
-from ggbench.show.plot.axes import Axis, from_a_tick, x_axis, y_axis
-from ggbench.show.plot.curves import Curve, Figure, Line
+from ggbench.show.axes import Axis, from_a_tick, x_axis, y_axis
+from ggbench.show.figures import Curve, Figure, Line
 from ggbench.show.plot.frame import min_max_columns, typical_columns
 
 BINS = 800

@@ -11,9 +11,9 @@ import numpy as np
 
 from ggbench.engines.memory import Memory
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.charts.charts import Bar, BarChart, Part, StackChart
+from ggbench.show.charts_ import Bar, BarChart, Part, StackChart
 from ggbench.show.columns import b_text, tok_s_text, w_text
-from ggbench.show.plot.curves import Curve, Figure
+from ggbench.show.figures import Curve, Figure
 from ggbench.units import GIB, MIB, format_bytes, format_count
 
 OUTSIDE = "outside buffers"

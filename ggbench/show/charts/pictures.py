@@ -12,8 +12,8 @@ from typing import Any
 
 from ggbench.engines.llama import address_space
 from ggbench.errors import DoesNotFit
-from ggbench.show.charts.charts import Chart
-from ggbench.show.charts.vega import Drawing, Spec, chart_spec
+from ggbench.show.charts_ import Chart
+from ggbench.show.vega import Drawing, Spec, chart_spec
 from ggbench.units import GIB, format_bytes
 
 _VERSION = "6.4"

@@ -11,9 +11,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ggbench.show.plot.axes import Axis
+from ggbench.show.axes import Axis
 from ggbench.show.plot.braille import BITS, BLANK, DOTS_ACROSS, DOTS_DOWN
-from ggbench.show.plot.curves import Curve, Floats, Integers, Line
+from ggbench.show.figures import Curve, Floats, Integers, Line
 from ggbench.show.plot.typical import rolling_median
 
 Cell = tuple[int, int, str]

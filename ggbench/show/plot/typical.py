@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from ggbench.show.plot.curves import Floats, Integers
+from ggbench.show.figures import Floats, Integers
 
 WINDOW = 256
 """Positions of one median. llama.cpp reads the KV cache in steps of 256 cells (`llama_kv_cache::get_n_kv`), so latency

@@ -20,7 +20,7 @@ from ggbench.show import UNKNOWN
 from ggbench.show.against import device_of, nearest_to
 from ggbench.show.columns import ANSWERS, COLUMNS, estimate_text
 from ggbench.show.names import model_name, quant_name
-from ggbench.show.terminal.tables import fitted_table, names, new_table, right, spaced
+from ggbench.show.tables import fitted_table, names, new_table, right, spaced
 from ggbench.stats.intervals import Estimate
 from ggbench.text import plain
 from ggbench.units import format_count, format_ms, format_number, format_percent

@@ -11,8 +11,8 @@ from ggbench.engines.transformers.storage import Method
 from ggbench.errors import GgbenchError
 from ggbench.models.checkpoints import FoundCheckpoint, planned_methods
 from ggbench.show import UNKNOWN
-from ggbench.show.terminal.model_file import metadata_text, shape_facts, types_table
-from ggbench.show.terminal.tables import TWIN_CAPTION, Facts, facts_table, new_table, spaced
+from ggbench.show.model_file import metadata_text, shape_facts, types_table
+from ggbench.show.tables import TWIN_CAPTION, Facts, facts_table, new_table, spaced
 from ggbench.text import in_words, plain
 from ggbench.units import format_bytes, format_count, format_number
 

@@ -15,7 +15,7 @@ from ggbench.show.columns import all_columns, column_texts, imported_text
 from ggbench.show.glossary import MARKED, MARKED_RUN, UNSTEADY
 from ggbench.show.listed_runs import ListedRun, named_runs
 from ggbench.show.names import row_labels
-from ggbench.show.terminal.tables import Cells, fitted_table, left, names, notes, right, twin_caption
+from ggbench.show.tables import Cells, fitted_table, left, names, notes, right, twin_caption
 from ggbench.text import plain
 from ggbench.units import format_count
 

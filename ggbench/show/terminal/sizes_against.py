@@ -11,7 +11,7 @@ from rich.text import Text
 from ggbench.models.published.rows import Figure
 from ggbench.show import UNKNOWN
 from ggbench.show.sizes_against import PublishedSize, published_sizes
-from ggbench.show.terminal.tables import Cells, fitted_table, left, names, right
+from ggbench.show.tables import Cells, fitted_table, left, names, right
 from ggbench.sizing.plan_record import PlanRow
 from ggbench.units import format_bytes, format_gb, format_share
 

@@ -22,7 +22,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
 from ggbench.show.changes import change_text
 from ggbench.show.plot.palette import letter
-from ggbench.show.terminal.plan import fit_text, longest_text
+from ggbench.show.plan import fit_text, longest_text
 from ggbench.sizing.plan_record import Budget
 from ggbench.text import plain
 from ggbench.tui.forms import PICK

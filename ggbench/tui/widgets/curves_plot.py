@@ -19,7 +19,7 @@ from textual_hires_canvas import Canvas
 from textual_plot import PlotWidget
 from textual_plot.axis_formatter import NumericAxisFormatter
 
-from ggbench.show.plot.axes import (
+from ggbench.show.axes import (
     Axis,
     from_a_tick,
     in_rows,
@@ -30,7 +30,7 @@ from ggbench.show.plot.axes import (
     y_axis,
 )
 from ggbench.show.plot.braille import DOTS_ACROSS
-from ggbench.show.plot.curves import Curve, Figure
+from ggbench.show.figures import Curve, Figure
 from ggbench.show.plot.frame import Cell, Frame
 from ggbench.show.plot.palette import ON_DARK, ON_LIGHT, hex_color, letter
 from ggbench.text import plain

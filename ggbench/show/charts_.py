@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ggbench.show.plot.curves import Figure
+from ggbench.show.figures import Figure
 
 
 class Bar(msgspec.Struct, frozen=True):

@@ -13,10 +13,10 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.show.charts.charts import BarChart, Chart, PointChart, StackChart, series_of
+from ggbench.show.charts_ import BarChart, Chart, PointChart, StackChart, series_of
 from ggbench.show.charts.curve_data import TICKS, curve_data
 from ggbench.show.charts.look import FONT, Look
-from ggbench.show.plot.curves import Figure
+from ggbench.show.figures import Figure
 from ggbench.show.plot.palette import letter
 from ggbench.text import plain
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ggbench.machine.records import Environment, GpuReading, GpuUse, Imported, MachineReading
 from ggbench.runs.run import Run
-from ggbench.show.terminal.tables import new_table, spaced
+from ggbench.show.tables import new_table, spaced
 from ggbench.text import plain
 from ggbench.units import counted, format_bytes, format_count, format_number, format_percent
 

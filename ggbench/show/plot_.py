@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from ggbench.show.plot.axes import (
+from ggbench.show.axes import (
     Axis,
     from_a_tick,
     tick_below,
@@ -22,7 +22,7 @@ from ggbench.show.plot.axes import (
     y_range,
 )
 from ggbench.show.plot.braille import DOTS_DOWN, BrailleCanvas
-from ggbench.show.plot.curves import Curve, Figure, legend_lines
+from ggbench.show.figures import Curve, Figure, legend_lines
 from ggbench.show.plot.frame import Frame
 from ggbench.show.plot.palette import letter, terminal_color
 from ggbench.text import plain

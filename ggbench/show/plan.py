@@ -14,7 +14,7 @@ from ggbench.show import FITS, FITS_NOT, UNKNOWN
 from ggbench.show.columns import planned_speed_text, projector_text, swa_text
 from ggbench.show.names import models_title, row_labels
 from ggbench.show.terminal.changes import changes_report
-from ggbench.show.terminal.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right, row_names
+from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right, row_names
 from ggbench.sizing.plan_record import Budget, PlannedDevice, PlannedForecast, PlannedSpeed, PlanRow
 from ggbench.text import plain
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_length, format_ms, format_number

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ggbench.show.plot.curves import Curve, Floats, Integers
+from ggbench.show.figures import Curve, Floats, Integers
 
 _QUANTILE, _ROOM_ABOVE = 0.995, 1.1
 _UNSETTLED = 0.1

@@ -23,8 +23,8 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import b_text, note, swa_text, tok_s_text, w_text
 from ggbench.show.names import quant_name
 from ggbench.show.serving import serving_facts
-from ggbench.show.terminal.machine import again_line, environment_line, machine_table
-from ggbench.show.terminal.tables import TWIN_CAPTION, Facts, facts_table, new_table, spaced
+from ggbench.show.machine import again_line, environment_line, machine_table
+from ggbench.show.tables import TWIN_CAPTION, Facts, facts_table, new_table, spaced
 from ggbench.stats.decode_timing import DecodeLimit, PrefillSpeed
 from ggbench.text import plain
 from ggbench.units import (
