@@ -84,7 +84,7 @@ def _show_checkpoint(ref: ModelRef, tensors: bool, output: Output) -> None:
         given = {"tensors": found.checkpoint.listed_tensors(method)} if tensors else {}
         output.print_document(CHECKPOINT, LoadedCheckpoint.of(found, method), **given)
     else:
-        from ggbench.show.terminal.checkpoint import checkpoint_details, stored_tensors_table
+        from ggbench.show.model_file import checkpoint_details, stored_tensors_table
 
         listed = [stored_tensors_table(found.checkpoint, method)] if tensors else []
         output.show(checkpoint_details(found, method), *listed)

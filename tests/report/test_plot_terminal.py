@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ggbench.show.figures import Curve, PlottedRun, latency_figure
-from ggbench.show.plot_ import plot_text
+from ggbench.show.plot import plot_text
 from ggbench.stats.decode_timing import DecodeLimit, LineFit
 
 Golden = Callable[[str, str], None]

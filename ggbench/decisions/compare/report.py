@@ -13,8 +13,7 @@ from rich.text import Text
 
 from ggbench.decisions.compare.comparison import ComparedLine, Comparison
 from ggbench.decisions.compare.show import sentence_of, spread_sentence, versus_sentences
-from ggbench.show import UNKNOWN
-from ggbench.show.plot.palette import letter
+from ggbench.show import UNKNOWN, letter
 from ggbench.show.tables import GAP, add_column, new_table
 
 _BETTER = "★"

@@ -17,8 +17,8 @@ from ggbench.show import UNKNOWN
 from ggbench.show.against import device_of, published_model, system_of
 from ggbench.show.names import quant_name
 from ggbench.show.published_document import NEAR
-from ggbench.show.terminal.against import difference_lines
 from ggbench.show.tables import new_table, spaced
+from ggbench.show.terminal.against import difference_lines
 from ggbench.text import plain
 from ggbench.units import format_count, format_gb, format_number
 
