@@ -1,21 +1,23 @@
-"""Folders as they may be shown to others: below the home folder as `~`, elsewhere left out."""
+"""What others may see: no folders but below `~`, and in runs no names of servers or serial numbers of GPUs either."""
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shlex
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.experiments.quality.record import ChunkScores
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.models.subject import Subject
-from ggbench.runs.summary import QuantSummary
-from ggbench.show.saving import SavedRun
+from ggbench.plugins import plugin_names
+
+if TYPE_CHECKING:
+    from ggbench.show.saving import SavedRun
 
 _PATH = re.compile(r"(?<![\w.:/~\\-])(?:/|[A-Za-z]:\\)[^\s'\"(),;:]+")
 
@@ -60,12 +62,12 @@ _QUOTED_PATH = re.compile(r"'((?:~|\.{1,2})?/[^']+|[A-Za-z]:\\[^']+)'|\"((?:~|\.
 _ANY_PATH = re.compile(r"(?<![\w.:/~\\-])(?:(?:~|\.{1,2})?/|[A-Za-z]:\\)[^\s'\"(),;]+")
 _SERVER = re.compile(r"\b(https?://)(?!(?:[\w-]+\.)*(?:huggingface\.co|github\.com)\b)[^\s/'\"]+")
 _HOMES = re.compile(r"^(?:/home|/Users|[A-Za-z]:\\Users)[/\\][^/\\]+$|^(?:/root|~)$")
-_NUMBERS = frozenset(name for name, kind in ChunkScores.__annotations__.items() if kind == "bytes")
-"""Fields that are base64 in JSON, which has slashes too."""
 
 
 def anonymous_run(one: SavedRun) -> SavedRun:
     """Return a run with samples as it is, and without folders, server names and serial numbers in its records."""
+    from ggbench.runs.summary import QuantSummary
+
     run = one.summary.run
     head = replace(
         run.head,
@@ -112,7 +114,16 @@ def anonymous(value: Any) -> Any:  # noqa: ANN401 - JSON
 def _anonymous_field(name: str, value: Any) -> Any:  # noqa: ANN401 - JSON
     if name in _IDENTIFYING:
         return None
-    return value if name in _NUMBERS and isinstance(value, str) else anonymous(value)
+    return value if name in _bytes_fields() and isinstance(value, str) else anonymous(value)
+
+
+@functools.cache
+def _bytes_fields() -> frozenset[str]:
+    """Fields of what experiments observe that are base64 in JSON, which has slashes too."""
+    from ggbench.runs.experiment import experiment_of
+
+    observed = (each for kind in plugin_names("ggbench.experiments") for each in experiment_of(kind).observed)
+    return frozenset(field.name for each in observed for field in msgspec.structs.fields(each) if field.type is bytes)
 
 
 def _without_paths(text: str) -> str:

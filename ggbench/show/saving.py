@@ -99,7 +99,7 @@ def csv_of(runs: Sequence[SavedRun]) -> dict[str, bytes]:
 
 def pictures_of(charts: Sequence[Chart], summaries: Sequence[QuantSummary], form: PictureForm) -> dict[str, bytes]:
     """Return each chart as a picture, the first under the name as it is, others by their keys."""
-    from ggbench.show.report import source_line
+    from ggbench.show.machine import source_line
     from ggbench.show.vega import PICTURE, Drawing, as_png, as_svg
 
     drawing = Drawing(PICTURE, unambiguous_names(summaries), is_interactive=False, source=source_line(summaries))

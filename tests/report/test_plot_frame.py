@@ -1,18 +1,9 @@
 """What a plot shows of many samples, and its axes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
-from ggbench.show.axes import (
-    Axis,
-    from_a_tick,
-    min_max_columns,
-    tick_below,
-    tick_decimals,
-    tick_step,
-)
+from ggbench.show.axes import Axis, from_a_tick, min_max_columns, tick_below, tick_decimals, tick_step
 from ggbench.show.figures import Curve, Floats, Integers, Line, PlottedRun, latency_figure
 from ggbench.show.plot import Frame
 from ggbench.stats.decode_timing import LineFit

@@ -1,4 +1,4 @@
-"""A report in each of its forms, by the ending of the file's name."""
+"""What a report holds, whatever its form: runs by model, their table, what compares, their charts; and each form."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ from ggbench.decisions.compare.comparison import Comparison, compare_quants
 from ggbench.decisions.compare.repeats import RunSpreads, repeats_among
 from ggbench.decisions.compare.show import sentence_of
 from ggbench.errors import GgbenchError, UsageError
-from ggbench.machine.records import Environment
-from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.columns import all_columns, column_texts, imported_text
+from ggbench.show.columns import all_columns, column_texts
+from ggbench.show.machine import machine_text, reproducing
 from ggbench.show.names import model_names, unambiguous_names
 from ggbench.show.presenter import charts_of, figures_of, presenter_of
 from ggbench.show.saving import PictureForm, SavedRun, csv_of, pictures_of, plotted_runs, write_new
 from ggbench.show.text import markdown_code, markdown_escaped, rows_as_markdown
 from ggbench.text import in_words, plain
-from ggbench.units import counted, format_bytes
+from ggbench.units import counted
 
 if TYPE_CHECKING:
     from ggbench.show.charts import Chart
@@ -38,13 +37,12 @@ Contents = Mapping[str, bytes]
 
 
 def _as_html(runs: Sequence[SavedRun]) -> Contents:
-    from ggbench.show.page import report_html
+    from ggbench.formats.report.page import report_html
 
     return {"": report_html(report_contents(runs)).encode()}
 
 
 def _as_markdown(runs: Sequence[SavedRun]) -> Contents:
-
     return {"": report_markdown(report_contents(runs)).encode()}
 
 
@@ -92,6 +90,35 @@ def save_report(runs: Sequence[SavedRun], ending: str, folder: Path) -> tuple[Pa
     stem += "-".join(numbers) if len(numbers) <= _NAMED_RUNS else f"{numbers[0]}-and-{len(numbers) - 1}-more"
     contents = report_files(runs, ending)
     return tuple(write_new(folder, f"{stem}{part}", ending, content) for part, content in contents.items())
+
+
+def report_markdown(models: Sequence[ReportedModel]) -> str:
+    """Return the report. Raises StoreError for a run of a kind that this ggbench does not have."""
+    n_runs = sum(len(model.runs) for model in models)
+    parts = ["# ggbench report", f"{counted(n_runs, 'run')}, written by ggbench {__version__}."]
+    for model in models:
+        parts.append(f"## {markdown_escaped(model.title)}")
+        if model.comparison is not None:
+            parts.append(markdown_escaped(sentence_of(model.comparison)))
+        parts.append(rows_as_markdown(model.summaries, model.columns).rstrip("\n"))
+        parts += [_run(one, name) for one, name in zip(model.runs, model.names, strict=True)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _run(one: SavedRun, name: str) -> str:
+    """What a run found, where it was measured, and the line that measures it again."""
+    return "\n".join(_lines(one, name))
+
+
+def _lines(one: SavedRun, name: str) -> Iterator[str]:
+    run = one.summary.run
+    ending = presenter_of(run.head.kind).ending(run)
+    yield f"- run {one.run_id}, {markdown_escaped(run.head.kind)}, {markdown_escaped(f'{name}: {ending}')}"
+    if machine := machine_text(run.head.environment):
+        yield f"  - {markdown_escaped(machine)}"
+    if run.head.started_at:
+        yield f"  - {markdown_escaped(run.head.started_at)}"
+    yield f"  - {markdown_code(reproducing(run))}"
 
 
 _COLUMNS = (
@@ -160,71 +187,3 @@ def header_of(key: str) -> str:
     """Return the header of a column with its unit: `W [tokens/ms]`."""
     column = all_columns()[key]
     return f"{column.header} [{column.unit}]" if column.unit else column.header
-
-
-_DATE = len("2026-11-20")
-
-
-def source_line(summaries: Sequence[QuantSummary]) -> str:
-    """Return `runs 1, 3 of 2026-11-20, Xeon, 2 cores, 24.0 GiB; ggbench 0.1.0, llama.cpp b7000`. Printable."""
-    numbers = [str(summary.run.run_id) for summary in summaries if summary.run.run_id is not None]
-    dates = sorted({summary.run.head.started_at[:_DATE] for summary in summaries} - {""})
-    parts = []
-    if numbers:
-        days = f" of {dates[0]}{f' to {dates[-1]}' if len(dates) > 1 else ''}" if dates else ""
-        parts.append(f"run{'' if len(numbers) == 1 else 's'} {', '.join(numbers)}{days}")
-    machines = dict.fromkeys(machine_text(summary.environment) for summary in summaries)
-    parts += [text for text in machines if text]
-    return plain("; ".join(parts))
-
-
-def machine_text(environment: Environment | None) -> str:
-    """Return `EPYC, 2 cores, 24.0 GiB, ggbench 0.1.0, llama.cpp 7000`; empty where nothing is known. Printable."""
-    if environment is None:
-        return ""
-    cores = (
-        "" if environment.n_cores is None else f"{environment.n_cores} core{'' if environment.n_cores == 1 else 's'}"
-    )
-    ram = "" if environment.ram_bytes is None else format_bytes(environment.ram_bytes)
-    llama = f"llama.cpp {environment.llama_cpp}" if environment.llama_cpp else ""
-    ggbench = f"ggbench {environment.ggbench}" if environment.ggbench else ""
-    gpus = (gpu.name for gpu in environment.gpus)
-    torch = f"Transformers {environment.transformers}" if environment.transformers else ""
-    parts = (environment.cpu, cores, ram, *gpus, imported_text(environment), ggbench, llama, torch)
-    return plain(", ".join(filter(None, parts)))
-
-
-def reproducing(run: Run) -> str:
-    """Return the line that measures a run again; of an imported one, that shows it. Printable."""
-    if run.head.command:
-        return plain(run.head.command)
-    return f"ggbench results show {run.run_id}"
-
-
-def report_markdown(models: Sequence[ReportedModel]) -> str:
-    """Return the report. Raises StoreError for a run of a kind that this ggbench does not have."""
-    n_runs = sum(len(model.runs) for model in models)
-    parts = ["# ggbench report", f"{counted(n_runs, 'run')}, written by ggbench {__version__}."]
-    for model in models:
-        parts.append(f"## {markdown_escaped(model.title)}")
-        if model.comparison is not None:
-            parts.append(markdown_escaped(sentence_of(model.comparison)))
-        parts.append(rows_as_markdown(model.summaries, model.columns).rstrip("\n"))
-        parts += [_run_text(one, name) for one, name in zip(model.runs, model.names, strict=True)]
-    return "\n\n".join(parts) + "\n"
-
-
-def _run_text(one: SavedRun, name: str) -> str:
-    """What a run found, where it was measured, and the line that measures it again."""
-    return "\n".join(_run_lines(one, name))
-
-
-def _run_lines(one: SavedRun, name: str) -> Iterator[str]:
-    run = one.summary.run
-    ending = presenter_of(run.head.kind).ending(run)
-    yield f"- run {one.run_id}, {markdown_escaped(run.head.kind)}, {markdown_escaped(f'{name}: {ending}')}"
-    if machine := machine_text(run.head.environment):
-        yield f"  - {markdown_escaped(machine)}"
-    if run.head.started_at:
-        yield f"  - {markdown_escaped(run.head.started_at)}"
-    yield f"  - {markdown_code(reproducing(run))}"

@@ -16,12 +16,13 @@ from importlib.resources import files
 from ggbench import __version__
 from ggbench.decisions.compare.comparison import ComparedLine, Comparison
 from ggbench.decisions.compare.show import sentence_of, spread_sentence
+from ggbench.formats.report.files import ReportedModel, header_of
 from ggbench.show import letter
 from ggbench.show.charts import OUTSIDE, BarChart, Chart, StackChart, runs_of
 from ggbench.show.columns import all_columns, column_texts
 from ggbench.show.figures import Figure
+from ggbench.show.machine import machine_text, reproducing
 from ggbench.show.presenter import presenter_of
-from ggbench.show.report import ReportedModel, header_of, machine_text, reproducing
 from ggbench.show.saving import SavedRun
 from ggbench.show.vega import LIMITS, ON_PAPER, ON_SLATE, PAGE, Drawing, as_vega, labels_of, title_of, vega_script
 from ggbench.text import in_words, plain
