@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import click
-from msgspec.structs import replace
+from ggbench.commands.documented import (DocumentedCommand)
+from ggbench.commands.options import (Asked, against_option, measuring_options, option, settings_options)
+from ggbench.commands.tuned import (tuned_option, with_tuned)
+from ggbench.errors import (UsageError)
+from ggbench.experiments.decode.record import (DecodeSettings)
+from ggbench.show.glossary import (DECODE)
+from msgspec.structs import (replace)
 
-from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import Asked, against_option, measuring_options, option, settings_options
-from ggbench.commands.tuned import tuned_option, with_tuned
-from ggbench.errors import UsageError
-from ggbench.experiments.decode.record import DecodeSettings
-from ggbench.show.glossary import DECODE
 
 
 @click.command(
@@ -82,9 +82,9 @@ def command(
     elif summaries and measured.error is None:
         show_summaries(summaries, output, text_format=text_format, plot=plot)
         if against:
-            from ggbench.show.terminal.against import against_tables
+            from ggbench.show.against import against_tables
 
             click.echo()
-            output.show(against_tables(summaries))
+            output.show(against_tables(summaries, width=output.console().width))
     show_run_ids(measured)
     measured.leave()
