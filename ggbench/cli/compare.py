@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import click
-from collections.abc import (Sequence)
-from ggbench.commands.documented import (DocumentedCommand)
-from ggbench.commands.options import (option, output_options, plot_option)
-from ggbench.commands.output import (Output)
-from ggbench.errors import (ExitCode, UsageError)
-from typing import (TYPE_CHECKING)
+
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.options import option, output_options, plot_option
+from ggbench.commands.output import Output
+from ggbench.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from ggbench.cli.compared_runs import (Compared)
-    from ggbench.decisions.compare.comparison import (Comparison)
-    from ggbench.decisions.compare.limits import (LimitCheck)
-
+    from ggbench.cli.compared_runs import Compared
+    from ggbench.decisions.compare.comparison import Comparison
+    from ggbench.decisions.compare.limits import LimitCheck
 
 
 def _parse_percent(_ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:

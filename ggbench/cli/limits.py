@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import click
 import gc
-from collections.abc import (Iterator, Sequence)
-from contextlib import (contextmanager)
-from ggbench.commands.documented import (DocumentedCommand)
-from ggbench.commands.options import (Text, model_arguments, option, output_options)
-from ggbench.commands.output import (Output)
-from ggbench.errors import (UsageError)
-from ggbench.runs.options import (Kind)
-from ggbench.show.glossary import (LIMITS)
-from ggbench.units import (parse_tokens)
-from typing import (TYPE_CHECKING)
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.options import Text, model_arguments, option, output_options
+from ggbench.commands.output import Output
+from ggbench.errors import UsageError
+from ggbench.runs.options import Kind
+from ggbench.show.glossary import LIMITS
+from ggbench.units import parse_tokens
 
 if TYPE_CHECKING:
-    from ggbench.models.reference import (ModelRef)
-    from ggbench.sizing.theory.hardware import (Hardware)
-    from ggbench.sizing.theory.limits import (SchemeLimits)
-
+    from ggbench.models.reference import ModelRef
+    from ggbench.sizing.theory.hardware import Hardware
+    from ggbench.sizing.theory.limits import SchemeLimits
 
 
 _LONGEST = 131_072

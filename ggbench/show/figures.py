@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
+from collections.abc import Sequence
+
 import msgspec
 import numpy as np
 import numpy.typing as npt
-import re
-import textwrap
-from collections.abc import (Sequence)
-from ggbench.runs.run import (Result, Settings)
-from ggbench.show.columns import (b_text, w_text)
-from ggbench.stats.decode_timing import (DecodeLimit, DecodeWindow, LineFit)
-from ggbench.units import (format_count, with_unit)
 
+from ggbench.runs.run import Result, Settings
+from ggbench.show.columns import b_text, w_text
+from ggbench.stats.decode_timing import DecodeLimit, DecodeWindow, LineFit
+from ggbench.units import format_count, with_unit
 
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]

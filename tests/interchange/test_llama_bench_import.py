@@ -1,19 +1,20 @@
 import json
-import pytest
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.errors import (BadFile)
-from ggbench.experiments.decode.record import (DecodeResult, DecodeSettings)
-from ggbench.experiments.prefill.record import (PrefillResult)
-from ggbench.experiments.speed.record import (SpeedResult)
-from ggbench.formats.keeping import (keep)
-from ggbench.runs.store.database import (Store)
-from ggbench.runs.stored import (read_recording, read_run)
-from ggbench.show.figures import (PlottedRun)
-from ggbench.show.presenter import (presenter_of)
-from ggbench.stats.decode_timing import (DecodeWindow)
-from tests.interchange.conftest import (PEERS, ReadRuns)
-from typing import (Any)
+from typing import Any
 
+import pytest
+
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import BadFile
+from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
+from ggbench.experiments.prefill.record import PrefillResult
+from ggbench.experiments.speed.record import SpeedResult
+from ggbench.formats.keeping import keep
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import read_recording, read_run
+from ggbench.show.figures import PlottedRun
+from ggbench.show.presenter import presenter_of
+from ggbench.stats.decode_timing import DecodeWindow
+from tests.interchange.conftest import PEERS, ReadRuns
 
 FORMATS = ("json", "jsonl", "csv", "md")
 

@@ -8,23 +8,24 @@ or the smallest is named without a verdict.
 from __future__ import annotations
 
 import math
-import msgspec
-from collections.abc import (Sequence)
-from ggbench.decisions.compare.differences import (Differences, caveats, differences_of, letters)
-from ggbench.decisions.compare.repeats import (RunSpreads)
-from ggbench.runs.summary import (QuantSummary)
-from ggbench.show import (UNKNOWN, letter)
-from ggbench.show.depths import (depth_metrics)
-from ggbench.show.metric import (Concern, Metric, NO_INTERVAL, vary)
-from ggbench.show.names import (unambiguous_names)
-from ggbench.show.presenter import (metrics_of)
-from ggbench.stats.intervals import (Interval, difference_interval, log_ratio, ratio_interval)
-from ggbench.stats.load_spread import (ASSUMED_FREEDOM, LoadSpread)
-from ggbench.text import (in_words)
-from ggbench.units import (format_interval, format_number, format_ratio, format_signed_percent)
-from msgspec.structs import (replace)
-from typing import (TypeAlias)
+from collections.abc import Sequence
+from typing import TypeAlias
 
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.decisions.compare.differences import Differences, caveats, differences_of, letters
+from ggbench.decisions.compare.repeats import RunSpreads
+from ggbench.runs.summary import QuantSummary
+from ggbench.show import UNKNOWN, letter
+from ggbench.show.depths import depth_metrics
+from ggbench.show.metric import NO_INTERVAL, Concern, Metric, vary
+from ggbench.show.names import unambiguous_names
+from ggbench.show.presenter import metrics_of
+from ggbench.stats.intervals import Interval, difference_interval, log_ratio, ratio_interval
+from ggbench.stats.load_spread import ASSUMED_FREEDOM, LoadSpread
+from ggbench.text import in_words
+from ggbench.units import format_interval, format_number, format_ratio, format_signed_percent
 
 NO_DIFFERENCE = "no difference"
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import (Sequence)
-from ggbench.experiments.decode.record import (DecodeResult)
-from ggbench.runs.run import (Run)
-from ggbench.runs.summary import (QuantSummary)
-from ggbench.show.columns import (b_text, bench_columns, tok_s_text, w_text)
-from ggbench.show.presenter import (QuantPresenter)
-from ggbench.stats.decode_timing import (DecodeWindow)
-from ggbench.units import (with_unit)
-from typing import (ClassVar, TYPE_CHECKING)
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from ggbench.experiments.decode.record import DecodeResult
+from ggbench.runs.run import Run
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.columns import b_text, bench_columns, tok_s_text, w_text
+from ggbench.show.presenter import QuantPresenter
+from ggbench.stats.decode_timing import DecodeWindow
+from ggbench.units import with_unit
 
 if TYPE_CHECKING:
-    from rich.console import (RenderableType)
-
+    from rich.console import RenderableType
 
 
 class DecodePresenter(QuantPresenter):
