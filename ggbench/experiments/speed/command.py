@@ -7,15 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import (
-    TOKENS,
-    Asked,
-    against_option,
-    load_options_of_cases,
-    measuring_options,
-    option,
-    parse_token_list,
-)
+from ggbench.commands.load_options import load_options_of_cases
+from ggbench.commands.options import TOKENS, Asked, against_option, measuring_options, option, parse_token_list
 from ggbench.commands.tuned import tuned_option, with_tuned
 from ggbench.errors import ExitCode, UsageError
 from ggbench.experiments.speed.record import INPUTS, N_GEN
