@@ -32,6 +32,8 @@ class Option(msgspec.Struct, frozen=True):
     parse: Callable[[Any], object] | None = None
     """Makes the value of a text, or of all texts where `is_repeated`. Raises UsageError."""
     is_repeated: bool = False
+    help: str = ""
+    """Where it is not the first paragraph of the docstring, as of an option that switches the field off."""
 
 
 def options_of(record: type) -> dict[str, tuple[Any, Option]]:

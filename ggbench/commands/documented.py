@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 
-from ggbench.fields import field_docs
 from ggbench.show.glossary import FORMULA, terms
 
 
@@ -40,13 +39,15 @@ class GroupedOption(click.Option):
         field: tuple[type, str] | None = None,
         **kwargs: Any,  # noqa: ANN401 - click's own
     ) -> None:
-        """Give `field`, a record and a name, for the first paragraph of its docstring as the help."""
+        """Give `field`, a record and a name, for the first paragraph of its docstring as the help where none is given."""
         super().__init__(*args, **kwargs)
         self.group, self._field = group, field
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
         """Return the names and the help, which is read only where it is shown."""
-        if self._field is not None and not self.hidden:
+        if self._field is not None and not self.help:
+            from ggbench.fields import field_docs
+
             record, name = self._field
             self.help = " ".join(field_docs(record)[name].partition("\n\n")[0].split())
         return super().get_help_record(ctx)

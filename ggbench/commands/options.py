@@ -151,11 +151,17 @@ def field_options(record: type[msgspec.Struct], names: Iterable[str] | None = No
     """Return an option for each of these fields of a record, or for all that have one, as `ggbench.fields` says."""
     fields, defaults = options_of(record), record.__struct_defaults__
     values = dict(zip(record.__struct_fields__[-len(defaults) :], defaults, strict=True)) if defaults else {}
-    return [_field_option(record, name, *fields[name], values.get(name)) for name in (fields if names is None else names)]
+    return [
+        _field_option(record, name, *fields[name], values.get(name)) for name in (fields if names is None else names)
+    ]
 
 
 def _field_option(record: type, name: str, kind: Any, given: Option, default: object) -> _Decorator:  # noqa: ANN401 - a type
-    more: dict[str, Any] = {"group": OptionGroup[given.heading.upper()], "metavar": given.metavar or None}
+    more: dict[str, Any] = {
+        "group": OptionGroup[given.heading.upper()],
+        "metavar": given.metavar or None,
+        "help": given.help or None,
+    }
     choices = given.choices or (get_args(kind) if get_origin(kind) is Literal else ())
     if kind is bool:
         more["is_flag"] = True

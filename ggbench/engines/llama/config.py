@@ -151,18 +151,14 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     """CPU threads for decoding. Default: one per physical core."""
     threads_batch: Annotated[int | None, Option("model", "-tb", "N", least=1, most=MAX_THREADS)] = None
     """CPU threads for prompts and batches. Default: as --threads."""
-    mmap: Annotated[bool, Option("memory")] = True
-    """Read the file into memory instead of mapping it.
-
-    Whether it is mapped; a memory limit of main memory turns it off.
-    """
+    mmap: Annotated[bool, Option("memory", help="Read the file into memory instead of mapping it.")] = True
+    """Map the file instead of reading it; a memory limit of main memory turns it off."""
     mlock: Annotated[bool, Option("memory")] = False
     """Lock the model in main memory, to prevent swapping."""
-    kv_offload: Annotated[bool, Option("memory", "-nkvo")] = True
-    """Keep the KV cache in main memory, not on the GPU.
-
-    Whether it is on the GPU with the layers that use it.
-    """
+    kv_offload: Annotated[bool, Option("memory", "-nkvo", help="Keep the KV cache in main memory, not on the GPU.")] = (
+        True
+    )
+    """Keep the KV cache on the GPU with the layers that use it."""
     swa_full: Annotated[bool, Option("model")] = False
     """Keep the whole context in the caches of sliding-window layers.
 
