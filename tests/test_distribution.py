@@ -1,7 +1,5 @@
 """What a wheel and a source distribution hold, as hatchling would build them from this checkout."""
 
-from __future__ import annotations
-
 import fnmatch
 import tomllib
 from importlib.metadata import version
@@ -22,8 +20,8 @@ DATA = (
     "ggbench/machine/gpus.toml",
     "ggbench/cli/topics/*.txt",
     "ggbench/show/*.txt",
-    "ggbench/show/pages/page.css",
-    "ggbench/show/pages/page.js",
+    "ggbench/formats/report/page.css",
+    "ggbench/formats/report/page.js",
     "ggbench/schemas/*.json",
     "ggbench/schemas/README.md",
     "ggbench/tui/app.tcss",

@@ -120,7 +120,7 @@ def _measured_models(_ctx: click.Context) -> Iterator[tuple[str, str]]:
 
 
 def _gpus(_ctx: click.Context) -> Iterator[tuple[str, str]]:
-    from ggbench.machine.known_gpus import known_gpus
+    from ggbench.machine.gpus import known_gpus
 
     return ((gpu.id, gpu.name) for gpu in known_gpus())
 

@@ -48,11 +48,11 @@ def documents() -> dict[str, Document]:
 
 
 def _columns() -> Iterable[Sequence[str]]:
-    from ggbench.show.columns import COLUMNS
+    from ggbench.show.columns import all_columns
     from ggbench.show.glossary import TERMS
 
     explained = {term.name for term in TERMS.values()}
-    for each in COLUMNS.values():
+    for each in all_columns().values():
         if each.header not in explained:
             yield each.header, f"{each.doc.rstrip('.')} [{each.unit}]." if each.unit else each.doc
 

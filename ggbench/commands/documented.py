@@ -39,7 +39,7 @@ class GroupedOption(click.Option):
         field: tuple[type, str] | None = None,
         **kwargs: Any,  # noqa: ANN401 - click's own
     ) -> None:
-        """Give `field`, a record and a name, for the first paragraph of its docstring as the help where none is given."""
+        """Take the help, where none is given, from `field`: a record and a name, whose docstring begins with it."""
         super().__init__(*args, **kwargs)
         self.group, self._field = group, field
 

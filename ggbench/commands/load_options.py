@@ -17,13 +17,13 @@ from ggbench.commands.options import (
     as_record,
     field_options,
     model_option,
-    parse_reserve,
     projector_option,
 )
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import KV_TYPES, LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.fields import Option, long_flag, options_of
+from ggbench.runs.options import SIZE_OR_NONE
 from ggbench.text import in_words
 from ggbench.units import format_count
 
@@ -111,6 +111,11 @@ class BudgetOptions(msgspec.Struct, frozen=True):
         values = ((name, getattr(self, name)) for name in self.__struct_fields__)
         return tuple((name, str(value)) for name, value in values if value is not None)
 
+    @property
+    def reserve_bytes(self) -> int | None:
+        """Memory to leave free. Raises UsageError."""
+        return None if self.reserve is None else SIZE_OR_NONE.read(self.reserve)
+
     def budget(self, setup: LlamaConfig, *, measures: bool = True) -> Budget:
         """Return the memory; `measures` lets the bandwidth of main memory be measured the first time.
 
@@ -126,7 +131,7 @@ class BudgetOptions(msgspec.Struct, frozen=True):
 
     def _whole(self, setup: LlamaConfig, *, measures: bool) -> Budget:
         """The memory without regard to a projector."""
-        from ggbench.machine.cpu import default_threads
+        from ggbench.machine.host import default_threads
         from ggbench.sizing.budget import given_budget, machine_budget
         from ggbench.stats.decode_timing import Bandwidth
         from ggbench.units import parse_bandwidth, parse_size
@@ -135,7 +140,7 @@ class BudgetOptions(msgspec.Struct, frozen=True):
             return self._of_devices(setup)
         if setup.tensor_split:
             raise UsageError("a plan counts one GPU", "omit --tensor-split; --main-gpu says which one")
-        reserve_bytes = parse_reserve(self.reserve)
+        reserve_bytes = self.reserve_bytes
         rate = None if self.bandwidth is None else Bandwidth(parse_bandwidth(self.bandwidth), "given")
         vram_bytes = None if self.vram is None else parse_size(self.vram)
         limit_bytes = setup.memory_limit_bytes
@@ -166,7 +171,7 @@ class BudgetOptions(msgspec.Struct, frozen=True):
             raise UsageError("--rpc plans for the devices of the servers", "omit --gpu and --vram")
         check_rpc(setup)
         return devices_budget(
-            device_memories(setup), limit_bytes=setup.memory_limit_bytes, reserve_bytes=parse_reserve(self.reserve)
+            device_memories(setup), limit_bytes=setup.memory_limit_bytes, reserve_bytes=self.reserve_bytes
         )
 
 

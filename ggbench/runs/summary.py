@@ -104,12 +104,12 @@ class QuantSummary(msgspec.Struct, frozen=True):
         """Tokens decoded in one repetition, the longest where the run was cut short; None without a decode."""
         if self.decode is None:
             return None
-        return min(self.decode.n_gen, self._asked("n_gen") or self.decode.n_gen)
+        return min(self.decode.n_gen, self.asked("n_gen") or self.decode.n_gen)
 
     @property
     def repeat(self) -> int | None:
         """Repetitions of the decode that were asked for; None without a decode."""
-        return self._asked("repeat") if self.decode else None
+        return self.asked("repeat") if self.decode else None
 
     @property
     def serving(self) -> Serving | None:
@@ -176,7 +176,7 @@ class QuantSummary(msgspec.Struct, frozen=True):
     def _search(self) -> Run | None:
         return next((run for run in self.runs if isinstance(run.result, LargestContext)), None)
 
-    def _asked(self, name: str) -> int | None:
-        """A number of the settings of the run that leads, where its kind has one of that name."""
+    def asked(self, name: str) -> int | None:
+        """Return a number of the settings of the run that leads, where its kind has one of that name."""
         asked: int | None = getattr(self.run.head.settings, name, None)
         return asked

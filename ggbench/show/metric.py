@@ -13,7 +13,6 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
-from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.columns import COLUMNS, Column, reader, tok_s_text
@@ -184,8 +183,7 @@ def _no_memory_to_compare(summary: QuantSummary) -> str:
 
 def decoded_lengths(summary: QuantSummary) -> object:
     """Tokens of prompt and of the decode, on which speed depends, and where its parts lie; None without a decode."""
-    settings = summary.run.head.settings
-    depths = settings.depths if isinstance(settings, DecodeSettings) else ()
+    depths = getattr(summary.run.head.settings, "depths", ())
     return summary.decode and (summary.n_gen, summary.decode.n_prompt, depths)
 
 

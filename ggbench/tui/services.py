@@ -117,7 +117,7 @@ def _make_planner(hub: HubAccess, api_key_env: str) -> Planner:
 
 
 def _machine_budget(setup: LlamaConfig) -> Budget:
-    from ggbench.machine.cpu import default_threads
+    from ggbench.machine.host import default_threads
     from ggbench.sizing.budget import devices_budget, machine_budget
     from ggbench.sizing.cluster import device_memories
 

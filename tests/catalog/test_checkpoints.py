@@ -1,7 +1,5 @@
 """MODEL as `tf:` and `synth-tf:`: which checkpoint it means, and what becomes of a repo that is not whole."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """All models on this disk, from every store."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The file that a person would run of a planned quant."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from msgspec.structs import replace

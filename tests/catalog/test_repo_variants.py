@@ -1,7 +1,5 @@
 """Resolution of QUANTs in a repo."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Resolution of MODEL and QUANT: the grammar, local files, and twins made on demand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What `--help` and `ggbench help` show: examples that parse, groups of options, topics within the terminal's width."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Downloads that a measuring command begins: asked for, shown, interrupted, forbidden, and kept for the next one."""
 
-from __future__ import annotations
-
 import fnmatch
 import os
 import signal

@@ -1,7 +1,5 @@
 """MODEL is parsed once and resolved once by every command, and the disk is asked once whether it is a path."""
 
-from __future__ import annotations
-
 import pkgutil
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from tests.cli.conftest import Run
     [
         ["decode", "-n", "40"],
         ["bench", "-n", "40"],
-        ["maxctx", "--memory-limit", "1GiB"],
+        ["maxctx", "--memory-limit", "1MiB"],
         ["plan", "--no-measure"],
         ["limits"],
         ["pick", "--no-measure"],

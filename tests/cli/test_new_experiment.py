@@ -1,7 +1,5 @@
 """The design's own test: an experiment, its presenter and its command, all in this file, need no other line changed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Generator, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`ggbench pull`: what is printed, where files land, and what is refused."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import signal

@@ -1,7 +1,5 @@
 """Commands on a server, from its URL to the stored run, over real connections to servers of the tests."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """A small twin to measure, what a token of its context takes, and a store."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

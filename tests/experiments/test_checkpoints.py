@@ -1,7 +1,5 @@
 """Decode, speed and the search for the largest context of a checkpoint, over a worker that replays messages."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the store has of a search: finished, killed, cancelled, or a store that fails."""
 
-from __future__ import annotations
-
 import contextlib
 from itertools import takewhile
 from pathlib import Path
@@ -24,17 +22,6 @@ from tests.fakes.small_machine import SmallMachine, context_of, found, limited, 
 
 def job_of(target: Target) -> Job:
     return Job(EXPERIMENT, target, limited(), ContextSettings())
-
-
-def test_a_search_is_kept_with_its_certificate(target: Target, kv_bytes: int, store: Store) -> None:
-    context, run = found(SmallMachine(kv_bytes, 4096).rig(store), target)
-    assert run.run_id is not None
-    stored = store.load_run(run.run_id)
-    assert (stored.kind, stored.state, stored.command) == ("maxctx", "completed", run.head.command)
-    read = read_run(store, stored)
-    assert (read.result, read.memory, read.head.environment) == (context, run.memory, run.head.environment)
-    assert read_recording(store, stored).of(Probe) == context.probes
-    assert (context.max_n_ctx, run.memory.kv_bytes) == (4096, 4096 * kv_bytes)
 
 
 def not_proving(record: Progress) -> bool:
@@ -65,7 +52,6 @@ def test_a_search_that_was_killed_keeps_what_it_had_asked(target: Target, kv_byt
 def test_a_store_that_fails_costs_no_answer(
     target: Target, kv_bytes: int, store: Store, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-
     def fail(self: Store, *_: object) -> None:
         raise StoreError("the disk is full", "make room")
 

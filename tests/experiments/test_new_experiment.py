@@ -1,7 +1,5 @@
 """The test of the design: an experiment is one module, and everything else takes it as it takes its own."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Generator
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """Searches on machines whose best settings are planted."""
 
-from __future__ import annotations
-
 import pytest
 
 from ggbench.experiments.tune.record import TuneResult, TuneSettings

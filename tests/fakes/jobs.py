@@ -1,7 +1,5 @@
 """What a queue of runs asks for, over fake workers."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

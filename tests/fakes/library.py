@@ -1,7 +1,5 @@
 """A machine for the Library that is the same everywhere: its memory, its disk, and plans that nobody has to make."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field

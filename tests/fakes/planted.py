@@ -1,7 +1,5 @@
 """A machine whose best settings are known: fake workers with planted effects, noise, spikes and drift, and a clock."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import random

@@ -1,7 +1,5 @@
 """Jobs that are recorded, and what comes of them."""
 
-from __future__ import annotations
-
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.decode.measure import EXPERIMENT as DECODE

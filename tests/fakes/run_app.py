@@ -1,7 +1,5 @@
 """An app with the Run screen alone, a real engine behind it, and one long decode: `run_app.py FILE`, in a terminal."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 

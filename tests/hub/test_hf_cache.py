@@ -1,7 +1,5 @@
 """Hugging Face's cache, read without a request."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

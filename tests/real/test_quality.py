@@ -5,8 +5,6 @@ The figures are of llama.cpp 0.5.0-dev (ggml 0.25.3): `llama-perplexity -m FILE 
 otherwise, and so does another number of tokens in a batch, with which a perplexity changes by up to 1 %.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """The printed llama-server line, started: a real llama-server on the PATH gives one user the whole context."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import socket

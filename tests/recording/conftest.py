@@ -1,7 +1,5 @@
 """A small twin to measure, and a store for what is recorded."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,15 +1,12 @@
 """A measured row beside published ones: which are nearest, and that every difference is named."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
 
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.against import against_document, nearest_to, published_model
-from ggbench.show.terminal.against import against_tables
+from ggbench.show.against import against_document, against_tables, nearest_to, published_model
 from tests.fakes.summaries import with_subject
 
 

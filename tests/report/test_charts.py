@@ -1,7 +1,5 @@
 """Charts: what they show of runs, how little of a long run they need, and their colours."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The one definition of every column, and the sanitizer under it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings

@@ -3,8 +3,6 @@
 Without stored repeats a load is assumed to differ from the next by 2 %, so no interval of a timed ratio is narrower.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from msgspec.structs import replace
@@ -173,7 +171,6 @@ def test_numbers_over_other_positions_or_contexts_are_not_judged() -> None:
 
 
 def test_two_quants_of_one_model_are_one_model_whatever_was_typed() -> None:
-
     def warns(*changes: dict[str, Any]) -> bool:
         return any(
             "different models" in warning for warning in compare_quants([row(**each) for each in changes]).warnings

@@ -1,13 +1,11 @@
 """Tables and plots of the theoretical limits in a terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
 from rich.cells import cell_len
 
-from ggbench.machine.known_gpus import find_gpu
+from ggbench.machine.gpus import find_gpu
 from ggbench.models.reference import parse_model
 from ggbench.show.limit_plots import decode_plot, prefill_plot
 from ggbench.show.terminal.limits import limits_report

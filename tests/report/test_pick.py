@@ -1,7 +1,5 @@
 """A pick as people and programs read it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The commands that run a quant. That llama-server starts with them is for tests/real."""
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 from pathlib import Path

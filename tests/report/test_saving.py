@@ -1,7 +1,5 @@
 """Runs as files: CSV, SVG, and names that nothing has yet."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os
@@ -12,9 +10,9 @@ import numpy as np
 import pytest
 
 from ggbench.errors import GgbenchError
+from ggbench.formats.report.files import save_report
 from ggbench.runs.store.runs import Samples
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.report_files import save_report
 from ggbench.show.saving import SavedRun, write_new
 from tests.fakes.summaries import with_run
 
@@ -54,7 +52,6 @@ def test_rows_and_samples_are_saved_whole(completed: QuantSummary, folder: Path)
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-
     def fail(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 

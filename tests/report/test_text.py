@@ -1,7 +1,5 @@
 """CSV and Markdown, read back by somebody else's reader."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Callable

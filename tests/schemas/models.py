@@ -1,7 +1,5 @@
 """Documents of models that are not measured: files, the catalog, repos, plans, limits and picks."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from ggbench.decisions.pick.needs import Needs, Workload

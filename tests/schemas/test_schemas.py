@@ -1,7 +1,5 @@
 """The schemas that the package ships: made from the shapes, one for each answer of each command, and strict."""
 
-from __future__ import annotations
-
 import json
 import pkgutil
 

@@ -1,7 +1,5 @@
 """A document compared with the schema that the package ships, by jsonschema."""
 
-from __future__ import annotations
-
 import functools
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """Where weights and cache lie under each option, counted from tensor sizes, and as llama.cpp places them itself."""
 
-from __future__ import annotations
-
 import re
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Plans: against the article's tables with the real llama.cpp, and odd answers of a made-up one."""
 
-from __future__ import annotations
-
 import io
 import math
 import threading
@@ -221,7 +219,6 @@ def test_a_formula_that_disagrees_is_shown() -> None:
 
 
 def test_a_refused_context_is_a_row_with_the_reason_and_the_weights() -> None:
-
     def refuse(request: Request) -> Iterator[protocol.Message | Ending]:
         yield Failed("context", "no") if isinstance(request, MakeContext) else Completed()
 

@@ -1,7 +1,5 @@
 """Planned against probed: what a plan says of weights, KV and compute is what llama.cpp then allocates, to 1 MiB."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 

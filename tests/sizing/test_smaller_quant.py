@@ -1,7 +1,5 @@
 """What is advised in place of a quant that does not fit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Which tensors llama.cpp puts where, against buffer sizes that its CUDA and Vulkan builds logged."""
 
-from __future__ import annotations
-
 import re
 
 import msgspec.structs

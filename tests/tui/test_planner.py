@@ -1,7 +1,5 @@
 """The planner over the real llama.cpp, and over workers that record its requests."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +17,7 @@ from ggbench.errors import BadFile
 from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.gguf_file.header import read_model_file
 from ggbench.hub.access import HubAccess
-from ggbench.machine.environment import environment
+from ggbench.machine.condition import environment
 from ggbench.models.reference import ModelRef
 from ggbench.models.subject import Subject
 from ggbench.models.targets import Target, resolve_headers

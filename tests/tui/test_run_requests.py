@@ -1,7 +1,5 @@
 """What a person asks to run, as jobs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A run by input length and batch size in the TUI: asked for in the Library, watched, listed and compared."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Iterator, Sequence

@@ -71,7 +71,7 @@ def _show_known(targets: Sequence[Target], asked: Asked) -> None:
     from ggbench.commands.run_output import run_document, show_runs
     from ggbench.experiments.forecast.known import known_forecasts
     from ggbench.experiments.forecast.measure import EXPERIMENT
-    from ggbench.machine.cpu import default_threads
+    from ggbench.machine.host import default_threads
     from ggbench.runs.store.database import Store
     from ggbench.sizing.budget import machine_budget
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from msgspec.structs import asdict
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -19,7 +20,7 @@ from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.charts.charts import Point, PointChart
 from ggbench.show.columns import max_n_ctx_text, projector_text, swa_text
-from ggbench.show.documents import certificate_document
+from ggbench.show.documents import picked, setup_document
 from ggbench.show.metric import MEMORY, Metric, column_metric
 from ggbench.show.names import models_title, quant_name, row_labels
 from ggbench.show.presenter import LiveView, Presenter
@@ -301,3 +302,40 @@ def probes(summaries: Sequence[QuantSummary]) -> PointChart:
             group = f"{kind}, {'works' if probe.passed else 'does not work'}"
             points.append(Point(index, number, probe.n_ctx, text, group))
     return PointChart("probes", "Search for the largest context", "probe", "n_ctx [tokens]", tuple(points), counts=True)
+
+
+def certificate_document(run: Run) -> dict[str, object]:
+    """A search for the largest context, with the names of a measured quant."""
+    subject, memory, found = run.subject, run.memory, context_of(run)
+    setup = run.head.setup if isinstance(run.head.setup, LlamaConfig) else None
+    kv_bytes, compute_bytes = context_bytes(run)
+    probes = [
+        asdict(probe) | {"reason": probe.reason or None, "device": probe.device or None} for probe in found.probes
+    ]
+    return {
+        **picked(subject, "model quant file"),
+        "provenance": subject.source,
+        **picked(subject, "file_bytes n_params bpw weight_bytes kv_bytes_per_token n_ctx_train"),
+        **picked(found, "max_n_ctx first_fail_n_ctx"),
+        **picked(found.plan, "planned_n_ctx is_planned_higher theory_n_ctx ceiling_n_ctx"),
+        "verified_by_decode": found.verified_by_decode,
+        **picked(
+            found.plan, "budget_bytes memory_bytes memory_source reserve_bytes reserve_source mmproj_bytes free_bytes"
+        ),
+        "kv_bytes": kv_bytes,
+        "compute_bytes": compute_bytes,
+        **picked(memory, "peak_bytes other_bytes"),
+        "gpu_processes": found.plan.gpu_processes,
+        "buffers": memory.buffers,
+        **picked(setup, "type_k type_v"),
+        **picked(memory, "flash_attn swa_cells n_batch n_ubatch"),
+        **picked(found, "n_allocations seconds"),
+        "probes": probes,
+        "warnings": found.warnings,
+        "outcome": run.outcome,
+        "reason": run.reason or None,
+        "config": setup_document(run.head.setup),
+        "environment": run.head.environment,
+        "run_id": run.run_id,
+        "command": run.head.command,
+    }

@@ -12,11 +12,12 @@ from typing import Any
 from ggbench.experiments.quality.record import QualityResult, ScoredBase
 from ggbench.experiments.quality.scores import paired_difference
 from ggbench.models.subject import Subject
+from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.charts.charts import Point, PointChart
 from ggbench.show.columns import Column, column, estimate_columns, estimate_text, reader, tok_s_text
 from ggbench.show.metric import Metric, Property, metric_of, vary
-from ggbench.show.names import model_name
+from ggbench.show.names import kv_name, model_name
 from ggbench.stats.decode_timing import LatencySummary
 from ggbench.stats.intervals import Estimate, Interval
 from ggbench.text import in_words
@@ -195,3 +196,9 @@ def _loss(found: QualityResult, *, has_kld: bool) -> Estimate:
         return _NO_LOSS if found.divergence is None else found.divergence.kld
     assert found.ppl is not None
     return found.ppl
+
+
+def row_name(run: Run) -> str:
+    """`q4_k_m`, or `q4_k_m, KV q8_0/q4_0` where the cache is quantized."""
+    setup = run.head.setup
+    return kv_name(run.subject.quant, *(setup.cache_types or ()))

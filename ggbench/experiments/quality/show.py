@@ -13,6 +13,7 @@ import numpy as np
 from rich.console import RenderableType
 
 from ggbench.experiments.quality import compared
+from ggbench.experiments.quality.compared import row_name
 from ggbench.experiments.quality.document import quality_document
 from ggbench.experiments.quality.record import ChunkScores, QualityResult, TextSource
 from ggbench.experiments.quality.scores import (
@@ -167,7 +168,7 @@ class QualityPresenter(Presenter):
 
     def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """The nearest published perplexities and divergences under each run's own."""
-        from ggbench.show.terminal.against import quality_against
+        from ggbench.experiments.quality.against import quality_against
 
         return quality_against(runs, width=width)
 
@@ -301,12 +302,6 @@ def _base_line(found: Sequence[QualityResult | None]) -> list[str]:
 def _text_line(text: TextSource) -> str:
     size = "" if text.n_bytes is None else format_bytes(text.n_bytes)
     return ", ".join(filter(None, (plain(text.name), size, plain(text.source))))
-
-
-def row_name(run: Run) -> str:
-    """`q4_k_m`, or `q4_k_m, KV q8_0/q4_0` where the cache is quantized."""
-    setup = run.head.setup
-    return kv_name(run.subject.quant, *(setup.cache_types or ()))
 
 
 def verdicts(runs: Sequence[Run]) -> list[str]:

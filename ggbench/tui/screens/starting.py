@@ -132,15 +132,16 @@ class StartScreen(TaskScreen):
         services, options, selection = host_of(self).services, host_of(self).setup, self.selection
 
         def find() -> Iterator[tuple[LlamaConfig, str]]:
-            from ggbench.experiments.tune.tuned import find_tuned, require_tuned, tuned_text
+            from ggbench.commands.tuned import require_tuned
+            from ggbench.runs.experiment import experiment_of
 
             model, names = selection[0]
             target = services.resolve(model, names[:1], self.catalog)[0]
             with services.open_store() as store:
-                tuned = require_tuned(target, find_tuned(store, target))
-            setup = tuned.setup(options)
+                tuned = require_tuned(target, experiment_of("tune").find_setup(store, target))
+            setup = tuned.of(options)
             assert isinstance(setup, LlamaConfig)
-            yield setup, tuned_text(tuned)
+            yield setup, tuned.text
 
         def take(found: tuple[LlamaConfig, str]) -> None:
             self._set_options(found[0])
