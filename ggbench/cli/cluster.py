@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
-
-from ggbench.cli.cluster_plan import command as plan
-from ggbench.commands.documented import DocumentedGroup
-from ggbench.commands.options import THREADS, option, output_options
-from ggbench.commands.output import Output
-from ggbench.engines.llama.config import DEFAULT_PORT, parse_server
-from ggbench.errors import ExitCode, UsageError
+from ggbench.cli.cluster_plan import (command as plan)
+from ggbench.commands.documented import (DocumentedGroup)
+from ggbench.commands.options import (THREADS, option, output_options)
+from ggbench.commands.output import (Output)
+from ggbench.engines.llama.config import (DEFAULT_PORT, parse_server)
+from ggbench.errors import (ExitCode, UsageError)
+from typing import (TYPE_CHECKING)
 
 if TYPE_CHECKING:
-    from ggbench.engines.llama.rpc_serving import RpcServerProcess
+    from ggbench.engines.llama.rpc_serving import (RpcServerProcess)
+
 
 
 _TRUST = (
@@ -145,7 +144,7 @@ def probe(servers: tuple[str, ...], timeout_s: float, output: Output) -> None:
     if output.as_json:
         output.document("cluster.probe", servers=probes)
     else:
-        from ggbench.show.terminal.cluster import probes_table
+        from ggbench.show.cluster import probes_table
 
         output.show(probes_table(probes, width=output.console().width))
     if not all(each.is_usable for each in probes):

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import threading
-from typing import TYPE_CHECKING
-
 import click
-from msgspec.structs import replace
-
-from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.load_options import load_options
-from ggbench.commands.options import HubOptions, model_arguments, offline_option, output_options
-from ggbench.commands.output import Output
-from ggbench.errors import DoesNotFit, ExitCode, NetworkError, UsageError
+import threading
+from ggbench.commands.documented import (DocumentedCommand)
+from ggbench.commands.load_options import (load_options)
+from ggbench.commands.options import (HubOptions, model_arguments, offline_option, output_options)
+from ggbench.commands.output import (Output)
+from ggbench.errors import (DoesNotFit, ExitCode, NetworkError, UsageError)
+from msgspec.structs import (replace)
+from typing import (TYPE_CHECKING)
 
 if TYPE_CHECKING:
-    from ggbench.engines.llama.config import LlamaConfig
-    from ggbench.models.reference import ModelRef
-    from ggbench.models.targets import Target
-    from ggbench.sizing.cluster import ClusterPlan
-    from ggbench.sizing.cluster_plan import Cluster
+    from ggbench.engines.llama.config import (LlamaConfig)
+    from ggbench.models.reference import (ModelRef)
+    from ggbench.models.targets import (Target)
+    from ggbench.sizing.cluster import (ClusterPlan)
+    from ggbench.sizing.cluster_plan import (Cluster)
+
 
 
 @click.command(
@@ -56,7 +55,7 @@ def command(ref: ModelRef, setup: LlamaConfig, hub: HubOptions, output: Output) 
     if output.as_json:
         output.document("cluster.plan", model=ref.text, plans=plans)
     else:
-        from ggbench.show.terminal.cluster import cluster_report
+        from ggbench.show.cluster import cluster_report
 
         output.show(*(cluster_report(plan, width=output.console().width) for plan in plans))
     if all(plan.best is None for plan in plans):

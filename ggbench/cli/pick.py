@@ -2,41 +2,32 @@
 
 from __future__ import annotations
 
+import click
+import msgspec.structs
 import shutil
 import sys
 import time
-from typing import TYPE_CHECKING, get_args
-
-import click
-import msgspec.structs
-
-from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.header_progress import reading_headers, reading_notice
-from ggbench.commands.load_options import BudgetOptions, budget_options, kv_list_options, load_options_but_cache
-from ggbench.commands.options import (
-    TOKENS,
-    HubOptions,
-    as_record,
-    no_measure_option,
-    offline_option,
-    option,
-    output_options,
-)
-from ggbench.decisions.pick.needs import Needs, Preference
-from ggbench.errors import ExitCode, UsageError
-from ggbench.show.glossary import PICK
-from ggbench.units import parse_duration
+from ggbench.commands.documented import (DocumentedCommand)
+from ggbench.commands.header_progress import (reading_headers, reading_notice)
+from ggbench.commands.load_options import (BudgetOptions, budget_options, kv_list_options, load_options_but_cache)
+from ggbench.commands.options import (HubOptions, TOKENS, as_record, no_measure_option, offline_option, option, output_options)
+from ggbench.decisions.pick.needs import (Needs, Preference)
+from ggbench.errors import (ExitCode, UsageError)
+from ggbench.show.glossary import (PICK)
+from ggbench.units import (parse_duration)
+from typing import (TYPE_CHECKING, get_args)
 
 if TYPE_CHECKING:
-    from ggbench.commands.output import Output
-    from ggbench.decisions.pick.candidates import PickRequest
-    from ggbench.decisions.pick.models import PickedModel
-    from ggbench.decisions.pick.record import Candidate, Pick
-    from ggbench.engines.llama.config import LlamaConfig
-    from ggbench.models.targets import Target
-    from ggbench.runs.experiment import Job
-    from ggbench.sizing.dry_allocator import DryAllocator
-    from ggbench.sizing.plan_record import Budget
+    from ggbench.commands.output import (Output)
+    from ggbench.decisions.pick.candidates import (PickRequest)
+    from ggbench.decisions.pick.models import (PickedModel)
+    from ggbench.decisions.pick.record import (Candidate, Pick)
+    from ggbench.engines.llama.config import (LlamaConfig)
+    from ggbench.models.targets import (Target)
+    from ggbench.runs.experiment import (Job)
+    from ggbench.sizing.dry_allocator import (DryAllocator)
+    from ggbench.sizing.plan_record import (Budget)
+
 
 
 _CACHES = "f16,q8_0,q4_0"
@@ -258,8 +249,9 @@ def _show(pick: Pick, request: PickRequest, output: Output, *, show_all: bool, p
 
         output.document("pick", **pick_document(pick, request.budget, request.setup))
         return
-    from ggbench.decisions.pick.report import pick_plot, pick_report
+    from ggbench.decisions.pick.report import pick_figure, pick_report
     from ggbench.decisions.pick.show import commands_of
+    from ggbench.show.plot import plot_text
 
     console = output.console()
     recommended = pick.recommended
@@ -267,7 +259,9 @@ def _show(pick: Pick, request: PickRequest, output: Output, *, show_all: bool, p
     output.show(pick_report(pick, request.budget, commands, width=console.width, show_all=show_all))
     if plot:
         height = min(24, shutil.get_terminal_size().lines - 4)
-        text = pick_plot(pick, console.width, height, color=console.color_system is not None)
+        color = console.color_system is not None and not console.no_color
+        figure = pick_figure(pick)
+        text = plot_text(figure, console.width, height, color) if figure else ""
         sys.stdout.write(f"\n{text or 'no two candidates with a speed and a loss to plot'}\n")
 
 
