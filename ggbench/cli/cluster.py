@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
-from ggbench.cli.cluster_plan import (command as plan)
-from ggbench.commands.documented import (DocumentedGroup)
-from ggbench.commands.options import (THREADS, option, output_options)
-from ggbench.commands.output import (Output)
-from ggbench.engines.llama.config import (DEFAULT_PORT, parse_server)
-from ggbench.errors import (ExitCode, UsageError)
-from typing import (TYPE_CHECKING)
+
+from ggbench.cli.cluster_plan import command as plan
+from ggbench.commands.documented import DocumentedGroup
+from ggbench.commands.options import THREADS, option, output_options
+from ggbench.commands.output import Output
+from ggbench.engines.llama.config import DEFAULT_PORT, parse_server
+from ggbench.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from ggbench.engines.llama.rpc_serving import (RpcServerProcess)
-
+    from ggbench.engines.llama.rpc_serving import RpcServerProcess
 
 
 _TRUST = (
