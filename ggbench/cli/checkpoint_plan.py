@@ -13,7 +13,7 @@ from ggbench.errors import UsageError
 
 if TYPE_CHECKING:
     from ggbench.engines.llama.config import LlamaConfig
-    from ggbench.models.checkpoints import FoundCheckpoint
+    from ggbench.engines.transformers.models import FoundCheckpoint
     from ggbench.models.reference import ModelRef
     from ggbench.sizing.plan_record import Budget, PlanRow
 
@@ -30,8 +30,8 @@ def planned_rows(
     measures: bool,
 ) -> tuple[Budget, list[PlanRow], FoundCheckpoint]:
     """Return the memory, a row for each of QUANTS or each that there is, and what was planned. Raises GgbenchError."""
-    from ggbench.models.checkpoints import find_checkpoint, planned_methods, wanted_methods
-    from ggbench.sizing.checkpoint_plan import plan_checkpoint
+    from ggbench.engines.transformers.models import find_checkpoint, planned_methods, wanted_methods
+    from ggbench.engines.transformers.plan import plan_checkpoint
     from ggbench.sizing.plan import PlanRequest
     from ggbench.sizing.what_helps import with_other_quants
 

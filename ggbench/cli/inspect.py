@@ -74,7 +74,7 @@ def _checkpoint(path: Path) -> ModelRef | None:
 
 def _show_checkpoint(ref: ModelRef, tensors: bool, output: Output) -> None:
     """Show it as the method in MODEL would load it, else as it is stored. Raises GgbenchError."""
-    from ggbench.models.checkpoints import find_checkpoint, wanted_methods
+    from ggbench.engines.transformers.models import find_checkpoint, wanted_methods
 
     found = find_checkpoint(ref)
     method = next(iter(wanted_methods(found, ref)), found.checkpoint.method)
@@ -84,7 +84,7 @@ def _show_checkpoint(ref: ModelRef, tensors: bool, output: Output) -> None:
         given = {"tensors": found.checkpoint.listed_tensors(method)} if tensors else {}
         output.print_document(CHECKPOINT, LoadedCheckpoint.of(found, method), **given)
     else:
-        from ggbench.show.terminal.checkpoint import checkpoint_details, stored_tensors_table
+        from ggbench.engines.transformers.show import checkpoint_details, stored_tensors_table
 
         listed = [stored_tensors_table(found.checkpoint, method)] if tensors else []
         output.show(checkpoint_details(found, method), *listed)

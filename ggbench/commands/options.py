@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import click
 import msgspec
 
-from ggbench.commands import transformers_options
+from ggbench.engines.transformers import options
 from ggbench.commands.documented import GroupedOption, OptionGroup
 from ggbench.commands.output import Output
 from ggbench.commands.placements import parse_overrides, parse_servers, parse_shares
@@ -344,7 +344,7 @@ def _server(**given: Any) -> ServerOptions:  # noqa: ANN401 - the fields' own ty
 
 
 _checkpoint_options = as_record(
-    "checkpoint", TransformersConfig, transformers_options.NAMES, *transformers_options.OPTIONS
+    "checkpoint", TransformersConfig, options.NAMES, *options.OPTIONS
 )
 _server_options = as_record("server", _server, ["api_key_env", "clock"], *_SERVER_OPTIONS)
 

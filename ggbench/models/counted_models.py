@@ -66,7 +66,7 @@ def _from_catalog(model: CatalogModel, asked: Sequence[str]) -> CountedModel:
 
 
 def _from_checkpoint(ref: ModelRef, catalog: Catalog | None) -> CountedModel:
-    from ggbench.models.checkpoints import find_checkpoint, planned_methods
+    from ggbench.engines.transformers.models import find_checkpoint, planned_methods
 
     found = find_checkpoint(ref, catalog)
     bits = {name: scheme_bits(name) for name in ref.quants or [method.name for method in planned_methods(found)]}

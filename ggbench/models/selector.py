@@ -20,7 +20,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import ftype_by_name, quant_label
 from ggbench.hub.access import HubAccess
 from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
-from ggbench.models.checkpoints import CheckpointToRun, find_checkpoint, wanted_methods
+from ggbench.engines.transformers.models import CheckpointToRun, find_checkpoint, wanted_methods
 from ggbench.models.file_sources import ARTICLE_QUANTS, FileSource, PublishedTwin, SynthTwin
 from ggbench.models.local_files import LocalVariant, local_variants
 from ggbench.models.reference import MAIN, ModelRef

@@ -17,7 +17,7 @@ from ggbench.hub.download import FileProgress
 from ggbench.hub.hf_cache import VerifiedFile
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoSummary, RepoVariant
 from ggbench.models.catalog import CatalogModel
-from ggbench.models.checkpoints import FoundCheckpoint, planned_methods
+from ggbench.engines.transformers.models import FoundCheckpoint, planned_methods
 from ggbench.models.disk import LocalModel
 from ggbench.models.local_files import FolderEntry
 from ggbench.show.document import Document, Field, Get, Shape, field, many, of, sometimes, within

@@ -13,7 +13,7 @@ from ggbench.engines.transformers.checkpoint import read_checkpoint
 from ggbench.engines.transformers.storage import METHODS
 from ggbench.errors import BadFile, NetworkError, UsageError
 from ggbench.hub.access import HubAccess
-from ggbench.models.checkpoints import find_checkpoint
+from ggbench.engines.transformers.models import find_checkpoint
 from ggbench.models.command_line import named
 from ggbench.models.counted_models import count_model
 from ggbench.models.reference import ModelRef, parse_model

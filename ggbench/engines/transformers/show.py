@@ -9,7 +9,7 @@ from rich.text import Text
 from ggbench.engines.transformers.checkpoint import Checkpoint
 from ggbench.engines.transformers.storage import Method
 from ggbench.errors import GgbenchError
-from ggbench.models.checkpoints import FoundCheckpoint, planned_methods
+from ggbench.engines.transformers.models import FoundCheckpoint, planned_methods
 from ggbench.show import UNKNOWN
 from ggbench.show.terminal.model_file import metadata_text, shape_facts, types_table
 from ggbench.show.terminal.tables import TWIN_CAPTION, Facts, facts_table, new_table, spaced

@@ -14,7 +14,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.transformers.storage import Method
 from ggbench.errors import GgbenchError, Unsupported
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.models.checkpoints import FoundCheckpoint
+from ggbench.engines.transformers.models import FoundCheckpoint
 from ggbench.models.command_line import reproduce
 from ggbench.sizing.longest_context import planning_ceiling
 from ggbench.sizing.plan import DEFAULT_N_CTX, PlanRequest
