@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import pkgutil
 import re
+from types import ModuleType
 from typing import Any
 
 from ggbench.errors import StoreError
@@ -24,3 +27,9 @@ def load_plugin(package: str, name: str, module: str, what: str) -> Any:  # noqa
             if error.name not in (path, f"{package}.{name}"):
                 raise
     raise StoreError(f"this ggbench has no {what} {name!r}", "upgrade ggbench to read the run")
+
+
+def plugins_with(package: ModuleType, module: str) -> tuple[str, ...]:
+    """Return the folders of `package` that have a module `module`, which is not imported; sorted."""
+    names = [each.name for each in pkgutil.iter_modules(package.__path__) if each.ispkg]
+    return tuple(name for name in names if importlib.util.find_spec(f"{package.__name__}.{name}.{module}"))

@@ -38,7 +38,7 @@ from ggbench.show.glossary import DECODE
 )
 @against_option
 @tuned_option
-@measuring_options(many=True, servers=True, checkpoints=True)
+@measuring_options(many=True, servers=True, own_models=True)
 def command(
     n_gen: int, repeat: int, maxctx: bool, plot: bool, text_format: str, against: str | None, asked: Asked
 ) -> None:
@@ -48,9 +48,9 @@ def command(
     each model that it offers. A quant that fails is a row with its reason, and the others go on. Each decode is stored
     as a run, and so is each search of --maxctx, which finds the largest n_ctx whatever the length of the run.
     """
+    from ggbench.commands.engine_options import given_setup
     from ggbench.commands.measuring import make_jobs, measure, warn_of_memory_use
     from ggbench.commands.run_output import show_run_ids, show_summaries
-    from ggbench.commands.server_options import check_server
     from ggbench.decisions.bench import run_bench, with_expected_speeds
     from ggbench.experiments.decode.measure import EXPERIMENT
     from ggbench.experiments.decode.record import DecodeSettings
@@ -66,7 +66,7 @@ def command(
     if against and text_format != "table":
         raise UsageError(f"--against {against} does not go into {text_format}", "omit --format, or use --json")
     if maxctx:
-        check_server(MAXCTX, asked)
+        given_setup(MAXCTX, asked)
     settings = DecodeSettings(n_gen, repeat=repeat)
     jobs = with_tuned(make_jobs(EXPERIMENT, settings, asked, every=True), asked)
     if maxctx:

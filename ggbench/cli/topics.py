@@ -299,9 +299,12 @@ _WITH_DOCUMENTS = (
 
 def documents() -> dict[str, Document]:
     """Return what commands print with --json, by the names in `schema`."""
+    from ggbench import engines
+    from ggbench.plugins import plugins_with
     from ggbench.show.document import Document
 
-    modules = [vars(importlib.import_module(name)).values() for name in _WITH_DOCUMENTS]
+    shown_by_engines = [f"{engines.__name__}.{name}.show" for name in plugins_with(engines, "show")]
+    modules = [vars(importlib.import_module(name)).values() for name in (*_WITH_DOCUMENTS, *shown_by_engines)]
     return {each.schema: each for values in modules for each in values if isinstance(each, Document)}
 
 

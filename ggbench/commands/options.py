@@ -6,20 +6,21 @@ Those of loading have llama.cpp's names and are the fields of LlamaConfig.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 import msgspec
 
-from ggbench.engines.transformers import options
+from ggbench import engines
 from ggbench.commands.documented import GroupedOption, OptionGroup
 from ggbench.commands.output import Output
 from ggbench.commands.placements import parse_overrides, parse_servers, parse_shares
+from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import KV_TYPES, MAX_THREADS, LlamaConfig
-from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.errors import UsageError
+from ggbench.plugins import load_plugin, plugins_with
 from ggbench.units import MOST_TOKENS, format_count, parse_tokens
 
 if TYPE_CHECKING:
@@ -66,9 +67,9 @@ class Asked(msgspec.Struct, frozen=True):
     """Whether to measure with the settings that a search found."""
     server: ServerOptions | None = None
     """How a server is asked; None of a command that measures files only."""
-    checkpoint: TransformersConfig | None = None
-    """How Transformers loads a checkpoint, beside what `setup` says for every engine; None of a command that measures
-    none."""
+    configs: Mapping[str, EngineConfig] = {}
+    """As the options say, of each engine with models of its own, beside what `setup` says for every engine; empty of a
+    command that measures none."""
 
 
 class Tokens(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
@@ -343,9 +344,23 @@ def _server(**given: Any) -> ServerOptions:  # noqa: ANN401 - the fields' own ty
     return ServerOptions(**given)
 
 
-_checkpoint_options = as_record(
-    "checkpoint", TransformersConfig, options.NAMES, *options.OPTIONS
-)
+def _engine_options(function: _Function) -> _Function:
+    """Add the options of every engine with models of its own; the command gets `configs`, by the engines' names."""
+    modules = {
+        name: load_plugin("ggbench.engines", name, "options", "engine") for name in plugins_with(engines, "options")
+    }
+
+    def configs(**given: Any) -> dict[str, EngineConfig]:  # noqa: ANN401 - the options' own types
+        return {
+            name: module.CONFIG(**{field: given[field] for field in module.NAMES if field in given})
+            for name, module in modules.items()
+        }
+
+    names = [field for module in modules.values() for field in module.NAMES]
+    options = [option for module in modules.values() for option in module.OPTIONS]
+    return as_record("configs", configs, names, *options)(function)
+
+
 _server_options = as_record("server", _server, ["api_key_env", "clock"], *_SERVER_OPTIONS)
 
 
@@ -372,12 +387,12 @@ def measuring_options(
     load: _Decorator = load_options,
     timeout: str = "600",
     servers: bool = False,
-    checkpoints: bool = False,
+    own_models: bool = False,
 ) -> _Decorator:
     """Add MODEL, a QUANT or `many`, and the options of a run; the command gets them as `asked`, an Asked.
 
-    `timeout` names the default of `--timeout`; `servers` and `checkpoints` say whether MODEL may be
-    one.
+    `timeout` names the default of `--timeout`; `servers` and `own_models` say whether MODEL may be
+    one, or a model of an engine's own.
     """
 
     def decorate(function: _Function) -> _Function:
@@ -386,8 +401,8 @@ def measuring_options(
             function = _BANDWIDTH(timeout_option(timeout)(function))
         if servers:
             function = _server_options(function)
-        if checkpoints:
-            function = _checkpoint_options(function)
+        if own_models:
+            function = _engine_options(function)
         function = load(_download_options(function))
         if many:
             function = click.argument("quants", nargs=-1)(function)

@@ -20,7 +20,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import ftype_by_name, quant_label
 from ggbench.hub.access import HubAccess
 from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
-from ggbench.engines.transformers.models import CheckpointToRun, find_checkpoint, wanted_methods
+from ggbench.models.engine_models import EngineModel, engine_models
 from ggbench.models.file_sources import ARTICLE_QUANTS, FileSource, PublishedTwin, SynthTwin
 from ggbench.models.local_files import LocalVariant, local_variants
 from ggbench.models.reference import MAIN, ModelRef
@@ -56,8 +56,8 @@ class Target(msgspec.Struct, frozen=True):
     """QUANT argument that selects only this target in its repo or folder, where `quant` is ambiguous."""
     served: ServedModel | None = None
     """Of a server; None where there is a file, or will be."""
-    checkpoint: CheckpointToRun | None = None
-    """Of Transformers; `path` is its folder then. None where it is a GGUF or a server."""
+    own: EngineModel | None = None
+    """What an engine loads from something else than a GGUF; `path` is its folder then. None of a GGUF and a server."""
 
     @property
     def named(self) -> tuple[str, str]:
@@ -71,8 +71,8 @@ class Target(msgspec.Struct, frozen=True):
 
         Raises Unsupported for a checkpoint with code of its own that is not trusted.
         """
-        if self.checkpoint is not None:
-            return self.checkpoint.setup(given)
+        if self.own is not None:
+            return self.own.setup(given)
         return given if self.served is None else self.served.setup
 
     @property
@@ -86,15 +86,15 @@ class Target(msgspec.Struct, frozen=True):
     @property
     def download_bytes(self) -> int:
         """Bytes to download before it can be measured."""
-        source = self.checkpoint or self.source
+        source = self.own or self.source
         return 0 if source is None else source.download_bytes
 
     def header(self) -> ModelFile:
         """Return the header, also of a file that is incomplete or not here yet. Raises GgbenchError."""
         if self.served is not None:
             raise Unsupported("a server does not show the header of its model")
-        if self.checkpoint is not None:
-            return self.checkpoint.header()
+        if self.own is not None:
+            return self.own.header()
         if self.source is not None:
             return self.source.header()
         assert self.path is not None
@@ -119,8 +119,8 @@ def resolve(
     if ref.is_server:
         found_models = served_models(ref, server or ServerOptions())
         return tuple(Target(each.name, each.quant, "endpoint", None, served=each) for each in found_models)
-    if ref.is_checkpoint:
-        return _checkpoint_targets(ref, catalog, hub)
+    if ref.engine:
+        return engine_models(ref.engine).targets(ref, catalog, hub)
     if ref.kind == "path":
         return _local_targets(ref)
     catalog = catalog or load_catalog()
@@ -185,30 +185,11 @@ def resolve_one(ref: ModelRef, *, hub: HubAccess | None = None, server: ServerOp
 
 def materialize(target: Target, on_progress: Callable[[int, int], None] | None = None) -> ModelFile:
     """Return the header after making or downloading the file; `on_progress` receives bytes present and in total."""
-    if target.checkpoint is not None:
-        return target.checkpoint.materialize(on_progress)
+    if target.own is not None:
+        return target.own.materialize(on_progress)
     path = target.path if target.source is None else target.source.materialize(on_progress)
     assert path is not None
     return read_model_file(path)
-
-
-def _checkpoint_targets(ref: ModelRef, catalog: Catalog | None, hub: HubAccess | None) -> tuple[Target, ...]:
-    """Return a target for each method, without any the one that the checkpoint is stored by."""
-    found = find_checkpoint(ref, catalog, hub)
-    methods = wanted_methods(found, ref)
-    for method in methods:
-        found.checkpoint.require(method)
-    return tuple(
-        Target(
-            ref.label,
-            method.name,
-            found.origin,
-            found.checkpoint.folder,
-            found.file_bytes,
-            checkpoint=CheckpointToRun(found, method),
-        )
-        for method in methods or (found.checkpoint.method,)
-    )
 
 
 def _hub_target(label: str, found: FoundVariant, *, is_twin: bool) -> Target:

@@ -9,15 +9,12 @@ from typing import Any
 import msgspec
 
 from ggbench.decisions.compared_metrics import decoded_lengths, scored_base, scored_text
-from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.machine.records import Environment
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import on_off, reader
+from ggbench.show.columns import reader
 from ggbench.show.names import model_name
 from ggbench.show.plot.palette import letter
 from ggbench.text import in_words, plain
@@ -38,7 +35,15 @@ def differences_of(summaries: Sequence[QuantSummary]) -> tuple[Differences, ...]
     return (
         Differences("file", _differing(_FILE, summaries)),
         *((Differences("text", _differing(_TEXT, summaries)),) if has_text else ()),
-        Differences("configuration", (*_differing(_CONFIGURATION, summaries), *_settings(summaries))),
+        Differences(
+            "configuration",
+            (
+                *_differing(_CONFIGURATION, summaries),
+                *_loads(summaries),
+                *_differing(_LIMIT, summaries),
+                *_settings(summaries),
+            ),
+        ),
         Differences("environment", _environment(summaries)),
     )
 
@@ -57,15 +62,17 @@ class _Property(msgspec.Struct, frozen=True):
     form: Callable[[Any], str] = str
     """The text of what is there; one that is not known is never passed."""
 
-    def is_foreign_to(self, summaries: Sequence[QuantSummary]) -> bool:
-        """Return whether it is of one engine's setup, and not all were run by that engine."""
-        root = self.path.partition(".")[0]
-        return root in ("llama", "checkpoint") and any(reader(root)(summary) is None for summary in summaries)
-
     def text(self, summary: QuantSummary) -> str:
         """What people read; empty where it is not known."""
         value = reader(self.path)(summary)
         return "" if value is None else plain(self.form(value))
+
+
+def _loads(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
+    """What else their engines were asked for and does not agree, as far as all of them have it."""
+    described = [summary.setup.described for summary in summaries]
+    shared = [name for name in described[0] if all(name in each for each in described)]
+    return tuple(line for name in shared if (line := _difference(name, [each[name] for each in described])))
 
 
 def _settings(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
@@ -90,15 +97,8 @@ def _setting(value: object) -> str:
 
 def _flash_attn(run: Run) -> str:
     used = {None: "", True: "on", False: "off"}[run.memory.flash_attn]
-    requested = run.head.setup.flash_attn if isinstance(run.head.setup, LlamaConfig) else ""
+    requested = run.head.setup.flash_attn
     return requested if used in ("", requested) else f"{used} ({requested})"
-
-
-def _threads(setup: EngineConfig) -> str:
-    """Threads as they were asked for; empty where the engine has none of its own."""
-    if not isinstance(setup, LlamaConfig | TransformersConfig):
-        return ""
-    return "one per core" if setup.threads is None else str(setup.threads)
 
 
 def _version(environment: Environment, version: str) -> str:
@@ -141,36 +141,8 @@ _CONFIGURATION = (
     _Property("type_k", "setup", lambda setup: setup.cache_types[0] if setup.cache_types else ""),
     _Property("type_v", "setup", lambda setup: setup.cache_types[1] if setup.cache_types else ""),
     _Property("flash attention", "run", _flash_attn),
-    _Property("n_gpu_layers", "llama.n_gpu_layers", lambda n_layers: "all" if n_layers < 0 else str(n_layers)),
-    _Property("main_gpu", "llama", lambda setup: "all" if setup.main_gpu is None else str(setup.main_gpu)),
-    _Property(
-        "tensor_split", "llama.tensor_split", lambda split: " ".join(map(format_number, split)) or "llama.cpp's default"
-    ),
-    _Property("split_mode", "llama.split_mode"),
-    _Property(
-        "tensor overrides",
-        "llama.tensor_overrides",
-        lambda overrides: " ".join(f"{pattern}={to}" for pattern, to in overrides) or "none",
-    ),
-    _Property("threads", "setup", _threads),
-    _Property(
-        "threads_batch",
-        "llama",
-        lambda setup: "as threads" if setup.threads_batch is None else str(setup.threads_batch),
-    ),
-    _Property("mmap", "llama.mmap", on_off),
-    _Property("mlock", "llama.mlock", on_off),
-    _Property("KV offload", "llama.kv_offload", on_off),
-    _Property("cache", "checkpoint.cache"),
-    _Property("attention", "checkpoint.attention"),
-    _Property("torch.compile", "checkpoint.torch_compile", on_off),
-    _Property("full SWA cache", "llama.swa_full", on_off),
-    _Property("sequences", "llama.n_seq_max"),
-    _Property(
-        "outputs",
-        "llama",
-        lambda setup: "one per sequence" if setup.n_outputs_max is None else str(setup.n_outputs_max),
-    ),
+)
+_LIMIT = (
     _Property(
         "memory limit",
         "setup",
@@ -202,8 +174,7 @@ _BANDWIDTH = (_Property("bandwidth of the limits", "limit.bandwidth_bytes_per_s"
 
 def _differing(properties: Sequence[_Property], summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
     """A line for each property that is not the same in all: `threads: 2 in a and c, 4 in b`."""
-    shared = [one for one in properties if not one.is_foreign_to(summaries)]
-    lines = (_difference(one.name, [one.text(summary) for summary in summaries]) for one in shared)
+    lines = (_difference(one.name, [one.text(summary) for summary in summaries]) for one in properties)
     return tuple(line for line in lines if line)
 
 

@@ -35,7 +35,7 @@ from ggbench.show.glossary import MAXCTX
 @option("--prove/--no-prove", "Decode at the far end of the largest context.", default=True)
 @timeout_option("3600, as a batch at the far end is slow on a CPU")
 @tuned_option
-@measuring_options(many=True, has_own_timeout=True, checkpoints=True)
+@measuring_options(many=True, has_own_timeout=True, own_models=True)
 def command(
     every: bool, reserve_bytes: int | None, cap_train: bool, mmproj: Path | None, prove: bool, asked: Asked
 ) -> None:

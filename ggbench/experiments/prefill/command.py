@@ -26,7 +26,7 @@ from ggbench.show.glossary import PREFILL
     metavar="N,N,...",
 )
 @option("-r --repeat", "Time each length N times.", click.IntRange(1), metavar="N", default=3)
-@measuring_options(servers=True, checkpoints=True)
+@measuring_options(servers=True, own_models=True)
 def command(lengths: tuple[int, ...], repeat: int, asked: Asked) -> None:
     """Time prompts of several lengths, each from an empty cache after an untimed one, and show the medians.
 

@@ -77,7 +77,7 @@ def _parse_batches(_ctx: click.Context, param: click.Parameter, text: str) -> tu
     load=load_options_of_cases,
     timeout="3600, as a long prompt is slow on a CPU",
     servers=True,
-    checkpoints=True,
+    own_models=True,
 )
 def command(
     inputs: tuple[int, ...], n_gen: int, batches: tuple[int, ...], within: str | None, against: str | None, asked: Asked
