@@ -6,7 +6,6 @@ import importlib
 import importlib.util
 import pkgutil
 import re
-from types import ModuleType
 from typing import Any
 
 from ggbench.errors import StoreError
@@ -29,7 +28,8 @@ def load_plugin(package: str, name: str, module: str, what: str) -> Any:  # noqa
     raise StoreError(f"this ggbench has no {what} {name!r}", "upgrade ggbench to read the run")
 
 
-def plugins_with(package: ModuleType, module: str) -> tuple[str, ...]:
-    """Return the folders of `package` that have a module `module`, which is not imported; sorted."""
-    names = [each.name for each in pkgutil.iter_modules(package.__path__) if each.ispkg]
-    return tuple(name for name in names if importlib.util.find_spec(f"{package.__name__}.{name}.{module}"))
+def plugin_names(package: str, module: str = "") -> tuple[str, ...]:
+    """Return the folders of `package`, or those with a module of that name, in the order of the alphabet."""
+    found = pkgutil.iter_modules(importlib.import_module(package).__path__)
+    names = sorted(each.name for each in found if each.ispkg)
+    return tuple(name for name in names if not module or importlib.util.find_spec(f"{package}.{name}.{module}"))

@@ -27,7 +27,7 @@ from ggbench.show.glossary import PLAN
 
 if TYPE_CHECKING:
     from ggbench.engines.llama.config import LlamaConfig
-    from ggbench.models.planned_variants import PlannedModel
+    from ggbench.hub.repo_records import RepoListing
     from ggbench.models.reference import ModelRef
     from ggbench.sizing.dry_allocator import DryAllocator
     from ggbench.sizing.plan_record import Budget, EnginePlan, PlanRow
@@ -101,7 +101,7 @@ class _Shown(msgspec.Struct, frozen=True):
         budget: Budget,
         sources: dict[str, str],
         rows: list[PlanRow],
-        planned: PlannedModel,
+        read: tuple[RepoListing, int] | None,
         alternative: PlanRow | None = None,
     ) -> None:
         """Print the document, or the tables and what the Hub was asked for."""
@@ -112,7 +112,7 @@ class _Shown(msgspec.Struct, frozen=True):
 
             output.print_document(
                 PLAN,
-                planned,
+                read,
                 model=rows[0].model,
                 machine=budget,
                 sources=sources,
@@ -129,8 +129,8 @@ class _Shown(msgspec.Struct, frozen=True):
                 from ggbench.show.terminal.sizes_against import published_sizes_table
 
                 output.show(published_sizes_table(rows, width=width))
-        if planned.listing is not None:
-            output.notice(reading_notice(planned.listing, planned.moved_bytes))
+        if read is not None:
+            output.notice(reading_notice(*read))
         if not budget.on_gpu and self.setup.n_gpu_layers:
             IgnoredGpuOptions(output).report("the plan is for main memory", "--gpu or --vram plans for a GPU")
         if budget.bandwidth is None:
@@ -141,13 +141,12 @@ def _plan_own(
     ref: ModelRef, memory: BudgetOptions, no_measure: bool, setup: LlamaConfig, hub: HubOptions, shown: _Shown
 ) -> list[PlanRow]:
     """Show a plan of what an engine loads from something else than a GGUF."""
-    from ggbench.models.planned_variants import PlannedModel
     from ggbench.plugins import load_plugin
 
     module = load_plugin("ggbench.engines", ref.engine, "plan", "engine")
     found: EnginePlan = module.plan_model(ref, memory, setup, hub, measures=not no_measure)
-    planned = PlannedModel((), found.listing, found.moved_bytes)
-    shown.show(found.budget, dict(found.sources), list(found.rows), planned)
+    read = None if found.listing is None else (found.listing, found.moved_bytes)
+    shown.show(found.budget, dict(found.sources), list(found.rows), read)
     return list(found.rows)
 
 
@@ -164,7 +163,7 @@ def _plan_files(
 
     from ggbench.engines.contract import DEFAULT_TIMEOUT_S
     from ggbench.engines.llama.engine import launch
-    from ggbench.machine.cpu import default_threads
+    from ggbench.machine.host import default_threads
     from ggbench.machine.programs import programs_that_hold_memory
     from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
     from ggbench.sizing.what_helps import with_other_quants, with_programs
@@ -174,26 +173,24 @@ def _plan_files(
     engine = launch(threading.Event(), timeout_s=DEFAULT_TIMEOUT_S)  # first of all, as its worker takes a while
     with DryAllocator(engine, loaded, budget.devices) as allocator:
         from ggbench.decisions.known_speeds import known_here, with_expected
-        from ggbench.models.planned_variants import planned_model
+        from ggbench.models.targets import repo_read, resolve_headers, smaller_targets
         from ggbench.sizing.plan import PlanRequest, plan
 
         request = PlanRequest(budget, setup, memory.given)
         with reading_headers(shown.output) as on_progress:
-            planned = planned_model(ref, hub=hub.access(), on_progress=on_progress)
-        rows = list(plan(planned.variants, request, allocator))
-        rows = with_expected(rows, known_here([variant.file for variant in planned.variants], setup, budget))
+            targets = resolve_headers(ref, hub=hub.access(), on_progress=on_progress)
+        rows = list(plan(targets, request, allocator))
+        rows = with_expected(rows, known_here([variant.file for variant in targets], setup, budget))
         alternative = None
         if (ref.quants or len(rows) == 1) and not any(row.fits for row in rows):
-            from ggbench.models.planned_variants import smaller_variants
-
-            others = smaller_variants(ref, planned, _largest_bytes(rows), hub=hub.access())
+            others = smaller_targets(ref, targets, _largest_bytes(rows), hub=hub.access())
             smaller = [row for row in plan(others, request, allocator) if row.fits or row.fits_with]
             alternative = next((row for row in smaller if row.fits), smaller[0] if smaller else None)
         rows = with_other_quants(rows, [] if alternative is None else [alternative])
         if budget.is_here and not all(row.fits for row in rows):
             rows = with_programs(rows, programs_that_hold_memory(on_gpu=budget.on_gpu, gpu_index=setup.main_gpu or 0))
         sources = _sources(rows, budget, allocator)
-    shown.show(budget, sources, rows, planned, alternative)
+    shown.show(budget, sources, rows, repo_read(targets), alternative)
     return rows
 
 

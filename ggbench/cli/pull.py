@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
     from ggbench.hub.download import FileProgress
     from ggbench.models.reference import ModelRef
-    from ggbench.models.repo_variants import FoundVariant
+    from ggbench.models.sources import FoundVariant
 
 
 def _folder(_ctx: click.Context, _param: click.Parameter, folder: Path | None) -> Path | None:
@@ -50,7 +50,6 @@ def _folder(_ctx: click.Context, _param: click.Parameter, folder: Path | None) -
     callback=_folder,
     metavar="DIR",
 )
-@option("--yes", "Accepted as in other commands; pull never asks.", is_flag=True)
 @offline_option
 @output_options
 def command(ref: ModelRef, folder: Path | None, hub: HubOptions, output: Output) -> None:
@@ -92,8 +91,8 @@ def _found(ref: ModelRef, access: HubAccess) -> tuple[FoundVariant, ...]:
     """What MODEL and QUANTs mean on the Hub. Raises UsageError for what is not to be downloaded."""
     from ggbench.models.catalog import load_catalog
     from ggbench.models.engine_models import engine_models
-    from ggbench.models.repo_variants import list_variants
-    from ggbench.models.selector import find_published
+    from ggbench.models.sources import list_variants
+    from ggbench.models.targets import find_published
 
     if ref.engine:
         return (engine_models(ref.engine).files(ref, access),)

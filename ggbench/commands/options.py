@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import click
 import msgspec
 
-from ggbench import engines
 from ggbench.commands.documented import GroupedOption, OptionGroup
 from ggbench.commands.output import Output
 from ggbench.commands.placements import parse_overrides, parse_servers, parse_shares
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import KV_TYPES, MAX_THREADS, LlamaConfig
 from ggbench.errors import UsageError
-from ggbench.plugins import load_plugin, plugins_with
+from ggbench.plugins import load_plugin, plugin_names
 from ggbench.units import MOST_TOKENS, format_count, parse_tokens
 
 if TYPE_CHECKING:
@@ -347,7 +346,8 @@ def _server(**given: Any) -> ServerOptions:  # noqa: ANN401 - the fields' own ty
 def _engine_options(function: _Function) -> _Function:
     """Add the options of every engine with models of its own; the command gets `configs`, by the engines' names."""
     modules = {
-        name: load_plugin("ggbench.engines", name, "options", "engine") for name in plugins_with(engines, "options")
+        name: load_plugin("ggbench.engines", name, "options", "engine")
+        for name in plugin_names("ggbench.engines", "options")
     }
 
     def configs(**given: Any) -> dict[str, EngineConfig]:  # noqa: ANN401 - the options' own types
@@ -356,9 +356,9 @@ def _engine_options(function: _Function) -> _Function:
             for name, module in modules.items()
         }
 
-    names = [field for module in modules.values() for field in module.NAMES]
+    own_fields = [field for module in modules.values() for field in module.NAMES]
     options = [option for module in modules.values() for option in module.OPTIONS]
-    return as_record("configs", configs, names, *options)(function)
+    return as_record("configs", configs, own_fields, *options)(function)
 
 
 _server_options = as_record("server", _server, ["api_key_env", "clock"], *_SERVER_OPTIONS)

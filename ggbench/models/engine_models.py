@@ -14,17 +14,16 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Protocol
 
 from ggbench import engines
-from ggbench.plugins import load_plugin, plugins_with
+from ggbench.plugins import load_plugin, plugin_names
 
 if TYPE_CHECKING:
     from ggbench.engines.contract import EngineConfig
     from ggbench.gguf_file.model_file import ModelFile
     from ggbench.hub.access import HubAccess
     from ggbench.models.catalog import Catalog
-    from ggbench.models.counted_models import CountedModel
     from ggbench.models.reference import ModelRef
-    from ggbench.models.repo_variants import FoundVariant, OnProgress
-    from ggbench.models.selector import Target
+    from ggbench.models.sources import FoundVariant, OnProgress
+    from ggbench.models.targets import Target
 
 
 class EngineModel(Protocol):
@@ -76,10 +75,6 @@ class EngineModels(Protocol):
         """Return a target for each of QUANTs. Raises GgbenchError."""
         ...
 
-    def count(self, ref: ModelRef, catalog: Catalog | None) -> CountedModel:
-        """Return the shape and the weights under each QUANT or scheme. Raises GgbenchError."""
-        ...
-
     def files(self, ref: ModelRef, access: HubAccess) -> FoundVariant:
         """Return what to download. Raises UsageError for what is not on the Hub, and NetworkError."""
         ...
@@ -93,7 +88,7 @@ def engine_models(engine: str) -> EngineModels:
 
 def own_models() -> Iterator[tuple[str, ModuleType]]:
     """Yield each engine that has models of its own, and its package with `SCHEMES`, `NOUN` and `PROGRAM`."""
-    for name in plugins_with(engines, "models"):
+    for name in plugin_names("ggbench.engines", "models"):
         yield name, importlib.import_module(f"{engines.__name__}.{name}")
 
 

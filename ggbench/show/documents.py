@@ -12,8 +12,6 @@ import msgspec
 from msgspec.structs import asdict
 
 from ggbench.engines.contract import EngineConfig
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.experiments.maxctx.record import ContextResult
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 
@@ -73,57 +71,6 @@ def summary_document(summary: QuantSummary) -> dict[str, object]:
         "command": summary.run.head.command,
         "run_id": summary.run.run_id,
     }
-
-
-def certificate_document(run: Run) -> dict[str, object]:
-    """A search for the largest context, with the names of a measured quant."""
-    subject, memory, found = run.subject, run.memory, context_of(run)
-    setup = run.head.setup if isinstance(run.head.setup, LlamaConfig) else None
-    kv_bytes, compute_bytes = context_bytes(run)
-    probes = [
-        asdict(probe) | {"reason": probe.reason or None, "device": probe.device or None} for probe in found.probes
-    ]
-    return {
-        **picked(subject, "model quant file"),
-        "provenance": subject.source,
-        **picked(subject, "file_bytes n_params bpw weight_bytes kv_bytes_per_token n_ctx_train"),
-        **picked(found, "max_n_ctx first_fail_n_ctx"),
-        **picked(found.plan, "planned_n_ctx is_planned_higher theory_n_ctx ceiling_n_ctx"),
-        "verified_by_decode": found.verified_by_decode,
-        **picked(
-            found.plan, "budget_bytes memory_bytes memory_source reserve_bytes reserve_source mmproj_bytes free_bytes"
-        ),
-        "kv_bytes": kv_bytes,
-        "compute_bytes": compute_bytes,
-        **picked(memory, "peak_bytes other_bytes"),
-        "gpu_processes": found.plan.gpu_processes,
-        "buffers": memory.buffers,
-        **picked(setup, "type_k type_v"),
-        **picked(memory, "flash_attn swa_cells n_batch n_ubatch"),
-        **picked(found, "n_allocations seconds"),
-        "probes": probes,
-        "warnings": found.warnings,
-        "outcome": run.outcome,
-        "reason": run.reason or None,
-        "config": setup_document(run.head.setup),
-        "environment": run.head.environment,
-        "run_id": run.run_id,
-        "command": run.head.command,
-    }
-
-
-def context_of(run: Run) -> ContextResult:
-    """What a search found; nothing where it did not get so far."""
-    return run.result if isinstance(run.result, ContextResult) else ContextResult()
-
-
-def context_bytes(run: Run) -> tuple[int | None, int | None]:
-    """KV cache and compute buffers of the largest context; of a search that was cut short, by the probe of it."""
-    memory, found = run.memory, context_of(run)
-    if memory.n_ctx is not None:
-        return memory.kv_bytes, memory.compute_bytes
-    probe = next((each for each in found.probes if each.passed and each.n_ctx == found.max_n_ctx), None)
-    return (None, None) if probe is None or found.max_n_ctx is None else (probe.kv_bytes, probe.compute_bytes)
 
 
 def run_summary_document(listed: ListedRun) -> dict[str, object]:

@@ -266,5 +266,5 @@ class EnginePlan(msgspec.Struct, frozen=True):
     """Where each kind of figure comes from."""
     listing: RepoListing | None
     """Of the repo; None where the Hub was not asked."""
-    moved_bytes: int | None
-    """Received over the network; None where the Hub was not asked."""
+    moved_bytes: int = 0
+    """Received over the network."""

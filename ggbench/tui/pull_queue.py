@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from ggbench.commands.downloads import TransferRate
 from ggbench.errors import GgbenchError
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.units import format_bytes, format_percent
 
 _NOTIFY_INTERVAL_S = 0.25

@@ -1,7 +1,5 @@
 """The design's own test: an experiment, its presenter and its command, all in this file, need no other line changed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Generator, Sequence
 from pathlib import Path
@@ -24,7 +22,7 @@ from ggbench.engines.workloads import BatchedDecode
 from ggbench.machine.records import MachineReading
 from ggbench.models.command_line import named, reproduce
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import resolve_one
+from ggbench.models.targets import resolve_one
 from ggbench.runs import experiment as experiments
 from ggbench.runs.experiment import Conclusion, Experiment, Job
 from ggbench.runs.progress import Point, Progress

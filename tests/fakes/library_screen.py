@@ -1,7 +1,5 @@
 """What stands on the Library screen, and the way to a model in it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec.structs
@@ -10,7 +8,7 @@ from textual.pilot import Pilot
 from ggbench.models.disk import LocalModel
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.services import Services
-from ggbench.tui.widgets.quants_pane import QuantsTable
+from ggbench.tui.widgets.quants_table import QuantsTable
 from tests.fakes.driving import press
 
 
@@ -28,7 +26,6 @@ def names(app: GgbenchApp) -> list[str]:
 
 
 def with_disk(services: Services, *models: LocalModel) -> GgbenchApp:
-
     def local_models() -> Sequence[LocalModel]:
         return models
 

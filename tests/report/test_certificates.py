@@ -1,7 +1,5 @@
 """A search for the largest context for people and for programs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import cast
@@ -12,11 +10,11 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory, Place
 from ggbench.experiments.maxctx.record import ContextResult, ContextSettings, Probe, SearchPlan
-from ggbench.experiments.maxctx.show import PRESENTER
+from ggbench.experiments.maxctx.show import PRESENTER, certificate_document
 from ggbench.machine.records import GpuProcess
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
-from ggbench.show.documents import certificate_document, document
+from ggbench.show.documents import document
 
 
 def search(result: ContextResult, memory: Memory | None = None, **changes: object) -> Run:

@@ -1,19 +1,18 @@
 """A pick as people and programs read it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from ggbench.decisions.known_losses import typical_loss
+from ggbench.decisions.pick.needs import WORKLOADS, Needs
 from ggbench.decisions.pick.recommend import recommend
-from ggbench.decisions.pick.record import WORKLOADS, Candidate, Needs
+from ggbench.decisions.pick.record import Candidate
 from ggbench.decisions.pick.report import pick_plot, pick_report
 from ggbench.decisions.pick.show import commands_of, reason
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.models.planned_variants import FileToRun
+from ggbench.models.targets import FileToRun
 from ggbench.sizing.plan_record import Budget
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, MIB

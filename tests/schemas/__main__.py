@@ -1,7 +1,5 @@
 """Write the schemas that the package ships: `python -m tests.schemas`."""
 
-from __future__ import annotations
-
 from tests.schemas.files import FOLDER, schema_files
 
 

@@ -1,7 +1,5 @@
 """Documents of runs side by side."""
 
-from __future__ import annotations
-
 from ggbench.decisions.compare.comparison import ComparedLine, Comparison, Versus
 from ggbench.decisions.compare.limits import LimitCheck
 from ggbench.runs.run import Run, RunHead

@@ -1,7 +1,5 @@
 """The files that the package ships, made from the shapes of all documents."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Documents of this machine, and of machines that compute together."""
 
-from __future__ import annotations
-
 from ggbench.decisions.doctor.checkup import Checkup
 from ggbench.decisions.doctor.findings import Finding
 from ggbench.engines.llama.build import LlamaBuild

@@ -1,7 +1,5 @@
 """Documents of what was measured: runs of every kind, and lists of them."""
 
-from __future__ import annotations
-
 from ggbench.decisions.pick.run_commands import RunCommands
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import Memory

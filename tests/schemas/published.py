@@ -1,7 +1,5 @@
 """Documents of what others published."""
 
-from __future__ import annotations
-
 from msgspec.structs import fields
 
 from ggbench.models.published.rows import METRICS, WITH_ERRORS, PublishedRow

@@ -3,8 +3,6 @@
 Fields that a document takes from a record have the record's own type and docstring, so that a schema changes with it.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import inspect

@@ -1,7 +1,5 @@
 """The schemas that the package ships: made from the shapes, one for each answer of each command, and strict."""
 
-from __future__ import annotations
-
 import json
 import pkgutil
 
@@ -10,8 +8,8 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from ggbench import experiments
+from ggbench.cli.help import documents
 from ggbench.cli.main import cli
-from ggbench.cli.topics import documents
 from ggbench.show.document_types import schema_of
 from ggbench.show.documents import document
 from ggbench.show.model_documents import SEARCH

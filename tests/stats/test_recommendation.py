@@ -1,15 +1,14 @@
 """Which quant is recommended: by properties that hold for any candidates, and by the stated rules one by one."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ggbench.decisions.known_losses import typical_loss
+from ggbench.decisions.pick.needs import WORKLOADS, Needs
 from ggbench.decisions.pick.recommend import check, dominates, recommend
-from ggbench.decisions.pick.record import WORKLOADS, Candidate, Loss, Needs, Pick, TurnSpeed
+from ggbench.decisions.pick.record import Candidate, Loss, Pick, TurnSpeed
 from ggbench.engines.endings import Outcome
 from ggbench.errors import UsageError
 from ggbench.stats.intervals import Expected

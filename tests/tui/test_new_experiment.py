@@ -1,7 +1,5 @@
 """An experiment and its presenter, defined here, in the queue, the Run screen and the Results."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -14,7 +12,7 @@ from textual.pilot import Pilot
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.machine.records import MachineReading
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import resolve
+from ggbench.models.targets import resolve
 from ggbench.runs.experiment import Concluded, Conclusion, Experiment, Job, experiment_of
 from ggbench.runs.progress import Point, Progress, Working
 from ggbench.runs.recording import Recording

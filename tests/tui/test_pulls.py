@@ -1,7 +1,5 @@
 """Downloads in the background: the queue by itself, and the way from the Library to the Pulls screen."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,8 +13,8 @@ from ggbench.errors import NetworkError
 from ggbench.hub.access import HubAccess
 from ggbench.models.disk import find_local_models
 from ggbench.models.reference import parse_model
-from ggbench.models.repo_variants import OnProgress
-from ggbench.models.selector import Target, resolve
+from ggbench.models.sources import OnProgress
+from ggbench.models.targets import Target, resolve
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.pull_queue import PullQueue, PullState, amount_text
 from ggbench.tui.screens.dialogs import ConfirmScreen
@@ -178,7 +176,7 @@ def test_a_repo_is_found_pulled_and_then_on_this_disk(
 def test_much_is_asked_about_and_a_stopped_part_is_kept(
     online: Services, hub: TestHub, tiny_twin: Path, drive: Drive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("ggbench.tui.screens.start_screen.CONFIRM_ABOVE_BYTES", 1000)
+    monkeypatch.setattr("ggbench.tui.screens.starting.CONFIRM_ABOVE_BYTES", 1000)
     hub.add_repo("maker/tiny-gguf", {"tiny-q8_0.gguf": tiny_twin})
     size = tiny_twin.stat().st_size
 

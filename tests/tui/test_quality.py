@@ -1,7 +1,5 @@
 """A quality run in the TUI: asked for in the Library, watched chunk by chunk, listed, opened and compared."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,7 +13,7 @@ from ggbench.experiments.quality.record import QualitySettings
 from ggbench.runs.experiment import Job
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.planner import PlannedQuant
-from ggbench.tui.screens.quality_dialog import QualityDialog
+from ggbench.tui.screens.settings_dialog import SettingsDialog
 from ggbench.tui.services import Services
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from tests.fakes.driving import press
@@ -55,7 +53,7 @@ def test_marked_quants_are_scored_beside_the_largest(
     async def steps(app: App, pilot: Page) -> None:
         monkeypatch.setattr(app.run_queue, "add", add)
         await press(app, pilot, "enter", "space", "space", "Q")
-        assert isinstance(app.screen, QualityDialog)
+        assert isinstance(app.screen, SettingsDialog)
         assert "Quality of 2 quants" in words_of(app)
         assert "the largest here is q8_0" in words_of(app)
         await press(app, pilot, "down", *str(text), "down", *"24", "down", *"10m", "down", *"64", "enter")
@@ -107,7 +105,6 @@ def test_a_quantized_cache_is_scored_beside_f16(
     ],
 )
 def test_bad_input_is_a_message(library: App, drive: Drive, keys: list[str], message: str) -> None:
-
     async def steps(app: App, pilot: Page) -> None:
         shown = await press(app, pilot, "enter", "Q", *keys, "enter")
         assert message in shown

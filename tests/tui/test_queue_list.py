@@ -1,7 +1,5 @@
 """The list of jobs: which of them is in view."""
 
-from __future__ import annotations
-
 import asyncio
 
 from textual.app import App, ComposeResult
@@ -34,7 +32,6 @@ def _items(current: int, n_jobs: int = 20) -> list[QueueItem]:
 
 
 def test_the_running_job_is_in_view_unless_another_was_chosen() -> None:
-
     async def steps() -> None:
         app = _ListApp()
         async with app.run_test(size=(60, 10)) as pilot:

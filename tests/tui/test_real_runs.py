@@ -1,7 +1,5 @@
 """The Run screen and its queue with the real llama.cpp: nothing is left behind, however it ends."""
 
-from __future__ import annotations
-
 import os
 import pty
 import select
@@ -18,7 +16,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.machine.readings import MachineReader
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import resolve
+from ggbench.models.targets import resolve
 from ggbench.runs.store.database import Store
 from ggbench.tui.run_queue import JobState
 from tests.fakes.jobs import decodes

@@ -1,7 +1,5 @@
 """The Run screen over a queue of fake workers."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -16,8 +14,8 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError
 from ggbench.machine.records import GpuReading, MachineReading
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import Target, resolve
 from ggbench.models.subject import Subject
+from ggbench.models.targets import Target, resolve
 from ggbench.runs.store.database import Store
 from ggbench.tui.run_queue import JobState, QueueItem, RunQueue
 from ggbench.tui.screens.run import RunScreen
@@ -64,7 +62,6 @@ def target(tiny_twin: Path) -> Target:
 def drive(
     services: FakeServices, steps: Callable[[Host, Pilot[None]], Awaitable[None]], size: tuple[int, int] = (100, 30)
 ) -> None:
-
     async def run() -> None:
         host = Host(services)
         try:
@@ -171,7 +168,6 @@ def test_a_run_goes_on_behind_another_screen(target: Target, tmp_path: Path) -> 
 
 
 def test_a_search_shows_its_bracket(target: Target, tmp_path: Path) -> None:
-
     async def steps(host: Host, pilot: Pilot[None]) -> None:
         host.run_queue.add(searches([target], LlamaConfig(n_ctx=4096)))
         await reach(host, pilot, lambda queue: not queue.is_busy)
@@ -188,7 +184,6 @@ def test_a_search_shows_its_bracket(target: Target, tmp_path: Path) -> None:
 
 
 def test_a_store_that_fails_is_reported_and_the_run_continues(target: Target, tmp_path: Path) -> None:
-
     class NoStore(FakeServices):
         def open_store(self) -> Store:
             raise StoreError("the results file is newer than this ggbench", "update ggbench")
@@ -229,7 +224,6 @@ def test_the_machine_is_read_while_something_runs(target: Target, tmp_path: Path
 
 
 def test_text_of_a_model_cannot_steer_the_terminal(tmp_path: Path) -> None:
-
     async def steps(host: Host, pilot: Pilot[None]) -> None:
         host.screen.add_class("-busy", "-text")
         widget = host.screen.query_one(DecodedText)

@@ -1,7 +1,5 @@
 """The queue: jobs one after another in a thread, with every way in which one can end."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +13,7 @@ from ggbench.engines.llama.config import LlamaConfig, MakeContext
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.experiments.maxctx.record import ContextResult
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import Target, resolve
+from ggbench.models.targets import Target, resolve
 from ggbench.runs.experiment import Experiment
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
@@ -148,7 +146,6 @@ def test_a_search_that_is_skipped_knows_nothing_of_what_it_was_asking(target: Ta
 
 
 def test_a_fault_of_a_job_does_not_end_the_queue(target: Target, tmp_path: Path) -> None:
-
     class Faulty(FakeServices):
         def run_context(self, store: Store | None, experiment: Experiment) -> RunContext:
             if not self.rigs:

@@ -19,7 +19,7 @@ from ggbench.engines.workloads import BatchedDecode
 from ggbench.experiments.maxctx.record import ContextResult
 from ggbench.experiments.speed.record import SpeedSettings
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import Target, resolve
+from ggbench.models.targets import Target, resolve
 from ggbench.runs.experiment import Experiment, Job, experiment_of
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
@@ -143,7 +143,6 @@ def test_a_grid_of_cases(app: GgbenchApp, jobs: FakeServices, targets: list[Targ
 
 
 def test_nothing_to_run(app: GgbenchApp, drive: Drive) -> None:
-
     async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:
         await show_run(app, pilot)
         check_snapshot(app, "run_empty")

@@ -1,14 +1,12 @@
 """What the Library, the Pulls screen and the sheets over them look like; each was looked at before it was accepted."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec.structs
 import pytest
 from textual.pilot import Pilot
 
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.runs.store.database import Store
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.pull_queue import PullItem, PullState

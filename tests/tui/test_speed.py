@@ -1,7 +1,5 @@
 """A run by input length and batch size in the TUI: asked for in the Library, watched, listed and compared."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Iterator, Sequence
@@ -18,12 +16,12 @@ from ggbench.engines.workloads import BatchedDecode
 from ggbench.experiments.speed.record import Case, CaseEnded, SpeedCase, SpeedSettings
 from ggbench.experiments.speed.show import PRESENTER
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import Target, resolve
+from ggbench.models.targets import Target, resolve
 from ggbench.runs.experiment import Job, experiment_of
 from ggbench.show.plot.curves import PlottedRun
 from ggbench.show.presenter import figures_of
 from ggbench.tui.app import GgbenchApp
-from ggbench.tui.screens.speed_dialog import SpeedDialog
+from ggbench.tui.screens.settings_dialog import SettingsDialog
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from tests.fakes.driving import press
 from tests.fakes.engine import obey
@@ -56,7 +54,7 @@ def test_cases_are_chosen_in_a_dialog(app: App, drive: Drive, monkeypatch: pytes
     async def steps(app: App, pilot: Page) -> None:
         monkeypatch.setattr(app.run_queue, "add", add)
         await press(app, pilot, "slash", *"synth:small", "enter", "enter", "T")
-        assert isinstance(app.screen, SpeedDialog)
+        assert isinstance(app.screen, SettingsDialog)
         shown = await press(app, pilot, *"1,2k", "down", *"64", "down", *"1,300", "enter")
         assert "✗ a batch of 300 sequences is more than llama.cpp takes" in shown
         shown = await press(app, pilot, *["backspace"] * 3, "x", "enter")

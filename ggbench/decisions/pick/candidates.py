@@ -1,7 +1,8 @@
-"""The candidates of a pick: every quant with every KV cache, by what is planned, measured, forecast and published."""
+"""A pick, from its candidates on: every quant with every KV cache, by what is planned, measured and published."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
@@ -9,17 +10,18 @@ from msgspec.structs import replace
 
 from ggbench.decisions.known_losses import UNQUANTIZED, MeasuredLosses, measured_losses, typical_loss
 from ggbench.decisions.known_speeds import known_speeds
-from ggbench.decisions.pick.record import Candidate, Loss, Needs, TurnSpeed
+from ggbench.decisions.pick.models import PickedModel
+from ggbench.decisions.pick.needs import Needs
+from ggbench.decisions.pick.recommend import recommend
+from ggbench.decisions.pick.record import Candidate, Loss, Pick, TurnSpeed
 from ggbench.decisions.pick.turn import longest_fast_enough, turn_speed
 from ggbench.decisions.this_machine import ThisMachine
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError, StoreError
-from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
-from ggbench.experiments.maxctx.record import ContextResult
 from ggbench.machine.programs import programs_that_hold_memory
-from ggbench.models.picked_models import PickedModel
-from ggbench.models.planned_variants import PlannedVariant
+from ggbench.models.targets import Target
+from ggbench.runs.experiment import ProbedContext, experiment_of
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run
@@ -115,7 +117,7 @@ class _Finder:
                 by_cache.setdefault(candidate.cache, []).append(candidate)
         return [each for group in by_cache.values() for each in group]
 
-    def _rows(self, variant: PlannedVariant, n_ctx: int, caches: Sequence[KvCacheTypes]) -> list[PlanRow]:
+    def _rows(self, variant: Target, n_ctx: int, caches: Sequence[KvCacheTypes]) -> list[PlanRow]:
         request = PlanRequest(self._request.budget, replace(self._request.setup, n_ctx=n_ctx), self._request.options)
         try:
             return list(plan_variant(variant, request, self._allocator, caches))
@@ -128,7 +130,7 @@ class _Finder:
     def _candidate(
         self,
         key: str,
-        variant: PlannedVariant,
+        variant: Target,
         row: PlanRow,
         known: KnownSpeed | None,
         losses: MeasuredLosses,
@@ -163,7 +165,7 @@ class _Finder:
             to_run=variant.to_run,
         )
 
-    def _probe(self, variant: PlannedVariant, row: PlanRow) -> tuple[int, int] | None:
+    def _probe(self, variant: Target, row: PlanRow) -> tuple[int, int] | None:
         """The newest run that searched this file with this cache, and what it found.
 
         None where less memory is free than it had, by what is planned for both.
@@ -173,26 +175,26 @@ class _Finder:
         setup = with_cache(self._request.setup, KvCacheTypes(row.type_k, row.type_v, self._request.setup.flash_attn))
         here = ThisMachine.describe()
         wanted = here.decisive(setup, variant.file.n_layer)
-        for run in self._probes:
-            found = run.result
-            if run.subject.header_sha256 != variant.file.header_sha256 or not isinstance(found, ContextResult):
+        for run, found in self._probes:
+            if run.subject.header_sha256 != variant.file.header_sha256:
                 continue
-            if here.decisive(run.head.setup, run.subject.n_layer) != wanted or found.max_n_ctx is None:
+            if here.decisive(run.head.setup, run.subject.n_layer) != wanted:
                 continue
-            had_less = (found.plan.budget_bytes or 0) <= self._request.budget.usable_bytes
+            had_less = found.budget_bytes <= self._request.budget.usable_bytes
             return (run.run_id, found.max_n_ctx) if had_less and run.run_id is not None else None
         return None
 
 
-def _probes(store: Store) -> Iterator[Run]:
+def _probes(store: Store) -> Iterator[tuple[Run, ProbedContext]]:
     """Searches of this machine that ended as planned, newest first."""
     here = ThisMachine.describe()
-    for stored in store.list_runs(kind=MAXCTX.kind, state=Outcome.COMPLETED):
+    for stored in store.list_runs(state=Outcome.COMPLETED):
         if here.made(stored.environment):
-            try:
-                yield listed_run(stored)
-            except StoreError:
-                continue
+            with contextlib.suppress(StoreError):  # written by another ggbench
+                run = listed_run(stored)
+                found = experiment_of(run.head.kind).context_of(run)
+                if found is not None:
+                    yield run, found
 
 
 def _types(cache: KvCacheTypes) -> tuple[str, str]:
@@ -205,3 +207,34 @@ def _cache_loss(losses: MeasuredLosses, header: str, cache: tuple[str, str]) -> 
 
 def _is_unquantized(cache: Collection[str]) -> bool:
     return UNQUANTIZED.issuperset(cache)
+
+
+def next_to_measure(pick: Pick, tried: Collection[tuple[str, str, str, str]]) -> Candidate | None:
+    """Return the first that matters and whose speed is only estimated, bounded or unknown; None where none is left.
+
+    The recommendation and its alternatives matter; where nothing is recommended, the nearest miss does if it misses a
+    speed by an estimate, which a measurement may correct and a bound not.
+    """
+    return next((each for each in _that_matter(pick) if each.name not in tried and not _is_known(each)), None)
+
+
+def pick(models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator, store: Store | None) -> Pick:
+    """Return the pick by what the store knows; None for nothing. Raises as `find_candidates` does."""
+    found = recommend(find_candidates(models, request, allocator, store), request.needs)
+    if found.nearest_miss is None:
+        return found
+    return replace(found, changes=what_would_help(found.nearest_miss.candidate, models, request, allocator))
+
+
+def _that_matter(pick: Pick) -> Iterator[Candidate]:
+    if pick.recommended is not None:
+        yield pick.recommended.candidate
+        yield from (each.checked.candidate for each in pick.alternatives)
+    elif pick.nearest_miss is not None and {check.need for check in pick.nearest_miss.missed} == {"speed"}:
+        candidate = pick.nearest_miss.candidate
+        if candidate.speed is not None and not candidate.speed.is_bound:
+            yield candidate
+
+
+def _is_known(candidate: Candidate) -> bool:
+    return candidate.speed is not None and candidate.speed.basis in ("measured", "forecast")

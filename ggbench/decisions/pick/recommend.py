@@ -15,12 +15,10 @@ that lose little. More context: with half as much again, the one that loses leas
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from msgspec.structs import replace
-
-from ggbench.decisions.pick.candidates import PickRequest, find_candidates, what_would_help
+from ggbench.decisions.pick.needs import Needs, Preference
 from ggbench.decisions.pick.record import (
     Alternative,
     BestIn,
@@ -32,22 +30,17 @@ from ggbench.decisions.pick.record import (
     ModelsDoNotCompare,
     NearestMisses,
     NeedCheck,
-    Needs,
     NeedsAreClose,
     NeedsDecide,
     NextLarger,
     NothingToChoose,
     NotKnown,
     Pick,
-    Preference,
     Reason,
     Unknowns,
     WhatSpeedsUp,
 )
 from ggbench.engines.endings import Outcome
-from ggbench.models.picked_models import PickedModel
-from ggbench.runs.store.database import Store
-from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.stats.intervals import Z_95, Expected
 
 RULES = (
@@ -94,15 +87,6 @@ def recommend(candidates: Sequence[Candidate], needs: Needs) -> Pick:
         reasons.append(ModelsDoNotCompare())
     alternatives = _alternatives(recommended, open_to_choice, needs)
     return Pick(needs, checked, front, recommended, alternatives, larger, first, reasons=tuple(reasons))
-
-
-def next_to_measure(pick: Pick, tried: Collection[tuple[str, str, str, str]]) -> Candidate | None:
-    """Return the first that matters and whose speed is only estimated, bounded or unknown; None where none is left.
-
-    The recommendation and its alternatives matter; where nothing is recommended, the nearest miss does if it misses a
-    speed by an estimate, which a measurement may correct and a bound not.
-    """
-    return next((each for each in _that_matter(pick) if each.name not in tried and not _is_known(each)), None)
 
 
 def clearly_loses_more(one: Candidate, other: Candidate) -> bool:
@@ -430,25 +414,3 @@ def _less(one: Expected, other: Expected) -> _Order:
 
 def _negative(expected: Expected) -> Expected:
     return Expected(-expected.value, -expected.high, -expected.low)
-
-
-def pick(models: Sequence[PickedModel], request: PickRequest, allocator: DryAllocator, store: Store | None) -> Pick:
-    """Return the pick by what the store knows; None for nothing. Raises as `find_candidates` does."""
-    found = recommend(find_candidates(models, request, allocator, store), request.needs)
-    if found.nearest_miss is None:
-        return found
-    return replace(found, changes=what_would_help(found.nearest_miss.candidate, models, request, allocator))
-
-
-def _that_matter(pick: Pick) -> Iterator[Candidate]:
-    if pick.recommended is not None:
-        yield pick.recommended.candidate
-        yield from (each.checked.candidate for each in pick.alternatives)
-    elif pick.nearest_miss is not None and {check.need for check in pick.nearest_miss.missed} == {"speed"}:
-        candidate = pick.nearest_miss.candidate
-        if candidate.speed is not None and not candidate.speed.is_bound:
-            yield candidate
-
-
-def _is_known(candidate: Candidate) -> bool:
-    return candidate.speed is not None and candidate.speed.basis in ("measured", "forecast")

@@ -2,109 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal, TypeAlias
 
 import msgspec
 
-from ggbench.engines.llama.config import LARGEST_N_CTX, whole_steps
-from ggbench.errors import UsageError
-from ggbench.models.planned_variants import FileToRun
+from ggbench.decisions.pick.needs import Needs
+from ggbench.models.targets import FileToRun
 from ggbench.sizing.plan_record import Change, PlanRow
 from ggbench.stats.intervals import Expected
 from ggbench.stats.known_speed import SpeedBasis
 
-Preference = Literal["quality", "speed", "context"]
 LossBasis = Literal["measured", "published typical", "unquantized"]
 Need = Literal["memory", "speed", "loss"]
 Label = Literal["better", "faster", "more context"]
-
-LITTLE_LOSS = 0.05
-"""Nats that count as a little loss where no `max_loss` is given."""
-
-
-class Workload(msgspec.Struct, frozen=True):
-    """A turn: a prompt that is read after some context, and the answer to it."""
-
-    name: str
-    n_prompt: int
-    n_gen: int
-    n_depth: int | None
-    """Tokens in the KV cache before the prompt; None: as many as the context holds beside prompt and answer."""
-    n_ctx_least: int = 0
-    """Tokens that the context should hold where nothing else is asked for."""
-    min_tok_s: float | None = None
-    """Speed of the answer that the workload asks for by itself."""
-    prefer: Preference = "quality"
-
-    @property
-    def n_turn(self) -> int:
-        """Tokens of prompt and answer."""
-        return self.n_prompt + self.n_gen
-
-    @property
-    def n_ctx_of_turn(self) -> int:
-        """The smallest context that holds the turn, in whole steps of llama.cpp's padding."""
-        return whole_steps((self.n_depth or 0) + self.n_turn)
-
-    def depth_in(self, n_ctx: int) -> int:
-        """Tokens before the prompt in a context of this length."""
-        return max(0, n_ctx - self.n_turn) if self.n_depth is None else self.n_depth
-
-
-WORKLOADS = {
-    each.name: each
-    for each in (
-        Workload("chat", 512, 300, 4096, 8192),
-        Workload("agent", 16384, 800, 49152, 131072),
-        Workload("documents", 30720, 500, 0, 32768),
-        Workload("longest", 512, 300, None, min_tok_s=15.0, prefer="context"),
-    )
-}
-
-
-class Needs(msgspec.Struct, frozen=True):
-    """What a person asks for. Raises UsageError for numbers that nothing can meet."""
-
-    workload: Workload = WORKLOADS["chat"]
-    given_n_ctx: int | None = None
-    given_tok_s: float | None = None
-    max_loss: float | None = None
-    """Nats that weights and cache may lose together."""
-    given_prefer: Preference | None = None
-
-    def __post_init__(self) -> None:
-        if self.given_n_ctx is not None and not 0 < self.given_n_ctx <= LARGEST_N_CTX:
-            raise UsageError(f"no context holds {self.given_n_ctx:,} tokens", f"give 1 to {LARGEST_N_CTX:,}")
-        if self.given_tok_s is not None and not 0 < self.given_tok_s < math.inf:
-            raise UsageError(
-                f"the needed speed of {self.given_tok_s:g} tok/s is not above zero", "give tokens/s, e.g. 15"
-            )
-        if self.max_loss is not None and not 0 <= self.max_loss < math.inf:
-            raise UsageError(
-                f"the largest loss of {self.max_loss:g} nats is not a number from 0", "give 0 or more, e.g. 0.05"
-            )
-
-    @property
-    def n_ctx(self) -> int:
-        """Tokens that the context has to hold, in whole steps of llama.cpp's padding."""
-        wanted = self.workload.n_ctx_least if self.given_n_ctx is None else self.given_n_ctx
-        return max(whole_steps(wanted), self.workload.n_ctx_of_turn)
-
-    @property
-    def tok_s(self) -> float | None:
-        """Speed of the answer that is needed; None for any."""
-        return self.workload.min_tok_s if self.given_tok_s is None else self.given_tok_s
-
-    @property
-    def little_loss(self) -> float:
-        """Nats up to which a loss counts as little."""
-        return LITTLE_LOSS if self.max_loss is None else self.max_loss
-
-    @property
-    def prefer(self) -> Preference:
-        """What decides among those that meet the needs."""
-        return self.given_prefer or self.workload.prefer
 
 
 class PublishedLoss(msgspec.Struct, frozen=True):

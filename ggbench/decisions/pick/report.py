@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from ggbench.decisions.pick.needs import needs_text, workload_text
 from ggbench.decisions.pick.record import Candidate, Checked, Pick
 from ggbench.decisions.pick.run_commands import RunCommands, commands_lines
 from ggbench.decisions.pick.show import (
@@ -15,12 +16,10 @@ from ggbench.decisions.pick.show import (
     headline,
     loss_source,
     loss_text,
-    needs_text,
     reason,
     speed_source,
     tok_s_text,
     turn_text,
-    workload_text,
 )
 from ggbench.engines.endings import Outcome
 from ggbench.show import FITS_NOT, UNKNOWN

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from ggbench.decisions.pick.needs import workload_text
 from ggbench.decisions.pick.recommend import RULES
 from ggbench.decisions.pick.record import (
     BestIn,
@@ -18,7 +19,6 @@ from ggbench.decisions.pick.record import (
     NearestMisses,
     Need,
     NeedCheck,
-    Needs,
     NeedsAreClose,
     NeedsDecide,
     NextLarger,
@@ -28,10 +28,9 @@ from ggbench.decisions.pick.record import (
     Reason,
     Unknowns,
     WhatSpeedsUp,
-    Workload,
 )
 from ggbench.decisions.pick.run_commands import RunCommands, run_commands
-from ggbench.engines.llama.config import LlamaConfig, whole_steps
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.show import UNKNOWN
 from ggbench.show.columns import expected_text
 from ggbench.show.documents import picked, setup_document
@@ -303,47 +302,6 @@ def _loss(loss: Loss) -> str:
     if loss.basis == "published typical":
         return f"~{format_number(loss.nats.value, 2)}"
     return "0" if loss.nats.value == 0 else expected_text(loss.nats)
-
-
-def workload_text(needs: Needs) -> str:
-    """Return the definition of the workload: `chat: 512 tokens in and 300 out after 4,096, in a context of 8,192`."""
-    workload = needs.workload
-    turn = f"{format_count(workload.n_prompt)} tokens in and {format_count(workload.n_gen)} out"
-    if workload.n_depth is None:
-        speed = format_number(needs.tok_s)
-        return f"{workload.name}: all the context that is answered at {speed} tok/s; {turn} at its end"
-    after = f" after {format_count(workload.n_depth)}" if workload.n_depth else ""
-    return f"{workload.name}: {turn}{after}, in a context of {format_count(needs.n_ctx)}"
-
-
-def needs_text(needs: Needs) -> str:
-    """Return what is needed: `a context of 8,192, 15.0 tok/s after 4,608; prefers quality`."""
-    return f"{', '.join([_context_text(needs), *limit_texts(needs)])}; prefers {needs.prefer}"
-
-
-def limit_texts(needs: Needs) -> list[str]:
-    """Return the limits besides the context: `15.0 tok/s after 4,608`, `a loss of 0.050 nats at most`."""
-    texts = []
-    if needs.tok_s is not None:
-        texts.append(f"{format_number(needs.tok_s)} tok/s {position_text(needs.workload)}")
-    if needs.max_loss is not None:
-        texts.append(f"a loss of {format_number(needs.max_loss, 2)} nats at most")
-    return texts
-
-
-def _context_text(needs: Needs) -> str:
-    """`a context of 31,232 (8,192 do not hold the turn)`."""
-    text, given = f"a context of {format_count(needs.n_ctx)}", needs.given_n_ctx
-    if given is None or given == needs.n_ctx:
-        return text
-    is_short = whole_steps(given) < needs.n_ctx
-    why = "do not hold the turn" if is_short else f"in whole steps of {format_count(whole_steps(1))}"
-    return f"{text} ({format_count(given)} {why})"
-
-
-def position_text(workload: Workload) -> str:
-    """Return where the answer is timed: `after 4,608`; `at the end` of a context of any length."""
-    return "at the end" if workload.n_depth is None else f"after {format_count(workload.n_depth + workload.n_prompt)}"
 
 
 def wanted_text(check: NeedCheck) -> str:

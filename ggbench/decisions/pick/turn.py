@@ -7,39 +7,19 @@ one length slower than expected makes the others slower too.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ggbench.decisions.pick.record import WORKLOADS, TurnSpeed, Workload
-from ggbench.engines.llama.config import LARGEST_N_CTX
-from ggbench.errors import UsageError
+from ggbench.decisions.pick.needs import Workload
+from ggbench.decisions.pick.record import TurnSpeed
 from ggbench.stats.intervals import Expected
 from ggbench.stats.known_speed import KnownSpeed, step_ms_at
 from ggbench.stats.samples import least_squares_above_zero
-from ggbench.units import KV_CELLS, parse_tokens
+from ggbench.units import KV_CELLS
 
 _SAMPLED_STEPS = 9
 """Of an answer: latency grows by straight lines, so that their mean is that of all steps."""
-_TURN = re.compile(r"(?P<prompt>[^+@]+)\+(?P<gen>[^+@]+)(?:@(?P<depth>[^+@]+))?")
-
-
-def parse_workload(text: str) -> Workload:
-    """Parse the name of a workload, or `IN+OUT@DEPTH` in tokens, as `2k+500@16k`. Raises UsageError."""
-    named = WORKLOADS.get(text.strip().lower())
-    if named is not None:
-        return named
-    match = _TURN.fullmatch(text.strip())
-    if match is None:
-        raise UsageError(
-            f"{text!r} is not a workload", f"take {', '.join(WORKLOADS)}, or IN+OUT@DEPTH in tokens, e.g. 2k+500@16k"
-        )
-    n_prompt, n_gen = parse_tokens(match["prompt"]), parse_tokens(match["gen"])
-    n_depth = parse_tokens(match["depth"], least=0) if match["depth"] else 0
-    if n_prompt + n_gen + n_depth > LARGEST_N_CTX:
-        raise UsageError(f"no context holds the workload {text!r}", f"its tokens may be {LARGEST_N_CTX:,} in all")
-    return Workload(text.strip(), n_prompt, n_gen, n_depth)
 
 
 def turn_speed(known: KnownSpeed, workload: Workload, n_ctx: int) -> TurnSpeed:

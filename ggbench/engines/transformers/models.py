@@ -32,12 +32,10 @@ from ggbench.hub.hf_cache import cached_paths, recorded_commit, repo_folder, sna
 from ggbench.hub.listing import list_checkpoint
 from ggbench.hub.repo_records import RepoFile, RepoListing
 from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
-from ggbench.models.counted_models import CountedModel
 from ggbench.models.reference import HUB_NAME, MAIN, ModelRef, looks_like_path, parse_address, split_quant
-from ggbench.models.repo_variants import FoundVariant, OnProgress
-from ggbench.models.selector import Target
+from ggbench.models.sources import FoundVariant, OnProgress
+from ggbench.models.targets import Target
 from ggbench.paths import expand_path, path_exists
-from ggbench.sizing.theory.weights import Weights, count_parameters, file_weights, scheme_bits, uniform_weights
 from ggbench.text import plain
 from ggbench.units import format_bytes
 
@@ -184,24 +182,6 @@ def targets(ref: ModelRef, catalog: Catalog | None = None, hub: HubAccess | None
         )
         for method in methods or (found.checkpoint.method,)
     )
-
-
-def count(ref: ModelRef, catalog: Catalog | None = None) -> CountedModel:
-    """Return the weights of a checkpoint under methods and in schemes; without any, under each method of a plan."""
-    found = find_checkpoint(ref, catalog)
-    bits = {name: scheme_bits(name) for name in ref.quants or [method.name for method in planned_methods(found)]}
-    first = found.header(found.checkpoint.method)
-    parameters = count_parameters(first)
-
-    def stored(name: str) -> Weights:
-        file = found.header(found.checkpoint.method_named(name))
-        weights = file_weights(file, name)
-        return replace(weights, embedding_bytes=(file.weight_bytes or 0) - weights.resident_bytes)
-
-    weights = tuple(
-        stored(name) if width is None else uniform_weights(parameters, width) for name, width in bits.items()
-    )
-    return CountedModel(ref.label, first, weights)
 
 
 def files(ref: ModelRef, access: HubAccess) -> FoundVariant:

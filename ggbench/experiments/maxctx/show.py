@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from msgspec.structs import asdict
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory, Place
-from ggbench.experiments.maxctx.record import ContextResult, Probe, SearchPlan, outcome_text
+from ggbench.experiments.maxctx.record import ContextResult, Probe, SearchPlan, context_bytes, context_of, outcome_text
 from ggbench.machine.readings import name_processes
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
+from ggbench.show.charts.charts import Point, PointChart
 from ggbench.show.columns import max_n_ctx_text, projector_text, swa_text
-from ggbench.show.documents import certificate_document, context_bytes, context_of
+from ggbench.show.documents import picked, setup_document
+from ggbench.show.metric import MEMORY, Metric, column_metric
 from ggbench.show.names import models_title, quant_name, row_labels
 from ggbench.show.presenter import LiveView, Presenter
 from ggbench.show.terminal.machine import again_line, environment_line, machine_table
@@ -34,12 +36,12 @@ from ggbench.show.terminal.tables import (
     row_names,
     twin_caption,
 )
+from ggbench.stats.intervals import Interval
 from ggbench.text import plain
 from ggbench.units import counted, format_bytes, format_count, format_number
 
 if TYPE_CHECKING:
     from ggbench.show.charts.charts import Chart
-    from ggbench.show.metric import Metric
 
 
 _PARTS = "weights", "KV", "compute"
@@ -56,14 +58,12 @@ class MaxctxPresenter(Presenter):
 
     def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
         """Every probe in its order, and memory."""
-        from ggbench.show.charts.measured import memory_stack, probes
+        from ggbench.show.charts.measured import memory_stack
 
         return (probes(summaries), memory_stack(summaries))
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
         """Memory and the largest context."""
-        from ggbench.decisions.compared_metrics import context_metrics
-
         return context_metrics()
 
     def answer(self, run: Run) -> str:
@@ -160,7 +160,7 @@ def _facts(run: Run, found: ContextResult) -> Facts:
         ("memory", _limit(plan)),
         ("reserve", f"{format_bytes(plan.reserve_bytes)} ({plan.reserve_source})" if plan.reserve_source else ""),
         ("projector", projector_text(plan.mmproj_bytes)),
-        ("budget", _budget(setup, plan)),
+        ("budget", _budget(plan)),
         ("buffers", _buffers(run)),
         ("peak", _peak(memory)),
         ("other programs", name_processes(plan.gpu_processes)),
@@ -251,16 +251,10 @@ def _crash_notes(found: ContextResult, program: str) -> list[str]:
     ]
 
 
-def _budget(setup: EngineConfig, plan: SearchPlan) -> str:
+def _budget(plan: SearchPlan) -> str:
     if plan.budget_bytes is None:
         return ""
-    if plan.memory_bytes is not None:
-        return f"{format_bytes(plan.budget_bytes)} for weights, KV cache and compute buffers"
-    # Runs of earlier versions did not keep what the budget was a part of.
-    limit = setup.memory_limit_bytes
-    of = "" if limit is None else f"the limit is {format_bytes(limit)}, "
-    reserve = f"{format_bytes(plan.reserve_bytes)} are reserved, " if plan.reserve_bytes else ""
-    return f"{format_bytes(plan.budget_bytes)}; {of}{reserve}{format_bytes(plan.free_bytes)} were free before"
+    return f"{format_bytes(plan.budget_bytes)} for weights, KV cache and compute buffers"
 
 
 def _probes_table(probes: Sequence[Probe], program: str) -> Table:
@@ -275,3 +269,73 @@ def _probes_table(probes: Sequence[Probe], program: str) -> Table:
 
 
 PRESENTER = MaxctxPresenter()
+
+
+def context_metrics() -> tuple[Metric, ...]:
+    """Return the largest context and memory."""
+    return (MEMORY, _MAX_N_CTX)
+
+
+def _max_n_ctx_interval(summary: QuantSummary) -> Interval | None:
+    """Exact where a decode proved it."""
+    n_ctx = summary.max_n_ctx
+    return None if n_ctx is None or not summary.max_n_ctx_verified else (n_ctx, n_ctx)
+
+
+_MAX_N_CTX = column_metric(
+    "max_n_ctx",
+    more_is_better=True,
+    interval=_max_n_ctx_interval,
+    left_out=lambda summary: "not proven",
+    topic="max n_ctx",
+    difference=lambda n_tokens: f"{format_count(round(n_tokens))} more",
+)
+
+
+def probes(summaries: Sequence[QuantSummary]) -> PointChart:
+    """Return every n_ctx that searches for the largest context tried, in their order, by how each ended."""
+    points = []
+    for index, summary in enumerate(summaries):
+        for number, probe in enumerate(found.probes if (found := summary.result(ContextResult)) else (), 1):
+            kind = {"dry": "dry run", "alloc": "allocated", "decode": "decoded at its end"}[probe.kind]
+            text = f"n_ctx {format_count(probe.n_ctx)}: {kind}, {probe.outcome.text}, {format_number(probe.seconds)} s"
+            group = f"{kind}, {'works' if probe.passed else 'does not work'}"
+            points.append(Point(index, number, probe.n_ctx, text, group))
+    return PointChart("probes", "Search for the largest context", "probe", "n_ctx [tokens]", tuple(points), counts=True)
+
+
+def certificate_document(run: Run) -> dict[str, object]:
+    """A search for the largest context, with the names of a measured quant."""
+    subject, memory, found = run.subject, run.memory, context_of(run)
+    setup = run.head.setup if isinstance(run.head.setup, LlamaConfig) else None
+    kv_bytes, compute_bytes = context_bytes(run)
+    probes = [
+        asdict(probe) | {"reason": probe.reason or None, "device": probe.device or None} for probe in found.probes
+    ]
+    return {
+        **picked(subject, "model quant file"),
+        "provenance": subject.source,
+        **picked(subject, "file_bytes n_params bpw weight_bytes kv_bytes_per_token n_ctx_train"),
+        **picked(found, "max_n_ctx first_fail_n_ctx"),
+        **picked(found.plan, "planned_n_ctx is_planned_higher theory_n_ctx ceiling_n_ctx"),
+        "verified_by_decode": found.verified_by_decode,
+        **picked(
+            found.plan, "budget_bytes memory_bytes memory_source reserve_bytes reserve_source mmproj_bytes free_bytes"
+        ),
+        "kv_bytes": kv_bytes,
+        "compute_bytes": compute_bytes,
+        **picked(memory, "peak_bytes other_bytes"),
+        "gpu_processes": found.plan.gpu_processes,
+        "buffers": memory.buffers,
+        **picked(setup, "type_k type_v"),
+        **picked(memory, "flash_attn swa_cells n_batch n_ubatch"),
+        **picked(found, "n_allocations seconds"),
+        "probes": probes,
+        "warnings": found.warnings,
+        "outcome": run.outcome,
+        "reason": run.reason or None,
+        "config": setup_document(run.head.setup),
+        "environment": run.head.environment,
+        "run_id": run.run_id,
+        "command": run.head.command,
+    }

@@ -93,7 +93,7 @@ class SampleChunk(msgspec.Struct, frozen=True):
     series: str
     first_position: int
     at_ns: int
-    """When they were stored, since the epoch: just after the last of them. 0 where an older ggbench did not say."""
+    """When they were stored, since the epoch: just after the last of them; 0 if unknown."""
     step_ns: tuple[int, ...]
     sample_ns: tuple[int, ...]
     """Empty where the sampler was not timed."""
@@ -105,7 +105,7 @@ class StoredObservation(msgspec.Struct, frozen=True):
     number: int
     """In the order in which the run made them."""
     at_ns: int
-    """Since the epoch; 0 where an older ggbench did not say."""
+    """Since the epoch; 0 if unknown."""
     kind: str
     """`ggbench.runs.recording.kind_of` of the record."""
     body_json: str

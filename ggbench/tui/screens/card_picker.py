@@ -14,7 +14,7 @@ from textual.widgets import Input, Label, OptionList
 from textual.widgets.option_list import Option
 
 from ggbench.errors import GgbenchError
-from ggbench.machine.known_gpus import known_gpus
+from ggbench.machine.gpus import known_gpus
 from ggbench.sizing.budget import CARD_RESERVE_BYTES, given_budget
 from ggbench.sizing.plan_record import Budget
 from ggbench.text import plain
@@ -46,10 +46,6 @@ class CardChoice(msgspec.Struct, frozen=True):
 class CardPicker(Dialog[CardChoice | None]):
     """Ends with a choice, or with None if it was closed."""
 
-    DEFAULT_CSS = """
-    CardPicker OptionList { height: auto; max-height: 14; border: none; }
-    CardPicker Input { margin: 1 0; }
-    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", "Close"),
         Binding("down", "move(1)", show=False),

@@ -107,10 +107,12 @@ enter opens a run; space marks it; c compares the marked runs."""
         self.set_focus(table)
 
     def action_sort_next(self) -> None:
-        self._table.sort_by_next()
+        self._table.order.sort_by_next()
+        self._table.show_sorted()
 
     def action_reverse_sort(self) -> None:
-        self._table.reverse_sort()
+        self._table.order.reverse()
+        self._table.show_sorted()
 
     @on(RunsTable.Changed)
     def _show_count(self) -> None:

@@ -155,8 +155,8 @@ def number_lines(live: LiveJob, numbers: LiveNumbers, item: QueueItem, *, paused
     if numbers.latency is not None and presenter.has_line:
         lines += _latency_lines(numbers, numbers.latency, live.limit)
     lines += presenter.live_lines(live.plotted(""))
-    if found is not None and found.context is not None:
-        lines += _context_lines(found.context, found.subject.n_ctx_train)
+    if found is not None and (context := found.result(ContextResult)) is not None:
+        lines += _context_lines(context, found.subject.n_ctx_train)
     memory = live.memory if item.run is None else item.run.memory  # a search goes on after the context that it found
     if memory is not None and memory.n_ctx is not None:
         lines.append(f"n_ctx {format_count(memory.n_ctx)}")

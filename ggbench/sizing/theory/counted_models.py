@@ -11,8 +11,8 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quantizer import choose_types
 from ggbench.gguf_file.quants import ftype_by_name
 from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
-from ggbench.models.engine_models import engine_models
 from ggbench.models.reference import ModelRef
+from ggbench.plugins import load_plugin
 from ggbench.sizing.theory.weights import (
     Weights,
     count_parameters,
@@ -44,7 +44,8 @@ def count_model(ref: ModelRef, catalog: Catalog | None = None) -> CountedModel:
     unknown tensor type.
     """
     if ref.engine:
-        return engine_models(ref.engine).count(ref, catalog)
+        counted: CountedModel = load_plugin("ggbench.engines", ref.engine, "plan", "engine").count_model(ref, catalog)
+        return counted
     catalog, kind = catalog or load_catalog(), ref.require_gguf().kind
     known = catalog.model(ref.name) if kind in ("catalog", "synth") else None
     if kind == "hub":
@@ -66,7 +67,7 @@ def _from_catalog(model: CatalogModel, asked: Sequence[str]) -> CountedModel:
 
 
 def _from_files(ref: ModelRef) -> CountedModel:
-    from ggbench.models.selector import resolve  # imports repo and source modules that a catalog model does not need
+    from ggbench.models.targets import resolve  # imports repo and source modules that a catalog model does not need
 
     bits = {name: scheme_bits(name) for name in ref.quants}
     quants = [name for name, width in bits.items() if width is None]
