@@ -84,9 +84,9 @@ def command(
     elif summaries and measured.error is None:
         show_summaries(summaries, output, text_format=text_format, plot=plot)
         if against:
-            from ggbench.show.terminal.against import against_tables
+            from ggbench.show.against import against_tables
 
             click.echo()
-            output.show(against_tables(summaries))
+            output.show(against_tables(summaries, width=output.console().width))
     show_run_ids(measured)
     measured.leave()

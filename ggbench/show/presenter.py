@@ -157,9 +157,9 @@ class QuantPresenter(Presenter):
 
     def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """The nearest speeds under each run's own."""
-        from ggbench.show.terminal.against import against_tables
+        from ggbench.show.against import against_tables
 
-        return against_tables([QuantSummary.of([run]) for run in runs])
+        return against_tables([QuantSummary.of([run]) for run in runs], width=width)
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         """File, memory, speed, limit, machine and command."""

@@ -6,8 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.against import against_document, nearest_to, published_model
-from ggbench.show.terminal.against import against_tables
+from ggbench.show.against import against_document, against_tables, nearest_to, published_model
 from tests.fakes.summaries import with_subject
 
 

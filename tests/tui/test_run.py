@@ -17,11 +17,11 @@ from ggbench.models.reference import parse_model
 from ggbench.models.subject import Subject
 from ggbench.models.targets import Target, resolve
 from ggbench.runs.store.database import Store
-from ggbench.tui.run_queue import JobState, QueueItem, RunQueue
+from ggbench.tui.run_queue import QueueItem, RunQueue
 from ggbench.tui.screens.run import RunScreen
-from ggbench.tui.widgets.bracket_plot import BracketPlot
 from ggbench.tui.widgets.curves_plot import CurvesPlot
-from ggbench.tui.widgets.run_panels import DecodedText, Gauges, QueueList, queue_lines
+from ggbench.tui.widgets.run_panels import BracketPlot, DecodedText, Gauges, QueueList, queue_lines
+from ggbench.tui.work_queue import WorkState
 from tests.fakes.jobs import FakeServices, Gate, decodes, searches, small_context
 from tests.fakes.watched import watched_runs
 from tests.tui.test_run_queue import crash
@@ -96,7 +96,7 @@ def test_a_run_is_drawn_from_start_to_end(target: Target, tmp_path: Path) -> Non
     async def steps(host: Host, pilot: Pilot[None]) -> None:
         host.run_queue.add(decodes([target] * 3, 1000))
         await asyncio.to_thread(gate.reached.wait, 60)
-        await reach(host, pilot, lambda queue: queue.items[0].state is JobState.DECODING)
+        await reach(host, pilot, lambda queue: queue.items[0].state is WorkState.DECODING)
         assert [line[0] for line in lines_of(host)] == ["▶", "·", "·"]
         assert {"Pause", "Skip", "Cancel all"} <= set(keys_of(host))
         (series,) = host.screen.query_one(CurvesPlot).figures[0].curves
@@ -153,7 +153,7 @@ def test_a_run_goes_on_behind_another_screen(target: Target, tmp_path: Path) -> 
     async def steps(host: Host, pilot: Pilot[None]) -> None:
         host.run_queue.add(decodes([target], 1000))
         await asyncio.to_thread(gate.reached.wait, 60)
-        await reach(host, pilot, lambda queue: queue.items[0].state is JobState.DECODING)
+        await reach(host, pilot, lambda queue: queue.items[0].state is WorkState.DECODING)
         run_screen = host.run_screen
         await host.switch_mode("other")
         gate.opened.set()
@@ -242,6 +242,10 @@ def test_text_of_a_model_cannot_steer_the_terminal(tmp_path: Path) -> None:
 
     drive(FakeServices(tmp_path), steps)
     item = QueueItem(
-        0, Subject(model="a\x1b[2Jb", quant="q8_0", source="file"), "decode", JobState.FAILED, "no\x1b]0;title\x07 luck"
+        Subject(model="a\x1b[2Jb", quant="q8_0", source="file"),
+        "decode",
+        id=0,
+        state=WorkState.FAILED,
+        reason="no\x1b]0;title\x07 luck",
     )
     assert queue_lines([item], {}, paused=False) == ["✗   a[2Jb q8_0  no]0;title luck"]

@@ -132,7 +132,7 @@ class SpeedPresenter(Presenter):
         """The nearest published rows under each case."""
         from ggbench.experiments.speed.against import case_against_tables
 
-        return case_against_tables(runs)
+        return case_against_tables(runs, width=width)
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         """Return the cases, W and B, machine and command of one run."""
