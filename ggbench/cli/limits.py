@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import Tokens, model_arguments, option, output_options
+from ggbench.commands.options import Text, model_arguments, option, output_options
 from ggbench.commands.output import Output
 from ggbench.errors import UsageError
+from ggbench.runs.options import Kind
 from ggbench.show.glossary import LIMITS
+from ggbench.units import parse_tokens
 
 if TYPE_CHECKING:
     from ggbench.models.reference import ModelRef
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 _LONGEST = 131_072
 _MOST_LENGTHS = 4_194_304
+_LENGTH = Text(Kind(lambda text: parse_tokens(text, least=2, most=_MOST_LENGTHS), counts_tokens=True), "tokens")
 _LARGEST_BATCH = 65_536
 _PLOT_HEIGHT = 20
 
@@ -55,7 +58,7 @@ def _uncollected() -> Iterator[None]:
 @option("-ctk --type-k", "Type of the K cache.", default="f16")
 @option("-ctv --type-v", "Type of the V cache.", default="f16")
 @option("--batch batch_sizes", "Batch sizes, e.g. 1,8,32.", metavar="SIZES", default="1")
-@option("-p --n-prompt", "Longest prompt of the prefill curve, e.g. 128k.", Tokens(2, _MOST_LENGTHS), default=_LONGEST)
+@option("-p --n-prompt", "Longest prompt of the prefill curve, e.g. 128k.", _LENGTH, default=_LONGEST)
 @option("--plot", "Plot prefill with its knees and decode latency in the terminal.", is_flag=True)
 @output_options
 @_uncollected()

@@ -43,8 +43,8 @@ def command(
     the line that measures it again. It prints on paper, too. FILE.svg and FILE.png are its charts, further ones beside
     it as FILE-w.svg and the like; FILE.md its tables; FILE.csv its figures, with every sample in FILE-samples.csv.
     """
+    from ggbench.formats.report.files import check_ending, report_files
     from ggbench.runs.store.database import Store
-    from ggbench.show.report_files import check_ending, report_files
     from ggbench.show.saving import SavedRun, check_free, write_all
 
     output = Output(as_json=False, quiet=quiet)

@@ -173,10 +173,10 @@ def compare_quants(summaries: Sequence[QuantSummary], spreads: RunSpreads | None
     """Compare two runs or more; the n-th is called by the n-th letter, as in a plot. Raises StoreError for a kind that
     this ggbench does not have.
     """
-    return compare_columns([(summary,) for summary in summaries], spreads)
+    return compare([(summary,) for summary in summaries], spreads)
 
 
-def compare_columns(columns: Sequence[Column], spreads: RunSpreads | None = None) -> Comparison:
+def compare(columns: Sequence[Column], spreads: RunSpreads | None = None) -> Comparison:
     """Compare columns, each of one run or of the mean of several that repeat one another. Raises as above."""
     spreads = spreads or RunSpreads()
     summaries = [column[0] for column in columns]

@@ -10,7 +10,7 @@ from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import b_text, bench_columns, tok_s_text, w_text
 from ggbench.show.presenter import QuantPresenter
-from ggbench.stats.window_fit import DecodeWindow
+from ggbench.stats.decode_timing import DecodeWindow
 from ggbench.units import with_unit
 
 if TYPE_CHECKING:

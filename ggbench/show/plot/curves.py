@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from ggbench.runs.run import Result, Settings
 from ggbench.show.columns import b_text, w_text
-from ggbench.stats.decode_timing import DecodeLimit, LineFit
-from ggbench.stats.window_fit import DecodeWindow
+from ggbench.stats.decode_timing import DecodeLimit, DecodeWindow, LineFit
 from ggbench.units import format_count, with_unit
 
 Integers = npt.NDArray[np.int64]
