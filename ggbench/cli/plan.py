@@ -121,7 +121,7 @@ class _Shown(msgspec.Struct, frozen=True):
                 alternative=alternative,
             )
         else:
-            from ggbench.show.terminal.plan import plan_report
+            from ggbench.show.plan import plan_report
 
             width = output.console().width
             setup = self.setup if rows[0].engine == self.setup.engine else None

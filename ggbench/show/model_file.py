@@ -15,7 +15,7 @@ from ggbench.gguf_file.parser import ArrayLength
 from ggbench.gguf_file.quants import quant_label
 from ggbench.models.local_files import FolderEntry
 from ggbench.show import UNKNOWN
-from ggbench.show.terminal.tables import (
+from ggbench.show.tables import (
     TWIN_CAPTION,
     Facts,
     facts_table,
