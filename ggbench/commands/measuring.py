@@ -16,12 +16,11 @@ from msgspec.structs import replace
 
 from ggbench.commands.downloads import allow_downloads, show_left_out
 from ggbench.commands.engine_options import given_setup
-from ggbench.commands.gpu_options import IgnoredGpuOptions, check_main_gpu
 from ggbench.commands.hints import hint_for, tuning_hint
 from ggbench.commands.interrupts import DOWNLOAD_INTERRUPTED, interrupt_sets, interruptible
+from ggbench.commands.load_options import IgnoredGpuOptions, check_main_gpu, check_rpc
 from ggbench.commands.options import Asked
 from ggbench.commands.progress import view_of
-from ggbench.commands.rpc_options import check_rpc
 from ggbench.engines.endings import Outcome
 from ggbench.errors import ExitCode, GgbenchError, StoreError
 from ggbench.models.targets import resolve, resolve_one
