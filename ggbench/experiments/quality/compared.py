@@ -77,7 +77,7 @@ def scored_text(summary: QuantSummary) -> dict[str, object]:
         "texts": found.scored.tokens_sha256 if found.scored else unknown,
         "chunk lengths": found.n_ctx,
         "numbers of chunks": found.n_chunks,
-        "n_batch": summary.llama and summary.llama.n_batch,
+        "n_batch": summary.setup.n_batch,
     }
 
 
