@@ -96,11 +96,11 @@ def show_summaries(summaries: Sequence[QuantSummary], output: Output, *, text_fo
     from ggbench.show.columns import bench_columns
 
     if text_format == "csv":
-        from ggbench.show.text import rows_as_csv
+        from ggbench.show.columns import rows_as_csv
 
         click.echo(rows_as_csv(summaries), nl=False)
     elif text_format == "md":
-        from ggbench.show.text import rows_as_markdown
+        from ggbench.show.columns import rows_as_markdown
 
         click.echo(rows_as_markdown(summaries, bench_columns(summaries)), nl=False)
     else:

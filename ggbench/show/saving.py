@@ -17,10 +17,11 @@ from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import Samples, StoredRun
 from ggbench.runs.stored import read_recording, read_run
 from ggbench.runs.summary import QuantSummary
+from ggbench.show.columns import rows_as_csv
 from ggbench.show.figures import Figure, PlottedRun
 from ggbench.show.names import unambiguous_names
 from ggbench.show.presenter import figures_of
-from ggbench.show.text import csv_text, rows_as_csv
+from ggbench.show.text import csv_text
 from ggbench.text import plain
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import all_columns, b_text, tok_s_text, w_text
+from ggbench.show.columns import all_columns
+from ggbench.show.text import b_text, tok_s_text, w_text
 from ggbench.stats.decode_timing import LatencySummary, LineFit
 from ggbench.stats.linefit import fit_line
 from ggbench.text import plain, shorten
