@@ -121,8 +121,8 @@ def show_against(runs: Sequence[Run], output: Output) -> None:
 
 def show_plot(summaries: Sequence[QuantSummary], output: Output) -> None:
     """Draw the figures of stored runs, a curve for each run that has values; nothing without any."""
+    from ggbench.show.listed_runs import SavedRun, saved_figures
     from ggbench.show.plot import plot_text
-    from ggbench.show.saving import SavedRun, saved_figures
 
     with Store.open() as store:
         runs = [SavedRun.of(store, each) for each in summaries if each.run.run_id is not None]
