@@ -60,7 +60,7 @@ def test_a_decode_reads_its_prompt_and_warms_up_before_anything_is_timed(target:
 def test_the_threads_of_a_setup_are_settled_before_it_starts(target: Target, store: Store) -> None:
     rig, workers = fake_rig(store)
     own, given = runs_of(rig, decode_job(target, 10), decode_job(target, 10, LlamaConfig(threads=3, threads_batch=5)))
-    assert [run.head.setup.threads for run in (own, given)] == [2, 3]  # type: ignore[attr-defined]
+    assert [run.head.setup.threads for run in (own, given)] == [2, 3]
     assert "--threads 2" in own.head.command
     assert "--threads 3 --threads-batch 5" in given.head.command
     requests = [worker.requests[1] for worker in workers]
