@@ -6,23 +6,23 @@ Perplexities of different texts do not compare, nor do divergences from differen
 from __future__ import annotations
 
 import math
-from collections.abc import (Sequence)
-from ggbench.experiments.quality.record import (QualityResult, ScoredBase)
-from ggbench.experiments.quality.scores import (paired_difference)
-from ggbench.models.subject import (Subject)
-from ggbench.runs.run import (Run)
-from ggbench.runs.summary import (QuantSummary)
-from ggbench.show.charts import (Point, PointChart)
-from ggbench.show.columns import (Column, column, estimate_columns, reader)
-from ggbench.show.metric import (Metric, Property, metric_of, vary)
-from ggbench.show.names import (kv_name, model_name)
-from ggbench.show.text import (estimate_text, tok_s_text)
-from ggbench.stats.decode_timing import (LatencySummary)
-from ggbench.stats.intervals import (Estimate, Interval)
-from ggbench.text import (in_words)
-from ggbench.units import (format_count, format_percent, with_unit)
-from typing import (Any)
+from collections.abc import Sequence
+from typing import Any
 
+from ggbench.experiments.quality.record import QualityResult, ScoredBase
+from ggbench.experiments.quality.scores import paired_difference
+from ggbench.models.subject import Subject
+from ggbench.runs.run import Run
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.charts import Point, PointChart
+from ggbench.show.columns import Column, column, estimate_columns, reader
+from ggbench.show.metric import Metric, Property, metric_of, vary
+from ggbench.show.names import kv_name, model_name
+from ggbench.show.text import estimate_text, tok_s_text
+from ggbench.stats.decode_timing import LatencySummary
+from ggbench.stats.intervals import Estimate, Interval
+from ggbench.text import in_words
+from ggbench.units import format_count, format_percent, with_unit
 
 _OTHER_TEXTS = "different texts or chunks"
 _OTHER_BASES = "different texts, chunks or bases"
