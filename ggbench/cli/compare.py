@@ -114,7 +114,7 @@ def command(
 def _checked(comparison: Comparison) -> Comparison:
     """The comparison. Raises UsageError where nothing in it compares."""
     from ggbench.decisions.compare.show import sentence_of
-    from ggbench.show.plot.palette import letter
+    from ggbench.show import letter
 
     if comparison.is_empty:
         reasons = "; ".join(each for each in comparison.warnings if each.startswith("only "))

@@ -101,7 +101,7 @@ def command(
         document = limits_document(counted.file, parameters, kv, hardware, rows)
         output.document("limits", model=counted.model, **document)
     else:
-        from ggbench.show.terminal.limits import limits_report
+        from ggbench.show.limits import limits_report
 
         width = output.console().width
         output.show(limits_report(counted.model, parameters, kv, hardware, rows, width=width))
@@ -147,10 +147,11 @@ def _batch_sizes(text: str) -> tuple[int, ...]:
 
 
 def _plot(rows: Sequence[SchemeLimits], hardware: Hardware, output: Output) -> None:
-    from ggbench.show.limit_plots import decode_plot, prefill_plot
+    from ggbench.show.limits import decode_figure, prefill_figure
+    from ggbench.show.plot import plot_text
 
     console = output.console()
-    size, color = (console.width, _PLOT_HEIGHT), console.color_system is not None and not console.no_color
-    for text in (prefill_plot(rows, *size, color=color), decode_plot(rows, hardware, *size, color=color)):
-        if text:
-            click.echo(f"\n{text}")
+    color = console.color_system is not None and not console.no_color
+    for figure in (prefill_figure(rows), decode_figure(rows, hardware)):
+        if figure is not None:
+            click.echo(f"\n{plot_text(figure, console.width, _PLOT_HEIGHT, color)}")

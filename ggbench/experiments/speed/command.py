@@ -8,13 +8,8 @@ import click
 from click.core import ParameterSource
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import (
-    Asked,
-    against_option,
-    load_options_of_cases,
-    measuring_options,
-    settings_options,
-)
+from ggbench.commands.load_options import load_options_of_cases
+from ggbench.commands.options import Asked, against_option, measuring_options, settings_options
 from ggbench.commands.tuned import tuned_option, with_tuned
 from ggbench.errors import ExitCode
 from ggbench.experiments.speed.record import SpeedSettings
