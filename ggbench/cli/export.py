@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.cli.chosen_runs import chosen_runs
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import PATH, TOKEN_LIST, TOKENS, option
 from ggbench.commands.output import Output
@@ -79,6 +78,7 @@ def command(
     --bundle takes runs with all they have to another machine, where `ggbench import` reads them; without folders, names
     of servers and serial numbers of GPUs, which --with-paths keeps.
     """
+    from ggbench.cli.named_runs import chosen_runs
     from ggbench.formats.bundle import bundle_of
     from ggbench.formats.formats import SAMPLES, WHOLE
     from ggbench.formats.llama_bench_export import DEPTHS, ExportOptions
