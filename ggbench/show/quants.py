@@ -21,7 +21,7 @@ from ggbench.runs.run import DecodeTiming
 from ggbench.runs.store.runs import RUNNING
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.columns import all_columns, b_text, column_texts, imported_text, note, swa_text, tok_s_text, w_text
+from ggbench.show.columns import all_columns, column_texts, imported_text, note
 from ggbench.show.glossary import MARKED, MARKED_RUN, UNSTEADY
 from ggbench.show.listed_runs import ListedRun, named_runs
 from ggbench.show.machine import again_line, environment_line, machine_table, serving_facts
@@ -40,6 +40,7 @@ from ggbench.show.tables import (
     spaced,
     twin_caption,
 )
+from ggbench.show.text import b_text, swa_text, tok_s_text, w_text
 from ggbench.stats.decode_timing import DecodeLimit, PrefillSpeed
 from ggbench.text import plain
 from ggbench.units import (

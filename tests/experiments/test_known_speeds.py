@@ -186,16 +186,3 @@ def test_what_does_not_decide_the_speed_may_differ(store: Store) -> None:
     _add(store, file, _decode(file))
     setup = LlamaConfig(n_ctx=8192, n_gpu_layers=0, memory_limit_bytes=1 << 30, mmap=False)
     assert _one(store, file, setup).basis == "measured"
-
-
-def test_of_another_card_only_the_bound_is_known(store: Store) -> None:
-    file = _file()
-    _add(store, file, _decode(file))
-    assert _one(store, file, budget=replace(BUDGET, is_here=False)).basis == "bound"
-
-
-def test_a_model_within_the_cache_says_nothing_of_the_memory(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    for n_layer in (3, 4):
-        _add(store, _file(n_layer), _decode(_file(n_layer)))
-    monkeypatch.setattr(module, "describe_cpu", lambda: replace(describe_cpu(), last_level_cache_bytes=1000))
-    assert _one(store, _file()).basis == "bound"

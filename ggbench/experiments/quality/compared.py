@@ -15,9 +15,10 @@ from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.charts import Point, PointChart
-from ggbench.show.columns import Column, column, estimate_columns, estimate_text, reader, tok_s_text
+from ggbench.show.columns import Column, column, estimate_columns, reader
 from ggbench.show.metric import Metric, Property, metric_of, vary
 from ggbench.show.names import kv_name, model_name
+from ggbench.show.text import estimate_text, tok_s_text
 from ggbench.stats.decode_timing import LatencySummary
 from ggbench.stats.intervals import Estimate, Interval
 from ggbench.text import in_words
