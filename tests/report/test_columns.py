@@ -16,13 +16,10 @@ from ggbench.stats.decode_timing import LatencySummary, LineFit
 @pytest.mark.parametrize(
     ("w", "ci95", "text"),
     [
-        (205.31, (201.4, 209.5), "205 ±4"),
-        (None, (1234.4, None), "> 1234"),
-        (205.31, (150.0, None), "> 150"),
-        (None, None, "—"),
-        (205.31, None, "205"),
+        (205.31, (201.4, 209.5), "205 ±4"), (None, (1234.4, None), "> 1234"), (205.31, (150.0, None), "> 150"),
+        (None, None, "—"), (205.31, None, "205"),
     ],
-)
+)  # fmt: skip
 def test_w_is_a_value_or_a_bound(w: float | None, ci95: tuple[float, float | None] | None, text: str) -> None:
     assert w_text(LineFit(300, w, ci95, None, None, None, None)) == text
     assert w_text(None) == "—"
