@@ -1,16 +1,16 @@
 """The one definition of every column, and the sanitizer under it."""
 
 import pytest
-from ggbench.engines.endings import (Outcome)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.experiments.decode.record import (DecodeSettings)
-from ggbench.models.subject import (Subject)
-from ggbench.runs.run import (Run, RunHead)
-from ggbench.runs.summary import (QuantSummary)
-from ggbench.show.columns import (all_columns, column_of)
-from ggbench.show.text import (b_text, tok_s_text, w_text)
-from ggbench.stats.decode_timing import (LatencySummary, LineFit)
 
+from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.experiments.decode.record import DecodeSettings
+from ggbench.models.subject import Subject
+from ggbench.runs.run import Run, RunHead
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.columns import all_columns, column_of
+from ggbench.show.text import b_text, tok_s_text, w_text
+from ggbench.stats.decode_timing import LatencySummary, LineFit
 
 
 @pytest.mark.parametrize(
