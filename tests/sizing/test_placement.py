@@ -9,7 +9,6 @@ from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
-from ggbench.experiments.forecast.placement import layer_placements
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.parser import ArrayLength
@@ -18,6 +17,7 @@ from ggbench.models.reference import parse_model
 from ggbench.models.targets import resolve_headers
 from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
+from ggbench.sizing.layer_sample import layer_placements
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.sizing.plan_record import Budget
