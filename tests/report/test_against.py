@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.against import against_document, against_tables, nearest_to
-from tests.fakes.summaries import with_subject
+from tests.fakes.measured import with_subject
 
 
 def test_the_articles_row_stands_under_the_same_measurement(

@@ -11,7 +11,7 @@ from ggbench.decisions.doctor.show import checkup_document, checkup_text
 from ggbench.machine.records import GpuProcess
 from ggbench.show.anonymous import Paths
 from ggbench.show.documents import document
-from tests.fakes.checkups import DRIVER, HOME, SOUND, WITH_GPU
+from tests.fakes.machines import DRIVER, HOME, SOUND, WITH_GPU
 
 PERSONAL = replace(
     WITH_GPU,

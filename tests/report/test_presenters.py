@@ -14,7 +14,7 @@ from ggbench.show.documents import run_summary_document
 from ggbench.show.listed_runs import ListedRun
 from ggbench.show.machine import machine_table
 from ggbench.show.presenter import presenter_of
-from tests.fakes.summaries import search_of
+from tests.fakes.measured import search_of
 
 GIB = 1 << 30
 
