@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import pkgutil
 import re
 from typing import Any
 
 from ggbench.errors import StoreError
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+
+
+def plugin_names(package: str) -> tuple[str, ...]:
+    """Return the names of the folders of `package`."""
+    return tuple(each.name for each in pkgutil.iter_modules(importlib.import_module(package).__path__) if each.ispkg)
 
 
 def load_plugin(package: str, name: str, module: str, what: str) -> Any:  # noqa: ANN401 - the caller knows its type

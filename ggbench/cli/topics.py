@@ -294,15 +294,21 @@ _WITH_DOCUMENTS = (
     "ggbench.show.plan_document",
     "ggbench.show.model_documents",
     "ggbench.show.published_document",
+    "ggbench.show.run_documents",
+    "ggbench.decisions.comparison_document",
+    "ggbench.formats.keeping",
 )
 
 
 def documents() -> dict[str, Document]:
     """Return what commands print with --json, by the names in `schema`."""
     from ggbench.show.document import Document
+    from ggbench.show.presenter import presenters
 
     modules = [vars(importlib.import_module(name)).values() for name in _WITH_DOCUMENTS]
-    return {each.schema: each for values in modules for each in values if isinstance(each, Document)}
+    found = [each for values in modules for each in values if isinstance(each, Document)]
+    found += [each for presenter in presenters() for each in presenter.documents.all]
+    return {each.schema: each for each in found}
 
 
 TOPICS = {

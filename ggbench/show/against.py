@@ -8,7 +8,6 @@ from ggbench.models.published.rows import load_published
 from ggbench.models.published.selection import LLAMA_CPP, NearRow, nearest_published
 from ggbench.models.subject import Subject
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.published_document import NEAR
 
 _NEAREST = 4
 _SYSTEMS = {"llama-server": LLAMA_CPP, "llama-cpp-python": LLAMA_CPP, "vLLM": "vllm"}
@@ -69,8 +68,3 @@ def device_of(summary: QuantSummary) -> str | None:
         main = (setup.main_gpu if setup else None) or 0
         return environment.gpus[main if main < len(environment.gpus) else 0].name
     return environment.cpu
-
-
-def against_document(summary: QuantSummary) -> dict[str, object]:
-    """The nearest published rows for JSON, each with its differences; `against` as the name of the field."""
-    return {"against": [NEAR.value(each) for each in nearest_to(summary)]}

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-Get: TypeAlias = Callable[[Any], object]
+Get: TypeAlias = Callable[[Any], Any]
 """Takes what an object is made of."""
 
 _NOT_ASCII = re.compile("[\x7f-\U0010ffff]")

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from ggbench.experiments.decode.document import DOCUMENTS
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import b_text, bench_columns, tok_s_text, w_text
 from ggbench.show.presenter import QuantPresenter
+from ggbench.show.run_documents import RunDocuments
 from ggbench.stats.window_fit import DecodeWindow
 from ggbench.units import with_unit
 
@@ -21,6 +23,7 @@ class DecodePresenter(QuantPresenter):
     """Runs of kind `decode`."""
 
     kind: ClassVar[str] = "decode"
+    documents: ClassVar[RunDocuments] = DOCUMENTS
     plotted: ClassVar[tuple[type, ...]] = (DecodeWindow,)
 
     def so_far(self, run: Run) -> str:

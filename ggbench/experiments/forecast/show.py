@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from ggbench.experiments.forecast.document import forecast_document, forecast_line, result_of
+from ggbench.experiments.forecast.document import DOCUMENTS, forecast_line, result_of
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.presenter import Presenter
+from ggbench.show.run_documents import RunDocuments
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -22,7 +23,7 @@ class ForecastPresenter(Presenter):
 
     kind: ClassVar[str] = "forecast"
     title: ClassVar[str] = "forecast"
-    schema: ClassVar[str] = "forecast"
+    documents: ClassVar[RunDocuments] = DOCUMENTS
     has_line: ClassVar[bool] = False
     has_samples: ClassVar[bool] = False
 
@@ -37,10 +38,6 @@ class ForecastPresenter(Presenter):
     def has_details(self, run: Run) -> bool:
         """Whether anything is expected."""
         return result_of(run).b_ms is not None
-
-    def document(self, run: Run) -> dict[str, object]:
-        """Every expected figure with its interval."""
-        return forecast_document(run)
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
         """W and B."""

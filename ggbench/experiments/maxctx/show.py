@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from ggbench.experiments.maxctx.document import DOCUMENTS, context_of
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import max_n_ctx_text
-from ggbench.show.documents import certificate_document, context_of
 from ggbench.show.presenter import LiveView, Presenter
+from ggbench.show.run_documents import RunDocuments
 from ggbench.units import counted, format_count
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class MaxctxPresenter(Presenter):
 
     kind: ClassVar[str] = "maxctx"
     title: ClassVar[str] = "largest context"
-    schema: ClassVar[str] = "search"
+    documents: ClassVar[RunDocuments] = DOCUMENTS
     live_view: ClassVar[LiveView] = "bracket"
     has_samples: ClassVar[bool] = False
 
@@ -64,10 +65,6 @@ class MaxctxPresenter(Presenter):
         """The largest n_ctx that is known to work."""
         is_known = context_of(run).max_n_ctx is not None
         return f"so far {self.headline(run)}" if is_known else "no working n_ctx found yet"
-
-    def document(self, run: Run) -> dict[str, object]:
-        """The answer, what it rests on, and every probe."""
-        return certificate_document(run)
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         """The answer, where its memory goes, the probes, machine and command."""

@@ -12,13 +12,13 @@ from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory, Place
+from ggbench.experiments.maxctx.document import context_bytes, context_of
 from ggbench.experiments.maxctx.probe_text import outcome_text
 from ggbench.experiments.maxctx.record import ContextResult, Probe, SearchPlan
 from ggbench.machine.readings import name_processes
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.show.columns import projector_text, swa_text
-from ggbench.show.documents import context_bytes, context_of
 from ggbench.show.names import models_title, quant_name, row_labels
 from ggbench.show.terminal.machine import again_line, environment_line, machine_table
 from ggbench.show.terminal.tables import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from ggbench.experiments.quality.document import quality_document
+from ggbench.experiments.quality.document import DOCUMENTS
 from ggbench.experiments.quality.figures import quality_figures, scores_lines
 from ggbench.experiments.quality.record import ChunkScores, QualityResult
 from ggbench.machine.records import MachineReading
@@ -14,6 +14,7 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import estimate_text
 from ggbench.show.plot.curves import Figure, PlottedRun
 from ggbench.show.presenter import Presenter
+from ggbench.show.run_documents import RunDocuments
 from ggbench.units import format_count
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ class QualityPresenter(Presenter):
 
     kind: ClassVar[str] = "quality"
     title: ClassVar[str] = "quality"
-    schema: ClassVar[str] = "quality"
+    documents: ClassVar[RunDocuments] = DOCUMENTS
     has_samples: ClassVar[bool] = False
     plotted: ClassVar[tuple[type, ...]] = (ChunkScores,)
 
@@ -74,10 +75,6 @@ class QualityPresenter(Presenter):
         if found.divergence is not None and found.base is not None:
             text += f", KLD {estimate_text(found.divergence.kld)} from {found.base.subject.quant}"
         return text
-
-    def document(self, run: Run) -> dict[str, object]:
-        """Figures with their errors, the text, and what was compared."""
-        return quality_document(run)
 
     def against_document(self, run: Run) -> dict[str, object] | None:
         """The nearest published perplexities and divergences."""

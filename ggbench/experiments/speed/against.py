@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from ggbench.experiments.speed.document import case_document, result_of
+from ggbench.experiments.speed.document import CASE, result_of
 from ggbench.experiments.speed.record import Case
 from ggbench.models.published.rows import PublishedRow, load_published
 from ggbench.models.published.selection import NearRow, nearest_published
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.against import device_of, published_model, system_of
-from ggbench.show.published_document import NEAR
 
 _NEAREST = 3
 
@@ -48,8 +47,8 @@ def speed_against_document(run: Run) -> dict[str, object]:
     """Return the `cases` of a run, each with the nearest published rows as `against`."""
     cases = []
     for found in result_of(run).cases:
-        rows = [NEAR.value(each) for each in nearest_to_case(run, found.case)]
-        cases.append(case_document(run.subject.quant, found) | {"against": rows})
+        near = nearest_to_case(run, found.case)
+        cases.append(CASE.value(found, quant=run.subject.quant, against=near))
     return {"cases": cases}
 
 

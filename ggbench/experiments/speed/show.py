@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from ggbench.experiments.speed.against import speed_against_document
-from ggbench.experiments.speed.document import largest_case, result_of, speed_document, speed_line
+from ggbench.experiments.speed.document import DOCUMENTS, largest_case, result_of, speed_line
 from ggbench.experiments.speed.figures import case_grid, speed_figures
 from ggbench.experiments.speed.record import SpeedCase
 from ggbench.machine.records import MachineReading
@@ -14,6 +14,7 @@ from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.plot.curves import Figure, PlottedRun
 from ggbench.show.presenter import Presenter
+from ggbench.show.run_documents import RunDocuments
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,7 +27,7 @@ class SpeedPresenter(Presenter):
 
     kind: ClassVar[str] = "speed"
     title: ClassVar[str] = "speed"
-    schema: ClassVar[str] = "speed"
+    documents: ClassVar[RunDocuments] = DOCUMENTS
     has_line: ClassVar[bool] = False
     plotted: ClassVar[tuple[type, ...]] = (SpeedCase,)
 
@@ -59,10 +60,6 @@ class SpeedPresenter(Presenter):
         from ggbench.decisions.compared_metrics import speed_metrics
 
         return speed_metrics(summaries)
-
-    def document(self, run: Run) -> dict[str, object]:
-        """Every case, and W and B of each batch size."""
-        return speed_document(run)
 
     def against_document(self, run: Run) -> dict[str, object] | None:
         """The cases, each with the nearest published rows; None where no case ended."""

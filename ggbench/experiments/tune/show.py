@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from ggbench.experiments.tune.document import ratio_text, result_of, tune_document, verdict
+from ggbench.experiments.tune.document import DOCUMENTS, ratio_text, result_of, verdict
 from ggbench.experiments.tune.figures import race_figure, race_lines
 from ggbench.experiments.tune.record import TuneCandidate, TuneDropped, TuneSegment
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.show.plot.curves import Figure, PlottedRun
 from ggbench.show.presenter import Presenter
+from ggbench.show.run_documents import RunDocuments
 from ggbench.text import plain
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ class TunePresenter(Presenter):
 
     kind: ClassVar[str] = "tune"
     title: ClassVar[str] = "tune"
-    schema: ClassVar[str] = "tune"
+    documents: ClassVar[RunDocuments] = DOCUMENTS
     has_line: ClassVar[bool] = False
     has_samples: ClassVar[bool] = False
     plotted: ClassVar[tuple[type, ...]] = (TuneCandidate, TuneSegment, TuneDropped)
@@ -56,10 +57,6 @@ class TunePresenter(Presenter):
     def has_details(self, run: Run) -> bool:
         """Whether any candidate is known."""
         return bool(result_of(run).candidates)
-
-    def document(self, run: Run) -> dict[str, object]:
-        """The best settings, the gain at each depth, every candidate, and the commands."""
-        return tune_document(run)
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         """The gain, the candidates, the commands and the machine."""

@@ -1,0 +1,75 @@
+"""JSON of a search for the largest context, and how it is read back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ggbench.experiments.maxctx.record import ContextResult, ContextSettings, Probe, SearchPlan
+from ggbench.runs.run import Run, RunHead
+from ggbench.show.document import Field, Shape, field, many, of
+from ggbench.show.run_documents import (
+    CACHE_TYPES,
+    CONFIG,
+    MEASURED_FILE,
+    ReadRun,
+    memory,
+    run_documents,
+    subject,
+)
+
+
+def context_of(run: Run) -> ContextResult:
+    """What a search found; nothing where it did not get so far."""
+    return run.result if isinstance(run.result, ContextResult) else ContextResult()
+
+
+def context_bytes(run: Run) -> tuple[int | None, int | None]:
+    """KV cache and compute buffers of the largest context; of a search that was cut short, by the probe of it."""
+    memory, found = run.memory, context_of(run)
+    if memory.n_ctx is not None:
+        return memory.kv_bytes, memory.compute_bytes
+    probe = next((each for each in found.probes if each.passed and each.n_ctx == found.max_n_ctx), None)
+    return (None, None) if probe is None or found.max_n_ctx is None else (probe.kv_bytes, probe.compute_bytes)
+
+
+def _plan(names: str) -> tuple[Field, ...]:
+    return of(SearchPlan, names, lambda run: context_of(run).plan)
+
+
+_PROBE = Shape("Probe", "One n_ctx that was tried.", of(Probe), of(Probe, "reason? device?"))
+_SEARCH = Shape(
+    "Search",
+    "A search for the largest context.",
+    MEASURED_FILE,
+    subject("n_ctx_train"),
+    of(ContextResult, "max_n_ctx first_fail_n_ctx", context_of),
+    _plan("planned_n_ctx is_planned_higher theory_n_ctx ceiling_n_ctx"),
+    of(ContextResult, "verified_by_decode", context_of),
+    _plan("budget_bytes memory_bytes memory_source reserve_bytes reserve_source mmproj_bytes free_bytes"),
+    field("kv_bytes", int | None, "KV cache of the largest context.", lambda run: context_bytes(run)[0]),
+    field("compute_bytes", int | None, "Compute buffers of the largest context.", lambda run: context_bytes(run)[1]),
+    memory("peak_bytes other_bytes"),
+    _plan("gpu_processes"),
+    memory("buffers"),
+    CACHE_TYPES,
+    memory("flash_attn swa_cells n_batch n_ubatch"),
+    of(ContextResult, "n_allocations seconds", context_of),
+    field("probes", many(_PROBE), get=lambda run: context_of(run).probes),
+    of(ContextResult, "warnings", context_of),
+    of(Run, "outcome reason?"),
+    CONFIG,
+    of(RunHead, "environment", lambda run: run.head),
+    of(Run, "run_id"),
+    of(RunHead, "command", lambda run: run.head),
+)
+
+
+def _read(found: Any) -> ReadRun:  # noqa: ANN401 - an object of the shape
+    from ggbench.show.document_types import record_of
+
+    plan = record_of(_SEARCH, found, SearchPlan)
+    probes = tuple(record_of(_PROBE, each, Probe) for each in found.probes or ())
+    return ReadRun(ContextSettings(), record_of(_SEARCH, found, ContextResult, plan=plan, probes=probes))
+
+
+DOCUMENTS = run_documents("maxctx", _SEARCH, stored="search", is_swept=True, read=_read)
