@@ -12,19 +12,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.machine.known_gpus import find_gpu
 from ggbench.models.catalog import load_catalog
 from ggbench.sizing.theory.hardware import known_hardware
 from ggbench.sizing.theory.kv_cache import kv_cache
-from ggbench.sizing.theory.prefill import prefill_curve
+from ggbench.sizing.theory.limits import Prefill
 from ggbench.sizing.theory.weights import count_parameters, uniform_weights
 
 ROOT = Path(__file__).parent.parent
 CURVE_MS, PROCESS_MS = 50.0, 400.0
-LENGTHS = np.arange(1, 131_073)
+LONGEST = 131_072
 QUANTS = ("q8_0", "q6_k", "q5_k_m", "q5_0", "q4_k_m", "q4_0", "q3_k_m", "q2_k")
 CALLS = (
     ("qwen1.5-7b", "--gpu", "rtx-4090", "--json"),
@@ -58,7 +56,7 @@ def curve_work() -> Callable[[], None]:
     assert bandwidth is not None and compute is not None
 
     def work() -> None:
-        knees = prefill_curve(weights, kv, bandwidth, compute, LENGTHS).knees()
+        knees = Prefill(weights, kv, bandwidth, compute, LONGEST).knees()
         assert knees == (113, 481), knees
 
     return work

@@ -26,9 +26,8 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.rpc_server import ServeRequest
 from ggbench.engines.llama.rpc_serving import RpcServerProcess
 from ggbench.experiments.decode.record import N_PROMPT
-from ggbench.sizing.cluster_plan import split_setup
-from ggbench.sizing.cluster_record import ClusterSplit, DeviceSpeed
-from ggbench.sizing.cluster_split import step_ms
+from ggbench.sizing.cluster import ClusterSplit, DeviceSpeed
+from ggbench.sizing.cluster_plan import split_setup, step_ms
 from ggbench.units import GIB, parse_bandwidth
 from scripts.peer_programs import timed
 from tests.fakes.rpc_server import free_port

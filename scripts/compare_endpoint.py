@@ -43,8 +43,8 @@ from ggbench.models.selector import Target, materialize, resolve_one
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished
-from ggbench.runs.rig import make_rig
 from ggbench.runs.run import Run
+from ggbench.runs.session import run_context
 
 TOLERANCE = 0.03
 _START_S = 120
@@ -154,7 +154,7 @@ def measured(target: Target, settings: DecodeSettings | SpeedSettings, threads: 
     experiment = DECODE if isinstance(settings, DecodeSettings) else SPEED
     job = Job(experiment, target, target.setup(LlamaConfig(n_gpu_layers=0, threads=threads)), settings)
     before, began = cpu_s(), time.perf_counter()
-    *_, finished = run_job(make_rig(None, needs_bandwidth=False), job)
+    *_, finished = run_job(run_context(None, needs_bandwidth=False), job)
     share = (cpu_s() - before) / (time.perf_counter() - began)
     assert isinstance(finished, Finished)
     if not finished.run.is_complete:

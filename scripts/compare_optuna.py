@@ -29,9 +29,9 @@ from ggbench.engines.events import Steps
 from ggbench.engines.llama.config import LlamaConfig, MakeContext
 from ggbench.engines.llama.engine import launch
 from ggbench.engines.workloads import DecodeAtDepth
-from ggbench.experiments.tune.choices import merged
+from ggbench.experiments.tune.candidates import merged
 from ggbench.experiments.tune.record import TuneCandidate, TuneResult, TuneSettings, TuneTiming
-from ggbench.experiments.tune.timer import TuneTimer
+from ggbench.experiments.tune.search import TuneTimer
 from ggbench.machine.cpu import default_threads
 from ggbench.models.reference import parse_model
 from ggbench.models.selector import materialize, resolve_one

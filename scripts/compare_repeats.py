@@ -19,9 +19,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from ggbench.decisions.comparison import Comparison, compare_quants
-from ggbench.decisions.repeats import Repeats, repeats_among
-from ggbench.decisions.run_spread import RunSpreads
+from ggbench.decisions.compare.comparison import Comparison, compare_quants
+from ggbench.decisions.compare.repeats import Repeats, RunSpreads, repeats_among
 from ggbench.engines.endings import Outcome
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store

@@ -30,7 +30,7 @@ from ggbench.models.selector import Target, materialize, resolve_one
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished
-from ggbench.runs.rig import Rig, make_rig
+from ggbench.runs.session import RunContext, run_context
 from ggbench.stats.intervals import Expected
 from ggbench.stats.known_speed import inverse
 
@@ -68,7 +68,7 @@ def main() -> int:
     print("|---|---|---:|---:|---:|---|")
     found: list[Figure] = []
     for model in asked.models:
-        target, rig = resolve_one(parse_model(model)), make_rig(None, needs_bandwidth=False)
+        target, rig = resolve_one(parse_model(model)), run_context(None, needs_bandwidth=False)
         was_there = target.path is not None
         path = materialize(target).paths[0]
         before = _measured_ms(rig, path)
@@ -89,7 +89,7 @@ def main() -> int:
     return 0 if all(abs(each.error) <= AIMS[each.name] for each in found) else 1
 
 
-def _forecast(rig: Rig, target: Target) -> ForecastResult:
+def _forecast(rig: RunContext, target: Target) -> ForecastResult:
     *_, end = run_job(rig, Job(EXPERIMENT, target, LlamaConfig(), ForecastSettings()))
     assert isinstance(end, Finished)
     if end.error is not None:
@@ -107,7 +107,7 @@ def _figures(result: ForecastResult, measured: Sequence[tuple[float, float, floa
     ]
 
 
-def _measured_ms(rig: Rig, path: Path) -> tuple[float, float, float]:
+def _measured_ms(rig: RunContext, path: Path) -> tuple[float, float, float]:
     """A step near the beginning, one behind the long context, and a prompt, of one load of the whole model."""
     setup = replace(LlamaConfig(), threads=rig.threads, n_ctx=N_DEPTH + 256)
     with contextlib.closing(rig.launch(setup, rig.cancel)) as engine:

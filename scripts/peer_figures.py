@@ -44,7 +44,7 @@ from ggbench.models.selector import Target, materialize, resolve_one
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished
-from ggbench.runs.rig import make_rig
+from ggbench.runs.session import run_context
 from ggbench.units import KV_CELLS, MIB, parse_size
 from scripts.peer_cluster import rpc_servers
 from scripts.peer_programs import Peers, peer_environment, timed
@@ -266,7 +266,7 @@ def _searches(search: Callable[[Target, LlamaConfig], tuple[int, int]]) -> Value
 
 def _maxctx(target: Target, setup: LlamaConfig) -> tuple[int, int]:
     job = Job(MAXCTX, target, setup, ContextSettings(prove=False))
-    *_, finished = run_job(make_rig(None, needs_bandwidth=False), job)
+    *_, finished = run_job(run_context(None, needs_bandwidth=False), job)
     assert isinstance(finished, Finished)
     found = finished.run.result
     if not isinstance(found, ContextResult) or found.max_n_ctx is None:

@@ -10,11 +10,11 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ggbench.engines.server.address import Address
 from ggbench.engines.server.client import Answer, Client, Exchange, FirstByte, Line, Post, Sent
+from ggbench.engines.server.config import Address
 from ggbench.engines.server.contract import Ended, Failed, Generate
-from ggbench.engines.server.prompts import probe_text
-from ggbench.engines.server.recognition import recognize
+from ggbench.engines.server.kind import probe_text
+from ggbench.engines.server.server import recognize
 from ggbench.engines.server.streams import run_together
 
 _STREAMS = ((16, 8), (64, 24))
@@ -68,7 +68,7 @@ def main(url: str, out: Path, source: str) -> None:
     client = _Recorder(Address.parse(url))
     kind, info = recognize(client)
     model = info.models[0].name
-    client.get(kind.EMPTY_PATH)
+    client.get(kind.empty_path)
 
     def added() -> int:
         raise SystemExit("this kind of server needs a generation to count a prompt")

@@ -72,7 +72,7 @@ def command(
         warn_of_memory_use(asked)
         asked = replace(asked, timeout_s=asked.timeout_s or SEARCH_TIMEOUT_S)
     targets = [job.target for job in jobs]
-    measured = measure(jobs, asked, run=lambda rig, jobs: run_bench(rig, jobs, maxctx=maxctx))
+    measured = measure(jobs, asked, run=lambda context, jobs: run_bench(context, jobs, maxctx=maxctx))
     begun = targets[: len(measured.summaries)]
     summaries = with_expected_speeds(measured.summaries, begun, asked.setup, asked.bandwidth)
     if output.as_json:

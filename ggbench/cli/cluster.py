@@ -11,10 +11,11 @@ from ggbench.commands.documented import DocumentedGroup
 from ggbench.commands.options import THREADS, option, output_options
 from ggbench.commands.output import Output
 from ggbench.errors import ExitCode, UsageError
-from ggbench.sizing.cluster_record import DEFAULT_PORT, parse_server
+from ggbench.sizing.cluster import DEFAULT_PORT, parse_server
 
 if TYPE_CHECKING:
     from ggbench.engines.llama.rpc_serving import RpcServerProcess
+
 
 _TRUST = (
     "llama.cpp's RPC has no authentication and no encryption: whoever reaches the port can use and crash the server"

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from ggbench.engines.llama.config import LlamaConfig
     from ggbench.models.planned_variants import PlannedVariant
     from ggbench.models.reference import ModelRef
+    from ggbench.sizing.cluster import ClusterPlan
     from ggbench.sizing.cluster_plan import Cluster
-    from ggbench.sizing.cluster_record import ClusterPlan
 
 
 @click.command(
@@ -76,8 +76,8 @@ def _cluster(setup: LlamaConfig, output: Output) -> tuple[LlamaConfig, Cluster]:
     from ggbench.engines.llama.rpc_probe import probe_server
     from ggbench.machine.cpu import default_threads
     from ggbench.sizing.budget import devices_budget
+    from ggbench.sizing.cluster import device_memories
     from ggbench.sizing.cluster_plan import Cluster
-    from ggbench.sizing.device_split import device_memories
 
     check_rpc(setup)
     links = {}
@@ -96,7 +96,7 @@ def _cluster(setup: LlamaConfig, output: Output) -> tuple[LlamaConfig, Cluster]:
 
 def _with_server_line(plan: ClusterPlan, variant: PlannedVariant, setup: LlamaConfig) -> ClusterPlan:
     """The plan with the line for llama-server, where the file is known."""
-    from ggbench.decisions.run_commands import run_commands
+    from ggbench.decisions.pick.run_commands import run_commands
 
     if plan.best is None or variant.to_run is None:
         return plan

@@ -14,8 +14,8 @@ from ggbench.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from ggbench.cli.compared_runs import Compared
-    from ggbench.decisions.comparison import Comparison
-    from ggbench.decisions.comparison_limits import LimitCheck
+    from ggbench.decisions.compare.comparison import Comparison
+    from ggbench.decisions.compare.limits import LimitCheck
 
 
 def _parse_percent(_ctx: click.Context, param: click.Parameter, text: str | None) -> float | None:
@@ -84,10 +84,9 @@ def command(
     is undecided exits with 0 and says how many runs, or chunks of text, would decide it.
     """
     from ggbench.cli.compared_runs import PUBLISHED, compared_runs
-    from ggbench.decisions.comparison import compare_columns
-    from ggbench.decisions.comparison_limits import check_limits
-    from ggbench.decisions.repeats import stored_repeats
-    from ggbench.decisions.run_spread import RunSpreads
+    from ggbench.decisions.compare.comparison import compare_columns
+    from ggbench.decisions.compare.limits import check_limits
+    from ggbench.decisions.compare.repeats import RunSpreads, stored_repeats
     from ggbench.runs.store.database import Store
 
     limits = {"--fail-if-slower": fail_if_slower, "--fail-if-larger": fail_if_larger, "--fail-if-worse": fail_if_worse}
@@ -114,7 +113,7 @@ def command(
 
 def _checked(comparison: Comparison) -> Comparison:
     """The comparison. Raises UsageError where nothing in it compares."""
-    from ggbench.decisions.comparison_sentence import sentence_of
+    from ggbench.decisions.compare.show import sentence_of
     from ggbench.show.plot.palette import letter
 
     if comparison.is_empty:
@@ -134,12 +133,12 @@ def _show(
     output: Output,
 ) -> None:
     from ggbench.commands.run_output import show_against, show_plot
-    from ggbench.decisions.comparison_terminal import ComparisonReport
+    from ggbench.decisions.compare.report import ComparisonReport
     from ggbench.show.presenter import presenter_of
 
     runs = [run for summary in compared.summaries for run in summary.runs]
     if output.as_json:
-        from ggbench.decisions.comparison_document import COMPARE, PUBLISHED_RUN, comparison_fields
+        from ggbench.decisions.compare.document import COMPARE, PUBLISHED_RUN, comparison_fields
 
         fields: dict[str, object] = {"rows": compared.summaries}
         if comparison is not None:

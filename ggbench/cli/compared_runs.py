@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ggbench.cli.chosen_runs import chosen_runs
-from ggbench.decisions.repeats import setting_of
+from ggbench.decisions.compare.repeats import setting_of
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.runs.run import Run
@@ -18,7 +18,7 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.text import in_words, plain
 
 if TYPE_CHECKING:
-    from ggbench.decisions.estimates import Column
+    from ggbench.decisions.compare.comparison import Column
     from ggbench.runs.store.database import Store
 
 PUBLISHED = "published"

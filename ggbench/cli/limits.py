@@ -91,7 +91,7 @@ def command(
 
     counted = count_model(ref)
     parameters, kv = count_parameters(counted.file), kv_cache(counted.file, *cache_types)
-    rows = model_limits(counted.weights, kv, hardware, range(1, n_prompt + 1), batches)
+    rows = model_limits(counted.weights, kv, hardware, n_prompt, batches)
     if output.as_json:
         from ggbench.show.limits_document import limits_document
 

@@ -24,18 +24,19 @@ from ggbench.commands.options import (
     option,
     output_options,
 )
-from ggbench.decisions.pick_record import Needs, Preference
+from ggbench.decisions.pick.needs import Needs, Preference
 from ggbench.errors import ExitCode, UsageError
 from ggbench.show.glossary import PICK
 from ggbench.units import parse_duration
 
 if TYPE_CHECKING:
     from ggbench.commands.output import Output
-    from ggbench.decisions.pick_candidates import PickRequest
-    from ggbench.decisions.pick_record import Pick
+    from ggbench.decisions.pick.candidates import PickRequest
+    from ggbench.decisions.pick.record import Candidate, Pick
     from ggbench.engines.llama.config import LlamaConfig
     from ggbench.models.picked_models import PickedModel
     from ggbench.models.planned_variants import PlannedModel
+    from ggbench.runs.experiment import Job
     from ggbench.sizing.dry_allocator import DryAllocator
     from ggbench.sizing.plan_record import Budget
 
@@ -48,7 +49,7 @@ _WITHIN_S = 300.0
 def _needs(
     workload: str, need_ctx: int | None, min_speed: float | None, max_loss: float | None, prefer: Preference | None
 ) -> Needs:
-    from ggbench.decisions.turn import parse_workload
+    from ggbench.decisions.pick.needs import parse_workload
 
     return Needs(parse_workload(workload), need_ctx, min_speed, max_loss, prefer)
 
@@ -155,7 +156,7 @@ def command(
     within_s = _WITHIN_S if within is None else parse_duration(within)
     budget = memory.budget(setup, measures=measures or not no_measure)
     with _allocator(setup, budget) as allocator:  # first of all, as its worker takes a while
-        from ggbench.decisions.pick_candidates import PickRequest, caches_of
+        from ggbench.decisions.pick.candidates import PickRequest, caches_of
 
         planned, models = _models(model, quants, family, hub, output)
         request = PickRequest(needs, budget, setup, caches_of(kv_types, setup), memory.given)
@@ -190,7 +191,7 @@ def _measured(
     """Measure what matters and pick again, until all that matters is known or the time is over."""
     from ggbench.commands.measuring import measure
     from ggbench.commands.options import Asked
-    from ggbench.decisions.pick_measurements import forecast_job, next_to_measure
+    from ggbench.decisions.pick.candidates import next_to_measure
     from ggbench.models.reference import parse_model
 
     end, tried = time.monotonic() + within_s, set[tuple[str, str, str, str]]()
@@ -199,13 +200,29 @@ def _measured(
             output.notice(f"--within {within_s:g}s is over; not all that matters is measured")
             break
         tried.add(candidate.name)
-        job = forecast_job(candidate, request.setup, hub.access())
+        job = _forecast_job(candidate, request.setup, hub)
         asked = Asked(parse_model(candidate.row.model, candidate.row.quant), request.setup, hub, output)
         if measure([job], asked, is_sweep=True).is_cancelled:
             break
         with _allocator(request.setup, request.budget) as allocator:
             pick = _pick(models, request, allocator)
     return pick
+
+
+def _forecast_job(candidate: Candidate, setup: LlamaConfig, hub: HubOptions) -> Job:
+    """The forecast of a candidate's speed with its cache."""
+    from ggbench.experiments.forecast.measure import EXPERIMENT
+    from ggbench.experiments.forecast.record import ForecastSettings
+    from ggbench.models.reference import parse_model
+    from ggbench.models.selector import resolve
+    from ggbench.runs.experiment import Job
+    from ggbench.sizing.plan import with_cache
+    from ggbench.sizing.plan_record import KvCacheTypes
+
+    ref = parse_model(candidate.row.model, candidate.selector or candidate.row.quant)
+    (target,) = resolve(ref.require_gguf().as_twin(), hub=hub.access())
+    cached = with_cache(setup, KvCacheTypes(*candidate.cache, setup.flash_attn))
+    return Job(EXPERIMENT, target, cached, ForecastSettings())
 
 
 def _models(
@@ -225,26 +242,25 @@ def _models(
 
 def _pick(models: tuple[PickedModel, ...], request: PickRequest, allocator: DryAllocator) -> Pick:
     """Choose by what is stored; without it where results cannot be read."""
-    from ggbench.decisions.pick import choose
+    from ggbench.decisions.pick.candidates import pick
     from ggbench.errors import StoreError
     from ggbench.runs.store.database import Store
 
     try:
         with Store.open() as store:
-            return choose(models, request, allocator, store)
+            return pick(models, request, allocator, store)
     except StoreError:
-        return choose(models, request, allocator, None)
+        return pick(models, request, allocator, None)
 
 
 def _show(pick: Pick, request: PickRequest, output: Output, *, show_all: bool, plot: bool) -> None:
     if output.as_json:
-        from ggbench.decisions.pick_show import pick_document
+        from ggbench.decisions.pick.show import pick_document
 
         output.document("pick", **pick_document(pick, request.budget, request.setup))
         return
-    from ggbench.decisions.pick_plot import pick_plot
-    from ggbench.decisions.pick_show import commands_of
-    from ggbench.decisions.pick_terminal import pick_report
+    from ggbench.decisions.pick.report import pick_plot, pick_report
+    from ggbench.decisions.pick.show import commands_of
 
     console = output.console()
     recommended = pick.recommended

@@ -50,7 +50,6 @@ def _folder(_ctx: click.Context, _param: click.Parameter, folder: Path | None) -
     callback=_folder,
     metavar="DIR",
 )
-@option("--yes", "Accepted as in other commands; pull never asks.", is_flag=True)
 @offline_option
 @output_options
 def command(ref: ModelRef, folder: Path | None, hub: HubOptions, output: Output) -> None:

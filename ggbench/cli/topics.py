@@ -295,7 +295,7 @@ _WITH_DOCUMENTS = (
     "ggbench.show.model_documents",
     "ggbench.show.published_document",
     "ggbench.show.run_documents",
-    "ggbench.decisions.comparison_document",
+    "ggbench.decisions.compare.document",
     "ggbench.formats.keeping",
 )
 

@@ -81,7 +81,7 @@ class BudgetOptions(msgspec.Struct, frozen=True):
         """The memory of RPC servers and of this machine's GPUs. Raises UsageError and NetworkError."""
         from ggbench.commands.rpc_options import check_rpc
         from ggbench.sizing.budget import devices_budget
-        from ggbench.sizing.device_split import device_memories
+        from ggbench.sizing.cluster import device_memories
 
         if self.gpu is not None or self.vram is not None:
             raise UsageError("--rpc plans for the devices of the servers", "omit --gpu and --vram")

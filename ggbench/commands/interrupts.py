@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ggbench.commands.output import Output
 
 DOWNLOAD_INTERRUPTED = "interrupted; the downloaded part is kept, and the same command continues from there"
-STOP_SIGNALS = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C; what `kill`, a batch system and a shutdown send; a terminal that closes."""
 
 

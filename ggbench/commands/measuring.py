@@ -29,8 +29,8 @@ from ggbench.models.selector import resolve, resolve_one
 from ggbench.runs.driver import run_jobs
 from ggbench.runs.experiment import Experiment, Job
 from ggbench.runs.progress import Finished, ModelReady, Progress, Started, Working
-from ggbench.runs.rig import Rig, make_rig
 from ggbench.runs.run import Run, Settings
+from ggbench.runs.session import RunContext, run_context
 from ggbench.runs.store.database import Store
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.names import distinct_by_kv, quant_names
@@ -136,7 +136,7 @@ def measure(
     jobs: Sequence[Job],
     asked: Asked,
     *,
-    run: Callable[[Rig, Sequence[Job]], Generator[Progress]] = run_jobs,
+    run: Callable[[RunContext, Sequence[Job]], Generator[Progress]] = run_jobs,
     is_sweep: bool | None = None,
 ) -> Measured:
     """Run the jobs, drawing their progress; the first Ctrl-C stops them, and what was measured is kept.
@@ -149,29 +149,29 @@ def measure(
     with Store.open() as store:
         asked.output.notice(*store.notices)
         with interruptible(asked.output) if has_downloads else contextlib.nullcontext():
-            rig = make_rig(
+            context = run_context(
                 store,
                 given_bandwidth=asked.bandwidth,
                 timeout_s=asked.timeout_s or default_s,
                 needs_bandwidth=any(job.experiment.measures_speed and job.setup.loads_file for job in jobs),
             )
         sweeps = len(jobs) > 1 if is_sweep is None else is_sweep
-        measured = _follow(run(rig, jobs), rig, tuple(jobs), asked, is_sweep=sweeps)
+        measured = _follow(run(context, jobs), context, tuple(jobs), asked, is_sweep=sweeps)
     _advise(measured)
     return measured
 
 
 def _follow(
-    progress: Generator[Progress], rig: Rig, jobs: tuple[Job, ...], asked: Asked, *, is_sweep: bool
+    progress: Generator[Progress], context: RunContext, jobs: tuple[Job, ...], asked: Asked, *, is_sweep: bool
 ) -> Measured:
     names = quant_names([job.target.subject for job in jobs])
     view = view_of(asked.output, distinct_by_kv(names, [job.setup for job in jobs]))
     ignored = IgnoredGpuOptions(asked.output)
     groups: list[list[Finished]] = []
     job, is_started, is_stopping = jobs[0], False, False
-    with interrupt_sets(rig.cancel), contextlib.closing(view), contextlib.closing(progress):
+    with interrupt_sets(context.cancel), contextlib.closing(view), contextlib.closing(progress):
         for record in progress:
-            if rig.cancel.is_set() and not is_stopping and not (isinstance(record, Working) and record.is_bytes):
+            if context.cancel.is_set() and not is_stopping and not (isinstance(record, Working) and record.is_bytes):
                 is_stopping = True
                 view.notice(_STOPPING)
             ends_command = False
@@ -189,7 +189,7 @@ def _follow(
                     is_started = False
             if not ends_command:
                 view.draw(record)
-    return Measured(asked, jobs, tuple(map(tuple, groups)), is_sweep, rig.cancel.is_set())
+    return Measured(asked, jobs, tuple(map(tuple, groups)), is_sweep, context.cancel.is_set())
 
 
 def _named(finished: Sequence[Finished]) -> tuple[list[Run], tuple[str, ...]]:

@@ -22,9 +22,9 @@ def parse_shares(_ctx: click.Context, _param: click.Parameter, text: str | None)
 
 def parse_servers(_ctx: click.Context, _param: click.Parameter, text: str | None) -> tuple[str, ...]:
     """Parse addresses of RPC servers, separated by commas. Raises UsageError."""
-    from ggbench.sizing import cluster_record
+    from ggbench.sizing import cluster
 
-    return cluster_record.parse_servers(text) if text is not None else ()
+    return cluster.parse_servers(text) if text is not None else ()
 
 
 def parse_overrides(_ctx: click.Context, _param: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:

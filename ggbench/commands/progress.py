@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from ggbench.commands.downloads import TransferRate, download_lines
 from ggbench.commands.output import Output
-from ggbench.runs.observation import PromptTiming
 from ggbench.runs.progress import Finished, ModelReady, Point, Progress, Samples, Started, Working
+from ggbench.runs.recording import PromptTiming
 from ggbench.show.columns import b_text, w_text
 from ggbench.show.presenter import presenter_of
 from ggbench.stats.linefit import RunningFit

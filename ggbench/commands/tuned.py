@@ -28,8 +28,7 @@ def with_tuned(jobs: Sequence[Job], asked: Asked, *, keeps_cache: bool = False) 
     """
     if not asked.tuned:
         return list(jobs)
-    from ggbench.experiments.tune.tuned import find_tuned
-    from ggbench.experiments.tune.tuned_text import require_tuned, tuned_text
+    from ggbench.experiments.tune.tuned import find_tuned, require_tuned, tuned_text
     from ggbench.runs.store.database import Store
 
     with Store.open() as store:

@@ -21,7 +21,7 @@ from ggbench.models.selector import Target
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished, Progress, Started
-from ggbench.runs.rig import Rig
+from ggbench.runs.session import RunContext
 from ggbench.runs.summary import QuantSummary
 from ggbench.sizing.budget import machine_budget
 from ggbench.sizing.plan_record import PlannedForecast
@@ -29,25 +29,25 @@ from ggbench.stats.decode_timing import Bandwidth
 from ggbench.stats.known_speed import KnownSpeed
 
 
-def run_bench(rig: Rig, decodes: Sequence[Job], *, maxctx: bool = False) -> Generator[Progress]:
+def run_bench(context: RunContext, decodes: Sequence[Job], *, maxctx: bool = False) -> Generator[Progress]:
     """Do one decode after another; with `maxctx`, search the same file and setup after each.
 
     A decode that ended in anything but a result of its own or too little memory is not followed by a search: that would
     meet the same end. The decode's own n_ctx is no ceiling of it.
     """
     for index, decode in enumerate(decodes):
-        if rig.cancel.is_set():
+        if context.cancel.is_set():
             return
         outcome: Outcome | None = None
         error: Exception | None = None
-        with contextlib.closing(run_job(rig, decode, index, len(decodes))) as progress:
+        with contextlib.closing(run_job(context, decode, index, len(decodes))) as progress:
             for record in progress:
                 if isinstance(record, Finished):
                     outcome, error = record.run.outcome, record.error
                 yield record
         searches = outcome in (Outcome.COMPLETED, Outcome.OUT_OF_MEMORY) and error is None
-        if maxctx and searches and not rig.cancel.is_set():
-            yield from _search(rig, decode.target, decode.setup)
+        if maxctx and searches and not context.cancel.is_set():
+            yield from _search(context, decode.target, decode.setup)
 
 
 def with_expected_speeds(
@@ -88,7 +88,7 @@ def _expected(summary: QuantSummary, known: KnownSpeed | None) -> PlannedForecas
     return expected_at(known, settings.n_prompt + (settings.n_gen + 1) // 2)
 
 
-def _search(rig: Rig, target: Target, setup: EngineConfig) -> Generator[Progress]:
+def _search(context: RunContext, target: Target, setup: EngineConfig) -> Generator[Progress]:
     search = Job(MAXCTX, target, setup.as_asked(), ContextSettings())
-    with contextlib.closing(run_job(rig, search)) as progress:
+    with contextlib.closing(run_job(context, search)) as progress:
         yield from (record for record in progress if not isinstance(record, Started))

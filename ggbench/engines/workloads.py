@@ -13,6 +13,11 @@ from ggbench.engines.contract import Stage, Workload
 
 FLUSH_NS = 50_000_000
 """Samples are sent at most this often, so that sending them stays out of the measurement."""
+PROMPT = (
+    "Explain in simple words how a large language model turns a question into an answer, one token after another, and "
+    "why the memory of the machine decides how fast it can go. Begin with the tokens, then the weights, then the cache."
+)
+"""Cut or repeated to length, where a model takes token ids."""
 
 
 class Prefill(Workload, frozen=True, tag="prefill"):

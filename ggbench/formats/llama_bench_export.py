@@ -17,8 +17,7 @@ import msgspec
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.formats.bench_row import TOOL, BenchRow, measured_row
 from ggbench.machine.records import Cell, Environment, ImportedRow
-from ggbench.runs.observation import ModelDescribed, PromptTiming
-from ggbench.runs.recording import Recording, Series
+from ggbench.runs.recording import ModelDescribed, PromptTiming, Recording, Series
 from ggbench.runs.run import Run
 from ggbench.runs.store.runs import WARMUP
 from ggbench.stats.window_fit import DecodeWindow

@@ -25,7 +25,7 @@ from ggbench.formats.source_file import SourceFile
 from ggbench.gguf_file.quants import name_without_quant, quant_from_file_name, quant_from_words
 from ggbench.machine.records import Environment, Gpu, Imported
 from ggbench.models.subject import Subject
-from ggbench.runs.observation import PromptTiming
+from ggbench.runs.recording import PromptTiming
 from ggbench.runs.run import Result, Run, RunHead, Settings
 from ggbench.stats.window_fit import DecodeWindow
 from ggbench.text import in_words

@@ -28,9 +28,8 @@ from ggbench.machine.records import Environment, GpuUse, Imported
 from ggbench.models.subject import Subject
 from ggbench.runs.experiment import experiment_of
 from ggbench.runs.run import Run, RunHead
-from ggbench.runs.store.codec import storable_text
 from ggbench.runs.store.database import Store
-from ggbench.runs.store.runs import RUNNING, SampleChunk, StoredRun
+from ggbench.runs.store.runs import RUNNING, SampleChunk, StoredRun, storable_text
 from ggbench.show.anonymous_runs import anonymous
 from ggbench.text import plain
 

@@ -279,11 +279,6 @@ class LayerKind(msgspec.Struct, frozen=True):
         """Whether it keeps a recurrent state."""
         return self.state.recurrent_elements > 0
 
-    @property
-    def has_experts(self) -> bool:
-        """Whether its tokens are routed to experts."""
-        return any("_exps." in name for name, _, _ in self.tensors)
-
     def kv_bytes_per_token(self, type_k: str = "f16", type_v: str = "f16") -> int:
         """Return the bytes that one position within the window adds to the cache. Raises UnknownName, Unsupported."""
         return _bytes_per_position(self.state, type_k, type_v)

@@ -115,18 +115,18 @@ def list_checkpoint(access: HubAccess, repo: str, revision: str = "main") -> Rep
     return listing
 
 
-def find_file(access: HubAccess, repo: str, path: str, revision: str = "main") -> RepoListing:
+def find_file(access: HubAccess, repo: str, path: str) -> RepoListing:
     """Return a listing whose only variant is one file of any kind, to download; `repo` may be `datasets/org/name`.
 
     It is not cached. Raises NetworkError, also where the repo has no such file.
     """
-    doing = f"looking for {plain(path)} in {_at(repo, revision)}"
-    info, entries = _contents(access, repo, revision, doing)
+    doing = f"looking for {plain(path)} in {plain(repo)}"
+    info, entries = _contents(access, repo, "main", doing)
     found = [_repo_file(entry) for entry in entries if entry.path == path]
     if not found:
         raise NetworkError(f"{plain(repo)} has no {plain(path)} any more", "update ggbench, or look at the repo's page")
     variant = RepoVariant(plain(path), None, tuple(found))
-    return RepoListing(repo, revision, info.sha, (variant,), (), 0, _now())
+    return RepoListing(repo, "main", info.sha, (variant,), (), 0, _now())
 
 
 def cached_listing(access: HubAccess, repo: str, revision: str = "main") -> RepoListing | None:

@@ -27,7 +27,7 @@ _SECTION = "bandwidth"
 _BUSY = ", on a busy machine"
 
 
-def cached_bandwidth(threads: int, *, remeasure: bool = False, file: Path | None = None) -> Bandwidth:
+def cached_bandwidth(threads: int, *, file: Path | None = None) -> Bandwidth:
     """Return the cached bandwidth for this machine and thread count, or measure and cache it.
 
     A result from a busy machine is measured again next time, and is replaced only by a higher one or one from an idle
@@ -38,7 +38,7 @@ def cached_bandwidth(threads: int, *, remeasure: bool = False, file: Path | None
     cpu, ram = describe_cpu(), describe_ram()
     key = _machine_key(cpu, ram, threads)
     known = _read(file).get(key)
-    if known is not None and not known.busy and not remeasure:
+    if known is not None and not known.busy:
         return Bandwidth(known.bytes_per_s, known.source)
     rate = _probe(threads, cpu, ram)
     entry = _Entry(rate.bytes_per_s, _source(rate), rate.busy)
@@ -50,11 +50,9 @@ def cached_bandwidth(threads: int, *, remeasure: bool = False, file: Path | None
     return Bandwidth(entry.bytes_per_s, entry.source)
 
 
-def known_bandwidth(threads: int, file: Path | None = None) -> Bandwidth | None:
+def known_bandwidth(threads: int) -> Bandwidth | None:
     """Return the bandwidth as `cached_bandwidth` has cached it; None where it has not been measured."""
-    known = _read(paths.machine_cache_file() if file is None else file).get(
-        _machine_key(describe_cpu(), describe_ram(), threads)
-    )
+    known = _read(paths.machine_cache_file()).get(_machine_key(describe_cpu(), describe_ram(), threads))
     return None if known is None else Bandwidth(known.bytes_per_s, known.source)
 
 

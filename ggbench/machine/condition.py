@@ -98,7 +98,7 @@ def describe_cpu_state(proc: Path = PROC, sysfs: Path = SYSFS, *, watch_s: float
     cpu = describe_cpu(proc, sysfs)
     scaling = sorted((sysfs / "devices/system/cpu").glob("cpu[0-9]*/cpufreq"))
     governors = {text for each in scaling if (text := read_text(each / "scaling_governor"))}
-    battery = psutil.sensors_battery() if hasattr(psutil, "sensors_battery") else None
+    battery = psutil.sensors_battery()
     return CpuState(
         name=cpu.name,
         n_cores=cpu.n_cores,

@@ -60,10 +60,10 @@ def default_threads(cpu: Cpu | None = None) -> int:
     return (cpu or describe_cpu()).n_performance_cores
 
 
-def logical_cpus(proc: Path = PROC, sysfs: Path = SYSFS) -> int:
+def logical_cpus() -> int:
     """Return how many threads run at once, those that share a core counted each, within affinity and cgroup quota."""
     n_cpus = len(affinity())
-    quota = cpu_quota(proc, sysfs)
+    quota = cpu_quota(PROC, SYSFS)
     return n_cpus if quota is None else max(1, min(n_cpus, int(quota)))
 
 

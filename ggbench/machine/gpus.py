@@ -59,14 +59,11 @@ class Nvml:
 
 
 def open_nvml() -> Nvml | None:
-    """Open NVML, to be closed by the caller; None where there is no driver or no NVML."""
-    try:
-        with warnings.catch_warnings():
-            # The retired distribution `pynvml` emits a FutureWarning on import where it is installed too.
-            warnings.simplefilter("ignore", FutureWarning)
-            import pynvml
-    except ImportError:
-        return None
+    """Open NVML, to be closed by the caller; None where there is no driver."""
+    with warnings.catch_warnings():
+        # The retired distribution `pynvml` emits a FutureWarning on import where it is installed too.
+        warnings.simplefilter("ignore", FutureWarning)
+        import pynvml
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
@@ -79,10 +76,8 @@ def nvml_problem() -> str:
 
     NVML's library is part of the driver, so without one it is `NVML Shared Library Not Found`.
     """
-    try:
-        import pynvml
-    except ImportError:
-        return "the package nvidia-ml-py is not installed"
+    import pynvml
+
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from ggbench.machine.readings import list_gpu_processes
-from ggbench.sizing.change import Program
+from ggbench.sizing.plan_record import Program
 from ggbench.units import MIB
 
 _LEAST_BYTES = 128 * MIB

@@ -67,10 +67,9 @@ class MachineReading(msgspec.Struct, frozen=True):
     """Of main memory within the container's limit, file cache left out."""
     total_bytes: int | None
     gpus: tuple[GpuReading, ...] = ()
-    suspended_ns: int | None = None
-    """For how long the machine was suspended so far; only differences mean anything. None, as below, of a reading by
-    an older ggbench."""
-    n_cpus: int | None = None
+    suspended_ns: int = 0
+    """For how long the machine was suspended so far; only differences mean anything."""
+    n_cpus: int = 1
     """Logical CPUs that this process may use."""
     quota_cpus: float | None = None
     """The container's limit; None also without one."""

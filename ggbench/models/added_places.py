@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench import paths
-from ggbench.engines.server.address import is_url
+from ggbench.engines.server.config import is_url
 from ggbench.errors import BadFile, UsageError
 from ggbench.files import replace_file
 from ggbench.paths import expand_path, path_exists
@@ -26,6 +26,7 @@ from ggbench.text import plain
 
 if TYPE_CHECKING:
     from ggbench.models.disk import LocalModel
+
 
 _STARTS = ("/", "~", "./", "../", "file://")
 

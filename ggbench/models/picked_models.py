@@ -6,15 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from ggbench.decisions.run_commands_record import FileToRun
 from ggbench.errors import BadFile, GgbenchError, UnknownName
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.hub.access import HubAccess
 from ggbench.models.added_places import added_models
-from ggbench.models.catalog import Catalog, load_catalog
+from ggbench.models.catalog import load_catalog
 from ggbench.models.disk import LocalModel, find_local_models
-from ggbench.models.planned_variants import PlannedModel, PlannedVariant, planned_model
+from ggbench.models.planned_variants import FileToRun, PlannedModel, PlannedVariant, planned_model
 from ggbench.models.reference import ModelRef
 
 
@@ -55,9 +54,9 @@ def on_disk(quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
     return _grouped((f"{each.store} {name_without_quant(each.name)}", _of_local(each)) for each in models)
 
 
-def of_family(name: str, quants: Sequence[str] = (), catalog: Catalog | None = None) -> tuple[PickedModel, ...]:
+def of_family(name: str, quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
     """Return the sizes of a family of the catalog, `qwen3`, without files. Raises UnknownName."""
-    catalog = catalog or load_catalog()
+    catalog = load_catalog()
     wanted = name.strip().lower()
     ids = [model.id for model in catalog if model.id == wanted or model.id.startswith(f"{wanted}-")]
     if not ids:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.decisions.run_commands_record import FileToRun
 from ggbench.errors import BadFile, GgbenchError
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import name_without_quant, quant_label
@@ -29,6 +29,22 @@ from ggbench.models.reference import ModelRef
 from ggbench.models.repo_variants import FoundVariant
 from ggbench.models.selector import Target, find_published, resolve
 from ggbench.text import plain
+
+
+class FileToRun(msgspec.Struct, frozen=True):
+    """Where the weights of a quant are, or where they can be downloaded."""
+
+    model: str
+    """MODEL and QUANT arguments of `ggbench pull`, where there is something to pull; names for Ollama."""
+    quant: str
+    paths: tuple[Path, ...] = ()
+    """The file, or all its shards in order; where `is_here` is false the paths that `ggbench pull` will give them.
+    Empty where those are unknown.
+    """
+    is_here: bool = False
+    repo: str = ""
+    """Repo of the Hub, `org/name`; empty where no published file is known."""
+
 
 Provenance = Literal["file", "twin", "catalog", "hub"]
 

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.engines.server.address import Address
-from ggbench.engines.server.config import ClockChoice, EndpointConfig
+from ggbench.engines.server.config import Address, ClockChoice, EndpointConfig
 from ggbench.engines.server.contract import OfferedModel
 from ggbench.errors import UnknownName, UsageError
 from ggbench.gguf_file.quants import canonical_quant, known_quants, quant_from_file_name, quant_from_words

@@ -16,38 +16,37 @@ from ggbench.runs.experiment import Concluded, Conclusion, Experiment, Job
 from ggbench.runs.progress import Finished, Progress, Started
 from ggbench.runs.recorder import ReadingLog, Recorder
 from ggbench.runs.recording import Recording
-from ggbench.runs.rig import Rig
 from ggbench.runs.run import Run, RunHead
-from ggbench.runs.session import Session, subject_of
+from ggbench.runs.session import RunContext, Session, subject_of
 
 
-def run_jobs(rig: Rig, jobs: Sequence[Job]) -> Generator[Progress]:
+def run_jobs(context: RunContext, jobs: Sequence[Job]) -> Generator[Progress]:
     """Do one job after another; one that cannot be done is a run with its reason, and the rest goes on.
 
-    Once `rig.cancel` is set the running job ends with the run of what it has, and no other starts.
+    Once `context.cancel` is set the running job ends with the run of what it has, and no other starts.
     """
     for index, job in enumerate(jobs):
-        if rig.cancel.is_set():
+        if context.cancel.is_set():
             return
-        yield from run_job(rig, job, index, len(jobs))
+        yield from run_job(context, job, index, len(jobs))
 
 
-def run_job(rig: Rig, job: Job, index: int = 0, n_jobs: int = 1) -> Generator[Progress]:
+def run_job(context: RunContext, job: Job, index: int = 0, n_jobs: int = 1) -> Generator[Progress]:
     """Do one job, the `index`-th of `n_jobs`; ends in `Finished`, unless it was cancelled before it began."""
     target, experiment = job.target, job.experiment
-    given, job = job, replace(job, setup=job.setup.with_threads(rig.threads))
+    given, job = job, replace(job, setup=job.setup.with_threads(context.threads))
     yield Started(experiment.kind, target.model, target.quant, index, n_jobs)
     head = RunHead(
         kind=experiment.kind,
         subject=subject_of(target, None, job.setup),
         setup=job.setup,
         settings=job.settings,
-        command=experiment.command(job if experiment.measures_speed else given, rig.given_bandwidth),
+        command=experiment.command(job if experiment.measures_speed else given, context.given_bandwidth),
     )
     error: GgbenchError | None = None
-    with ReadingLog(rig.read_machine, rig.reading_interval_s) as readings:
-        recorder = Recorder(head, rig.store, readings)
-        session = Session(rig, job, recorder)
+    with ReadingLog(context.read_machine, context.reading_interval_s) as readings:
+        recorder = Recorder(head, context.store, readings)
+        session = Session(context, job, recorder)
         conclusion: Conclusion
         try:
             conclusion = yield from experiment.measure(session)

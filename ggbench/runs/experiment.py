@@ -15,8 +15,7 @@ from ggbench.engines.memory import Memory
 from ggbench.errors import UsageError
 from ggbench.models.reference import MEASURE_CHECKPOINTS
 from ggbench.plugins import load_plugin
-from ggbench.runs.observation import WorkerPeak
-from ggbench.runs.recording import Recording
+from ggbench.runs.recording import Recording, WorkerPeak
 from ggbench.runs.run import Result, Settings
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.text import in_words

@@ -126,22 +126,21 @@ _LEAST_SUSPENDED_NS = 1_000_000_000
 def machine_changes(readings: Sequence[MachineReading]) -> tuple[str, ...]:
     """Return each change in one line: a suspend, CPUs and memory that came or went, a limit that was set or raised.
 
-    `readings` are in chronological order; what one of them does not say is not compared.
+    `readings` are in chronological order.
     """
     return tuple(filter(None, (_suspended(readings), *(_changed(readings, *each) for each in _PARTS))))
 
 
 def _suspended(readings: Sequence[MachineReading]) -> str:
-    known = [each.suspended_ns for each in readings if each.suspended_ns is not None]
-    slept_ns = sum(after - before for before, after in pairwise(known) if after - before >= _LEAST_SUSPENDED_NS)
+    gaps = [after.suspended_ns - before.suspended_ns for before, after in pairwise(readings)]
+    slept_ns = sum(gap for gap in gaps if gap >= _LEAST_SUSPENDED_NS)
     return f"the machine was suspended for {format_duration(slept_ns / 1e9)}" if slept_ns else ""
 
 
 def _changed(
     readings: Sequence[MachineReading], what: str, part: Callable[[MachineReading], object], text: Callable[..., str]
 ) -> str:
-    values = [part(each) for each in readings if each.n_cpus is not None]
-    for before, after in pairwise(values):
+    for before, after in pairwise(map(part, readings)):
         if before != after:
             return f"{what} went from {text(before)} to {text(after)}"
     return ""

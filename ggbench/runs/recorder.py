@@ -12,8 +12,7 @@ from ggbench.errors import StoreError, UnknownName
 from ggbench.machine.clock import moment_ns
 from ggbench.machine.memory import peak_rss_bytes
 from ggbench.machine.records import MachineReading
-from ggbench.runs.observation import WorkerPeak, WorkerStarted
-from ggbench.runs.recording import PAUSE_NS, Observation, Recording, Series, kind_of
+from ggbench.runs.recording import PAUSE_NS, Observation, Recording, Series, WorkerPeak, WorkerStarted, kind_of
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 import queue
 import threading
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
+from msgspec import field
 from msgspec.structs import replace
 
-from ggbench.engines.contract import Engine, EngineConfig, Source, Workload
+from ggbench.engines.contract import DEFAULT_TIMEOUT_S, Engine, EngineConfig, Source, Workload, engine_module
 from ggbench.engines.endings import Completed, Ending
 from ggbench.engines.events import (
     Allocated,
@@ -33,31 +35,97 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import Memory
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.machine.gpus import find_cuda_gpu
-from ggbench.machine.records import Environment
+from ggbench.machine.bandwidth import cached_bandwidth
+from ggbench.machine.cpu import default_threads
+from ggbench.machine.environment import environment
+from ggbench.machine.gpus import find_cuda_gpu, gpu_bandwidth
+from ggbench.machine.readings import MachineReader
+from ggbench.machine.records import Environment, MachineReading
 from ggbench.models.selector import Target, materialize
 from ggbench.models.subject import Subject
 from ggbench.runs.experiment import Job
-from ggbench.runs.observation import GpusInUse, ModelDescribed, PromptTiming, WorkerStarted
 from ggbench.runs.progress import ModelReady, Point, Progress, Samples, Stage, Working
-from ggbench.runs.recorder import Recorder
-from ggbench.runs.rig import Rig
+from ggbench.runs.recorder import READING_INTERVAL_S, Recorder
+from ggbench.runs.recording import GpusInUse, ModelDescribed, PromptTiming, WorkerStarted
 from ggbench.runs.run import Settings
+from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import WARMUP
+from ggbench.sizing.theory.limits import decode_limit
 from ggbench.sizing.theory.offload import check_overrides, offload
-from ggbench.sizing.theory.roofline import decode_limit
-from ggbench.stats.decode_timing import DecodeLimit
+from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.units import format_ms
 
 _S = TypeVar("_S", bound=Settings)
 
 
+class RunContext(msgspec.Struct, frozen=True):
+    """One for each command or screen; the tests make one with a fake engine and a store in a temporary folder."""
+
+    launch: Callable[[EngineConfig, threading.Event], Engine]
+    """Starts the engine of a setup, which ends when the event is set."""
+    threads: int
+    """For setups that do not say."""
+    describe_environment: Callable[[Mapping[str, str]], Environment]
+    """From the versions that an engine reports."""
+    store: Store | None = None
+    """None keeps nothing."""
+    cpu_bandwidth: Bandwidth | None = None
+    given_bandwidth: Bandwidth | None = None
+    """A person's own figure; overrides what was measured or read."""
+    cancel: threading.Event = field(default_factory=threading.Event)
+    hold: threading.Event = field(default_factory=threading.Event)
+    """While it is set, a decode waits between two steps; the engines that `launch` starts look at it."""
+    read_machine: Callable[[], MachineReading] | None = None
+    """Called during every run, from a thread of its own; None keeps no readings."""
+    reading_interval_s: float = READING_INTERVAL_S
+
+    def bandwidth_of(self, allocated: Allocated, env: Environment | None) -> Bandwidth | None:
+        """The bandwidth that bounds a decode from these buffers; None where weights lie in memories of two speeds."""
+        if self.given_bandwidth is not None:
+            return self.given_bandwidth
+        on_gpu = [buffers.device for buffers in allocated.buffers if buffers.weight_bytes and not buffers.is_host]
+        if not on_gpu:
+            return self.cpu_bandwidth
+        if len(on_gpu) > 1 or not allocated.is_all_offloaded or env is None:
+            return None
+        gpu = find_cuda_gpu(env.gpus, on_gpu[0], dict(allocated.device_ids).get(on_gpu[0]))
+        return None if gpu is None else gpu_bandwidth(gpu)
+
+
+def run_context(
+    store: Store | None,
+    *,
+    given_bandwidth: Bandwidth | None = None,
+    timeout_s: float | None = None,
+    needs_bandwidth: bool = True,
+) -> RunContext:
+    """A context on this machine. Measures the bandwidth of main memory the first time, which takes a second or two."""
+    threads = default_threads()
+    hold = threading.Event()
+    measures = needs_bandwidth and given_bandwidth is None
+
+    def launch(setup: EngineConfig, cancel: threading.Event) -> Engine:
+        seconds = DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s
+        return engine_module(setup.engine).launch(cancel, timeout_s=seconds, hold=hold)
+
+    return RunContext(
+        launch=launch,
+        threads=threads,
+        describe_environment=environment,
+        store=store,
+        cpu_bandwidth=cached_bandwidth(threads) if measures else None,
+        given_bandwidth=given_bandwidth,
+        hold=hold,
+        read_machine=MachineReader().read,
+    )
+
+
 class Session:
     """What an experiment asks for, and what is recorded of it on the way."""
 
-    def __init__(self, rig: Rig, job: Job, recorder: Recorder) -> None:
-        self.rig = rig
-        self.cancel = rig.cancel
+    def __init__(self, context: RunContext, job: Job, recorder: Recorder) -> None:
+        self.context = context
+        self.cancel = context.cancel
         """Set once the person wants it to end."""
         self.target = job.target
         self.base = job.base
@@ -81,7 +149,7 @@ class Session:
     def engine(self) -> Engine:
         """The engine of the setup, started when it is first asked for."""
         if self._engine is None:
-            self._engine = self.rig.launch(self.setup, self.cancel)
+            self._engine = self.context.launch(self.setup, self.cancel)
         return self._engine
 
     def prepare(self) -> Generator[Progress, None, None]:
@@ -171,7 +239,7 @@ class Session:
                 case Ready():
                     if event.pid is not None:
                         self.recorder.observe(WorkerStarted(event.pid))
-                    self.begin(self.rig.describe_environment(event.versions))
+                    self.begin(self.context.describe_environment(event.versions))
                 case Opening(share):
                     yield Working("load", share, 1.0)
                 case Allocated():
@@ -249,11 +317,11 @@ class Session:
         if file is None or setup.cache_types is None:
             return None
         on_gpu = Memory(buffers=allocated.buffers).weights_on_gpu
-        if isinstance(setup, LlamaConfig) and on_gpu and self.rig.given_bandwidth is None:
+        if isinstance(setup, LlamaConfig) and on_gpu and self.context.given_bandwidth is None:
             overridden = offload(file, setup.n_gpu_layers, setup.tensor_overrides).overridden_host_bytes
             if overridden or not setup.kv_offload:
                 return None
-        bandwidth = self.rig.bandwidth_of(allocated, self.environment)
+        bandwidth = self.context.bandwidth_of(allocated, self.environment)
         if bandwidth is None:
             return None
         try:

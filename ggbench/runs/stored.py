@@ -12,12 +12,20 @@ from ggbench.engines.memory import Memory
 from ggbench.errors import StoreError
 from ggbench.machine.records import ImportedRow, MachineReading
 from ggbench.runs.experiment import Concluded, experiment_of
-from ggbench.runs.observation import GpusInUse, ModelDescribed, PromptTiming, WorkerPeak, WorkerStarted
-from ggbench.runs.recording import Observation, Recording, Series, kind_of
+from ggbench.runs.recording import (
+    GpusInUse,
+    ModelDescribed,
+    Observation,
+    PromptTiming,
+    Recording,
+    Series,
+    WorkerPeak,
+    WorkerStarted,
+    kind_of,
+)
 from ggbench.runs.run import Result, Run, RunHead
-from ggbench.runs.store.codec import decode
 from ggbench.runs.store.database import Store
-from ggbench.runs.store.runs import RUNNING, StoredRun
+from ggbench.runs.store.runs import RUNNING, StoredRun, decode
 from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.stats.serving import RequestTiming, ServerFound, TokenChunks
 from ggbench.stats.window_fit import DecodeWindow

@@ -14,7 +14,7 @@ _SYSTEMS = {"llama-server": LLAMA_CPP, "llama-cpp-python": LLAMA_CPP, "vLLM": "v
 """The published rows' names of what servers run, by the program that a server's version begins with."""
 
 
-def nearest_to(summary: QuantSummary, limit: int = _NEAREST) -> tuple[NearRow, ...]:
+def nearest_to(summary: QuantSummary) -> tuple[NearRow, ...]:
     """The published speeds of its model nearest to how it was measured; empty where none is of this model."""
     model = published_model(summary.subject)
     if model is None:
@@ -30,7 +30,7 @@ def nearest_to(summary: QuantSummary, limit: int = _NEAREST) -> tuple[NearRow, .
         device=device_of(summary),
         n_prompt=n_prompt,
         n_gen=n_gen,
-        limit=limit,
+        limit=_NEAREST,
         system=system_of(summary),
     )
 

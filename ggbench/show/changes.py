@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.sizing.change import Change, ChangeKind, Program
+from ggbench.sizing.plan_record import Change, ChangeKind, Program
 from ggbench.text import in_words, plain
 from ggbench.units import format_bytes, format_count
 

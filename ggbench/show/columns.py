@@ -5,6 +5,7 @@ A value is for programs and never rounded; a text is for people and formatted by
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import Any, TypeAlias
@@ -12,14 +13,14 @@ from typing import Any, TypeAlias
 import msgspec
 
 from ggbench.engines.endings import Outcome
-from ggbench.experiments.forecast.document import planned_speed_text
 from ggbench.machine.records import Environment
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import ESSENTIAL, UNKNOWN
 from ggbench.show.glossary import UNSTEADY
 from ggbench.show.names import file_name, model_name, model_names
+from ggbench.sizing.plan_record import PlannedForecast
 from ggbench.stats.decode_timing import LatencySummary, LineFit, PrefillSpeed
-from ggbench.stats.intervals import Estimate
+from ggbench.stats.intervals import Estimate, Expected
 from ggbench.text import plain
 from ggbench.units import (
     format_bandwidth,
@@ -368,3 +369,22 @@ def bench_columns(summaries: Iterable[QuantSummary]) -> tuple[str, ...]:
     if any(row.max_n_ctx is not None or row.max_n_ctx_reason for row in rows):
         keys.insert(keys.index("n_ctx") + 1, "max_n_ctx")
     return tuple(keys)
+
+
+def expected_text(expected: Expected | None) -> str:
+    """`4.28 ±0.27`; where one side of the interval is much longer, its ends; `≥ 126`, `≤ 7.92` of a bound."""
+    if expected is None:
+        return UNKNOWN
+    if not math.isfinite(expected.high):
+        return f"≥ {format_number(expected.value)}"
+    if not expected.low and expected.value == expected.high:
+        return f"≤ {format_number(expected.value)}"
+    return format_interval(expected.value, expected.low, expected.high)
+
+
+def planned_speed_text(expected: PlannedForecast | None) -> str:
+    """`3.2 ±0.4`, in tokens per second, marked where it comes from an unsteady run; an em dash where none is known."""
+    if expected is None:
+        return UNKNOWN
+    text = expected_text(Expected(expected.tok_s, *expected.tok_s_ci95))
+    return text if expected.is_steady else f"{UNSTEADY} {text}"

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ggbench.decisions.comparison import Comparison, compare_quants
-from ggbench.decisions.repeats import repeats_among
-from ggbench.decisions.run_spread import RunSpreads
+from ggbench.decisions.compare.comparison import Comparison, compare_quants
+from ggbench.decisions.compare.repeats import RunSpreads, repeats_among
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.columns import COLUMNS, column_texts
@@ -20,6 +19,7 @@ from ggbench.show.saving import SavedRun, plotted_runs
 
 if TYPE_CHECKING:
     from ggbench.show.charts.charts import Chart
+
 
 _COLUMNS = (
     "run_id", "quant", "source", "file_bytes", "bpw", "weight_bytes", "kv_bytes", "compute_bytes", "n_ctx",

@@ -19,8 +19,7 @@ from ggbench.show.plot.curves import Floats
 from ggbench.show.plot.palette import letter, terminal_color
 from ggbench.show.plot.terminal import colored, framed
 from ggbench.sizing.theory.hardware import Hardware
-from ggbench.sizing.theory.limits import DECODE_POSITIONS, SchemeLimits
-from ggbench.sizing.theory.roofline import decode_latency_ms
+from ggbench.sizing.theory.limits import DECODE_POSITIONS, SchemeLimits, decode_latency_ms
 from ggbench.text import plain
 from ggbench.units import format_count, format_ms, format_number
 
@@ -51,18 +50,18 @@ def prefill_plot(rows: Sequence[SchemeLimits], width: int, height: int, color: b
         return ""
     curves = [row.prefill for row in drawn if row.prefill is not None]
     knees = [knee for curve in curves for knee in curve.knees()]
-    longest = int(curves[0].n[-1])
+    longest = curves[0].longest
     first = max(1, min(knees) // _AROUND_KNEES) if knees else 1
     last = min(longest, max(knees) * _AROUND_KNEES if knees else _WITHOUT_KNEES)
-    at = np.unique(np.geomspace(first, last, 4 * width).astype(np.int64)) - 1
-    lines = [_Line("c", _FOREGROUND, curves[0].n[at].astype(np.float64), curves[0].compute_ms[at], "compute")]
+    x = np.unique(np.geomspace(first, last, 4 * width).astype(np.int64)).astype(np.float64)
+    lines = [_Line("c", _FOREGROUND, x, np.array([curves[0].compute_ms(n) for n in x]), "compute")]
     marks = []
     for index, (row, curve) in enumerate(zip(drawn, curves, strict=True)):
         name, sgr = letter(index, except_for="c"), terminal_color(index)
         knees_name = "knee" if len(curve.knees()) == 1 else "knees"
         label = f"read {plain(row.scheme)}, {knees_name} ◆ {knees_text(curve)}"
-        lines.append(_Line(name, sgr, curve.n[at].astype(np.float64), curve.read_ms[at], label))
-        marks += [(float(knee), float(curve.compute_ms[knee - 1]), sgr) for knee in curve.knees() if knee <= last]
+        lines.append(_Line(name, sgr, x, np.array([curve.read_ms(n) for n in x]), label))
+        marks += [(float(knee), curve.compute_ms(knee), sgr) for knee in curve.knees() if knee <= last]
     return _plot("first token [ms]", "prompt [tokens]", lines, marks, (width, height), color=color, is_log=True)
 
 
@@ -75,8 +74,8 @@ def decode_plot(rows: Sequence[SchemeLimits], hardware: Hardware, width: int, he
     for index, row in enumerate(drawn):
         last = min(DECODE_POSITIONS[-1], row.max_n_ctx or DECODE_POSITIONS[-1])
         x = np.linspace(1, max(2, last), 4 * width)
-        hardware_rates = hardware.bandwidth_bytes_per_s, hardware.compute_flop_per_s
-        y = decode_latency_ms(row.weights, row.kv, *hardware_rates, x, row.batch_size)
+        rates = hardware.bandwidth_bytes_per_s, hardware.compute_flop_per_s
+        y = np.array([decode_latency_ms(row.weights, row.kv, *rates, n, row.batch_size) for n in x])
         sgr = terminal_color(index)
         note = "" if row.fits is not False else ", does not fit"
         if last < DECODE_POSITIONS[-1]:

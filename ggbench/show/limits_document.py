@@ -5,14 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
-
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.show.documents import picked
 from ggbench.sizing.theory.hardware import GIGA, MEANING, TERA, Hardware
 from ggbench.sizing.theory.kv_cache import KvCache
-from ggbench.sizing.theory.limits import SchemeLimits
-from ggbench.sizing.theory.prefill import PrefillCurve
+from ggbench.sizing.theory.limits import Prefill, SchemeLimits
 from ggbench.sizing.theory.weights import Parameters
 from ggbench.units import format_count, format_ms
 
@@ -66,7 +63,7 @@ def _row(row: SchemeLimits) -> dict[str, object]:
         "bpw": weights.bpw,
         "batch_size": row.batch_size,
         "resident_bytes": round(weights.resident_bytes),
-        "read_bytes": round(float(weights.read_bytes(row.batch_size))),
+        "read_bytes": round(weights.read_bytes(row.batch_size)),
         "printed": printed_line(row),
         **picked(row, "w_tokens_per_ms b_ms max_n_ctx fits"),
         "knees": curve and curve.knees(),
@@ -76,30 +73,29 @@ def _row(row: SchemeLimits) -> dict[str, object]:
     }
 
 
-def _regimes(curve: PrefillCurve) -> list[dict[str, object]]:
+def _regimes(curve: Prefill) -> list[dict[str, object]]:
     return [
         {"bound": regime.bound.name.lower(), "first_n": regime.first_n, "last_n": regime.last_n}
         for regime in curve.regimes()
     ]
 
 
-def _prefill(curve: PrefillCurve) -> list[dict[str, object]]:
+def _prefill(curve: Prefill) -> list[dict[str, object]]:
     """Return the curve at powers of two and at its last length."""
-    last = int(curve.n[-1])
-    lengths = sorted({1 << power for power in range(int(math.log2(last)) + 1)} | {last})
+    lengths = sorted({1 << power for power in range(int(math.log2(curve.longest)) + 1)} | {curve.longest})
     return [
         {
-            "n_prompt": int(curve.n[at]),
-            "read_ms": float(curve.read_ms[at]),
-            "compute_ms": float(curve.compute_ms[at]),
-            "first_token_ms": float(curve.latency_ms[at]),
-            "floor_ms": float(curve.floor_ms[at]),
+            "n_prompt": n,
+            "read_ms": curve.read_ms(n),
+            "compute_ms": curve.compute_ms(n),
+            "first_token_ms": curve.latency_ms(n),
+            "floor_ms": curve.floor_ms(n),
         }
-        for at in np.searchsorted(curve.n, lengths)
+        for n in lengths
     ]
 
 
-def knees_text(curve: PrefillCurve | None) -> str:
+def knees_text(curve: Prefill | None) -> str:
     """Format `113 and 481`; `none` if the bound never changes; an em dash if the hardware figures are unknown."""
     if curve is None:
         return "—"

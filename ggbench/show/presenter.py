@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from ggbench.show.charts.charts import Chart
     from ggbench.show.metric import Metric
 
+
 LiveView = Literal["figures", "bracket"]
 """What a front end draws while a run goes on: the presenter's figures, or what is known of the largest context."""
 
@@ -40,14 +41,17 @@ class Presenter(abc.ABC):
     has_samples: ClassVar[bool] = True
     """Whether its runs have timed steps to plot, to export and to compare with published ones, and a text."""
 
+    no_answer: ClassVar[str] = "done"
+    """What is said of a run that completed without an answer."""
+
     @property
     def has_figures(self) -> bool:
         """Whether its runs may have anything to draw."""
         return self.has_samples or bool(self.plotted)
 
     @abc.abstractmethod
-    def headline(self, run: Run) -> str:
-        """The answer of a run that completed, in one line."""
+    def answer(self, run: Run) -> str:
+        """What the run has found, so far where it was cut short, in one line; empty where nothing. Printable."""
 
     @abc.abstractmethod
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
@@ -92,35 +96,23 @@ class Presenter(abc.ABC):
         """The answer in a word or two, for a column of a list; empty where other columns have it. Printable."""
         return ""
 
-    def so_far(self, run: Run) -> str:
-        """What a run that was cut short had found by then, in one line; empty where nothing. Printable."""
-        return ""
-
     def has_details(self, run: Run) -> bool:
         """Whether there is more to show than how the run ended."""
-        return True
+        return bool(self.answer(run))
 
     def ending(self, run: Run) -> str:
         """How a run ended in one line: its answer, or why there is none. Printable."""
         if run.is_complete:
-            return plain(self.headline(run))
+            return plain(self.answer(run)) or self.no_answer
         return run.outcome.because(plain(run.reason))
 
 
 class QuantPresenter(Presenter):
     """Runs that a table of quants shows: a decode or prompts of several lengths."""
 
-    @abc.abstractmethod
-    def so_far(self, run: Run) -> str:
-        """What was measured, in one line; empty where nothing was timed."""
-
     def has_details(self, run: Run) -> bool:
         """Whether anything was timed."""
-        return run.is_complete or bool(self.so_far(run))
-
-    def headline(self, run: Run) -> str:
-        """What was measured, or `done`."""
-        return self.so_far(run) or "done"
+        return run.is_complete or bool(self.answer(run))
 
     def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
         """Latency against position."""

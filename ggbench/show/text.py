@@ -25,14 +25,13 @@ def csv_text(header: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
     return buffer.getvalue()
 
 
-def rows_as_csv(summaries: Sequence[QuantSummary], keys: Sequence[str] | None = None) -> str:
-    """Unrounded values under the columns' keys, in bytes, ms and the like; an empty cell is unknown.
+def rows_as_csv(summaries: Sequence[QuantSummary]) -> str:
+    """Every column: unrounded values under its key, in bytes, ms and the like; an empty cell is unknown.
 
-    Without `keys`, every column. Text that a spreadsheet would take for a formula gets an apostrophe in front.
+    Text that a spreadsheet would take for a formula gets an apostrophe in front.
     """
-    columns = [COLUMNS[key] for key in (COLUMNS if keys is None else keys)]
-    cells = ([_csv_cell(column.value(summary)) for column in columns] for summary in summaries)
-    return csv_text([column.key for column in columns], cells)
+    cells = ([_csv_cell(column.value(summary)) for column in COLUMNS.values()] for summary in summaries)
+    return csv_text(list(COLUMNS), cells)
 
 
 def rows_as_markdown(summaries: Sequence[QuantSummary], keys: Sequence[str]) -> str:

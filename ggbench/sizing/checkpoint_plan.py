@@ -16,12 +16,11 @@ from ggbench.errors import GgbenchError, Unsupported
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.checkpoints import FoundCheckpoint
 from ggbench.models.command_line import reproduce
-from ggbench.sizing.longest import planning_ceiling
+from ggbench.sizing.longest_context import planning_ceiling
 from ggbench.sizing.plan import DEFAULT_N_CTX, PlanRequest
 from ggbench.sizing.plan_record import Budget, PlannedSpeed, PlanRow
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
-from ggbench.sizing.theory.limits import DECODE_POSITIONS
-from ggbench.sizing.theory.roofline import decode_limit, decode_read_ms
+from ggbench.sizing.theory.limits import DECODE_POSITIONS, decode_limit, decode_read_ms
 from ggbench.sizing.theory.weights import file_weights
 from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.text import in_words
@@ -105,12 +104,11 @@ def _speeds(
     positions = (*DECODE_POSITIONS, n_ctx)
     try:
         limit = decode_limit(file, budget.bandwidth, cache.type_k, cache.type_v)
-        latencies = decode_read_ms(file_weights(file, file.name), cache, budget.bandwidth.bytes_per_s, positions)
+        weights = file_weights(file, file.name)
+        latencies = [decode_read_ms(weights, cache, budget.bandwidth.bytes_per_s, n) for n in positions]
     except Unsupported:
         return None, ()
-    return limit, tuple(
-        PlannedSpeed(n, float(ms), 1e3 / float(ms), longest >= n) for n, ms in zip(positions, latencies, strict=True)
-    )
+    return limit, tuple(PlannedSpeed(n, ms, 1e3 / ms, longest >= n) for n, ms in zip(positions, latencies, strict=True))
 
 
 def _notes(found: FoundCheckpoint, method: Method, file: ModelFile) -> Iterator[str]:

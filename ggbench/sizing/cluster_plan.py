@@ -1,30 +1,40 @@
-"""The best split of a model over several machines: what each takes is timed, what it holds is counted."""
+"""The best split of a model over several machines: what each takes is timed, what it holds is counted.
+
+A step goes through the devices one after the other: t(n) is the sum of what each takes for its layers, of the way to
+every server but the last, and of the output with the way to the last device. A device is timed with two twins of its
+layers alone: the slope between them is the cost of a layer, and what is left is the output's and the way's. Layers are
+taken as alike, so with the devices chosen the fastest is filled first. Every choice of the fastest devices is tried,
+and the slower ones where those do not hold the model.
+"""
 
 from __future__ import annotations
 
+import statistics
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.engines.endings import EngineEnded
-from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.contract import Source
+from ggbench.engines.endings import Completed, Ending, EngineEnded
+from ggbench.engines.events import Steps
+from ggbench.engines.llama.config import LlamaConfig, whole_steps
 from ggbench.engines.llama.engine import LlamaEngine
+from ggbench.engines.workloads import DecodeAtDepth
 from ggbench.errors import EngineFailed, Unsupported
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.gguf_file.twin import remove_left_twins, twin_folder, write_sparse
-from ggbench.gguf_file.twin_writer import require_room
+from ggbench.gguf_file.twin import remove_left_twins, twin_folder, twin_of, write_sparse
+from ggbench.gguf_file.twin_writer import TwinGroup, group_twins, require_room
 from ggbench.models.command_line import reproduce
 from ggbench.models.planned_variants import PlannedVariant
 from ggbench.paths import forecasts_dir
 from ggbench.sizing.budget import main_memory_budget
-from ggbench.sizing.cluster_record import ClusterPlan, ClusterSplit, DeviceSpeed, Link
-from ggbench.sizing.cluster_split import MAIN_MEMORY, best_split
-from ggbench.sizing.cluster_timing import cluster_twins, setup_alone, time_device
-from ggbench.sizing.device_split import DeviceSplit
+from ggbench.sizing.cluster import ClusterPlan, ClusterSplit, DeviceSpeed, DeviceSplit, Link
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
+from ggbench.sizing.layer_sample import StepCost, step_cost, twin_layers
 from ggbench.sizing.plan import DEFAULT_N_CTX
 from ggbench.sizing.plan_record import DeviceMemory
 
@@ -177,3 +187,174 @@ def _timed(model: ModelFile, setup: LlamaConfig, cluster: Cluster) -> tuple[Devi
 def _places(cluster: Cluster) -> list[tuple[str, str]]:
     """Name and server of each device, main memory last."""
     return [*((each.device, each.server) for each in cluster.devices), (MAIN_MEMORY, "")]
+
+
+MAIN_MEMORY = "CPU"
+_MOST_CHOSEN = 8
+"""Devices whose every choice is tried, 255 of them; slower ones are added one by one."""
+
+Room = Callable[[Sequence[int]], Sequence[int]]
+"""How many layers too many each device has in a split by layers; 0 or less is that it fits."""
+
+
+def step_ms(speeds: Sequence[DeviceSpeed], n_layers: Sequence[int], n: float) -> float:
+    """Return what a step at position n takes, with that many layers on each device, main memory last."""
+    used = [index for index, count in enumerate(n_layers) if count]
+    last = last_device(speeds, n_layers)
+    links = sum(speeds[index].link_ms for index in used if index != last)
+    return links + speeds[last].output_ms + sum(speeds[index].layers_ms(n_layers[index], n) for index in used)
+
+
+def last_device(speeds: Sequence[DeviceSpeed], n_layers: Sequence[int]) -> int:
+    """Return which device has the output: the last that is used, main memory only where no other is."""
+    used = [index for index, count in enumerate(n_layers) if count]
+    offloading = [index for index in used if speeds[index].device != MAIN_MEMORY]
+    return (offloading or used)[-1]
+
+
+def best_split(
+    speeds: Sequence[DeviceSpeed], n_layer: int, capacities: Sequence[int], n_ctx: int, overflow: Room
+) -> ClusterSplit | None:
+    """Return the fastest split for a context that fills evenly up to `n_ctx`; None where none fits.
+
+    `capacities` are layers that each device may hold at most; `overflow` looks closer.
+    """
+    usable = [index for index, capacity in enumerate(capacities) if capacity > 0]
+    by_speed = sorted(usable, key=lambda index: speeds[index].layers_ms(1, n_ctx / 2))
+    n_chosen = min(len(by_speed), _MOST_CHOSEN)
+    choices = [used for n_used in range(1, n_chosen + 1) for used in combinations(by_speed[:n_chosen], n_used)]
+    choices += [tuple(by_speed[:n_used]) for n_used in range(n_chosen + 1, len(by_speed) + 1)]
+    splits = (_filled(used, len(speeds), n_layer, capacities, overflow) for used in choices)
+    found = [split for split in splits if split is not None]
+    if not found:
+        return None
+    best = min(found, key=lambda split: step_ms(speeds, split, n_ctx / 2))
+    return ClusterSplit(n_layers=best, b_ms=step_ms(speeds, best, 1), at_n_ctx_ms=step_ms(speeds, best, n_ctx))
+
+
+def _filled(
+    used: Sequence[int], n_devices: int, n_layer: int, capacities: Sequence[int], overflow: Room
+) -> tuple[int, ...] | None:
+    """All layers on these devices, each with one at least, the first filled first; None where they do not fit."""
+    room = [min(capacities[index], n_layer) for index in used]
+    while min(room) >= 1 and sum(room) >= n_layer and len(used) <= n_layer:
+        split, left = [0] * n_devices, n_layer - len(used)
+        for index, most in zip(used, room, strict=True):
+            taken = min(most - 1, left)
+            split[index] = 1 + taken
+            left -= taken
+        too_many = overflow(split)
+        if all(too_many[index] <= 0 for index in used):
+            return tuple(split)
+        room = [
+            split[index] - too_many[index] if too_many[index] > 0 else most
+            for index, most in zip(used, room, strict=True)
+        ]
+    return None
+
+
+N_DEPTH = 1025
+"""Cells in use where the cost of the KV cache is timed."""
+_ROUNDS, _N_GEN, _NEAR = 3, 8, 1
+
+
+def cluster_twins(model: ModelFile) -> tuple[TwinGroup, tuple[StepCost, ...]]:
+    """Plan two twins that differ in their number of layers: of a small model all layers and half of them."""
+    layers = twin_layers(model, None)
+    if len(layers) == 1:
+        layers = (layers[0][::2], layers[0])
+    files = [twin_of(model, model.name, None if len(each) == model.n_layer else each) for each in layers]
+    return group_twins(files), tuple(step_cost(model, each) for each in layers)
+
+
+def setup_alone(setup: LlamaConfig, devices: Sequence[DeviceMemory], index: int) -> LlamaConfig:
+    """Return how to load a model on one of the devices; the index behind the last is main memory."""
+    alone = replace(setup, rpc_servers=(), tensor_split=(), n_gpu_layers=-1, n_ctx=None, memory_limit_bytes=None)
+    if index == len(devices):
+        return replace(alone, n_gpu_layers=0)
+    server = devices[index].server
+    if not server:
+        return replace(alone, main_gpu=sum(not each.server for each in devices[:index]))
+    kept = [each for each in devices if each.server in ("", server)]
+    split = tuple(float(each is devices[index]) for each in kept)
+    return replace(alone, rpc_servers=(server,), tensor_split=split)
+
+
+def time_device(
+    engine: LlamaEngine,
+    paths: Sequence[Path],
+    costs: Sequence[StepCost],
+    model: ModelFile,
+    setup: LlamaConfig,
+    device: tuple[str, str],
+    link: Link | None,
+    on_step: Callable[[str], None],
+) -> DeviceSpeed:
+    """Time both twins on one device, named with its server; ends the engine. Raises EngineFailed.
+
+    `link` is what a probe measured of the way to the server; None for a device of this machine.
+    """
+    name, server = device
+    near_ms, far_ms = [], 0.0
+    try:
+        for number, path in enumerate(paths):
+            on_step(f"{server or 'this machine'} {name}: {costs[number].n_layer} layers")
+            _completed(engine.open(Source(path), _with_n_ctx(setup)))
+            near_ms.append(_step_ms(engine, _NEAR))
+        far_ms = _step_ms(engine, N_DEPTH)
+    finally:
+        engine.close()
+    return device_speed(device, model, costs, near_ms, far_ms, link)
+
+
+def device_speed(
+    device: tuple[str, str],
+    model: ModelFile,
+    costs: Sequence[StepCost],
+    near_ms: Sequence[float],
+    far_ms: float,
+    link: Link | None,
+) -> DeviceSpeed:
+    """Return what the steps of two twins say of a device, the larger one's also at a depth of `N_DEPTH`.
+
+    As the last device it has the output and sends the logits; before it sends the activations alone, whose way is that
+    of the logits less what they are longer.
+    """
+    fewer, more = costs
+    layer_ms = max(0.0, near_ms[1] - near_ms[0]) / (more.n_layer - fewer.n_layer)
+    output_ms = max(0.0, near_ms[1] - more.n_layer * layer_ms)
+    kv_ms = max(0.0, far_ms - near_ms[1]) / ((N_DEPTH - _NEAR) * more.n_layer)
+    link_ms = 0.0
+    if link is not None:
+        per_byte = layer_ms * more.n_layer / more.layer_bytes
+        all_layers = step_cost(model, range(model.n_layer - model.n_layer_nextn)).layer_bytes
+        matrix_ms = per_byte * max(0.0, (model.active_weight_bytes or 0) - all_layers)
+        longer = 4 * ((model.n_vocab or 0) - model.n_embd)
+        rate = link.down_bytes_per_s
+        logits_ms = longer / rate.p50 * 1e3 if rate is not None else 0.0
+        link_ms = max(link.round_trip_ns.p50 / 1e6, output_ms - matrix_ms - logits_ms)
+    name, server = device
+    return DeviceSpeed(device=name, server=server, layer_ms=layer_ms, kv_ms=kv_ms, output_ms=output_ms, link_ms=link_ms)
+
+
+def _with_n_ctx(setup: LlamaConfig) -> LlamaConfig:
+    return replace(setup, n_ctx=whole_steps(N_DEPTH + _N_GEN + 2))
+
+
+def _step_ms(engine: LlamaEngine, n_depth: int) -> float:
+    """The median of all steps, the first round left out."""
+    taken: list[int] = []
+    for number in range(_ROUNDS + 1):
+        for event in _completed(engine.run(DecodeAtDepth(n_depth, _N_GEN))):
+            if isinstance(event, Steps) and number:
+                taken += event.step_ns
+    return statistics.median(taken) / 1e6
+
+
+def _completed(events: Iterator[object]) -> list[object]:
+    """All events of a request. Raises EngineFailed where it did not complete."""
+    found = list(events)
+    ending = found[-1]
+    if isinstance(ending, Ending) and not isinstance(ending, Completed):
+        raise EngineFailed(ending.reason, "see: ggbench cluster probe")
+    return found

@@ -1,4 +1,5 @@
-"""Where a model's weights and its context lie: in the memory that is planned for, or in main memory beside it.
+"""Where a model's weights and its context lie: in the memory that is planned for, or in main memory beside it;
+and how fast that could be at best.
 
 A plan and the search for the largest context count alike, also where only some of the layers are on a GPU.
 """
@@ -12,12 +13,15 @@ from msgspec.structs import replace
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.sizing.device_split import DeviceSplit
+from ggbench.sizing.cluster import DeviceSplit
 from ggbench.sizing.dry_allocator import DryContext
-from ggbench.sizing.plan_record import DeviceMemory
+from ggbench.sizing.plan_record import Budget, DeviceMemory, PlannedSpeed
 from ggbench.sizing.process_memory import beyond_reserve
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
+from ggbench.sizing.theory.limits import DECODE_POSITIONS, decode_limit, decode_read_ms
 from ggbench.sizing.theory.offload import offload
+from ggbench.sizing.theory.weights import file_weights
+from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.units import MIB, format_bytes
 
 _AGREE_BYTES = MIB // 16
@@ -126,3 +130,26 @@ class Placement:
         return [
             f"KV: the theory counts {format_bytes(counted)}, llama.cpp's allocator {format_bytes(context.cache_bytes)}"
         ]
+
+
+def speed_bounds(
+    file: ModelFile, setup: LlamaConfig, budget: Budget, placement: Placement, longest: int | None, n_ctx: int
+) -> tuple[DecodeLimit | None, tuple[PlannedSpeed, ...]]:
+    """Return the bound of the planned memory's bandwidth, and the speeds at the fixed positions and at `n_ctx`.
+
+    `longest` is the longest context that fits. None where weights lie in memories of two speeds.
+    """
+    bandwidth = budget.bandwidth
+    if bandwidth is None or placement.has_two_speeds:
+        return None, ()
+    try:
+        limit = decode_limit(file, bandwidth, setup.type_k, setup.type_v)
+        weights, cache = file_weights(file, file.name), kv_cache(file, setup.type_k, setup.type_v)
+    except Unsupported:
+        return None, ()
+    positions = (*DECODE_POSITIONS, n_ctx)
+    latencies = [decode_read_ms(weights, cache, bandwidth.bytes_per_s, n) for n in positions]
+    return limit, tuple(
+        PlannedSpeed(n, ms, 1e3 / ms, None if longest is None else longest >= n)
+        for n, ms in zip(positions, latencies, strict=True)
+    )

@@ -20,10 +20,9 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import write_sparse
 from ggbench.models.command_line import reproduce
 from ggbench.models.planned_variants import PlannedVariant
-from ggbench.sizing.bounds import speed_bounds
 from ggbench.sizing.dry_allocator import DryAllocator
-from ggbench.sizing.longest import LONGEST, longest_n_ctx, planning_ceiling
-from ggbench.sizing.placement import Placement
+from ggbench.sizing.longest_context import LONGEST, longest_n_ctx, planning_ceiling
+from ggbench.sizing.placement import Placement, speed_bounds
 from ggbench.sizing.plan_record import Budget, KvCacheTypes, PlanRow
 from ggbench.sizing.theory.offload import check_overrides
 from ggbench.sizing.what_helps import what_helps

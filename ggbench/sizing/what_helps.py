@@ -15,12 +15,10 @@ from msgspec.structs import replace
 from ggbench.engines.endings import EngineEnded, Failed, OutOfMemory
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.sizing.bounds import speed_bounds
-from ggbench.sizing.change import Change, ChangeKind, Program
 from ggbench.sizing.dry_allocator import DryAllocator
-from ggbench.sizing.longest import longest_n_ctx, planning_ceiling
-from ggbench.sizing.placement import Placement
-from ggbench.sizing.plan_record import Budget, PlanRow
+from ggbench.sizing.longest_context import longest_n_ctx, planning_ceiling
+from ggbench.sizing.placement import Placement, speed_bounds
+from ggbench.sizing.plan_record import Budget, Change, ChangeKind, PlanRow, Program
 
 _SMALLER_UBATCHES = (256, 128, 64)
 _SMALLER_CACHES: tuple[tuple[ChangeKind, str], ...] = (("KV q8_0", "q8_0"), ("KV q4_0", "q4_0"))

@@ -121,10 +121,9 @@ class GgbenchApp(App[None]):
     def on_mount(self) -> None:
         """End as `q` does on the signals of `kill` and of a terminal that closes, unless they are ignored."""
         loop = asyncio.get_running_loop()
-        for name in ("SIGTERM", "SIGHUP"):
-            number = getattr(signal, name, None)
-            if number is not None and signal.getsignal(number) != signal.SIG_IGN:
-                with contextlib.suppress(NotImplementedError, RuntimeError, ValueError):  # not in the main thread
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) != signal.SIG_IGN:
+                with contextlib.suppress(RuntimeError, ValueError):  # not in the main thread
                     loop.add_signal_handler(number, self.exit, None, ExitCode.INTERRUPTED)
 
     def on_unmount(self) -> None:

@@ -28,10 +28,11 @@ from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.sizing.plan_record import Budget, PlanRow
 
 if TYPE_CHECKING:
-    from ggbench.decisions.pick_candidates import PickRequest
-    from ggbench.decisions.pick_record import Pick
+    from ggbench.decisions.pick.candidates import PickRequest
+    from ggbench.decisions.pick.record import Pick
     from ggbench.hub.access import HubAccess
     from ggbench.runs.store.database import Store
+
 
 _MODELS_KEPT = 16
 """Models whose headers are cached; a header with its tokens takes several MB."""
@@ -90,7 +91,7 @@ class Planner:
 
         Raises GgbenchError if none can be planned, and once closed.
         """
-        from ggbench.decisions.pick import choose
+        from ggbench.decisions.pick.candidates import pick
         from ggbench.models.picked_models import of_planned
 
         models = of_planned(self._planned(model, tuple(quants)))
@@ -98,7 +99,7 @@ class Planner:
             if self._is_closed:
                 raise GgbenchError("ggbench is closing", "start it again to pick")
             try:
-                return choose(models, request, self._allocator_for(request.budget, request.setup), store)
+                return pick(models, request, self._allocator_for(request.budget, request.setup), store)
             finally:
                 self._leave_servers(request.setup)
 

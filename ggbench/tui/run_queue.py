@@ -25,8 +25,8 @@ from ggbench.models.subject import Subject
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished, ModelReady, Point, Progress, Samples, Stage, Working
-from ggbench.runs.rig import Rig
 from ggbench.runs.run import Run
+from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.show.presenter import presenter_of
 from ggbench.tui.live_job import LiveJob
@@ -114,7 +114,7 @@ class RunQueue:
         """Of the running job; a new one for each."""
         self._left_as = JobState.CANCELLED
         """What the running job is once the user has ended it."""
-        self._rig: Rig | None = None
+        self._context: RunContext | None = None
         self._is_paused = self._is_closed = False
         self._notified_at = 0.0
         self.live: LiveJob | None = None
@@ -193,8 +193,8 @@ class RunQueue:
     def _set_paused(self, is_paused: bool) -> None:
         with self._changed:
             self._is_paused = is_paused
-            if self._rig is not None:
-                (self._rig.hold.set if is_paused else self._rig.hold.clear)()
+            if self._context is not None:
+                (self._context.hold.set if is_paused else self._context.hold.clear)()
             self._changed.notify_all()
         self._report()
 
@@ -215,7 +215,7 @@ class RunQueue:
                 except Exception as error:  # a bug must neither end the queue nor hide
                     self._update(item.id, JobState.FAILED, f"unexpected: {error!r}")
                 finally:
-                    self._rig = None
+                    self._context = None
 
     def _next(self) -> QueueItem | None:
         """The next job, once there is one; None once the queue is closed."""
@@ -243,12 +243,12 @@ class RunQueue:
         job = self._jobs[item.id]
         live = self.live = LiveJob(item.id, is_twin=job.target.provenance == "twin", settings=job.settings)
         self._report()
-        rig = replace(self._services.make_rig(store, job.experiment), cancel=self._cancel)
+        context = replace(self._services.run_context(store, job.experiment), cancel=self._cancel)
         with self._changed:
-            self._rig = rig
+            self._context = context
             if self._is_paused:
-                rig.hold.set()
-        with contextlib.closing(run_job(rig, job)) as progress:
+                context.hold.set()
+        with contextlib.closing(run_job(context, job)) as progress:
             for record in progress:
                 self._take(item, live, record)
         if not self._items[item.id].state.is_over:

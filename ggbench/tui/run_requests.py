@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -11,10 +11,7 @@ from msgspec.structs import replace
 from ggbench.engines.llama.config import LlamaConfig, whole_steps
 from ggbench.errors import Unsupported
 from ggbench.experiments.decode.record import DecodeSettings
-from ggbench.experiments.maxctx.record import ContextSettings
 from ggbench.experiments.quality.record import N_CTX
-from ggbench.experiments.speed.record import SpeedSettings
-from ggbench.experiments.tune.record import TuneSettings
 from ggbench.runs.run import Settings
 from ggbench.text import plain
 from ggbench.units import format_count
@@ -36,21 +33,8 @@ Found: TypeAlias = "Sequence[tuple[str, tuple[Target, ...]]]"
 """Models, each with the targets that were found for its quants."""
 
 
-class RunRequest(Protocol):
-    """What is to be carried out on any number of targets."""
-
-    @property
-    def notice(self) -> str:
-        """How it differs from what was planned; empty where it does not."""
-        ...
-
-    def jobs(self, found: Found, hub: HubAccess, catalog: Catalog | None) -> tuple[Job, ...]:
-        """Return the jobs in order; call it in a thread. Raises GgbenchError for what cannot be run."""
-        ...
-
-
 class MeasureRequest(msgspec.Struct, frozen=True):
-    """One experiment on each target."""
+    """One experiment on each target. `notice` says how it differs from what was planned; empty where it does not."""
 
     kind: str
     """Of the experiment."""
@@ -98,8 +82,7 @@ class QualityRequest(msgspec.Struct, frozen=True):
         Raises UsageError and BadFile for a text that cannot be scored, NetworkError for one that cannot be downloaded,
         Unsupported for a twin, and as `resolve`.
         """
-        from ggbench.experiments.quality.jobs import largest_here, quality_jobs
-        from ggbench.experiments.quality.measure import EXPERIMENT
+        from ggbench.experiments.quality.measure import EXPERIMENT, largest_here, quality_jobs
         from ggbench.experiments.quality.record import QualitySettings
         from ggbench.experiments.quality.texts import WIKITEXT_2, find_text
         from ggbench.models.reference import parse_model
@@ -137,6 +120,10 @@ class QualityRequest(msgspec.Struct, frozen=True):
         return tuple(jobs)
 
 
+RunRequest: TypeAlias = MeasureRequest | QualityRequest
+"""What is to be carried out on any number of targets; call its `jobs` in a thread."""
+
+
 def no_quality(name: str) -> Unsupported:
     """Return the error for a twin."""
     return Unsupported(
@@ -150,7 +137,7 @@ def next_length(n_gen: int) -> int:
     return next((length for length in LENGTHS if length > n_gen), LENGTHS[0])
 
 
-def decode_request(setup: LlamaConfig, n_gen: int) -> RunRequest:
+def decode_request(setup: LlamaConfig, n_gen: int) -> MeasureRequest:
     """Return a decode of `n_gen` tokens, with the planned n_ctx of the setup if they fit in it, else just enough."""
     settings = DecodeSettings(n_gen)
     needed, planned = whole_steps(settings.n_ctx_needed), setup.n_ctx
@@ -158,18 +145,3 @@ def decode_request(setup: LlamaConfig, n_gen: int) -> RunRequest:
         return MeasureRequest("decode", settings, setup)
     notice = f"{format_count(n_gen)} tokens need n_ctx {format_count(needed)}; {format_count(planned)} was planned"
     return MeasureRequest("decode", settings, replace(setup, n_ctx=None), notice)
-
-
-def speed_request(setup: LlamaConfig, settings: SpeedSettings) -> MeasureRequest:
-    """Return a run of these cases; each makes a context of its own, whatever n_ctx is planned."""
-    return MeasureRequest("speed", settings, replace(setup, n_ctx=None))
-
-
-def tune_request(setup: LlamaConfig, settings: TuneSettings) -> MeasureRequest:
-    """Return a search for faster settings, whose contexts have the length that its depths need."""
-    return MeasureRequest("tune", settings, replace(setup, n_ctx=None))
-
-
-def search_request(setup: LlamaConfig) -> RunRequest:
-    """Return a search for the largest context; the planned n_ctx does not bound it."""
-    return MeasureRequest("maxctx", ContextSettings(), replace(setup, n_ctx=None))

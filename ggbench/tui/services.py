@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ggbench.models.disk import LocalModel
     from ggbench.models.selector import Target
     from ggbench.runs.experiment import Experiment
-    from ggbench.runs.rig import Rig
+    from ggbench.runs.session import RunContext
     from ggbench.runs.store.database import Store
     from ggbench.sizing.plan_record import Budget
     from ggbench.tui.planner import Planner
@@ -35,8 +35,8 @@ class Services(msgspec.Struct, frozen=True):
 
     open_store: Callable[[], Store]
     """Open the results for the calling thread. Raises StoreError for a newer version or a locked file."""
-    make_rig: Callable[[Store | None, Experiment], Rig]
-    """Make the rig of one job of this experiment."""
+    run_context: Callable[[Store | None, Experiment], RunContext]
+    """Make the context of one job of this experiment."""
     load_catalog: Callable[[], Catalog]
     local_models: Callable[[], Sequence[LocalModel]]
     """List the models of the places that the user added, then those of every program's store."""
@@ -66,7 +66,7 @@ class Services(msgspec.Struct, frozen=True):
         hub = HubAccess.from_environment(offline=offline)
         return cls(
             open_store=_open_store,
-            make_rig=_make_rig,
+            run_context=_make_rig,
             load_catalog=_load_catalog,
             local_models=_local_models,
             make_planner=functools.partial(_make_planner, hub, api_key_env),
@@ -91,10 +91,10 @@ def _open_store() -> Store:
     return Store.open()
 
 
-def _make_rig(store: Store | None, experiment: Experiment) -> Rig:
-    from ggbench.runs.rig import make_rig
+def _make_rig(store: Store | None, experiment: Experiment) -> RunContext:
+    from ggbench.runs.session import run_context
 
-    return make_rig(store, timeout_s=experiment.timeout_s, needs_bandwidth=experiment.measures_speed)
+    return run_context(store, timeout_s=experiment.timeout_s, needs_bandwidth=experiment.measures_speed)
 
 
 def _load_catalog() -> Catalog:
@@ -119,7 +119,7 @@ def _make_planner(hub: HubAccess, api_key_env: str) -> Planner:
 def _machine_budget(setup: LlamaConfig) -> Budget:
     from ggbench.machine.cpu import default_threads
     from ggbench.sizing.budget import devices_budget, machine_budget
-    from ggbench.sizing.device_split import device_memories
+    from ggbench.sizing.cluster import device_memories
 
     if setup.rpc_servers and setup.n_gpu_layers:
         return devices_budget(device_memories(setup), limit_bytes=setup.memory_limit_bytes, reserve_bytes=None)

@@ -1,8 +1,9 @@
-"""What the tables share: columns that sort rows, which of them are shown, and a filter by words."""
+"""What the tables share: columns, the order of the rows, which columns are shown whole, and a filter by words."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import msgspec
@@ -23,18 +24,54 @@ class Column(msgspec.Struct, Generic[Row], frozen=True):
     """Whether the first sort puts the largest value first."""
 
 
-def in_order(rows: Iterable[Row], column: Column[Row], *, descending: bool) -> list[Row]:
-    """Sort by a column, in any case of letters; equal rows keep the order given."""
-    known: list[tuple[str | float, Row]] = []
-    unknown = []
-    for row in rows:
-        value = column.value(row)
-        if value is None:
-            unknown.append(row)
-        else:
-            known.append((value.casefold() if isinstance(value, str) else value, row))
-    known.sort(key=lambda pair: pair[0], reverse=descending)
-    return [*(row for _, row in known), *unknown]
+@dataclass
+class Order(Generic[Row]):
+    """By which column rows are sorted; by none, they keep the order given."""
+
+    columns: Sequence[Column[Row]]
+    key: str | None = None
+    is_reversed: bool = False
+    """Whether the column's own direction is turned round."""
+
+    @property
+    def column(self) -> Column[Row] | None:
+        """The column that sorts; None where none does, or it is not there."""
+        return next((column for column in self.columns if column.key == self.key), None)
+
+    @property
+    def is_descending(self) -> bool:
+        """Whether the largest comes first."""
+        return self.column is not None and self.column.descending != self.is_reversed
+
+    def sort_by(self, key: str) -> None:
+        """Sort by a column; the same column again reverses the order."""
+        self.is_reversed = key == self.key and not self.is_reversed
+        self.key = key
+
+    def sort_by_next(self) -> None:
+        """Sort by the next column; after the last, by the first."""
+        keys = [column.key for column in self.columns]
+        index = keys.index(self.key) + 1 if self.key in keys else 0
+        self.sort_by(keys[index % len(keys)])
+
+    def reverse(self) -> None:
+        """Reverse the order."""
+        self.sort_by(self.key or self.columns[0].key)
+
+    def sorted(self, rows: Iterable[Row]) -> list[Row]:
+        """Return the rows in order, in any case of letters; equal rows keep the order given."""
+        if (column := self.column) is None:
+            return list(rows)
+        known: list[tuple[str | float, Row]] = []
+        unknown = []
+        for row in rows:
+            value = column.value(row)
+            if value is None:
+                unknown.append(row)
+            else:
+                known.append((value.casefold() if isinstance(value, str) else value, row))
+        known.sort(key=lambda pair: pair[0], reverse=self.is_descending)
+        return [*(row for _, row in known), *unknown]
 
 
 def first_column(widths: Sequence[int], scrolled: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ggbench.decisions.typical_loss import typical_loss
+from ggbench.decisions.known_losses import typical_loss
 
 
 def test_the_median_of_published_divergences() -> None:

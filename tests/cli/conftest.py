@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from ggbench.cli.main import main
-from ggbench.runs.rig import Rig
+from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from tests.fakes.engine import Answer, FakeWorker, fake_rig
 from tests.fakes.hub import TestHub
@@ -63,11 +63,11 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> FakeMachine:
     monkeypatch.setattr("ggbench.machine.gpus.list_gpus", tuple)
     fake = FakeMachine({}, [], threading.Event())
 
-    def make_rig(store: Store | None, **_: object) -> Rig:
+    def run_context(store: Store | None, **_: object) -> RunContext:
         rig, fake.workers = fake_rig(store, fake.answers, fake.cancel)
         return rig
 
-    monkeypatch.setattr("ggbench.commands.measuring.make_rig", make_rig)
+    monkeypatch.setattr("ggbench.commands.measuring.run_context", run_context)
     return fake
 
 

@@ -88,7 +88,7 @@ class BatchPresenter(Presenter):
     kind: ClassVar[str] = "batches"
     title: ClassVar[str] = "batches"
 
-    def headline(self, run: Run) -> str:
+    def answer(self, run: Run) -> str:
         assert isinstance(run.result, BatchResult)
         return f"{run.result.speeds[-1].tok_s:.0f} tok/s in batches of {run.result.speeds[-1].n_seqs}"
 

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from ggbench.engines.contract import Source, Workload
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, TimedOut
 from ggbench.engines.events import Event, Opened, PromptRead, Ready, RequestEnded, ServerAnswered, Steps, TokensTogether
-from ggbench.engines.server.address import Address
-from ggbench.engines.server.config import EndpointConfig
+from ggbench.engines.server.config import Address, EndpointConfig
 from ggbench.engines.server.engine import EndpointEngine
 from ggbench.engines.server.server import Server
 from ggbench.engines.workloads import BatchedDecode, Decode, Prefill

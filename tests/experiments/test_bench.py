@@ -16,8 +16,8 @@ from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.workloads import ProveContext
 from ggbench.models.selector import Target
 from ggbench.runs.progress import Finished, Progress, Started
-from ggbench.runs.rig import Rig
 from ggbench.runs.run import Run
+from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
 from ggbench.runs.summary import QuantSummary
@@ -53,7 +53,7 @@ def edged(edge: int = EDGE) -> Answer:
     return answer
 
 
-def bench(rig: Rig, targets: list[Target], setup: LlamaConfig = SETUP, n_gen: int = 300) -> list[Progress]:
+def bench(rig: RunContext, targets: list[Target], setup: LlamaConfig = SETUP, n_gen: int = 300) -> list[Progress]:
     return list(run_bench(rig, decodes(targets, n_gen, setup), maxctx=True))
 
 

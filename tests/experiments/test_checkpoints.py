@@ -25,8 +25,8 @@ from ggbench.models.selector import Target, resolve_one
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished
-from ggbench.runs.rig import Rig
 from ggbench.runs.run import Run
+from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
 from ggbench.units import MIB
@@ -42,12 +42,12 @@ def target(tmp_path: Path) -> Target:
     return resolve_one(parse_model(f"tf:{tmp_path}", "bf16"))
 
 
-def _finished(rig: Rig, job: Job) -> Finished:
+def _finished(rig: RunContext, job: Job) -> Finished:
     (finished,) = [record for record in run_job(rig, job) if isinstance(record, Finished)]
     return finished
 
 
-def _run(rig: Rig, job: Job) -> Run:
+def _run(rig: RunContext, job: Job) -> Run:
     return _finished(rig, job).run
 
 
@@ -88,7 +88,7 @@ def test_a_case_that_cannot_fit_is_not_tried(target: Target) -> None:
     assert sum(isinstance(each, MakeCache) for each in workers[0].requests) == 1
 
 
-def _holding(n_made: int, n_proven: int) -> tuple[Rig, list[FakeWorker]]:
+def _holding(n_made: int, n_proven: int) -> tuple[RunContext, list[FakeWorker]]:
     """A worker that makes caches up to one length, and decodes at the end of those up to another."""
     made = 0
 

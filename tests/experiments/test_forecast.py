@@ -30,8 +30,8 @@ from ggbench.paths import forecasts_dir
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished, Point, Working
-from ggbench.runs.rig import make_rig
 from ggbench.runs.run import Run
+from ggbench.runs.session import run_context
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
 from ggbench.sizing import layer_sample
@@ -265,7 +265,7 @@ def test_llama_cpp_loads_twins_that_share_a_file(model: Path) -> None:
         LlamaConfig(),
         ForecastSettings(n_depth=257, n_gen=2, rounds=2),
     )
-    *_, end = run_job(make_rig(None, needs_bandwidth=False), job)
+    *_, end = run_job(run_context(None, needs_bandwidth=False), job)
     assert isinstance(end, Finished)
     assert end.run.outcome is Outcome.COMPLETED, end.run.reason
     assert _result(end.run).basis == "twins of 2 and 6 of 16 layers"

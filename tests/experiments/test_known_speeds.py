@@ -27,7 +27,7 @@ from ggbench.models.subject import Subject
 from ggbench.runs.run import Result, Run, RunHead, Settings
 from ggbench.runs.store.database import Store
 from ggbench.sizing.plan_record import Budget
-from ggbench.sizing.theory.roofline import decode_limit
+from ggbench.sizing.theory.limits import decode_limit
 from ggbench.stats.decode_timing import Bandwidth, LatencySummary, LineFit, PrefillSpeed
 from ggbench.stats.intervals import Expected
 from ggbench.stats.known_speed import KnownSpeed, step_ms_at

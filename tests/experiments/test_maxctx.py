@@ -24,7 +24,7 @@ from ggbench.machine.environment import environment
 from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve_one
 from ggbench.paths import twins_dir
-from ggbench.runs.rig import Rig
+from ggbench.runs.session import RunContext
 from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES
 from ggbench.units import MIB
 from tests.fakes.small_machine import COMPUTE, LIMIT, UNSEEN, SmallMachine, context_of, found, limited, search
@@ -205,7 +205,7 @@ def test_it_agrees_with_blind_bisection(tmp_path: Path) -> None:
     def start(_setup: EngineConfig, cancel: threading.Event) -> LlamaEngine:
         return launch(cancel, timeout_s=60)
 
-    rig = Rig(launch=start, threads=1, describe_environment=environment)
+    rig = RunContext(launch=start, threads=1, describe_environment=environment)
     context, run = found(rig, resolve_one(parse_model(str(path))), setup)
     with WorkerProcess(timeout_s=60) as worker:
         assert ending_of(worker, LoadModel(str(path), setup)) == Completed()

@@ -25,7 +25,7 @@ from ggbench.models.selector import Target
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished
-from ggbench.runs.rig import Rig
+from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
 from tests.fakes.recorded import decode_job, decoded
@@ -90,13 +90,13 @@ def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     ENGINES.clear()
 
 
-def rig_of(store: Store | None = None) -> Rig:
+def rig_of(store: Store | None = None) -> RunContext:
     """One that finds the engine by the setup's name of it."""
 
     def start(setup: EngineConfig, cancel: threading.Event) -> Engine:
         return engine_module(setup.engine).launch(cancel, timeout_s=1, hold=None)
 
-    return Rig(launch=start, threads=2, describe_environment=environment, store=store)
+    return RunContext(launch=start, threads=2, describe_environment=environment, store=store)
 
 
 def test_a_decode_runs_on_a_new_engine(target: Target, store: Store) -> None:

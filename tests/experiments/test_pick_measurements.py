@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ggbench.decisions.pick_measurements import next_to_measure
-from ggbench.decisions.pick_record import Needs
-from ggbench.decisions.recommendation import recommend
+from ggbench.decisions.pick.candidates import next_to_measure
+from ggbench.decisions.pick.needs import Needs
+from ggbench.decisions.pick.recommend import recommend
 from tests.fakes.candidates import candidate, turn_of
 
 

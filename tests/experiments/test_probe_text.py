@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ggbench.engines.endings import Outcome
-from ggbench.experiments.maxctx.probe_text import answer_text
-from ggbench.experiments.maxctx.record import Probe
+from ggbench.experiments.maxctx.record import Probe, answer_text
 from ggbench.units import MIB
 
 OUT = Outcome.OUT_OF_MEMORY

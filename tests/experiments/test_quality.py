@@ -15,7 +15,7 @@ from ggbench.engines.contract import Request
 from ggbench.engines.endings import Ending, Outcome, OutOfMemory
 from ggbench.engines.llama.config import LlamaConfig, MakeContext
 from ggbench.engines.workloads import Score
-from ggbench.experiments.quality import base_rows, text_scorer
+from ggbench.experiments.quality import base_rows, scoring
 from ggbench.experiments.quality.logits_file import LogitsFile, begin_logits_file
 from ggbench.experiments.quality.measure import EXPERIMENT
 from ggbench.experiments.quality.record import QualityResult, QualitySettings
@@ -134,7 +134,7 @@ def test_a_base_that_does_not_fit_beside_the_model_goes_first(
     trained: Target, settings: QualitySettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(text_scorer, "describe_ram", lambda: Ram(1 << 30, 1))
+    monkeypatch.setattr(scoring, "describe_ram", lambda: Ram(1 << 30, 1))
     run, progress, (worker,) = _run(trained, settings, [scores()], base=Base(trained))
     found = _result(run)
     assert found.divergence is not None
@@ -158,7 +158,7 @@ def test_logits_in_use_are_not_removed_by_another_process(
     trained: Target, settings: QualitySettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(text_scorer, "describe_ram", lambda: Ram(1 << 30, 1))
+    monkeypatch.setattr(scoring, "describe_ram", lambda: Ram(1 << 30, 1))
     folder = logits_dir()
     seen: list[str] = []
 
@@ -177,7 +177,7 @@ def test_logits_in_use_are_not_removed_by_another_process(
         clean()
         yield from scores()(request)
 
-    monkeypatch.setattr("ggbench.experiments.quality.base_rows.begin_logits_file", begin_then_clean)
+    monkeypatch.setattr("ggbench.experiments.quality.logits_file.begin_logits_file", begin_then_clean)
     run, _, _ = _run(trained, settings, [answer], base=Base(trained))
     assert (run.outcome, run.reason) == (Outcome.COMPLETED, "")
     assert _result(run).divergence is not None

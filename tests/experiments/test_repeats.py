@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from ggbench.decisions.repeats import repeats_among
+from ggbench.decisions.compare.repeats import repeats_among
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.decode.record import DecodeSettings

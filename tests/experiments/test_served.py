@@ -23,8 +23,8 @@ from ggbench.models.served_models import ServedModel
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Experiment, Job
 from ggbench.runs.progress import Finished
-from ggbench.runs.rig import Rig
 from ggbench.runs.run import Run, Settings
+from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
 from tests.fakes.server_items import NETWORK_NS, PROMPT_NS_PER_TOKEN, Script, ScriptedServer, on_a_line, step_ns
@@ -45,7 +45,7 @@ def run(monkeypatch: pytest.MonkeyPatch, store: Store) -> Runner:
         def launch(setup: EngineConfig, cancel: threading.Event) -> Engine:
             return EndpointEngine(cancel, timeout_s=5)
 
-        rig = Rig(launch=launch, threads=2, describe_environment=environment, store=store)
+        rig = RunContext(launch=launch, threads=2, describe_environment=environment, store=store)
         *_, finished = run_job(rig, Job(experiment, TARGET, SETUP, settings))
         assert isinstance(finished, Finished)
         assert finished.run.run_id is not None

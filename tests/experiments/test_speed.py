@@ -25,7 +25,7 @@ from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
 from ggbench.sizing.theory.kv_cache import kv_cache
-from ggbench.sizing.theory.roofline import decode_line
+from ggbench.sizing.theory.limits import decode_line
 from ggbench.sizing.theory.weights import file_weights
 from ggbench.units import MIB
 from tests.fakes.engine import FakeWorker, fake_rig, obey

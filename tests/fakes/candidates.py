@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ggbench.decisions.pick_record import Candidate, Loss, TurnSpeed
+from ggbench.decisions.pick.record import Candidate, Loss, TurnSpeed
 from ggbench.sizing.plan_record import PlanRow
 from ggbench.stats.intervals import Expected
 from ggbench.stats.known_speed import SpeedBasis

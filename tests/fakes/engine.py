@@ -16,7 +16,7 @@ from ggbench.engines.transformers.config import LoadCheckpoint, MakeCache, Trans
 from ggbench.engines.transformers.engine import TransformersEngine
 from ggbench.engines.workloads import BatchedDecode, Decode, DecodeAtDepth, Prefill, ProveContext
 from ggbench.machine.environment import environment
-from ggbench.runs.rig import Rig
+from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.stats.decode_timing import Bandwidth
 
@@ -97,7 +97,7 @@ def obey(request: Request) -> Iterator[protocol.Message | Ending]:
 
 def fake_rig(
     store: Store | None = None, answers: dict[int, Answer] | None = None, cancel: threading.Event | None = None
-) -> tuple[Rig, list[FakeWorker]]:
+) -> tuple[RunContext, list[FakeWorker]]:
     """A rig whose n-th worker answers as `answers[n]` says, else obeys; and the workers that it started."""
     workers: list[FakeWorker] = []
 
@@ -110,7 +110,7 @@ def fake_rig(
             return TransformersEngine(start, check=lambda method: None)
         return LlamaEngine(start)
 
-    rig = Rig(
+    rig = RunContext(
         launch=launch,
         threads=2,
         describe_environment=environment,

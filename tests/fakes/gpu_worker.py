@@ -12,7 +12,7 @@ from ggbench.engines.endings import Ending
 from ggbench.engines.llama.config import LoadModel
 from ggbench.engines.memory import Place
 from ggbench.machine.records import Gpu
-from ggbench.runs.rig import Rig
+from ggbench.runs.session import RunContext
 from tests.fakes.engine import obey
 
 GPU = Gpu(0, "Card", "GPU-1", "00000000:41:00.0", 24 << 30, 23 << 30, 384, 10501, "580")
@@ -32,6 +32,6 @@ def on_gpu(request: Request) -> Iterator[protocol.Message | Ending]:
     yield from obey(request)
 
 
-def with_gpu(rig: Rig) -> Rig:
+def with_gpu(rig: RunContext) -> RunContext:
     environment = replace(rig.describe_environment({}), gpus=(GPU,))
     return replace(rig, describe_environment=lambda _: environment)

@@ -15,14 +15,14 @@ from ggbench.engines.llama.config import LlamaConfig, MakeContext
 from ggbench.engines.workloads import Decode, ProveContext
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.experiments.maxctx.record import ContextSettings
-from ggbench.experiments.quality.jobs import largest_here, quality_jobs
+from ggbench.experiments.quality.measure import largest_here, quality_jobs
 from ggbench.experiments.quality.record import QualitySettings
 from ggbench.experiments.quality.texts import find_text
 from ggbench.machine.records import MachineReading
 from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve
 from ggbench.runs.experiment import Experiment, Job, experiment_of
-from ggbench.runs.rig import Rig
+from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from tests.fakes.engine import Answer, FakeWorker, fake_rig, obey
 from tests.fakes.watched import WAIT_S
@@ -55,7 +55,7 @@ class FakeServices:
 
     folder: Path
     answers: list[Answer] = field(default_factory=list)
-    rigs: list[Rig] = field(default_factory=list)
+    rigs: list[RunContext] = field(default_factory=list)
     reading: MachineReading = field(default_factory=lambda: MachineReading(0, None, None, None))
     n_readings: int = 0
     _workers: list[list[FakeWorker]] = field(default_factory=list)
@@ -71,7 +71,7 @@ class FakeServices:
     def open_store(self) -> Store:
         return Store.open(self.folder / "results.sqlite")
 
-    def make_rig(self, store: Store | None, experiment: Experiment) -> Rig:
+    def run_context(self, store: Store | None, experiment: Experiment) -> RunContext:
         number = len(self.rigs)
         answers = dict.fromkeys(range(_WORKERS), self.answers[number]) if number < len(self.answers) else {}
         rig, workers = fake_rig(store, answers)

@@ -7,9 +7,9 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ggbench.decisions.pick_candidates import PickRequest
-from ggbench.decisions.pick_record import Candidate, Pick
-from ggbench.decisions.recommendation import recommend
+from ggbench.decisions.pick.candidates import PickRequest
+from ggbench.decisions.pick.recommend import recommend
+from ggbench.decisions.pick.record import Candidate, Pick
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
 from ggbench.gguf_file.blueprint import Hyperparameters

@@ -10,7 +10,7 @@ from textual.pilot import Pilot
 from ggbench.models.disk import LocalModel
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.services import Services
-from ggbench.tui.widgets.quants_pane import QuantsTable
+from ggbench.tui.widgets.quants_table import QuantsTable
 from tests.fakes.driving import press
 
 

@@ -23,8 +23,8 @@ from ggbench.models.selector import Target
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished
-from ggbench.runs.rig import Rig
 from ggbench.runs.run import Run
+from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from tests.fakes.engine import fake_rig, obey
 
@@ -120,7 +120,7 @@ class PlantedMachine:
         ):
             yield
 
-    def rig(self, store: Store | None = None) -> Rig:
+    def rig(self, store: Store | None = None) -> RunContext:
         """A rig all of whose workers are of this machine."""
         return fake_rig(store, dict.fromkeys(range(1000), self.answer))[0]
 

@@ -12,8 +12,8 @@ from ggbench.models.selector import Target
 from ggbench.runs.driver import run_jobs
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished
-from ggbench.runs.rig import Rig
 from ggbench.runs.run import Run
+from ggbench.runs.session import RunContext
 
 PLAIN = LlamaConfig()
 
@@ -26,7 +26,7 @@ def prefill_job(target: Target, *lengths: int, setup: EngineConfig = PLAIN, repe
     return Job(PREFILL, target, setup, PrefillSettings(lengths, repeat))
 
 
-def runs_of(rig: Rig, *jobs: Job) -> list[Run]:
+def runs_of(rig: RunContext, *jobs: Job) -> list[Run]:
     return [record.run for record in run_jobs(rig, jobs) if isinstance(record, Finished)]
 
 

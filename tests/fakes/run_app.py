@@ -14,7 +14,7 @@ from ggbench.machine.records import MachineReading
 from ggbench.models.reference import parse_model
 from ggbench.models.selector import resolve
 from ggbench.runs.experiment import Experiment, Job, experiment_of
-from ggbench.runs.rig import Rig, make_rig
+from ggbench.runs.session import RunContext, run_context
 from ggbench.runs.store.database import Store
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.tui.run_queue import RunQueue
@@ -30,8 +30,8 @@ class RealServices:
     def open_store(self) -> Store:
         return Store.open()
 
-    def make_rig(self, store: Store | None, experiment: Experiment) -> Rig:
-        return make_rig(store, given_bandwidth=Bandwidth(20e9, "given in a test"))
+    def run_context(self, store: Store | None, experiment: Experiment) -> RunContext:
+        return run_context(store, given_bandwidth=Bandwidth(20e9, "given in a test"))
 
     def read_machine(self) -> MachineReading:
         return self.reader.read()

@@ -22,8 +22,8 @@ from ggbench.models.selector import Target
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished
-from ggbench.runs.rig import Rig
 from ggbench.runs.run import Run
+from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.units import MIB
 from tests.fakes.engine import FakeWorker
@@ -59,7 +59,7 @@ class SmallMachine:
     loads: list[LoadModel] = field(default_factory=list)
     _dry: bool = False
 
-    def rig(self, store: Store | None = None) -> Rig:
+    def rig(self, store: Store | None = None) -> RunContext:
 
         def start(cancel: threading.Event) -> FakeWorker:
             self.workers.append(FakeWorker(cancel, self.answer))
@@ -68,7 +68,7 @@ class SmallMachine:
         def launch(_setup: EngineConfig, cancel: threading.Event) -> LlamaEngine:
             return LlamaEngine(lambda: start(cancel))
 
-        return Rig(launch=launch, threads=2, describe_environment=environment, store=store, cancel=self.cancel)
+        return RunContext(launch=launch, threads=2, describe_environment=environment, store=store, cancel=self.cancel)
 
     def answer(self, request: Request) -> Iterator[protocol.Message | Ending]:
         match request:
@@ -122,7 +122,7 @@ def limited(limit_bytes: int = LIMIT) -> LlamaConfig:
 
 
 def search(
-    rig: Rig, target: Target, setup: LlamaConfig | None = None, *, prove: bool = True, cap_train: bool = False
+    rig: RunContext, target: Target, setup: LlamaConfig | None = None, *, prove: bool = True, cap_train: bool = False
 ) -> Finished:
     job = Job(EXPERIMENT, target, setup or limited(), ContextSettings(prove=prove, cap_train=cap_train))
     *_, finished = run_job(rig, job)
@@ -130,7 +130,9 @@ def search(
     return finished
 
 
-def found(rig: Rig, target: Target, setup: LlamaConfig | None = None, **settings: bool) -> tuple[ContextResult, Run]:
+def found(
+    rig: RunContext, target: Target, setup: LlamaConfig | None = None, **settings: bool
+) -> tuple[ContextResult, Run]:
     """The certificate of a search that ended without an error, and its run."""
     finished = search(rig, target, setup, **settings)
     assert finished.error is None, finished.error

@@ -25,7 +25,7 @@ def test_layers_of_a_uniform_quant_are_one_kind() -> None:
     model = plan_twin(load_catalog().model("qwen2.5-7b").hyper, ["f16"], name="x")["f16"]
     [kind] = layer_kinds(model)
     assert kind.layers == tuple(range(28))
-    assert not (kind.has_experts or kind.is_recurrent or kind.window)
+    assert not (kind.is_recurrent or kind.window)
     outside = sum(tensor.n_bytes or 0 for tensor in model.tensors if not tensor.name.startswith("blk."))
     assert model.weight_bytes == 28 * (kind.weight_bytes or 0) + outside
     assert 28 * kind.kv_bytes_per_token() == model.kv_bytes_per_token()
@@ -56,7 +56,6 @@ def test_leading_dense_layers_and_draft_layers_are_apart() -> None:
     model = model_of("glm4moe", BASE | EXPERTS | {"nextn_predict_layers": 1}, tuple(tensors))
     dense, routed = layer_kinds(model)
     assert (dense.layers, routed.layers) == ((0,), (1, 2, 3, 4))
-    assert (dense.has_experts, routed.has_experts) == (False, True)
     assert dense.active_bytes == dense.weight_bytes == 2 * 256 * 512
     assert routed.weight_bytes == 2 * 256 * 64 * 5
     assert routed.active_bytes == 2 * 256 * 64 * (2 + 1)

@@ -28,7 +28,7 @@ from ggbench.machine.records import Gpu
 from ggbench.models.catalog import load_catalog
 from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve
-from ggbench.runs.rig import Rig
+from ggbench.runs.session import RunContext
 from ggbench.runs.summary import QuantSummary
 from tests.fakes.recorded import decode_job, runs_of
 
@@ -64,12 +64,12 @@ def twin(gpu: Gpu, tmp_path_factory: pytest.TempPathFactory) -> Twin:
 
 
 @pytest.fixture
-def rig(gpu: Gpu) -> Rig:
+def rig(gpu: Gpu) -> RunContext:
 
     def start(_setup: EngineConfig, cancel: threading.Event) -> LlamaEngine:
         return launch(cancel, timeout_s=TIMEOUT_S)
 
-    return Rig(
+    return RunContext(
         launch=start,
         threads=default_threads(),
         describe_environment=environment,
@@ -79,7 +79,7 @@ def rig(gpu: Gpu) -> Rig:
 
 
 @pytest.fixture
-def measure(rig: Rig) -> Measure:
+def measure(rig: RunContext) -> Measure:
 
     def run(target: Target, n_gen: int, **setup: object) -> QuantSummary:
         job = decode_job(target, n_gen, LlamaConfig(**setup))  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from ggbench.engines.endings import Completed, Ending, Outcome
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.process import WorkerProcess
 from ggbench.engines.workloads import Prefill
-from ggbench.runs.rig import Rig
+from ggbench.runs.session import RunContext
 from ggbench.runs.summary import QuantSummary
 from ggbench.units import GIB, MIB
 from tests.fakes.small_machine import context_of, search
@@ -24,7 +24,9 @@ ARTICLE_N_CTX = 33_780
 
 
 @pytest.mark.parametrize("limit_bytes", [24 * GIB, None], ids=["24 GiB", "all there is"])
-def test_the_largest_context_has_a_certificate(limit_bytes: int | None, twin: Twin, rig: Rig, note: Note) -> None:
+def test_the_largest_context_has_a_certificate(
+    limit_bytes: int | None, twin: Twin, rig: RunContext, note: Note
+) -> None:
     finished = search(rig, twin(LARGE, "q4_k_m"), LlamaConfig(memory_limit_bytes=limit_bytes))
     run, found = finished.run, context_of(finished.run)
     note(

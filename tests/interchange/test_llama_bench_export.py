@@ -15,8 +15,7 @@ from ggbench.formats.formats import LLAMA_BENCH
 from ggbench.formats.keeping import keep
 from ggbench.formats.llama_bench_export import ExportedRun, ExportOptions, export_run
 from ggbench.machine.records import GpuReading, MachineReading
-from ggbench.runs.observation import ModelDescribed, PromptTiming
-from ggbench.runs.recording import kind_of
+from ggbench.runs.recording import ModelDescribed, PromptTiming, kind_of
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import SampleChunk

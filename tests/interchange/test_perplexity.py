@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ggbench.decisions.comparison import compare_quants
+from ggbench.decisions.compare.comparison import compare_quants
 from ggbench.errors import BadFile, UsageError
 from ggbench.experiments.quality.record import QualityResult
 from ggbench.formats.keeping import keep

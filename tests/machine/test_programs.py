@@ -12,7 +12,7 @@ import pytest
 from ggbench.machine import programs
 from ggbench.machine.programs import programs_that_hold_memory
 from ggbench.machine.records import GpuProcess
-from ggbench.sizing.change import Program
+from ggbench.sizing.plan_record import Program
 
 GIB, MIB = 1 << 30, 1 << 20
 ME = psutil.Process().username()

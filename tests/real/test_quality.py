@@ -22,7 +22,7 @@ from ggbench.models.selector import resolve_one
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Base, Job
 from ggbench.runs.progress import Finished
-from ggbench.runs.rig import make_rig
+from ggbench.runs.session import run_context
 
 pytestmark = [pytest.mark.real, pytest.mark.llama]
 
@@ -39,7 +39,7 @@ def _score(path: Path, base: Path | None = None, **changed: object) -> QualityRe
         settings,
         None if base is None else Base(resolve_one(parse_model(str(base)))),
     )
-    *_, end = run_job(make_rig(None, needs_bandwidth=False), job)
+    *_, end = run_job(run_context(None, needs_bandwidth=False), job)
     assert isinstance(end, Finished)
     assert end.run.outcome is Outcome.COMPLETED, end.run.reason
     assert isinstance(end.run.result, QualityResult)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ggbench.decisions.run_commands import run_commands
+from ggbench.decisions.pick.run_commands import run_commands
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.models.planned_variants import planned_model
 from ggbench.models.reference import parse_model

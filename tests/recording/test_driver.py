@@ -23,8 +23,8 @@ from ggbench.errors import BadFile, StoreError
 from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve, resolve_one
 from ggbench.runs.driver import run_job, run_jobs
-from ggbench.runs.observation import PromptTiming
 from ggbench.runs.progress import Finished, ModelReady, Point, Progress, Samples, Started, Working
+from ggbench.runs.recording import PromptTiming
 from ggbench.runs.store.database import Store
 from tests.fakes.engine import fake_rig, obey
 from tests.fakes.recorded import decode_job, decoded, runs_of

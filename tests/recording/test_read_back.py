@@ -22,8 +22,8 @@ from ggbench.models.selector import Target
 from ggbench.runs.driver import run_job, run_of
 from ggbench.runs.experiment import Concluded, Job, experiment_of
 from ggbench.runs.progress import Finished, Point, Progress, Samples
-from ggbench.runs.rig import Rig
 from ggbench.runs.run import Run
+from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run, read_recording, read_run
 from tests.fakes.engine import fake_rig
@@ -33,10 +33,10 @@ from tests.fakes.small_machine import SmallMachine, context_of, limited
 
 PEAK = 777 << 20
 
-Make = Callable[[Store, Target], tuple[Rig, Job]]
+Make = Callable[[Store, Target], tuple[RunContext, Job]]
 
 
-def measuring(store: Store) -> Rig:
+def measuring(store: Store) -> RunContext:
     """A rig whose weights lie on a GPU that is read beside the run."""
     energies = itertools.count(0, 1000)
 
@@ -49,15 +49,15 @@ def measuring(store: Store) -> Rig:
     return replace(rig, read_machine=read_machine, reading_interval_s=0.001)
 
 
-def decode(store: Store, target: Target) -> tuple[Rig, Job]:
+def decode(store: Store, target: Target) -> tuple[RunContext, Job]:
     return measuring(store), decode_job(target, 1000, repeat=2)
 
 
-def prefill(store: Store, target: Target) -> tuple[Rig, Job]:
+def prefill(store: Store, target: Target) -> tuple[RunContext, Job]:
     return measuring(store), prefill_job(target, 512, 25, 1)
 
 
-def maxctx(store: Store, target: Target) -> tuple[Rig, Job]:
+def maxctx(store: Store, target: Target) -> tuple[RunContext, Job]:
     kv_bytes = read_model_file(target.path or Path()).kv_bytes_per_token()
     rig = SmallMachine(kv_bytes, 16384, decode_edge=15000).rig(store)
     return rig, Job(MAXCTX, target, limited(), ContextSettings())

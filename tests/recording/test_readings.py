@@ -23,7 +23,7 @@ from ggbench.machine.clock import moment_ns
 from ggbench.machine.readings import MachineReader
 from ggbench.machine.records import GpuProcess, GpuReading, MachineReading
 from ggbench.models.selector import Target
-from ggbench.runs.rig import Rig
+from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run, read_recording, read_run
 from ggbench.stats.decode_timing import Bandwidth
@@ -164,7 +164,7 @@ class ChangingMachine:
             self.is_changed = True
         yield from obey(request)
 
-    def rig(self, store: Store) -> Rig:
+    def rig(self, store: Store) -> RunContext:
         rig = fake_rig(store, {0: self.answer})[0]
         return replace(with_gpu(rig), read_machine=self.read, reading_interval_s=0.001)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ggbench.errors import UsageError
-from ggbench.sizing.cluster_record import parse_servers
+from ggbench.sizing.cluster import parse_servers
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory, Place
 from ggbench.experiments.maxctx.record import ContextResult, ContextSettings, Probe, SearchPlan
-from ggbench.experiments.maxctx.terminal import certificate_details
+from ggbench.experiments.maxctx.show import PRESENTER
 from ggbench.machine.records import GpuProcess
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
@@ -37,11 +37,11 @@ def test_programs_that_held_the_gpus_memory_are_named(render: Callable[..., str]
     held = search(ContextResult(plan=SearchPlan(gpu_processes=processes), max_n_ctx=512), memory)
     alone = search(ContextResult(max_n_ctx=512))
 
-    text = " ".join(render(certificate_details(held), 160).split())
+    text = " ".join(render(PRESENTER.details(held), 160).split())
 
     assert "peak 5.00 GiB, 1.00 GiB of it outside the buffers" in text
     assert "other programs desk[2Jtop (pid 911, 300.0 MiB), an unnamed process (pid 12)" in text
-    assert "other programs" not in render(certificate_details(alone), 160)
+    assert "other programs" not in render(PRESENTER.details(alone), 160)
     found = json.loads(document("results.search", **certificate_document(held)))
     assert found["gpu_processes"] == [
         {"pid": 911, "name": "/opt/desk\x1b[2Jtop", "used_bytes": 300 << 20},
@@ -58,11 +58,11 @@ def test_memory_of_a_gpu_and_beside_it_are_apart(render: Callable[..., str]) -> 
         DeviceBuffers("CUDA_Host", compute_bytes=16 << 20, output_bytes=1 << 20),
     )
     found = ContextResult(max_n_ctx=512)
-    text = " ".join(render(certificate_details(search(found, Memory(buffers=buffers, n_ctx=512))), 160).split())
+    text = " ".join(render(PRESENTER.details(search(found, Memory(buffers=buffers, n_ctx=512))), 160).split())
     assert "weights 2.00 GiB, KV 512.0 MiB, compute 300.0 MiB on the GPU" in text
     assert "weights 3.00 GiB, KV 1.00 GiB, compute 16.0 MiB in main memory" in text
     in_main_memory = search(found, Memory(buffers=buffers[:2], n_ctx=512))
-    text = " ".join(render(certificate_details(in_main_memory), 160).split())
+    text = " ".join(render(PRESENTER.details(in_main_memory), 160).split())
     assert "weights 3.00 GiB, KV 1.00 GiB, compute 0 B" in text
 
 
@@ -95,7 +95,7 @@ def test_a_certificate_says_what_it_rests_on(render: Callable[..., str]) -> None
         Probe(34_304, "decode", Outcome.COMPLETED, 0.1),
     )
     found = ContextResult(plan=plan, max_n_ctx=34_304, first_fail_n_ctx=34_560, verified_by_decode=True, probes=probes)
-    text = " ".join(render(certificate_details(search(found)), 160).split())
+    text = " ".join(render(PRESENTER.details(search(found)), 160).split())
     assert "works n_ctx 34,304; a batch of 512 tokens and one more were decoded at its far end" in text
     assert "fails n_ctx 34,560 loads but fails when decoding: out of memory" in text
     assert "planned n_ctx 34,560, as in ggbench plan, by 1 dry allocation; 40,000 if there were only weights" in text
@@ -103,9 +103,9 @@ def test_a_certificate_says_what_it_rests_on(render: Callable[..., str]) -> None
     assert "reserve 64.0 MiB (for the process)" in text
     assert "budget 960.0 MiB for weights, KV cache and compute buffers" in text
     assert "34,816 does not load: out of memory, 3.00 MiB short" in text
-    narrow = render(certificate_details(search(found)), 60)
+    narrow = render(PRESENTER.details(search(found)), 60)
     assert {"34,560", "34,816", "34,304"} <= {line.split()[0] for line in narrow.splitlines() if line.strip()}
     ended = replace(plan, ceiling_n_ctx=34_304, is_planned_higher=True)
-    text = " ".join(render(certificate_details(search(replace(found, plan=ended, first_fail_n_ctx=None))), 160).split())
+    text = " ".join(render(PRESENTER.details(search(replace(found, plan=ended, first_fail_n_ctx=None))), 160).split())
     assert "fails not found: the search ended at its ceiling, 34,304" in text
     assert "planned n_ctx at least 34,560" in text

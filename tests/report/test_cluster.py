@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ggbench.show.terminal.cluster import cluster_report
-from ggbench.sizing.cluster_record import ClusterPlan, ClusterSplit, DeviceSpeed
+from ggbench.sizing.cluster import ClusterPlan, ClusterSplit, DeviceSpeed
 
 
 def test_a_machine_without_use_is_named_and_commands_stay_whole(render: Callable[..., str]) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from ggbench.decisions.comparison import ComparedLine, Comparison, compare_quants
-from ggbench.decisions.comparison_sentence import sentence_of
+from ggbench.decisions.compare.comparison import ComparedLine, Comparison, compare_quants
+from ggbench.decisions.compare.show import sentence_of
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory, Place

@@ -9,11 +9,11 @@ from rich.console import Console
 
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.experiments.forecast.document import expected_text
 from ggbench.experiments.forecast.measure import EXPERIMENT
 from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
+from ggbench.show.columns import expected_text
 from ggbench.show.presenter import presenter_of
 from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.stats.intervals import Expected

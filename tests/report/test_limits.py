@@ -34,7 +34,7 @@ def test_the_report_fits_its_terminal(
     counted: tuple[CountedModel, KvCache], render: Render, golden: Golden, width: int
 ) -> None:
     model, kv = counted
-    rows = model_limits(model.weights, kv, CARD, range(1, 131_073))
+    rows = model_limits(model.weights, kv, CARD, 131_072)
     text = render(limits_report(model.model, count_parameters(model.file), kv, CARD, rows, width=width), width)
     golden(f"limits_{width}.txt", text)
     assert max(map(cell_len, text.splitlines())) <= width
@@ -45,7 +45,7 @@ def test_the_report_fits_its_terminal(
 
 def test_prefill_plot_shows_the_knees(counted: tuple[CountedModel, KvCache], golden: Golden) -> None:
     model, kv = counted
-    rows = model_limits(model.weights, kv, CARD, range(1, 131_073))
+    rows = model_limits(model.weights, kv, CARD, 131_072)
     text = prefill_plot(rows, 80, 20, color=False)
     golden("limits_prefill_plot.txt", text)
     plotted, legend = text.split("prompt [tokens]")
@@ -56,7 +56,7 @@ def test_prefill_plot_shows_the_knees(counted: tuple[CountedModel, KvCache], gol
 
 def test_decode_plot_ends_where_nothing_longer_fits(counted: tuple[CountedModel, KvCache], golden: Golden) -> None:
     model, kv = counted
-    rows = model_limits(model.weights, kv, CARD, range(1, 100))
+    rows = model_limits(model.weights, kv, CARD, 99)
     text = decode_plot(rows, CARD, 80, 20, color=False)
     golden("limits_decode_plot.txt", text)
     assert "w16kv16: W 2064 tokens/ms, B 13.12 ms, fits 22,072 ◆" in text

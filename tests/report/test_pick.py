@@ -7,14 +7,14 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ggbench.decisions.pick_plot import pick_plot
-from ggbench.decisions.pick_record import WORKLOADS, Candidate, Needs
-from ggbench.decisions.pick_show import commands_of, reason
-from ggbench.decisions.pick_terminal import pick_report
-from ggbench.decisions.recommendation import recommend
-from ggbench.decisions.run_commands_record import FileToRun
-from ggbench.decisions.typical_loss import typical_loss
+from ggbench.decisions.known_losses import typical_loss
+from ggbench.decisions.pick.needs import WORKLOADS, Needs
+from ggbench.decisions.pick.recommend import recommend
+from ggbench.decisions.pick.record import Candidate
+from ggbench.decisions.pick.report import pick_plot, pick_report
+from ggbench.decisions.pick.show import commands_of, reason
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.models.planned_variants import FileToRun
 from ggbench.sizing.plan_record import Budget
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, MIB

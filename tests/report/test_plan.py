@@ -12,8 +12,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.show.plan_document import PLAN
 from ggbench.show.terminal.plan import plan_report
-from ggbench.sizing.change import Change, Program
-from ggbench.sizing.plan_record import Budget, PlannedSpeed, PlanRow
+from ggbench.sizing.plan_record import Budget, Change, PlannedSpeed, PlanRow, Program
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 
 Golden = Callable[[str, str], None]

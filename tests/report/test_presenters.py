@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from ggbench.errors import StoreError
 from ggbench.machine.records import GpuReading, MachineReading
 from ggbench.runs.run import Run
-from ggbench.runs.store.codec import encode
-from ggbench.runs.store.runs import StoredRun
+from ggbench.runs.store.runs import StoredRun, encode
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.documents import run_summary_document
 from ggbench.show.listed_runs import ListedRun

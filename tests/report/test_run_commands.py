@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ggbench.decisions.run_commands import commands_lines, modelfile_lines, run_commands
-from ggbench.decisions.run_commands_record import FileToRun, RunCommands
+from ggbench.decisions.pick.run_commands import RunCommands, commands_lines, modelfile_lines, run_commands
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.models.planned_variants import FileToRun
 from tests.fakes.modelfile import parse_modelfile
 
 HERE = FileToRun("model", "q4_k_m", (Path("/models/model-q4_k_m.gguf"),), is_here=True)

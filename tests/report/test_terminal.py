@@ -133,7 +133,7 @@ def test_names_cannot_steer_the_terminal(
     row = with_head(with_run(row, reason=HOSTILE), command=HOSTILE)
     hostile_file = replace(model_file, name=HOSTILE, architecture=HOSTILE, metadata={HOSTILE: HOSTILE})
     shown = (
-        rows_table([row], BENCH, HOSTILE, width=width),
+        rows_table([row], BENCH, width=width),
         row_details(row),
         prefill_table(row),
         header_details(hostile_file),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ggbench.decisions.comparison import ComparedLine, Comparison
-from ggbench.decisions.comparison_limits import LimitCheck
-from ggbench.decisions.versus import Versus
+from ggbench.decisions.compare.comparison import ComparedLine, Comparison, Versus
+from ggbench.decisions.compare.limits import LimitCheck
 from ggbench.runs.run import Run, RunHead
 from tests.schemas.measured import CASE, ENDS, NUMBER, QUANT
 from tests.schemas.published import NEAR

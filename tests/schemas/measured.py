@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ggbench.decisions.run_commands_record import RunCommands
+from ggbench.decisions.pick.run_commands import RunCommands
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import Memory
 from ggbench.engines.server.config import EndpointConfig

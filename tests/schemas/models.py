@@ -4,18 +4,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from ggbench.decisions.pick_record import (
-    Alternative,
-    Candidate,
-    Checked,
-    Loss,
-    NeedCheck,
-    Needs,
-    Pick,
-    TurnSpeed,
-    Workload,
-)
-from ggbench.decisions.run_commands_record import RunCommands
+from ggbench.decisions.pick.needs import Needs, Workload
+from ggbench.decisions.pick.record import Alternative, Candidate, Checked, Loss, NeedCheck, Pick, TurnSpeed
+from ggbench.decisions.pick.run_commands import RunCommands
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.sizing.theory.hardware import Hardware

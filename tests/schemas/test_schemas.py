@@ -16,7 +16,7 @@ from ggbench.show.document_types import schema_of
 from ggbench.show.documents import document
 from ggbench.show.model_documents import SEARCH
 from ggbench.show.presenter import presenter_of
-from ggbench.sizing.cluster_record import ClusterPlan, ClusterSplit, DeviceSpeed
+from ggbench.sizing.cluster import ClusterPlan, ClusterSplit, DeviceSpeed
 from tests.schemas.files import FOLDER, schema_files
 from tests.schemas.shapes import references
 from tests.schemas.validation import check_document

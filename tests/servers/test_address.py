@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ggbench.engines.server.address import Address
 from ggbench.engines.server.client import Client
+from ggbench.engines.server.config import Address
 from ggbench.errors import UsageError
 from tests.fakes.endpoint_voices import Recording
 from tests.servers.conftest import Serve

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engines.server.address import Address
+from ggbench.engines.server.config import Address
 from ggbench.engines.server.contract import Ended, Failed, Generate, Item, Prompt, Tokens
 from ggbench.engines.server.server import Server
 from ggbench.errors import GgbenchError, NetworkError, ServerTimeout

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from ggbench.engines.server.address import Address
+from ggbench.engines.server.config import Address
 from ggbench.engines.server.contract import OfferedModel
 from ggbench.engines.server.server import Server
 from ggbench.errors import ServerFailed

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from ggbench.engines.server.address import Address
+from ggbench.engines.server.config import Address
 from ggbench.engines.server.contract import (
     Ended,
     Failed,

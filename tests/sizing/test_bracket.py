@@ -5,7 +5,7 @@ from __future__ import annotations
 import hypothesis
 from hypothesis import strategies as st
 
-from ggbench.sizing.bracket import Bracket
+from ggbench.sizing.longest_context import Bracket
 
 STEP = 256
 

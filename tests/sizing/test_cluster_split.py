@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import pytest
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.sizing.cluster_plan import split_setup
-from ggbench.sizing.cluster_record import DeviceSpeed
-from ggbench.sizing.cluster_split import best_split, step_ms
+from ggbench.sizing.cluster import DeviceSpeed
+from ggbench.sizing.cluster_plan import best_split, split_setup, step_ms
 from ggbench.sizing.plan_record import DeviceMemory
 from ggbench.sizing.theory.offload import device_layers
 

@@ -9,7 +9,7 @@ from ggbench.models.planned_variants import PlannedVariant
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.sizing.theory.kv_cache import kv_cache
-from ggbench.sizing.theory.roofline import decode_limit
+from ggbench.sizing.theory.limits import decode_limit
 from ggbench.stats.decode_timing import Bandwidth
 from tests.sizing.test_plan import budget_of, real
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ggbench.sizing.bracket import largest_n_ctx
+from ggbench.sizing.longest_context import largest_n_ctx
 from ggbench.units import MIB
 
 CEILING = 1 << 18

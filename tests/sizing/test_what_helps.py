@@ -6,8 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.sizing.change import Change, Program
-from ggbench.sizing.plan_record import PlanRow
+from ggbench.sizing.plan_record import Change, PlanRow, Program
 from ggbench.sizing.what_helps import with_other_quants, with_programs
 
 GIB = 1 << 30

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ggbench.experiments.speed.case_forecast import CaseForecast
+from ggbench.experiments.speed.case_runner import CaseForecast
 from ggbench.experiments.speed.record import Case
 
 

@@ -12,9 +12,9 @@ GIB = 1 << 30
 
 
 def reading(
-    suspended_s: float | None = 40.0, n_cpus: int | None = 8, quota: float | None = None, total_bytes: int = 16 * GIB
+    suspended_s: float = 40.0, n_cpus: int = 8, quota: float | None = None, total_bytes: int = 16 * GIB
 ) -> MachineReading:
-    suspended_ns = None if suspended_s is None else round(suspended_s * S)
+    suspended_ns = round(suspended_s * S)
     return MachineReading(0, None, 1, total_bytes, suspended_ns=suspended_ns, n_cpus=n_cpus, quota_cpus=quota)
 
 
@@ -24,8 +24,6 @@ def reading(
         ([], ()),
         ([reading()], ()),
         ([reading(), reading(40.9)], ()),
-        ([reading(None, None), reading()], ()),
-        ([reading(None, None, total_bytes=GIB), reading(None, None)], ()),
         ([reading(), reading(102.0), reading(102.0)], ("the machine was suspended for 1:02",)),
         ([reading(), reading(50), reading(50), reading(60)], ("the machine was suspended for 0:20",)),
         ([reading(), reading(n_cpus=4), reading()], ("the CPUs that it may use went from 8 to 4",)),

@@ -7,11 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ggbench.decisions.needs import check
-from ggbench.decisions.pareto import dominates
-from ggbench.decisions.pick_record import WORKLOADS, Candidate, Loss, Needs, Pick, TurnSpeed
-from ggbench.decisions.recommendation import recommend
-from ggbench.decisions.typical_loss import typical_loss
+from ggbench.decisions.known_losses import typical_loss
+from ggbench.decisions.pick.needs import WORKLOADS, Needs
+from ggbench.decisions.pick.recommend import check, dominates, recommend
+from ggbench.decisions.pick.record import Candidate, Loss, Pick, TurnSpeed
 from ggbench.engines.endings import Outcome
 from ggbench.errors import UsageError
 from ggbench.stats.intervals import Expected

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from ggbench.decisions.pick_record import WORKLOADS, Needs, Workload
-from ggbench.decisions.turn import longest_fast_enough, parse_workload, turn_speed
+from ggbench.decisions.pick.needs import WORKLOADS, Needs, Workload, parse_workload
+from ggbench.decisions.pick.turn import longest_fast_enough, turn_speed
 from ggbench.errors import UsageError
 from ggbench.stats.intervals import Expected
 from ggbench.stats.known_speed import KnownSpeed

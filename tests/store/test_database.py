@@ -18,11 +18,10 @@ from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.maxctx.record import Probe
 from ggbench.machine.records import GpuReading, MachineReading
 from ggbench.models.subject import Subject
-from ggbench.runs.observation import PromptTiming
+from ggbench.runs.recording import PromptTiming
 from ggbench.runs.run import Run, RunHead
-from ggbench.runs.store.codec import decode
 from ggbench.runs.store.database import Store
-from ggbench.runs.store.runs import SampleChunk, StoredRun
+from ggbench.runs.store.runs import SampleChunk, StoredRun, decode
 
 SERIES, NEXT, WARMUP = "decode/p25/b1/r0", "decode/p25/b1/r1", "warmup/p25/b1/r0"
 

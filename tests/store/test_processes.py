@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from ggbench.errors import StoreError
-from ggbench.runs.store.database import Store
-from ggbench.runs.store.owners import is_alive, this_process
+from ggbench.runs.store.database import Store, is_alive, this_process
 
 WRITER = """
 import sys

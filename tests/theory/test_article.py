@@ -6,7 +6,6 @@ import math
 from pathlib import Path
 
 import msgspec.structs
-import numpy as np
 import pytest
 
 from ggbench.gguf_file.blueprint import Hyperparameters, build_model
@@ -14,14 +13,12 @@ from ggbench.machine.known_gpus import find_gpu
 from ggbench.models.catalog import load_catalog
 from ggbench.sizing.theory.hardware import known_hardware
 from ggbench.sizing.theory.kv_cache import kv_cache
-from ggbench.sizing.theory.limits import n_ctx_that_fits
-from ggbench.sizing.theory.prefill import prefill_curve
-from ggbench.sizing.theory.roofline import decode_line
+from ggbench.sizing.theory.limits import Prefill, decode_line, n_ctx_that_fits
 from ggbench.sizing.theory.weights import count_parameters, scheme_bits, uniform_weights
 from ggbench.units import GIB, MIB
 
 CELLS = Path(__file__).parent.parent / "data" / "article_theory.csv"
-LENGTHS = np.arange(1, 32_769)
+LONGEST = 32_768
 NO_KNEE = "无"
 
 Cell = dict[str, str]
@@ -89,7 +86,7 @@ def computed(size: str, gqa: str, quantity: str, scheme: str, counting: str) -> 
         weights = msgspec.structs.replace(
             weights, parameters=msgspec.structs.replace(parameters, layers=layers, lm_head=0)
         )
-    curve = prefill_curve(weights, kv, hardware.bandwidth_bytes_per_s, hardware.compute_flop_per_s, LENGTHS)
+    curve = Prefill(weights, kv, hardware.bandwidth_bytes_per_s, hardware.compute_flop_per_s, LONGEST)
     knees = curve.knees()
     assert len(knees) in (0, 2)
     return knees[quantity == "knee_second"] if knees else NO_KNEE

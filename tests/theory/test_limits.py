@@ -1,7 +1,6 @@
 """Decode, prefill, memory and batches together: what has to hold between them."""
 
 import msgspec.structs
-import numpy as np
 import pytest
 
 from ggbench.gguf_file.blueprint import build_model
@@ -10,14 +9,15 @@ from ggbench.machine.known_gpus import find_gpu
 from ggbench.models.catalog import load_catalog
 from ggbench.sizing.theory.hardware import Hardware, known_hardware
 from ggbench.sizing.theory.kv_cache import kv_cache
-from ggbench.sizing.theory.limits import model_limits, n_ctx_that_fits
-from ggbench.sizing.theory.prefill import Bound, prefill_curve
-from ggbench.sizing.theory.roofline import (
-    decode_compute_ms,
+from ggbench.sizing.theory.limits import (
+    Bound,
+    Prefill,
     decode_latency_ms,
     decode_limit,
     decode_line,
     decode_read_ms,
+    model_limits,
+    n_ctx_that_fits,
 )
 from ggbench.sizing.theory.weights import count_parameters, file_weights, uniform_weights
 from ggbench.stats.decode_timing import Bandwidth
@@ -52,21 +52,21 @@ def test_the_limit_of_a_file_is_its_bytes_over_the_bandwidth() -> None:
 def test_a_prompt_of_one_token_reads_as_the_first_decode_does() -> None:
     """The article, section 4.4: B is prefill at a length of 1."""
     weights, kv = uniform_weights(count_parameters(DENSE), 8), kv_cache(DENSE)
-    curve = prefill_curve(weights, kv, BANDWIDTH, COMPUTE, [1])
-    assert curve.read_ms[0] == pytest.approx(decode_line(weights, kv, BANDWIDTH)[1])
-    assert curve.compute_ms[0] == pytest.approx(float(decode_compute_ms(weights, kv, COMPUTE, 1)))
+    curve = Prefill(weights, kv, BANDWIDTH, COMPUTE, 1)
+    assert curve.read_ms(1) == pytest.approx(decode_line(weights, kv, BANDWIDTH)[1])
+    assert decode_latency_ms(weights, kv, BANDWIDTH, 1e9, 1) == pytest.approx(curve.compute_ms(1) * COMPUTE / 1e9)
 
 
 def test_a_scan_of_all_lengths_finds_the_same_times_and_knees() -> None:
     weights, kv = uniform_weights(count_parameters(DENSE), 16), kv_cache(DENSE)
     params = weights.parameters
-    curve = prefill_curve(weights, kv, BANDWIDTH, COMPUTE, np.arange(1, 2001))
+    curve = Prefill(weights, kv, BANDWIDTH, COMPUTE, 2000)
     found, before, pairs = [], False, 0
     for n in range(1, 2001):
         pairs += n
         read = (params.active * 2 + pairs * kv.params_per_token * 2) / BANDWIDTH
         compute = (params.layers * n + pairs * kv.params_per_token + params.lm_head) * 2 / COMPUTE
-        assert curve.latency_ms[n - 1] == pytest.approx(max(read, compute) * 1e3)
+        assert curve.latency_ms(n) == pytest.approx(max(read, compute) * 1e3)
         if n > 1 and (compute > read) != before:
             found.append(n - 1)
         before = compute > read
@@ -76,31 +76,30 @@ def test_a_scan_of_all_lengths_finds_the_same_times_and_knees() -> None:
 
 def test_a_long_prompt_reads_much_more_than_the_cache_once() -> None:
     weights, kv = uniform_weights(count_parameters(DENSE), 16), kv_cache(DENSE)
-    curve = prefill_curve(weights, kv, BANDWIDTH, COMPUTE, np.arange(1, 131_073))
-    assert curve.kv_once_ms[0] == curve.kv_ms[0]
-    assert curve.kv_once_ms[-1] == pytest.approx(131_072 * (512 << 10) / BANDWIDTH * 1e3)
-    assert curve.kv_ms[-1] / curve.kv_once_ms[-1] == pytest.approx(131_073 / 2)
+    curve = Prefill(weights, kv, BANDWIDTH, COMPUTE, 131_072)
+    assert curve.floor_ms(1) == curve.read_ms(1)
+    once_ms = 131_072 * (512 << 10) / BANDWIDTH * 1e3
+    assert curve.kv_ms(131_072) / once_ms == pytest.approx(131_073 / 2)
 
 
 def test_regimes_cover_the_range_and_change_at_the_knees() -> None:
     weights, kv = uniform_weights(count_parameters(DENSE), 16), kv_cache(DENSE)
-    curve = prefill_curve(weights, kv, BANDWIDTH, COMPUTE, np.arange(1, 2001))
+    curve = Prefill(weights, kv, BANDWIDTH, COMPUTE, 2000)
     first, second = curve.knees()
     assert [(r.bound, r.first_n, r.last_n) for r in curve.regimes()] == [
         (Bound.WEIGHTS, 1, first),
         (Bound.COMPUTE, first + 1, second),
         (Bound.KV, second + 1, 2000),
     ]
-    slow = prefill_curve(weights, kv, BANDWIDTH, 1e18, np.arange(1, 2001))
+    slow = Prefill(weights, kv, BANDWIDTH, 1e18, 2000)
     assert slow.knees() == ()
     assert {regime.bound for regime in slow.regimes()} == {Bound.WEIGHTS, Bound.KV}
 
 
 def test_the_floor_is_below_the_articles_latency_and_never_below_the_compute_time() -> None:
     weights, kv = uniform_weights(count_parameters(DENSE), 16), kv_cache(DENSE)
-    curve = prefill_curve(weights, kv, BANDWIDTH, COMPUTE, range(1, 3000))
-    assert np.all(curve.floor_ms <= curve.latency_ms)
-    assert np.all(curve.floor_ms >= curve.compute_ms)
+    curve = Prefill(weights, kv, BANDWIDTH, COMPUTE, 2999)
+    assert all(curve.compute_ms(n) <= curve.floor_ms(n) <= curve.latency_ms(n) for n in range(1, 3000))
 
 
 def test_a_batch_reads_the_weights_once_and_kv_for_each() -> None:
@@ -133,8 +132,8 @@ def test_a_mixture_reads_more_experts_with_more_tokens() -> None:
     assert weights.read_bytes(1) == pytest.approx(parameters.active)
     two = weights.layer_bytes + weights.lm_head_bytes + weights.expert_bytes * (4 + 56 * 4 / 60) / 60
     assert weights.read_bytes(2) == pytest.approx(two)
-    many = weights.read_bytes(np.array([100, 1000, 131_072]))
-    assert np.all(np.diff(many) >= 0)
+    many = [weights.read_bytes(n) for n in (100, 1000, 131_072)]
+    assert many == sorted(many)
     assert many[-1] == pytest.approx(weights.resident_bytes)
     assert weights.resident_bytes == pytest.approx(parameters.total - parameters.embedding)
 
@@ -150,13 +149,13 @@ def test_the_table_of_embeddings_is_not_in_the_gpus_memory() -> None:
 
 def test_unknown_figures_of_a_machine_leave_their_limits_unknown() -> None:
     weights, kv = (uniform_weights(count_parameters(DENSE), 4),), kv_cache(DENSE)
-    (memory,) = model_limits(weights, kv, Hardware("m", memory_bytes=24 << 30), range(1, 9))
+    (memory,) = model_limits(weights, kv, Hardware("m", memory_bytes=24 << 30), 8)
     assert (memory.max_n_ctx, memory.b_ms, memory.decode, memory.prefill) == (42_382, None, (), None)
-    (speed,) = model_limits(weights, kv, Hardware("b", bandwidth_bytes_per_s=1e12), range(1, 9))
+    (speed,) = model_limits(weights, kv, Hardware("b", bandwidth_bytes_per_s=1e12), 8)
     assert (speed.max_n_ctx, speed.fits, speed.prefill) == (None, None, None)
     assert speed.b_ms is not None
     assert [point.fits for point in speed.decode] == [None, None, None]
-    (small,) = model_limits(weights, kv, Hardware("s", memory_bytes=1 << 30), range(1, 9))
+    (small,) = model_limits(weights, kv, Hardware("s", memory_bytes=1 << 30), 8)
     assert (small.max_n_ctx, small.fits) == (None, False)
 
 

@@ -47,7 +47,7 @@ def jobs(tmp_path: Path) -> FakeServices:
 def services(planner: FakePlanner, jobs: FakeServices) -> Services:
     return Services(
         open_store=jobs.open_store,
-        make_rig=jobs.make_rig,
+        run_context=jobs.run_context,
         load_catalog=lambda: CATALOG,
         local_models=lambda: (),
         make_planner=lambda: cast("Planner", planner),

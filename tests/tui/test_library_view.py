@@ -12,7 +12,7 @@ from ggbench.tui.app import GgbenchApp
 from ggbench.tui.planner import PlannedQuant
 from ggbench.tui.services import Services
 from ggbench.tui.widgets.models_pane import ModelList
-from ggbench.tui.widgets.quants_pane import QuantsTable
+from ggbench.tui.widgets.quants_table import QuantsTable
 from tests.fakes.driving import press, settle
 from tests.fakes.library import BUDGET, FakePlanner, local, plan_row
 from tests.fakes.library_screen import choose, names, table, with_disk

@@ -69,7 +69,7 @@ class CountPresenter(Presenter):
     title: ClassVar[str] = "a count"
     has_samples: ClassVar[bool] = False
 
-    def headline(self, run: Run) -> str:
+    def answer(self, run: Run) -> str:
         assert isinstance(run.result, CountResult)
         return f"counted to {run.result.total}"
 
@@ -77,7 +77,7 @@ class CountPresenter(Presenter):
         return {}
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> Text:
-        return Text(f"details: {self.headline(run)}")
+        return Text(f"details: {self.answer(run)}")
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> Text:
         return Text()

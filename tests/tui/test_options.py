@@ -15,12 +15,12 @@ from ggbench.errors import UsageError
 from ggbench.runs.experiment import Job
 from ggbench.sizing.plan_record import Budget
 from ggbench.tui.app import GgbenchApp
+from ggbench.tui.forms import OPTIONS
 from ggbench.tui.planner import PlannedQuant
 from ggbench.tui.screens.dialogs import SearchDialog
 from ggbench.tui.screens.library import LibraryScreen
-from ggbench.tui.screens.options import OptionsScreen
+from ggbench.tui.screens.settings_dialog import SettingsDialog
 from ggbench.tui.services import Services
-from ggbench.tui.setup_fields import FIELDS
 from ggbench.units import GIB
 from tests.fakes.driving import press
 from tests.fakes.library import BUDGET, FakePlanner, local, plan_row
@@ -79,13 +79,13 @@ def setups(
     ],
 )
 def test_a_text_is_read_as_the_command_line_reads_it(name: str, text: str, value: object) -> None:
-    (field,) = (each for each in FIELDS if each.name == name)
+    (field,) = (each for each in OPTIONS.fields if each.name == name)
     if value is None:
         with pytest.raises(UsageError) as caught:
-            field.value_of(text)
+            field.value_of(text, LlamaConfig())
         assert caught.value.hint
     else:
-        assert field.value_of(text) == value
+        assert field.value_of(text, LlamaConfig()) == value
 
 
 def test_options_decide_plans_and_runs(
@@ -132,7 +132,7 @@ def test_a_bad_value_is_one_line_and_keeps_the_panel(app: App, drive: Drive) -> 
         app.setup = msgspec.structs.replace(LlamaConfig(), flash_attn="off")
         shown = await press(app, pilot, "o", "down", "down", "down", "left", "left", "left", "left", "enter")
         assert "needs flash attention" in " ".join(shown.split())
-        assert isinstance(app.screen, OptionsScreen)
+        assert isinstance(app.screen, SettingsDialog)
 
     drive(app, steps)
 
@@ -142,7 +142,7 @@ def test_one_key_sets_every_field_to_its_default(app: App, drive: Drive) -> None
 
     async def steps(app: App, pilot: Page) -> None:
         shown = await press(app, pilot, "o")
-        assert shown.count("●") == len(FIELDS)
+        assert shown.count("●") == len(OPTIONS.fields)
         assert "●" not in await press(app, pilot, "ctrl+r")
         await press(app, pilot, "enter")
         assert app.setup == LlamaConfig()

@@ -10,10 +10,11 @@ import pytest
 from msgspec.structs import replace
 from textual.pilot import Pilot
 
-from ggbench.decisions.pick_record import WORKLOADS, Candidate, Needs
-from ggbench.decisions.run_commands_record import FileToRun
+from ggbench.decisions.pick.needs import WORKLOADS, Needs
+from ggbench.decisions.pick.record import Candidate
 from ggbench.errors import BadFile
 from ggbench.experiments.decode.record import DecodeSettings
+from ggbench.models.planned_variants import FileToRun
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.run_requests import MeasureRequest
 from ggbench.tui.screens.library import LibraryScreen
@@ -54,8 +55,7 @@ def planner(planner: FakePlanner) -> FakePlanner:
 def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Sequence[tuple[str, tuple[str, ...]]]]]:
     found: list[tuple[Any, Sequence[tuple[str, tuple[str, ...]]]]] = []
 
-    def find(_screen: LibraryScreen, request: Any, selection: Any, _catalog: Any, *, is_here: bool) -> None:  # noqa: ANN401
-        assert is_here
+    def find(_screen: LibraryScreen, request: Any, selection: Any) -> None:  # noqa: ANN401
         found.append((request, selection))
 
     monkeypatch.setattr(LibraryScreen, "find_targets", find)
@@ -67,7 +67,7 @@ def test_a_pick_is_two_keys_away(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         assert "P Pick" in words_of(app)
         await press(app, pilot, "P")
-        assert shown(app) == "PickDialog"
+        assert shown(app) == "SettingsDialog"
         words = await press(app, pilot, "enter")
         assert shown(app) == "PickScreen"
         assert "Run q8_0 with an f16 KV cache and n_ctx 8,192: a turn in 25.0 ±1.2 s." in words

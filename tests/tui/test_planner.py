@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec.structs
 import pytest
 
-from ggbench.decisions.pick_candidates import PickRequest, caches_of
-from ggbench.decisions.pick_record import Needs
+from ggbench.decisions.pick.candidates import PickRequest, caches_of
+from ggbench.decisions.pick.needs import Needs
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine

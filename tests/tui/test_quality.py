@@ -15,7 +15,7 @@ from ggbench.experiments.quality.record import QualitySettings
 from ggbench.runs.experiment import Job
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.planner import PlannedQuant
-from ggbench.tui.screens.quality_dialog import QualityDialog
+from ggbench.tui.screens.settings_dialog import SettingsDialog
 from ggbench.tui.services import Services
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from tests.fakes.driving import press
@@ -55,7 +55,7 @@ def test_marked_quants_are_scored_beside_the_largest(
     async def steps(app: App, pilot: Page) -> None:
         monkeypatch.setattr(app.run_queue, "add", add)
         await press(app, pilot, "enter", "space", "space", "Q")
-        assert isinstance(app.screen, QualityDialog)
+        assert isinstance(app.screen, SettingsDialog)
         assert "Quality of 2 quants" in words_of(app)
         assert "the largest here is q8_0" in words_of(app)
         await press(app, pilot, "down", *str(text), "down", *"24", "down", *"10m", "down", *"64", "enter")

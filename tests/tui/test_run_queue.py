@@ -17,7 +17,7 @@ from ggbench.experiments.maxctx.record import ContextResult
 from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve
 from ggbench.runs.experiment import Experiment
-from ggbench.runs.rig import Rig
+from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.tui.run_queue import JobState, QueueItem, RunQueue
 from ggbench.tui.widgets.bracket_plot import bracket_lines
@@ -150,11 +150,11 @@ def test_a_search_that_is_skipped_knows_nothing_of_what_it_was_asking(target: Ta
 def test_a_fault_of_a_job_does_not_end_the_queue(target: Target, tmp_path: Path) -> None:
 
     class Faulty(FakeServices):
-        def make_rig(self, store: Store | None, experiment: Experiment) -> Rig:
+        def run_context(self, store: Store | None, experiment: Experiment) -> RunContext:
             if not self.rigs:
-                self.rigs.append(super().make_rig(store, experiment))
+                self.rigs.append(super().run_context(store, experiment))
                 raise RuntimeError("a fault")
-            return super().make_rig(store, experiment)
+            return super().run_context(store, experiment)
 
     with watched_runs(Faulty(tmp_path)) as watched:
         watched.queue.add(decodes([target, target], 100))

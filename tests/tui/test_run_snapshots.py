@@ -21,7 +21,7 @@ from ggbench.experiments.speed.record import SpeedSettings
 from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve
 from ggbench.runs.experiment import Experiment, Job, experiment_of
-from ggbench.runs.rig import Rig
+from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.tui.app import GgbenchApp
@@ -51,9 +51,9 @@ def targets(tiny_twin: Path) -> list[Target]:
 
 
 class Slow(FakeServices):
-    def make_rig(self, store: Store | None, experiment: Experiment) -> Rig:
+    def run_context(self, store: Store | None, experiment: Experiment) -> RunContext:
         return msgspec.structs.replace(
-            super().make_rig(store, experiment), cpu_bandwidth=Bandwidth(1e9, "measured in a test")
+            super().run_context(store, experiment), cpu_bandwidth=Bandwidth(1e9, "measured in a test")
         )
 
 
@@ -73,7 +73,7 @@ async def show_run(app: GgbenchApp, pilot: Pilot[None]) -> RunScreen:
 def test_a_run(app: GgbenchApp, jobs: FakeServices, targets: list[Target], drive: Drive) -> None:
     gate = Gate()
     slow = Slow(jobs.folder, [obey, crash, gate.answer], reading=jobs.reading)
-    app.services = msgspec.structs.replace(app.services, make_rig=slow.make_rig)
+    app.services = msgspec.structs.replace(app.services, run_context=slow.run_context)
 
     async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:
         app.run_queue.add(decodes(targets, 1000))

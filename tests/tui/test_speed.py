@@ -15,15 +15,15 @@ from ggbench.engines.contract import Request
 from ggbench.engines.endings import Ending, Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads import BatchedDecode
-from ggbench.experiments.speed.figures import case_grid
 from ggbench.experiments.speed.record import Case, CaseEnded, SpeedCase, SpeedSettings
+from ggbench.experiments.speed.show import PRESENTER
 from ggbench.models.reference import parse_model
 from ggbench.models.selector import Target, resolve
 from ggbench.runs.experiment import Job, experiment_of
 from ggbench.show.plot.curves import PlottedRun
 from ggbench.show.presenter import figures_of
 from ggbench.tui.app import GgbenchApp
-from ggbench.tui.screens.speed_dialog import SpeedDialog
+from ggbench.tui.screens.settings_dialog import SettingsDialog
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from tests.fakes.driving import press
 from tests.fakes.engine import obey
@@ -56,7 +56,7 @@ def test_cases_are_chosen_in_a_dialog(app: App, drive: Drive, monkeypatch: pytes
     async def steps(app: App, pilot: Page) -> None:
         monkeypatch.setattr(app.run_queue, "add", add)
         await press(app, pilot, "slash", *"synth:small", "enter", "enter", "T")
-        assert isinstance(app.screen, SpeedDialog)
+        assert isinstance(app.screen, SettingsDialog)
         shown = await press(app, pilot, *"1,2k", "down", *"64", "down", *"1,300", "enter")
         assert "✗ a batch of 300 sequences is more than llama.cpp takes" in shown
         shown = await press(app, pilot, *["backspace"] * 3, "x", "enter")
@@ -111,7 +111,7 @@ def test_what_did_not_run_is_marked() -> None:
     """A case that would take too long has its forecast, one that does not fit a cross, one that waits a dot."""
     skipped = CaseEnded(Case(4, 512, 8), Outcome.SKIPPED, "would take about 16 s", expected_s=16.0)
     failed = CaseEnded(Case(1, 512, 8), Outcome.OUT_OF_MEMORY, "no room")
-    lines = case_grid(plotted(SpeedCase(skipped), SpeedCase(failed), doing=Case(1, 1, 8)))
+    lines = PRESENTER.live_lines(plotted(SpeedCase(skipped), SpeedCase(failed), doing=Case(1, 1, 8)))
     assert lines == (
         "input 1, batch 1",
         "   input    b1    b4",

@@ -15,7 +15,7 @@ from ggbench.models.reference import parse_model
 from ggbench.models.selector import resolve, resolve_one
 from ggbench.runs.experiment import Job, experiment_of
 from ggbench.tui.app import GgbenchApp
-from ggbench.tui.screens.tune_dialog import TuneDialog
+from ggbench.tui.screens.settings_dialog import SettingsDialog
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from tests.fakes.driving import press
 from tests.fakes.jobs import FakeServices
@@ -38,7 +38,7 @@ def test_what_should_be_faster_is_asked(app: App, drive: Drive, monkeypatch: pyt
     async def steps(app: App, pilot: Page) -> None:
         monkeypatch.setattr(app.run_queue, "add", add)
         await press(app, pilot, "slash", *"synth:small", "enter", "enter", "t")
-        assert isinstance(app.screen, TuneDialog)
+        assert isinstance(app.screen, SettingsDialog)
         shown = await press(app, pilot, "down", *"0,4k", "down", *"5m", "down", *"q9", "enter")
         assert "✗" in shown and "'q9' is not a type of a KV cache" in shown
         await press(app, pilot, "backspace", *"8_0", "enter")

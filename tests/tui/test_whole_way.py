@@ -10,7 +10,7 @@ from textual.pilot import Pilot
 
 from ggbench.models.disk import models_in_place
 from ggbench.runs.experiment import Experiment
-from ggbench.runs.rig import Rig, make_rig
+from ggbench.runs.session import RunContext, run_context
 from ggbench.runs.store.database import Store
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.tui.app import GgbenchApp
@@ -22,8 +22,8 @@ from tests.fakes.watched import WatchedQueue
 from tests.tui.conftest import Drive
 
 
-def rig(store: Store | None, experiment: Experiment) -> Rig:
-    return msgspec.structs.replace(make_rig(store, given_bandwidth=Bandwidth(20e9, "given in a test")), threads=1)
+def rig(store: Store | None, experiment: Experiment) -> RunContext:
+    return msgspec.structs.replace(run_context(store, given_bandwidth=Bandwidth(20e9, "given in a test")), threads=1)
 
 
 @pytest.mark.llama
@@ -31,7 +31,7 @@ def test_from_the_library_to_the_results(tiny_twin: Path, drive: Drive) -> None:
     budget = msgspec.structs.replace(BUDGET, device="this test", on_gpu=False)
     services = msgspec.structs.replace(
         Services.of_this_machine(offline=True),
-        make_rig=rig,
+        run_context=rig,
         local_models=lambda: models_in_place(tiny_twin),
         machine_budget=lambda _setup: budget,
     )

@@ -112,9 +112,7 @@ def place_of(name: str, places: Mapping[str, Place]) -> Place:
 
 def build_commit(library: Path) -> str:
     """Return the short hash that ggml was built from, `0c1e570`; empty where the build does not know it."""
-    commit = getattr(ctypes.CDLL(str(library)), "ggml_commit", None)
-    if commit is None:
-        return ""
+    commit = ctypes.CDLL(str(library)).ggml_commit
     commit.restype = ctypes.c_char_p
     text = (commit() or b"").decode(errors="replace")
     return "" if text == "unknown" else text

@@ -23,7 +23,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.defaults import CONTEXT, MODEL, set_defaults
 from ggbench.engines.llama.ggml_devices import GgmlDevices, build_commit
 from ggbench.engines.llama.rpc_devices import BUILD_HINT, NoRpc, add_servers
-from ggbench.engines.prompt import PROMPT
+from ggbench.engines.workloads import PROMPT
 
 _FLASH_ATTN = {
     "auto": lib.LLAMA_FLASH_ATTN_TYPE_AUTO,

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
-from ggbench.sizing.cluster_record import RemoteDevice
+from ggbench.sizing.cluster import RemoteDevice
 from ggbench.units import format_count
 
 PROTOCOL_MAJOR = 7
@@ -99,16 +99,16 @@ class RpcConnection:
         memories = (struct.unpack("<QQ", self._ask(_GET_DEVICE_MEMORY, struct.pack("<I", i), 16)) for i in range(count))
         return tuple(RemoteDevice(number, free, total) for number, (free, total) in enumerate(memories))
 
-    def round_trip(self, device: int = 0) -> int:
+    def round_trip(self) -> int:
         """Return the nanoseconds of a short request and its answer. Raises ServerUnusable."""
         started = time.perf_counter_ns()
-        self._ask(_GET_ALIGNMENT, struct.pack("<I", device), 8)
+        self._ask(_GET_ALIGNMENT, struct.pack("<I", 0), 8)
         return time.perf_counter_ns() - started
 
     @contextlib.contextmanager
-    def buffer(self, n_bytes: int, device: int = 0) -> Iterator[RemoteBuffer | None]:
-        """Yield memory of a device; None where it has not as much left. Raises ServerUnusable."""
-        pointer, _ = struct.unpack("<QQ", self._ask(_ALLOC_BUFFER, struct.pack("<IQ", device, n_bytes), 16))
+    def buffer(self, n_bytes: int) -> Iterator[RemoteBuffer | None]:
+        """Yield memory of the first device; None where it has not as much left. Raises ServerUnusable."""
+        pointer, _ = struct.unpack("<QQ", self._ask(_ALLOC_BUFFER, struct.pack("<IQ", 0, n_bytes), 16))
         if not pointer:
             yield None
             return

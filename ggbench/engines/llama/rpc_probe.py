@@ -12,7 +12,7 @@ from ggbench.engines.llama.rpc_client import (
     RpcConnection,
     ServerUnusable,
 )
-from ggbench.sizing.cluster_record import Link, Percentiles, ServerProbe
+from ggbench.sizing.cluster import Link, Percentiles, ServerProbe
 from ggbench.units import MIB
 
 _ROUND_TRIPS = 100

@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ggbench.engines.server.address import Address
-from ggbench.engines.server.contract import FirstByte, Sent
+from ggbench.engines.server.config import Address
+from ggbench.engines.server.contract import FirstByte, NetworkTimes, Sent
 from ggbench.engines.server.failures import compressed, redirected, status_error, transport_error
 from ggbench.errors import GgbenchError, NetworkError, ServerFailed, ServerTimeout
 
@@ -35,6 +35,7 @@ MAX_DOCUMENT_BYTES = 16 << 20
 MAX_LINE_BYTES = 8 << 20
 """llama-server repeats the prompt in its last line: about 4 bytes a token."""
 _MAX_ERROR_BYTES = 64 << 10
+_EMPTY_REQUESTS = 20
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
@@ -199,7 +200,7 @@ class Client:
         """Return the response to a POST request, whatever its status."""
         return self._document("POST", post.path, msgspec.json.encode(post.body))
 
-    def time_empty(self, path: str) -> tuple[int, int | None]:
+    def _time_empty(self, path: str) -> tuple[int, int | None]:
         """Return the nanoseconds from a GET request sent to its first byte, and those to connect."""
         trace = _Trace()
         with self._deadline(trace), self._open("GET", path, None, trace) as response:
@@ -208,9 +209,21 @@ class Client:
         sent = trace.sent
         return first_ns - sent.at_ns, sent.connect_ns
 
-    def fresh(self) -> Client:
-        """Return a client of the same server without an open connection."""
-        return Client(self.address, timeout_s=self.timeout_s, connect_timeout_s=self._connect_timeout_s)
+    def network_times(self, path: str) -> NetworkTimes:
+        """Time opening a connection and 20 requests over it that compute nothing. Raises NetworkError and ServerFailed.
+
+        A server that closes the connection after each response makes every request open one; their time is not counted
+        in `empty_request_ns`.
+        """
+        connect_ns: list[int] = []
+        empty_ns: list[int] = []
+        with Client(self.address, timeout_s=self.timeout_s, connect_timeout_s=self._connect_timeout_s) as fresh:
+            for _ in range(_EMPTY_REQUESTS):
+                first_byte_ns, opening_ns = fresh._time_empty(path)
+                empty_ns.append(first_byte_ns)
+                if opening_ns is not None:
+                    connect_ns.append(opening_ns)
+        return NetworkTimes(min(connect_ns), tuple(empty_ns))
 
     def exchange(self, post: Post) -> Exchange:
         """Return a request whose response is a stream; nothing is sent yet."""

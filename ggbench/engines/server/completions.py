@@ -1,40 +1,55 @@
-"""OpenAI's `/v1/completions` as a stream, and what servers add to it: usage in every chunk, token ids, times.
+"""OpenAI's `/v1/completions` as a stream, and the kinds of server that have it, each by what it adds.
 
-Sources: OpenAI's API reference; vLLM 0.32 `entrypoints/openai/completion/protocol.py` (`continuous_usage_stats`,
-`return_token_ids`, `metrics`); LM Studio's REST API v0 (`stats`). Tokens of a chunk are counted by its ids, else by the
-difference of two usages, else not at all: a chunk may bring several tokens, and some bring none.
+Tokens of a chunk are counted by its ids, else by the difference of two usages, else not at all: a chunk may bring
+several tokens, and some bring none. Sources: OpenAI's API reference, and beside each kind.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+import secrets
+from collections.abc import Callable, Iterable
 
 import msgspec
 
-from ggbench.engines.server.client import Client
-from ggbench.engines.server.contract import Ended, Generate, Tokens
+from ggbench.engines.server.client import Client, Post
+from ggbench.engines.server.contract import Ended, Generate, OfferedModel, Prompt, ServerClock, ServerInfo, Tokens
 from ggbench.engines.server.failures import error_text
-from ggbench.engines.server.kind import InvalidStream, Progress, ServerReported, decode_as
-from ggbench.engines.server.numbers import count, nanoseconds
-from ggbench.engines.server.obedience import disobeyed
-from ggbench.engines.server.sse import DONE, data_of
+from ggbench.engines.server.kind import (
+    DONE,
+    InvalidStream,
+    Kind,
+    MakePrompt,
+    Progress,
+    ServerReported,
+    count,
+    data_of,
+    decode_as,
+    nanoseconds,
+    positive,
+    probe_text,
+    repeated,
+    request_mismatches,
+    worded,
+)
+from ggbench.engines.workloads import PROMPT
+from ggbench.errors import ServerFailed
 from ggbench.text import shorten
 
 _IMPOSSIBLE = 1e300
 """Tokens; finite, unlike the quotient by a tiny rate."""
 
 
-class ListedModel(msgspec.Struct):
+class _ListedModel(msgspec.Struct):
     """A model of `/v1/models`; fields that only some servers have are None."""
 
     id: str
     owned_by: str | None = None
     max_model_len: int | None = None
-    root: str | None = None
 
 
 class _Models(msgspec.Struct):
-    data: list[ListedModel]
+    data: list[_ListedModel]
 
 
 class _Choice(msgspec.Struct):
@@ -81,7 +96,7 @@ class _Chunk(msgspec.Struct):
     error: object = None
 
 
-def listed_models(client: Client) -> list[ListedModel] | None:
+def _listed_models(client: Client) -> list[_ListedModel] | None:
     """Return the models of `/v1/models`, each name once; None where the server has no such list."""
     listed = client.get("/v1/models").read_as(_Models)
     return None if listed is None else list({shorten(model.id, 200): model for model in listed.data}.values())
@@ -146,7 +161,7 @@ class CompletionReader:
             decode_n=n_gen - 1 if decode_ns is not None and n_gen else None,
             n_drafted=count(round(min(n_accepted / rate, _IMPOSSIBLE))) if n_accepted and rate and rate > 0 else None,
             n_accepted=n_accepted,
-            disobeyed=disobeyed(
+            disobeyed=request_mismatches(
                 self._asked, n_prompt=n_prompt, n_cached=n_cached, n_gen=n_gen, finish_reason=self._finish_reason
             ),
         )
@@ -175,3 +190,215 @@ class CompletionReader:
             return None
         self._has_ids = self._has_ids or choice.token_ids is not None
         return (self._n_gen or 0) - before
+
+
+_Found = tuple[tuple[OfferedModel, ...], str | None]
+"""Models and version."""
+
+
+def _kind(
+    name: str,
+    title: str,
+    find: Callable[[Client], _Found | None],
+    *,
+    empty_path: str = "/v1/models",
+    path: str = "/v1/completions",
+    prompt: MakePrompt | None = None,
+    lengths: tuple[str, ...] = ("max_tokens",),
+    is_salted: bool = False,
+    ends_exactly: bool = False,
+    clock: ServerClock = "none",
+    takes_tokens: bool = False,
+    n_parallel: int | None = None,
+    **fields: object,
+) -> Kind:
+    """Return a kind of server. `lengths` are the fields that take the number of tokens, `fields` the others."""
+
+    def recognize(client: Client) -> ServerInfo | None:
+        found = find(client)
+        if found is None:
+            return None
+        base_url = client.address.base_url
+        return ServerInfo(name, title, base_url, found[0], clock, takes_tokens, found[1], n_parallel)
+
+    def request(generate: Generate) -> Post:
+        asked: dict[str, object] = {
+            "model": generate.model,
+            "prompt": list(generate.prompt.tokens) or generate.prompt.text,
+            **dict.fromkeys(lengths, generate.n_gen),
+            "temperature": 0.0,
+            "stream": True,
+            **fields,
+        }
+        return Post(path, asked | ({"cache_salt": secrets.token_urlsafe(32)} if is_salted else {}))
+
+    reader = functools.partial(CompletionReader, ends_exactly=ends_exactly)
+    return Kind(empty_path, recognize, prompt or _common_words, request, reader)
+
+
+def _common_words(client: Client, model: str, n_tokens: int, index: int, added: Callable[[], int]) -> Prompt:
+    return worded(n_tokens, added())
+
+
+def _find_any(client: Client) -> _Found | None:
+    """Any other server, by a list of models that is not empty."""
+    listed = _listed_models(client)
+    if not listed:
+        return None
+    return tuple(OfferedModel(shorten(each.id, 200), n_ctx=positive(each.max_model_len)) for each in listed), None
+
+
+OPENAI = _kind("openai", "OpenAI-compatible server", _find_any, ignore_eos=True, stream_options={"include_usage": True})
+"""Any other server: its count of the prompt, its usage at the end and the times of arrival are to be had.
+
+What it does not know of the request (`ignore_eos`) it ignores, and the count says so.
+"""
+
+
+class _Version(msgspec.Struct):
+    version: str
+
+
+class _Tokenized(msgspec.Struct):
+    tokens: list[int]
+
+
+def _find_vllm(client: Client) -> _Found | None:
+    """Recognize it by the owner of its models and by `/version`."""
+    listed = _listed_models(client)
+    if not listed or any(model.owned_by != "vllm" for model in listed):
+        return None
+    version = client.get("/version").read_as(_Version)
+    if version is None:
+        return None
+    return tuple(
+        OfferedModel(shorten(model.id, 200), n_ctx=positive(model.max_model_len), is_loaded=True) for model in listed
+    ), shorten(version.version, 60)
+
+
+def _ids_of_vllm(client: Client, model: str, n_tokens: int, index: int, added: Callable[[], int]) -> Prompt:
+    """Return the ids of the text that the engine of llama.cpp reads; a text where `/tokenize` is switched off."""
+    found = client.post(Post("/tokenize", {"model": model, "prompt": PROMPT})).read_as(_Tokenized)
+    if found is None or not found.tokens:
+        return worded(n_tokens, added())
+    return repeated(found.tokens, n_tokens, index)
+
+
+VLLM = _kind(
+    "vllm",
+    "vLLM",
+    _find_vllm,
+    empty_path="/health",
+    prompt=_ids_of_vllm,
+    lengths=("max_tokens", "min_tokens"),
+    is_salted=True,
+    takes_tokens=True,
+    ignore_eos=True,
+    stream_options={"include_usage": True, "continuous_usage_stats": True},
+    return_token_ids=True,
+)
+"""Token ids as the prompt, a usage and the token ids in every chunk; a salt keeps its prefix cache out.
+
+Source: vLLM 0.32, `entrypoints/openai/completion/protocol.py`, `entrypoints/serve/tokenize` and
+`entrypoints/generate/base/serving.py`. Its own times of a request are sent where the server runs with
+`--enable-per-request-metrics`, and its speculative decoding where it has any.
+"""
+
+
+class _StudioModel(msgspec.Struct):
+    id: str
+    type: str
+    state: str
+    arch: str = ""
+    quantization: str = ""
+    max_context_length: int | None = None
+    loaded_context_length: int | None = None
+
+
+class _StudioModels(msgspec.Struct):
+    data: list[_StudioModel]
+
+
+def _find_lm_studio(client: Client) -> _Found | None:
+    """Recognize it by `/api/v0/models`; embedding models are left out."""
+    listed = client.get("/api/v0/models").read_as(_StudioModels)
+    if listed is None:
+        return None
+    models = {
+        each.id: OfferedModel(
+            name=shorten(each.id, 200),
+            quant=shorten(each.quantization, 40) or None,
+            architecture=shorten(each.arch, 40) or None,
+            n_ctx=positive(each.loaded_context_length),
+            n_ctx_train=positive(each.max_context_length),
+            is_loaded=each.state == "loaded",
+        )
+        for each in listed.data
+        if each.type != "embeddings"
+    }
+    return tuple(models.values()), None
+
+
+LM_STUDIO = _kind(
+    "lm_studio",
+    "LM Studio",
+    _find_lm_studio,
+    empty_path="/api/v0/models",
+    path="/api/v0/completions",
+    clock="totals",
+    stream_options={"include_usage": True},
+)
+"""By its REST API v0, whose final chunk may carry `stats` with the seconds to the first token and of the generation.
+
+Source: https://lmstudio.ai/docs/api/rest-api. It has no way to keep a model from ending its text.
+"""
+
+
+class _About(msgspec.Struct):
+    title: str
+    version: str
+
+
+class _OpenApi(msgspec.Struct):
+    info: _About
+
+
+class _Counted(msgspec.Struct):
+    count: int
+
+
+def _find_llama_cpp_python(client: Client) -> _Found | None:
+    """Recognize it by the title of its OpenAPI document, which also has its version."""
+    about = client.get("/openapi.json").read_as(_OpenApi)
+    if about is None or "llama.cpp Python API" not in about.info.title:
+        return None
+    names = [each.id.replace("\\", "/").rpartition("/")[2] for each in _listed_models(client) or []]
+    return tuple(OfferedModel(shorten(name, 200)) for name in names), shorten(about.info.version, 60)
+
+
+def _counted_words(client: Client, model: str, n_tokens: int, index: int, added: Callable[[], int]) -> Prompt:
+    """Return a text of common words, whose length its tokenizer confirms."""
+    text, n_words = probe_text()
+    answer = client.post(Post("/extras/tokenize/count", {"model": model, "input": text}))
+    client.check_answer(answer, "the tokens of a text")
+    counted = answer.read_as(_Counted)
+    if counted is None:
+        raise ServerFailed("llama-cpp-python's server did not count the tokens of a text", "look at the server's log")
+    return worded(n_tokens, counted.count - n_words)
+
+
+LLAMA_CPP_PYTHON = _kind(
+    "llama_cpp_python",
+    "llama-cpp-python",
+    _find_llama_cpp_python,
+    prompt=_counted_words,
+    lengths=("max_tokens", "min_tokens"),
+    ends_exactly=True,
+    n_parallel=1,
+)
+"""It counts no tokens of a stream, but `length` is exact.
+
+Source: llama-cpp-python 0.3.36, `llama_cpp/server/app.py` and `types.py`. It takes texts only; `min_tokens` keeps the
+end-of-text token out. It answers one request at a time, and what a prompt shares with the one before is not read again:
+the words are new each time.
+"""

@@ -1,12 +1,17 @@
-"""How a server is asked."""
+"""Where a server is and how it is asked: a base URL as typed, checked, and the name of the variable with its key."""
 
 from __future__ import annotations
 
+import os
+import re
 from typing import ClassVar, Literal
+from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
 from ggbench.engines.contract import EngineConfig
+from ggbench.errors import UsageError
+from ggbench.text import shorten
 
 ClockChoice = Literal["auto", "server", "client"]
 
@@ -27,3 +32,67 @@ class EndpointConfig(EngineConfig, msgspec.Struct, frozen=True):
     """Whose clock times the tokens: `auto` takes the server's own where it has one for each token."""
     api_key_env: str = ""
     """Name of the environment variable that holds the key; the key itself is kept nowhere. Empty sends none."""
+
+
+_KEY_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_HINT = "write it as http://127.0.0.1:8080 or https://host/path"
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+def is_url(text: str) -> bool:
+    """Return whether a text is meant as the URL of a server."""
+    return text.lower().startswith(("http://", "https://"))
+
+
+class Address(msgspec.Struct, frozen=True):
+    """Where a server is, and where its key is. The key itself is not in it."""
+
+    base_url: str
+    """Lower-case scheme and host, no default port, no trailing slash, no `/v1`."""
+    api_key_env: str | None = None
+    """Name of the environment variable that holds the API key; None sends no key."""
+
+    @classmethod
+    def parse(cls, text: str, api_key_env: str | None = None) -> Address:
+        """Return the address of a URL. Raises UsageError for anything else, and for one with a password or a query."""
+        shown = shorten(text, 60)
+        try:
+            parts = urlsplit(text.strip())
+            port = parts.port
+        except ValueError:
+            raise UsageError(f"{shown!r} is not the URL of a server", _HINT) from None
+        if parts.username is not None or parts.password is not None:
+            raise UsageError(
+                "the URL of a server may not contain a user name or a password",
+                "put an API key into an environment variable and name it with --api-key-env",
+            )
+        if parts.scheme not in _DEFAULT_PORTS or not parts.hostname or not _is_plain(parts):
+            raise UsageError(f"{shown!r} is not the URL of a server", _HINT)
+        if parts.query or parts.fragment:
+            raise UsageError(f"{shown!r} has a query or a fragment", _HINT)
+        if api_key_env is not None and not _KEY_NAME.fullmatch(api_key_env):
+            raise UsageError(
+                "--api-key-env takes the name of an environment variable, not a key",
+                "export OPENAI_API_KEY=... and write --api-key-env OPENAI_API_KEY",
+            )
+        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        if port is not None and port != _DEFAULT_PORTS[parts.scheme]:
+            host = f"{host}:{port}"
+        path = parts.path.rstrip("/").removesuffix("/v1").rstrip("/")
+        return cls(f"{parts.scheme}://{host}{path}", api_key_env)
+
+    def api_key(self) -> str | None:
+        """Return the key; None where the address names no variable. Raises UsageError for one that is not set."""
+        if self.api_key_env is None:
+            return None
+        key = os.environ.get(self.api_key_env, "").strip()
+        if not key:
+            raise UsageError(f"the environment variable {self.api_key_env} is not set", "export it, or name another")
+        if not key.isascii() or not key.isprintable():
+            raise UsageError(f"{self.api_key_env} holds characters that a key cannot have", "set it again")
+        return key
+
+
+def _is_plain(parts: SplitResult) -> bool:
+    text = f"{parts.netloc}{parts.path}"
+    return text.isascii() and text.isprintable() and " " not in text

@@ -42,7 +42,7 @@ class ServerInfo(msgspec.Struct, frozen=True):
     """What a server said of itself."""
 
     kind: str
-    """Name of its module in `ggbench.engines.server.kinds`: `llama_server`, `vllm`."""
+    """`llama_server`, `tgi`, `lm_studio`, `vllm`, `llama_cpp_python`, `ollama` or `openai`."""
     title: str
     """For people: `llama-server`, `vLLM`, `OpenAI-compatible server`."""
     base_url: str

@@ -13,8 +13,7 @@ from collections.abc import Generator, Iterator, Sequence
 from ggbench.engines.contract import DEFAULT_TIMEOUT_S, EngineConfig, Source, Workload
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, TimedOut
 from ggbench.engines.events import Event, Loaded, Opened, PromptRead, Ready, ServerAnswered
-from ggbench.engines.server.address import Address
-from ggbench.engines.server.config import EndpointConfig
+from ggbench.engines.server.config import Address, EndpointConfig
 from ggbench.engines.server.contract import Generate, OfferedModel, ServerInfo
 from ggbench.engines.server.server import Server
 from ggbench.engines.server.streamed_request import StreamedRequest

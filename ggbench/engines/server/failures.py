@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ggbench.engines.server.address import Address
+from ggbench.engines.server.config import Address
 from ggbench.errors import GgbenchError, NetworkError, ServerFailed, ServerTimeout, UsageError
 from ggbench.text import shorten
 

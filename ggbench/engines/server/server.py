@@ -6,15 +6,17 @@ import threading
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 
-from ggbench.engines.server.address import Address
-from ggbench.engines.server.client import CONNECT_TIMEOUT_S, Client
+from ggbench.engines.server.client import CONNECT_TIMEOUT_S, Answer, Client
+from ggbench.engines.server.completions import LLAMA_CPP_PYTHON, LM_STUDIO, OPENAI, VLLM
+from ggbench.engines.server.config import Address
 from ggbench.engines.server.contract import Ended, Failed, Generate, Item, NetworkTimes, Prompt, ServerInfo
-from ggbench.engines.server.kind import Kind
-from ggbench.engines.server.network_times import measure_network
-from ggbench.engines.server.prompts import probe_text
-from ggbench.engines.server.recognition import recognize
+from ggbench.engines.server.kind import Kind, probe_text
+from ggbench.engines.server.kinds import llama_server, ollama, tgi
 from ggbench.engines.server.streams import run_together
 from ggbench.errors import ServerFailed
+
+_KINDS = (llama_server.KIND, tgi.KIND, LM_STUDIO, VLLM, LLAMA_CPP_PYTHON, ollama.KIND, OPENAI)
+"""In the order in which they are tried: those that others imitate come after those that imitate."""
 
 
 class Server:
@@ -83,7 +85,7 @@ class Server:
 
     def network_times(self) -> NetworkTimes:
         """Time empty requests over an open connection. Raises NetworkError and ServerFailed."""
-        return measure_network(self._client, self._kind.EMPTY_PATH)
+        return self._client.network_times(self._kind.empty_path)
 
     def close(self) -> None:
         """Close all connections; may be called twice and from any thread."""
@@ -96,3 +98,26 @@ class Server:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+def recognize(client: Client) -> tuple[Kind, ServerInfo]:
+    """Return the kind of server and what it says of itself.
+
+    Raises NetworkError where nothing answers, and ServerFailed for a server that is of no known kind or not ready.
+    """
+    first = client.get("/v1/models")
+    if first.status in (401, 403, 429) or first.status >= 500:
+        client.check_answer(first, "")
+    for kind in _KINDS:
+        info = kind.recognize(client)
+        if info is not None:
+            return kind, info
+    raise _unknown(client, first)
+
+
+def _unknown(client: Client, models: Answer) -> ServerFailed:
+    what = "lists no models" if models.document is not None else "does not answer as a model server"
+    return ServerFailed(
+        f"{client.address.base_url} {what}",
+        "give the base URL of llama-server, Ollama, vLLM, LM Studio, TGI or another OpenAI-compatible server",
+    )

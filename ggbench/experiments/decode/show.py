@@ -26,7 +26,7 @@ class DecodePresenter(QuantPresenter):
     documents: ClassVar[RunDocuments] = DOCUMENTS
     plotted: ClassVar[tuple[type, ...]] = (DecodeWindow,)
 
-    def so_far(self, run: Run) -> str:
+    def answer(self, run: Run) -> str:
         """`29.3 ±0.8 tok/s  W 31 (20–53) tokens/ms  B 25 ±5 ms`; empty without a fit."""
         result = run.result
         if not isinstance(result, DecodeResult) or result.fit is None:

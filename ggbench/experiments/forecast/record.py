@@ -6,7 +6,7 @@ import msgspec
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
-from ggbench.runs.run import Result, Settings
+from ggbench.runs.run import Result, Run, Settings
 from ggbench.sizing.layer_sample import StepCost
 from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.stats.intervals import Expected
@@ -105,3 +105,8 @@ class ForecastResult(Result, msgspec.Struct, frozen=True):
     prefill_ms: tuple[tuple[int, Expected], ...] = ()
     """By the length of the prompt."""
     limit: DecodeLimit | None = None
+
+
+def result_of(run: Run) -> ForecastResult:
+    """What the run found; a result with nothing known where it found none."""
+    return run.result if isinstance(run.result, ForecastResult) else ForecastResult("")

@@ -5,17 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from ggbench.experiments.forecast.document import DOCUMENTS, forecast_line, result_of
+from rich.console import RenderableType
+
+from ggbench.experiments.forecast.document import DOCUMENTS
+from ggbench.experiments.forecast.record import result_of
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
+from ggbench.show.columns import expected_text
+from ggbench.show.names import quant_name, row_labels
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_documents import RunDocuments
+from ggbench.show.terminal.machine import run_page
+from ggbench.show.terminal.tables import facts_table, fitted_table, names, notes, right
+from ggbench.text import plain
+from ggbench.units import format_count, format_number
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from ggbench.show.metric import Metric
+
+
+_AT = (1, 4096, 32768)
+"""Positions of which a table of several quants shows the speed."""
+
+
+_CAPTION = "Expected of this machine, with 95 % intervals."
 
 
 class ForecastPresenter(Presenter):
@@ -26,14 +40,19 @@ class ForecastPresenter(Presenter):
     documents: ClassVar[RunDocuments] = DOCUMENTS
     has_line: ClassVar[bool] = False
     has_samples: ClassVar[bool] = False
+    no_answer: ClassVar[str] = "nothing is expected"
 
-    def headline(self, run: Run) -> str:
-        """What is expected, in one line."""
-        return self.so_far(run) or "nothing is expected"
-
-    def so_far(self, run: Run) -> str:
-        """As the headline; empty before the first round ended."""
-        return forecast_line(run)
+    def answer(self, run: Run) -> str:
+        """`expected 4.28 ±0.27 tok/s at 1, 2.4 ±0.16 at 4,096, from twins of 2 and 6 of 32 layers`."""
+        found = result_of(run)
+        shown = [(n, each) for n, each in found.tok_s if n in (1, 4096)]
+        if not shown:
+            return ""
+        speeds = ", ".join(
+            f"{expected_text(each)}{' tok/s' if not index else ''} at {format_count(n)}"
+            for index, (n, each) in enumerate(shown)
+        )
+        return f"expected {speeds}, from {found.basis}"
 
     def has_details(self, run: Run) -> bool:
         """Whether anything is expected."""
@@ -46,16 +65,58 @@ class ForecastPresenter(Presenter):
         return forecast_metrics()
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
-        """All that is expected, and what it comes from."""
-        from ggbench.experiments.forecast.terminal import forecast_details
-
-        return forecast_details(run, folded=folded, readings=readings)
+        """All speeds and prompts, what they come from, and the command."""
+        found, blocks = result_of(run), list[RenderableType]()
+        if found.b_ms is not None:
+            limit = found.limit
+            blocks.append(
+                facts_table(
+                    "Expected latency: (n - 1) / W + B",
+                    [
+                        ("B", f"{expected_text(found.b_ms)} ms" + _of(None if limit is None else limit.b_ms, "ms")),
+                        (
+                            "W",
+                            f"{expected_text(found.w_tokens_per_ms)} tokens/ms"
+                            + _of(None if limit is None else limit.w_tokens_per_ms),
+                        ),
+                        *((f"token {format_count(n)}", f"{expected_text(each)} tok/s") for n, each in found.tok_s),
+                        *(
+                            (f"prompt of {format_count(n)}", f"{expected_text(each)} ms")
+                            for n, each in found.prefill_ms
+                        ),
+                        ("from", found.basis),
+                    ],
+                )
+            )
+        return run_page(run, quant_name(run.subject), blocks, folded=folded)
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        """A line for each run."""
-        from ggbench.experiments.forecast.terminal import forecast_table
+        """B, W and speeds of each run."""
+        found = [result_of(run) for run in runs]
+        speeds = [dict(each.tok_s) for each in found]
+        prompts = [dict(each.prefill_ms) for each in found]
+        labels = row_labels([run.subject for run in runs])
+        return fitted_table(
+            [
+                names("quant", labels),
+                right("B", (expected_text(each.b_ms) for each in found), "ms", stays=True),
+                right("W", (expected_text(each.w_tokens_per_ms) for each in found), "tokens/ms", 1),
+                *(
+                    right(f"at {format_count(n)}", (expected_text(each.get(n)) for each in speeds), "tok/s", 2 + index)
+                    for index, n in enumerate(_AT)
+                ),
+                right("prompt 512", (expected_text(each.get(512)) for each in prompts), "ms", 3),
+                notes((each.basis or plain(run.reason) for each, run in zip(found, runs, strict=True))),
+            ],
+            labels=labels,
+            dim=[each.b_ms is None for each in found],
+            width=width,
+            caption=_CAPTION,
+        )
 
-        return forecast_table(runs, width=width)
+
+def _of(limit: float | None, unit: str = "tokens/ms") -> str:
+    return "" if limit is None else f"; {format_number(limit)} {unit} at the memory's bandwidth"
 
 
 PRESENTER = ForecastPresenter()

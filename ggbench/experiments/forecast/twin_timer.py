@@ -7,21 +7,23 @@ import statistics
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 
+import msgspec
 from msgspec.structs import replace
 
+from ggbench.decisions.this_machine import ThisMachine
 from ggbench.engines.contract import Source
-from ggbench.engines.endings import Completed, Ending
+from ggbench.engines.endings import Completed, Ending, Outcome
 from ggbench.engines.events import PromptRead, Steps
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import Memory
 from ggbench.engines.workloads import DecodeAtDepth
-from ggbench.errors import Unsupported
-from ggbench.experiments.forecast.cost import BATCH_ROUNDS, forecast_cost, n_gen_of
-from ggbench.experiments.forecast.earlier_timings import EarlierTimings, earlier_timings
+from ggbench.errors import StoreError, UnknownName, Unsupported
 from ggbench.experiments.forecast.placement import LayerPlacement, layer_placements, without_gpu
 from ggbench.experiments.forecast.record import (
+    ForecastCost,
     ForecastModel,
     ForecastPlacement,
+    ForecastResult,
     ForecastSettings,
     ForecastTwin,
     TwinTiming,
@@ -31,11 +33,16 @@ from ggbench.gguf_file.twin import remove_left_twins, twin_folder, twin_of
 from ggbench.gguf_file.twin_writer import TwinGroup, group_twins, require_room
 from ggbench.machine.cpu import describe_cpu
 from ggbench.machine.gpus import list_gpus
+from ggbench.machine.records import Environment
 from ggbench.paths import forecasts_dir
 from ggbench.runs.experiment import Concluded, Conclusion
 from ggbench.runs.progress import Point, Progress, Working
+from ggbench.runs.recording import Recording
+from ggbench.runs.run import Result
 from ggbench.runs.session import Session
+from ggbench.runs.stored import listed_run, read_recording
 from ggbench.sizing.layer_sample import step_cost, twin_layers
+from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.units import counted, format_bytes, format_rough_seconds
 
 _SMALL_BATCH = 64
@@ -114,8 +121,8 @@ def _announced(
     session: Session, model: ModelFile, twins: Sequence[ForecastTwin], group: TwinGroup, n_placements: int
 ) -> Point:
     """What it will take, said before anything is written. Raises DoesNotFit where the disk has no room."""
-    rig, folder = session.rig, forecasts_dir()
-    bandwidth = rig.given_bandwidth or rig.cpu_bandwidth
+    context, folder = session.context, forecasts_dir()
+    bandwidth = context.given_bandwidth or context.cpu_bandwidth
     in_layers = step_cost(model, range(model.n_layer - model.n_layer_nextn)).layer_bytes
     cost = forecast_cost(
         twins,
@@ -152,7 +159,7 @@ class _Workers:
     def __init__(self, session: Session, paths: Sequence[Path], *, shares_one: bool) -> None:
         self._session, self._paths, self.shares_one = session, paths, shares_one
         n_own = 0 if shares_one else len(paths) - 1
-        self._own = [session.rig.launch(session.setup, session.cancel) for _ in range(n_own)]
+        self._own = [session.context.launch(session.setup, session.cancel) for _ in range(n_own)]
         self._setup: LlamaConfig | None = None
         self._open_number = 0
 
@@ -245,3 +252,126 @@ def _timing(
         0 if batch is None else batch.n_prompt,
         placement.number,
     )
+
+
+BATCH_ROUNDS = 3
+"""Rounds in which a batch is timed too: the spread of two says little."""
+_FEWEST_TOKENS = 4
+_TIMED_S = 1.0
+"""A timing of slow steps takes no longer, unless the fewest tokens do."""
+_UNKNOWN_BYTES_PER_S = 20e9
+_WEIGHTS_SHARE, _KV_SHARE = 0.5, 0.1
+"""Of the memory's bandwidth, that reading weights and a KV cache reach."""
+_MADE_BYTES_PER_S = 0.3e9
+"""Of a twin that is written, loaded, put into the order that the CPU's kernels read, and removed."""
+_STARTED_S = 2.0
+"""For each worker."""
+_BATCH_TOKENS_PER_STEP = 25
+"""Tokens of a batch that take as long as a step."""
+_FILL_TOKENS = 32
+"""That are read before the cells behind them are copies."""
+
+
+def n_gen_of(settings: ForecastSettings, step_s: float) -> int:
+    """Return the tokens to time at once of a twin whose steps take that long."""
+    return min(settings.n_gen, max(_FEWEST_TOKENS, int(_TIMED_S / step_s))) if step_s else settings.n_gen
+
+
+def forecast_cost(
+    twins: Sequence[ForecastTwin],
+    disk_bytes: int,
+    outside_bytes: float,
+    settings: ForecastSettings,
+    bandwidth: Bandwidth | None,
+    n_placements: int = 1,
+) -> ForecastCost:
+    """Return what it takes to make twins of `disk_bytes` together and to time them in each placement.
+
+    A step reads `outside_bytes` besides the layers.
+    """
+    rate = bandwidth.bytes_per_s if bandwidth is not None else _UNKNOWN_BYTES_PER_S
+    near_s = [(outside_bytes + twin.cost.layer_bytes) / (_WEIGHTS_SHARE * rate) for twin in twins]
+    far_s = near_s[-1] + twins[-1].cost.kv_bytes(settings.n_depth) / (_KV_SHARE * rate)
+    timed_s = sum((n_gen_of(settings, step_s) + 1) * step_s for step_s in [*near_s, far_s])
+    batch_s = (sum(near_s) + far_s) * settings.n_batch / _BATCH_TOKENS_PER_STEP
+    fill_s = near_s[-1] * _FILL_TOKENS / _BATCH_TOKENS_PER_STEP
+    probed_s = settings.rounds * (timed_s + fill_s) + min(BATCH_ROUNDS, settings.rounds) * batch_s
+    warm_s = 6 * sum(near_s)
+    made_s = len(twins) * _STARTED_S + disk_bytes / _MADE_BYTES_PER_S
+    return ForecastCost(disk_bytes, made_s + n_placements * (warm_s + probed_s))
+
+
+_STEADY = 0.25
+"""Half the interval of B, as a share of it, above which a forecast was disturbed, so that it is better made again."""
+
+
+class EarlierTimings(msgspec.Struct, frozen=True):
+    """What an earlier run says of a model."""
+
+    run_id: int
+    environment: Environment | None
+    placements: tuple[ForecastPlacement, ...]
+    """Of the model, not of that of the earlier run."""
+    timings: tuple[TwinTiming, ...]
+    limit: DecodeLimit | None
+    """None where the earlier run was of a model of other tensors."""
+
+
+def earlier_timings(
+    session: Session, twins: Sequence[ForecastTwin], placements: Sequence[ForecastPlacement]
+) -> EarlierTimings | None:
+    """Return what the newest run has timed of such twins, in each of these placements, on this machine.
+
+    They may be those of another model of the same shape, or of another number of layers. Timings of several runs are
+    not joined: twins are timed by turns, so that a machine that slows down does so for all of them.
+    """
+    store, own = session.context.store, session.recorder.recording.head
+    if store is None:
+        return None
+    here = ThisMachine.describe()
+    for stored in store.list_runs(kind=own.kind, state=Outcome.COMPLETED):
+        if stored.run_id == session.recorder.run_id or not here.made(stored.environment):
+            continue
+        with contextlib.suppress(StoreError, UnknownName):
+            if not _is_steady(listed_run(stored).result):
+                continue
+            found = read_recording(store, stored)
+            if found.head.settings != own.settings or _decisive(found.of(ForecastTwin)) != _decisive(twins):
+                continue
+            timings = _timings(found, here, placements)
+            if timings is not None:
+                is_same = bool(own.subject.shape_key) and stored.subject.shape_key == own.subject.shape_key
+                limit = found.last(DecodeLimit) if is_same else None
+                return EarlierTimings(stored.run_id, stored.environment, tuple(placements), timings, limit)
+    return None
+
+
+def _is_steady(result: Result | None) -> bool:
+    b_ms = result.b_ms if isinstance(result, ForecastResult) else None
+    return b_ms is not None and b_ms.high - b_ms.low <= 2 * _STEADY * b_ms.value
+
+
+def _timings(
+    found: Recording, here: ThisMachine, placements: Sequence[ForecastPlacement]
+) -> tuple[TwinTiming, ...] | None:
+    """Those of each placement, by its number here; None where one is missing."""
+    timings: list[TwinTiming] = []
+    for placement in placements:
+        alike = (
+            each
+            for each in found.of(ForecastPlacement)
+            if here.decisive(each.setup, None) == here.decisive(placement.setup, None)
+        )
+        earlier = next(alike, None)
+        if earlier is None:
+            return None
+        taken = [each for each in found.of(TwinTiming) if each.placement == earlier.number]
+        if not taken:
+            return None
+        timings += [replace(each, placement=placement.number) for each in taken]
+    return tuple(timings)
+
+
+def _decisive(twins: Sequence[ForecastTwin]) -> list[object]:
+    """What decides the timings of each."""
+    return [(twin.shape_key, twin.cost) for twin in twins]

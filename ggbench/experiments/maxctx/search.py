@@ -19,17 +19,24 @@ from ggbench.engines.memory import Memory
 from ggbench.engines.workloads import ProveContext
 from ggbench.errors import DoesNotFit, EngineFailed, Unsupported
 from ggbench.experiments.maxctx.look_ahead import LookAhead, SearchCancelled, look_ahead, look_ahead_by_theory
-from ggbench.experiments.maxctx.probe_text import answer_text, question_text
 from ggbench.experiments.maxctx.prober import ContextProber
-from ggbench.experiments.maxctx.record import BracketEnds, ContextSettings, Probe, ProbeKind, Question
+from ggbench.experiments.maxctx.record import (
+    BracketEnds,
+    ContextSettings,
+    Probe,
+    ProbeKind,
+    Question,
+    answer_text,
+    question_text,
+)
 from ggbench.gguf_file.twin import write_sparse
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import name_processes
 from ggbench.runs.experiment import Concluded, Conclusion
 from ggbench.runs.progress import ModelReady, Point, Progress, Working
 from ggbench.runs.session import Session
-from ggbench.sizing.bracket import Bracket
 from ggbench.sizing.budget import taken_bytes
+from ggbench.sizing.longest_context import Bracket
 from ggbench.sizing.process_memory import context_overhead, decode_overhead
 from ggbench.sizing.smaller_quant import smaller_quant_advice
 from ggbench.units import KV_CELLS, format_bytes, format_count
@@ -63,7 +70,7 @@ def _look_ahead(session: Session) -> Generator[Progress, None, LookAhead]:
         else:
             file = yield from session.prepare_file()
             path = file.paths[0]
-        engine = session.rig.launch(setup, session.cancel)
+        engine = session.context.launch(setup, session.cancel)
         return look_ahead(engine, file, path, LlamaConfig.of(setup), settings)
 
 
@@ -113,7 +120,7 @@ class _Search:
 
     def _begin(self, versions: Mapping[str, str] | None) -> None:
         session = self._session
-        session.begin(None if versions is None else session.rig.describe_environment(versions))
+        session.begin(None if versions is None else session.context.describe_environment(versions))
 
     def close(self) -> None:
         """End the worker."""

@@ -5,20 +5,44 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from ggbench.experiments.maxctx.document import DOCUMENTS, context_of
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.memory import DeviceBuffers, Memory, Place
+from ggbench.experiments.maxctx.document import DOCUMENTS, context_bytes, context_of
+from ggbench.experiments.maxctx.record import ContextResult, Probe, SearchPlan, outcome_text
+from ggbench.machine.readings import name_processes
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import max_n_ctx_text
+from ggbench.show.columns import max_n_ctx_text, projector_text, swa_text
+from ggbench.show.names import models_title, quant_name, row_labels
 from ggbench.show.presenter import LiveView, Presenter
 from ggbench.show.run_documents import RunDocuments
-from ggbench.units import counted, format_count
+from ggbench.show.terminal.machine import again_line, environment_line, machine_table
+from ggbench.show.terminal.tables import (
+    Cells,
+    Facts,
+    facts_table,
+    fitted_table,
+    left,
+    notes,
+    right,
+    row_names,
+    twin_caption,
+)
+from ggbench.text import plain
+from ggbench.units import counted, format_bytes, format_count, format_number
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from ggbench.show.charts.charts import Chart
     from ggbench.show.metric import Metric
+
+
+_PARTS = "weights", "KV", "compute"
 
 
 class MaxctxPresenter(Presenter):
@@ -42,13 +66,14 @@ class MaxctxPresenter(Presenter):
 
         return context_metrics()
 
-    def headline(self, run: Run) -> str:
-        """`n_ctx 8,192, proven by a decode, after 3 contexts`."""
+    def answer(self, run: Run) -> str:
+        """`n_ctx 8,192, proven by a decode, after 3 contexts`; of a search that was cut short, so far."""
         found = context_of(run)
         if found.max_n_ctx is None:
-            return run.reason or "no n_ctx works"
+            return run.reason or "no n_ctx works" if run.is_complete else "no working n_ctx found yet"
         proven = "proven by a decode" if found.verified_by_decode else "not proven"
-        return f"n_ctx {format_count(found.max_n_ctx)}, {proven}, after {counted(found.n_allocations, 'context')}"
+        text = f"n_ctx {format_count(found.max_n_ctx)}, {proven}, after {counted(found.n_allocations, 'context')}"
+        return text if run.is_complete else f"so far {text}"
 
     def short_answer(self, run: Run) -> str:
         """`n_ctx 24,576`."""
@@ -59,24 +84,184 @@ class MaxctxPresenter(Presenter):
         """As every run ends; a search that was cut short with what it has found so far."""
         if run.is_complete or context_of(run).max_n_ctx is None:
             return Presenter.ending(self, run)
-        return self.so_far(run)
-
-    def so_far(self, run: Run) -> str:
-        """The largest n_ctx that is known to work."""
-        is_known = context_of(run).max_n_ctx is not None
-        return f"so far {self.headline(run)}" if is_known else "no working n_ctx found yet"
+        return self.answer(run)
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
-        """The answer, where its memory goes, the probes, machine and command."""
-        from ggbench.experiments.maxctx.terminal import certificate_details
+        """The answer, where its memory goes, and every probe; dry ones are only counted.
 
-        return certificate_details(run, folded=folded, readings=readings)
+        `readings` of the machine go into a section of their own; `folded` as in `again_line`.
+        """
+        found, environment, program = context_of(run), run.head.environment, run.head.setup.program
+        real = [probe for probe in found.probes if not probe.is_dry]
+        lines = [
+            *(f"Warning: {warning}" for warning in found.warnings),
+            f"Note: {run.reason}" if run.reason else "",
+            *_crash_notes(found, program),
+            twin_caption([run.subject]),
+            f"Measured with {environment_line(environment)}" if environment else "",
+        ]
+        parts: list[RenderableType] = [facts_table(quant_name(run.subject), _facts(run, found)), Text()]
+        if real:
+            parts += [_probes_table(real, program), Text()]
+        if machine := machine_table(readings, run.gpu_use):
+            parts += [machine, Text()]
+        return Group(
+            *parts, *(Text(plain(line)) for line in lines if line), *again_line(run.head.command, folded=folded)
+        )
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        """A line for each quant."""
-        from ggbench.experiments.maxctx.terminal import certificates_table
+        """One line for each quant, theory and plan beside what works: table 6.3.9 of the article, for one machine."""
+        found = [context_of(run) for run in runs]
+        subjects = [run.subject for run in runs]
+        sizes = [context_bytes(run) for run in runs]
 
-        return certificates_table(runs, width=width)
+        columns = [
+            *row_names(subjects),
+            right("weights", (format_bytes(run.subject.weight_bytes) for run in runs), priority=1),
+            right("theory", (format_count(each.plan.theory_n_ctx) for each in found), "tokens"),
+            right("planned", (format_count(each.plan.planned_n_ctx) for each in found), "tokens"),
+            right("works", (format_count(each.max_n_ctx) for each in found), "tokens"),
+            right("fails", (format_count(each.first_fail_n_ctx) for each in found), "tokens"),
+            left("proven", ("yes" if each.verified_by_decode else "no" for each in found)),
+            right("KV", (format_bytes(kv_bytes) for kv_bytes, _ in sizes), priority=2),
+            right("compute", (format_bytes(compute_bytes) for _, compute_bytes in sizes), priority=3),
+            right("contexts", (format_count(each.n_allocations) for each in found), "made", 4),
+            notes(run.reason for run in runs),
+        ]
+        budgets = sorted({each.plan.budget_bytes for each in found if each.plan.budget_bytes})
+        within = " to ".join(format_bytes(n_bytes) for n_bytes in dict.fromkeys((*budgets[:1], *budgets[-1:])))
+        return fitted_table(
+            columns,
+            labels=row_labels(subjects),
+            dim=[not run.is_complete for run in runs],
+            title=f"The largest n_ctx of {models_title(subjects)}" + (f" within {within}" if within else ""),
+            width=width,
+            caption=twin_caption(run.subject for run in runs),
+        )
+
+
+def _facts(run: Run, found: ContextResult) -> Facts:
+    setup, memory, plan = run.head.setup, run.memory, found.plan
+    n_ubatch = memory.n_ubatch
+    if n_ubatch is None and isinstance(setup, LlamaConfig):
+        n_ubatch = setup.n_ubatch
+    n_dry = sum(probe.is_dry for probe in found.probes)
+    attention = {True: "flash attention on", False: "flash attention off", None: ""}[memory.flash_attn]
+    cache = "K {}, V {}".format(*setup.cache_types) if setup.cache_types else ""
+    windows = swa_text(memory.swa_cells, memory.n_ctx)
+    return [
+        ("works", _answer(found, n_ubatch)),
+        ("fails", _failure(found, setup.program)),
+        ("planned", _planned(plan, n_dry)),
+        ("memory", _limit(plan)),
+        ("reserve", f"{format_bytes(plan.reserve_bytes)} ({plan.reserve_source})" if plan.reserve_source else ""),
+        ("projector", projector_text(plan.mmproj_bytes)),
+        ("budget", _budget(plan)),
+        ("buffers", _buffers(run)),
+        ("peak", _peak(memory)),
+        ("other programs", name_processes(plan.gpu_processes)),
+        ("setup", ", ".join(filter(None, (cache, windows, attention, f"n_ubatch {n_ubatch}" if n_ubatch else "")))),
+        ("file", run.subject.file),
+    ]
+
+
+def _answer(found: ContextResult, n_ubatch: int | None) -> str:
+    if found.max_n_ctx is None:
+        return "no n_ctx that was tried"
+    works = f"n_ctx {format_count(found.max_n_ctx)}"
+    if found.verified_by_decode:
+        batch = f"{n_ubatch} tokens" if n_ubatch else "tokens"
+        return f"{works}; a batch of {batch} and one more were decoded at its far end"
+    return f"{works} loads; not proven by a decode at its far end"
+
+
+def _planned(plan: SearchPlan, n_dry: int) -> str:
+    """What was expected beforehand, which is what `plan` prints."""
+    theory = f"{format_count(plan.theory_n_ctx)} if there were only weights and KV cache"
+    if plan.planned_n_ctx is None:
+        return "" if plan.theory_n_ctx is None else f"n_ctx {theory}"
+    least = "at least " if plan.is_planned_higher else ""
+    planned = (
+        f"n_ctx {least}{format_count(plan.planned_n_ctx)}, as in ggbench plan, by {counted(n_dry, 'dry allocation')}"
+    )
+    return planned if plan.theory_n_ctx is None else f"{planned}; {theory}"
+
+
+def _limit(plan: SearchPlan) -> str:
+    if plan.memory_bytes is None:
+        return ""
+    free = "" if plan.memory_bytes == plan.free_bytes else f"; {format_bytes(plan.free_bytes)} were free before"
+    return f"{format_bytes(plan.memory_bytes)} ({plan.memory_source}){free}"
+
+
+def _buffers(run: Run) -> str:
+    buffers = run.memory.buffers
+    on_gpu = [each for each in buffers if not each.is_host]
+    if not on_gpu:
+        weight_bytes = run.memory.weight_bytes or run.subject.weight_bytes
+        parts = (weight_bytes, *context_bytes(run))
+        return ", ".join(f"{name} {format_bytes(n_bytes)}" for name, n_bytes in zip(_PARTS, parts, strict=True))
+    on_host = [each for each in buffers if each.is_host]
+    in_main_memory = f"{_sizes(on_host, run.memory.unread_bytes)} in main memory"
+    if any(each.place is Place.REMOTE for each in buffers):
+        return "; ".join([*(f"{_sizes([each])} on {each.device}" for each in on_gpu), in_main_memory])
+    return f"{_sizes(on_gpu)} on the GPU; {in_main_memory}"
+
+
+def _sizes(buffers: Sequence[DeviceBuffers], unread_bytes: int = 0) -> str:
+    """What there is of each part, over several devices."""
+    totals = [
+        sum(each.weight_bytes for each in buffers) - unread_bytes,
+        sum(each.kv_bytes for each in buffers),
+        sum(each.compute_bytes for each in buffers),
+    ]
+    sizes = [f"{name} {format_bytes(n_bytes)}" for name, n_bytes in zip(_PARTS, totals, strict=True) if n_bytes]
+    return ", ".join(sizes) or "nothing"
+
+
+def _peak(memory: Memory) -> str:
+    if memory.peak_bytes is None:
+        return ""
+    other = "" if memory.other_bytes is None else f", {format_bytes(memory.other_bytes)} of it outside the buffers"
+    return f"{format_bytes(memory.peak_bytes)}{other}"
+
+
+def _failure(found: ContextResult, program: str) -> str:
+    """What the smallest n_ctx that failed did, by its last probe."""
+    if found.first_fail_n_ctx is not None:
+        tried = [probe for probe in found.probes if probe.n_ctx == found.first_fail_n_ctx and not probe.is_dry]
+        did = f" {outcome_text(tried[-1], program)}" if tried else ""
+        return f"n_ctx {format_count(found.first_fail_n_ctx)}{did}"
+    if found.max_n_ctx is not None and found.max_n_ctx == found.plan.ceiling_n_ctx:
+        return f"not found: the search ended at its ceiling, {format_count(found.plan.ceiling_n_ctx)}"
+    return ""
+
+
+def _crash_notes(found: ContextResult, program: str) -> list[str]:
+    """What happened and what to do next, for each cause of a crash."""
+    crashed = {probe.reason: probe.n_ctx for probe in found.probes if probe.outcome is Outcome.CRASHED}
+    return [
+        f"Note: at n_ctx {format_count(n_ctx)} {program} crashed ({reason}), and the search went on below it. "
+        f"Another kind of attention or quant may get further; if it crashes again, report it to {program}."
+        for reason, n_ctx in crashed.items()
+    ]
+
+
+def _budget(plan: SearchPlan) -> str:
+    if plan.budget_bytes is None:
+        return ""
+    return f"{format_bytes(plan.budget_bytes)} for weights, KV cache and compute buffers"
+
+
+def _probes_table(probes: Sequence[Probe], program: str) -> Table:
+    columns = [
+        right("n_ctx", (format_count(probe.n_ctx) for probe in probes)),
+        Cells("outcome", tuple(plain(outcome_text(probe, program)) for probe in probes), wraps=True),
+        right("time", (format_number(probe.seconds, 2) for probe in probes), "s"),
+        right("KV", (format_bytes(probe.kv_bytes) for probe in probes)),
+        right("compute", (format_bytes(probe.compute_bytes) for probe in probes)),
+    ]
+    return fitted_table(columns)
 
 
 PRESENTER = MaxctxPresenter()

@@ -34,7 +34,7 @@ class PrefillPresenter(QuantPresenter):
     documents: ClassVar[RunDocuments] = quant_documents("prefill", "Prompts of several lengths.", _read)
     has_samples: ClassVar[bool] = False
 
-    def so_far(self, run: Run) -> str:
+    def answer(self, run: Run) -> str:
         """`prompt of 512: 2204.00 ms, 232 tok/s`, of the longest one; empty where none was timed."""
         if not isinstance(run.result, PrefillResult) or not run.result.prefills:
             return ""

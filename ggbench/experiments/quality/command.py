@@ -81,8 +81,7 @@ def command(
     from ggbench.commands.measuring import make_jobs, measure
     from ggbench.commands.run_output import show_measured
     from ggbench.commands.server_options import check_server
-    from ggbench.experiments.quality.jobs import quality_jobs
-    from ggbench.experiments.quality.measure import EXPERIMENT
+    from ggbench.experiments.quality.measure import EXPERIMENT, quality_jobs
     from ggbench.experiments.quality.record import N_CTX, QualitySettings
     from ggbench.experiments.quality.texts import WIKITEXT_2, find_text
     from ggbench.units import parse_duration
@@ -151,7 +150,7 @@ def _fetch_wikitext(asked: Asked) -> None:
 
 def _base(asked: Asked, quant: str | None, targets: Sequence[Target]) -> Base | None:
     """The quant or the file that was named, else the model's largest file on this disk; None where there is none."""
-    from ggbench.experiments.quality.jobs import largest_here
+    from ggbench.experiments.quality.measure import largest_here
     from ggbench.models.reference import parse_model
     from ggbench.models.selector import resolve, resolve_one
     from ggbench.runs.experiment import Base

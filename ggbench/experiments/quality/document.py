@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import statistics
-from collections.abc import Sequence
-from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 from ggbench.experiments.quality.record import (
     Divergence,
@@ -16,15 +12,12 @@ from ggbench.experiments.quality.record import (
     ScoredText,
     TextSource,
 )
-from ggbench.experiments.quality.scores import PairedDifference, paired_difference
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.show.document import Field, Get, Shape, field, of
-from ggbench.show.names import kv_name
 from ggbench.show.published_document import AGAINST
 from ggbench.show.run_documents import CACHE_TYPES, MEASURED_FILE, NUMBER, ORIGIN, ReadRun, run_documents
 from ggbench.stats.intervals import Estimate
-from ggbench.units import format_count, format_number
 
 _ERROR = "Its standard error."
 _BASE = Shape(
@@ -146,72 +139,3 @@ def _read_divergence(found: Any) -> Divergence:  # noqa: ANN401 - an object of t
 
 
 DOCUMENTS = run_documents("quality", _QUALITY, is_swept=True, read=_read)
-
-
-def row_name(run: Run) -> str:
-    """`q4_k_m`, or `q4_k_m, KV q8_0/q4_0` where the cache is quantized."""
-    setup = run.head.setup
-    return kv_name(run.subject.quant, *(setup.cache_types or ()))
-
-
-def verdicts(runs: Sequence[Run]) -> list[str]:
-    """Return a line for each two neighbours by perplexity: how much they differ, or that they cannot be distinguished.
-
-    Their bases are among them. Only what was scored over the same tokens is compared.
-    """
-    lines = []
-    for better, worse in pairwise(sorted(_scored(runs), key=lambda each: statistics.fmean(each.chunk_nll))):
-        if better.chunks == worse.chunks:
-            difference = paired_difference(worse.chunk_nll, better.chunk_nll)
-            if difference is not None:
-                lines.append(_verdict(better.name, worse.name, difference))
-    return lines
-
-
-class _Scored(NamedTuple):
-    """One model over one text."""
-
-    chunks: tuple[str, int]
-    """Hash of the tokens and length of a chunk."""
-    name: str
-    chunk_nll: tuple[float, ...]
-
-
-def _scored(runs: Sequence[Run]) -> list[_Scored]:
-    """Each once, in the order of the runs, a base after the first that is compared with it.
-
-    A base that has a row of its own is that row.
-    """
-    found = []
-    rows = {(run.subject.model, row_name(run)) for run in runs}
-    for run in runs:
-        result = run.result
-        if isinstance(result, QualityResult) and result.scored is not None and result.chunk_nll:
-            found.append(_Scored((result.scored.tokens_sha256, result.n_ctx), row_name(run), result.chunk_nll))
-            if result.base is not None and result.base_chunk_nll:
-                base = kv_name(result.base.subject.quant, result.base.type_k, result.base.type_v)
-                if (result.base.subject.model, base) not in rows:
-                    chunks = result.scored.tokens_sha256, result.n_ctx
-                    found.append(_Scored(chunks, f"{base} (base)", result.base_chunk_nll))
-    return list(dict.fromkeys(found))
-
-
-def _verdict(better: str, worse: str, difference: PairedDifference) -> str:
-    """`q4_1 is better than q3_k_m: PPL 15 % lower (10 to 19 %) over 16 chunks`."""
-    over = f"over {format_count(difference.n_chunks)} chunks"
-    if difference.low == difference.high == 0:
-        return f"{better} and {worse} have the same PPL {over}"
-    mean, low, high = (math.expm1(each) for each in (difference.mean, difference.low, difference.high))
-    if difference.is_distinguishable:
-        return f"{better} is better than {worse}, whose PPL is {_percent(mean)} higher ({_range(low, high)}) {over}"
-    text = f"{better} and {worse} cannot be distinguished: the PPL of the second is {_range(low, high)} higher {over}"
-    needed = difference.n_chunks_needed
-    return f"{text}; about {format_count(needed)} chunks would separate them" if needed else text
-
-
-def _percent(share: float) -> str:
-    return f"{format_number(share * 100, 2)} %"
-
-
-def _range(low: float, high: float) -> str:
-    return f"{format_number(low * 100, 2)} to {_percent(high)}"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from msgspec.structs import replace
+
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.quality.record import (
     N_CTX,
     ChunkScores,
@@ -14,7 +17,8 @@ from ggbench.experiments.quality.record import (
     ScoredText,
 )
 from ggbench.models.command_line import named, reproduce
-from ggbench.runs.experiment import Conclusion, Experiment, Job
+from ggbench.models.selector import Target
+from ggbench.runs.experiment import Base, Conclusion, Experiment, Job
 from ggbench.runs.recording import Recording
 from ggbench.stats.decode_timing import Bandwidth
 
@@ -36,7 +40,7 @@ class QualityExperiment(Experiment):
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
         """Raises Unsupported for a twin, BadFile and UsageError for a text or a logits file that cannot be used."""
-        from ggbench.experiments.quality.text_scorer import score_text
+        from ggbench.experiments.quality.scoring import score_text
 
         return (yield from score_text(session))
 
@@ -88,3 +92,36 @@ class QualityExperiment(Experiment):
 
 
 EXPERIMENT = QualityExperiment()
+
+
+def largest_here(targets: Iterable[Target]) -> Base | None:
+    """Return the largest file that is on this disk; None where none is."""
+    here = [target for target in targets if target.path is not None]
+    return Base(max(here, key=lambda target: target.file_bytes or 0)) if here else None
+
+
+def quality_jobs(
+    targets: Sequence[Target],
+    setup: LlamaConfig,
+    settings: QualitySettings,
+    base: Base | None,
+    kv_types: Sequence[tuple[str, str]],
+    *,
+    is_base_named: bool = True,
+) -> list[Job]:
+    """Return a job for each quant and pair of KV cache types.
+
+    The base, whose figures the others have, is a job only if it is the only one. Where nobody named it, a quantized
+    cache is compared with the f16 cache of its own quant, so that its price is not mixed with that of the quant.
+    """
+    rows = []
+    for target in targets:
+        for type_k, type_v in kv_types:
+            own = base
+            if base is not None and not is_base_named and (type_k, type_v) != (base.type_k, base.type_v):
+                own = replace(base, target=target)
+            is_base = own is not None and (target, type_k, type_v) == (own.target, own.type_k, own.type_v)
+            row = replace(setup, type_k=type_k, type_v=type_v)
+            rows.append(Job(EXPERIMENT, target, row, settings, None if is_base else own))
+    compared = [row for row in rows if row.base is not None]
+    return compared or rows

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ggbench.engines.endings import Outcome
 from ggbench.experiments.speed.record import (
     BatchLine,
     Case,
@@ -14,6 +13,7 @@ from ggbench.experiments.speed.record import (
     SpeedCase,
     SpeedResult,
     SpeedSettings,
+    result_of,
 )
 from ggbench.runs.run import Run
 from ggbench.show.document import Document, Shape, field, many, of
@@ -30,13 +30,6 @@ from ggbench.show.run_documents import (
     subject,
 )
 from ggbench.stats.decode_timing import LatencySummary, b_ratio, w_ratio
-from ggbench.units import format_count, format_length, format_number
-
-DEFINITIONS = (
-    "tok/s as Qwen2.5's tables count: generated tokens / (prefill + decode); as Qwen3's: (input + generated) tokens / "
-    "(prefill + decode). Of a batch, the tokens of all its sequences."
-)
-_BEYOND = "beyond the model's training context"
 
 
 def joined_documents(documents: Sequence[Mapping[str, object]]) -> dict[str, object]:
@@ -51,55 +44,6 @@ def joined_documents(documents: Sequence[Mapping[str, object]]) -> dict[str, obj
         joined[name] = rows
     rest = [{name: value for name, value in each.items() if name not in joined} for each in documents]
     return joined | {"runs": rest}
-
-
-def result_of(run: Run) -> SpeedResult:
-    """Return what was measured; nothing where the run ended before."""
-    return run.result if isinstance(run.result, SpeedResult) else SpeedResult()
-
-
-def case_note(found: SpeedCase) -> str:
-    """Return why a case has no figures, and what to know of those that it has; empty without either."""
-    ended = found.ended
-    why = "" if ended.outcome is Outcome.COMPLETED else ended.outcome.because(ended.reason)
-    if ended.outcome is Outcome.SKIPPED and ended.memory is not None:
-        why += "; the memory is planned"
-    return "; ".join(filter(None, (why, _BEYOND if found.exceeds_training else "")))
-
-
-def speed_line(run: Run) -> str:
-    """Return `8 of 9 cases, 12.3 tok/s as Qwen2.5 counts at input 2,048, batch 8`, the largest; empty without any."""
-    ran = _ran(run)
-    if not ran:
-        return ""
-    last = ran[-1]
-    speed = f"{format_number(last.tok_s_qwen2_5)} tok/s as Qwen2.5 counts at {last.case.name}"
-    return f"{format_count(len(ran))} of {format_count(_n_cases(run))} cases, {speed}"
-
-
-def largest_case(run: Run) -> str:
-    """Return `12.3 tok/s at 2kx8`, of the case with most tokens that ran; empty without any."""
-    ran = _ran(run)
-    if not ran:
-        return ""
-    case = ran[-1].case
-    return f"{format_number(ran[-1].tok_s_qwen2_5)} tok/s at {format_length(case.n_input)}x{case.n_seqs}"
-
-
-def all_cases(runs: Sequence[Run]) -> list[tuple[Run, SpeedCase]]:
-    """Return every case of these runs, each with its run."""
-    return [(run, each) for run in runs for each in result_of(run).cases]
-
-
-def _ran(run: Run) -> list[SpeedCase]:
-    """The cases that ran to their end, those with fewer tokens first."""
-    ran = [each for each in result_of(run).cases if each.tok_s_qwen2_5 is not None]
-    return sorted(ran, key=lambda each: each.case.n_tokens)
-
-
-def _n_cases(run: Run) -> int:
-    settings = run.head.settings
-    return len(settings.cases) if isinstance(settings, SpeedSettings) else len(result_of(run).cases)
 
 
 def case_values(run: Run) -> list[dict[str, object]]:

@@ -18,8 +18,8 @@ from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Conclusion, Experiment, Job
 from ggbench.runs.progress import ModelReady
 from ggbench.runs.recording import Recording
-from ggbench.runs.rig import Rig
 from ggbench.runs.run import Settings
+from ggbench.runs.session import RunContext
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.stats.serving import ServerFound
 
@@ -115,8 +115,7 @@ def ended_cases(recording: Recording) -> tuple[SpeedCase, ...]:
 
 def _steps(recording: Recording) -> dict[Case, CaseSteps]:
     """The decode of each case of which any step was timed."""
-    from ggbench.experiments.speed.cases import CaseSteps
-    from ggbench.experiments.speed.served_cases import ServedRequest, shared_steps
+    from ggbench.experiments.speed.cases import CaseSteps, ServedRequest, shared_steps
 
     found = {}
     timings = {each.series: each for each in recording.requests}
@@ -133,21 +132,21 @@ def _steps(recording: Recording) -> dict[Case, CaseSteps]:
     return found
 
 
-def run_within(rig: Rig, jobs: Sequence[Job]) -> Generator[Progress]:
+def run_within(context: RunContext, jobs: Sequence[Job]) -> Generator[Progress]:
     """Do one job of this kind after the other, and share the time of their settings out among those that are left.
 
     What a job does before its model is loaded, such as a download, takes none of it.
     """
     spent_s = 0.0
     for index, job in enumerate(jobs):
-        if rig.cancel.is_set():
+        if context.cancel.is_set():
             return
         settings, began = job.settings, 0.0
         assert isinstance(settings, SpeedSettings)
         if settings.within_s is not None and len(jobs) > 1:
             left_s = max(0.0, settings.within_s - spent_s) / (len(jobs) - index)
             job = replace(job, settings=replace(settings, within_s=round(left_s, 1)))
-        with contextlib.closing(run_job(rig, job, index, len(jobs))) as progress:
+        with contextlib.closing(run_job(context, job, index, len(jobs))) as progress:
             for record in progress:
                 if isinstance(record, ModelReady):
                     began = began or time.monotonic()

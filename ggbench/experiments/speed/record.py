@@ -8,7 +8,7 @@ from msgspec import field
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import whole_steps
 from ggbench.errors import UsageError
-from ggbench.runs.run import Result, Settings, require_positive
+from ggbench.runs.run import Result, Run, Settings, require_positive
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
 from ggbench.stats.serving import Serving
 
@@ -208,3 +208,20 @@ class SpeedResult(Result, msgspec.Struct, frozen=True):
     """By batch size; those with any step."""
     serving: Serving | None = None
     """As in a decode's result."""
+
+
+_BEYOND = "beyond the model's training context"
+
+
+def result_of(run: Run) -> SpeedResult:
+    """Return what was measured; nothing where the run ended before."""
+    return run.result if isinstance(run.result, SpeedResult) else SpeedResult()
+
+
+def case_note(found: SpeedCase) -> str:
+    """Return why a case has no figures, and what to know of those that it has; empty without either."""
+    ended = found.ended
+    why = "" if ended.outcome is Outcome.COMPLETED else ended.outcome.because(ended.reason)
+    if ended.outcome is Outcome.SKIPPED and ended.memory is not None:
+        why += "; the memory is planned"
+    return "; ".join(filter(None, (why, _BEYOND if found.exceeds_training else "")))

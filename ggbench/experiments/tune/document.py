@@ -8,68 +8,15 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from ggbench.decisions.run_commands import commands_lines, modelfile_lines, run_commands
-from ggbench.decisions.run_commands_record import FileToRun, RunCommands
+from ggbench.decisions.pick.run_commands import RunCommands, commands_lines, modelfile_lines, run_commands
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.experiments.tune.record import Gain, TunedCandidate, TuneResult, TuneSettings, changes_text
+from ggbench.experiments.tune.record import Gain, TunedCandidate, TuneResult, TuneSettings, result_of
 from ggbench.models.command_line import setup_options
+from ggbench.models.planned_variants import FileToRun
 from ggbench.runs.run import Run
 from ggbench.show.document import Field, Get, Shape, by_name, field, many, of
 from ggbench.show.names import model_name
 from ggbench.show.run_documents import ENDS, MEASURED_FILE, NUMBER, ORIGIN, ends, run_documents
-from ggbench.stats.intervals import Expected
-from ggbench.units import format_count, format_ratio
-
-_LITTLE = 0.05
-"""Half of an interval, above which not to find a gain does not mean that there is none."""
-
-
-def result_of(run: Run) -> TuneResult:
-    """Return what was found; nothing where the run ended before."""
-    return run.result if isinstance(run.result, TuneResult) else TuneResult("decode")
-
-
-def verdict(run: Run) -> str:
-    """Return the answer in one line: the gain, that there is none, or why that is not known."""
-    found = result_of(run)
-    finalist = found.candidate(found.finalist)
-    if found.best is not None and found.ratio is not None:
-        return f"{changes_text(found.changes(found.best))}: {ratio_text(found.ratio)} times the speed of the defaults"
-    if finalist is not None and found.ratio is not None:
-        name = f"{changes_text(found.changes(finalist))}, {ratio_text(found.ratio)} times their speed"
-        is_wide = found.ratio.high > 1 + _LITTLE
-        text = f"too noisy to tell whether anything beats the defaults: {name}" if is_wide else ""
-        return text or f"no setting beats the defaults; the best of the race was {name}"
-    if finalist is not None:
-        return f"not proven: {changes_text(found.changes(finalist))} led the race"
-    if found.unsteady:
-        return "too noisy to decide"
-    return "no setting beats the defaults" if any(each.n_timed for each in found.candidates[1:]) else ""
-
-
-def gain_text(gain: Gain) -> str:
-    """Return `decode 2.83 ±0.04, 36.5 tok/s` of one depth."""
-    parts = []
-    if gain.decode is not None:
-        parts.append(f"decode {ratio_text(gain.decode)}")
-    if gain.prefill is not None:
-        parts.append(f"prefill {ratio_text(gain.prefill)}")
-    return ", ".join(parts)
-
-
-def gains_line(gains: Sequence[Gain]) -> str:
-    """Return `1.00 ±0.01 at depth 0, 2.83 ±0.04 at depth 4,096`."""
-    return "; ".join(f"{gain_text(each)} at depth {format_count(each.n_depth)}" for each in gains)
-
-
-def ratio_text(ratio: Expected | None) -> str:
-    """Return `2.83 ±0.04`; an em dash for unknown."""
-    return "—" if ratio is None else format_ratio(ratio.value, ratio.low, ratio.high)
-
-
-def state_text(found: TuneResult, candidate: TunedCandidate) -> str:
-    """Return what became of a candidate in a word or two."""
-    return "led the race" if candidate.number == found.finalist and not found.has_gain else candidate.state
 
 
 def setup_to_use(run: Run) -> LlamaConfig | None:

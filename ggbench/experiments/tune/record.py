@@ -7,11 +7,12 @@ from typing import Literal
 
 import msgspec
 
-from ggbench.decisions.pick_record import Loss
+from ggbench.decisions.pick.record import Loss
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
-from ggbench.runs.run import Result, Settings
+from ggbench.runs.run import Result, Run, Settings
 from ggbench.stats.intervals import Expected
+from ggbench.units import format_ratio
 
 Objective = Literal["decode", "prefill", "both"]
 Stage = Literal["race", "proof"]
@@ -217,3 +218,13 @@ def _value_text(value: object) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def result_of(run: Run) -> TuneResult:
+    """Return what was found; nothing where the run ended before."""
+    return run.result if isinstance(run.result, TuneResult) else TuneResult("decode")
+
+
+def ratio_text(ratio: Expected | None) -> str:
+    """Return `2.83 ±0.04`; an em dash for unknown."""
+    return "—" if ratio is None else format_ratio(ratio.value, ratio.low, ratio.high)

@@ -3,28 +3,26 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable, Generator, Sequence
 from time import monotonic
 
+import msgspec
 from msgspec.structs import replace
 
-from ggbench.decisions.measured_losses import MeasuredLosses, measured_losses
-from ggbench.decisions.pick_record import Loss
-from ggbench.engines.contract import Source
+from ggbench.decisions.known_losses import MeasuredLosses, measured_losses
+from ggbench.decisions.pick.record import Loss
+from ggbench.engines.contract import Engine, Source
 from ggbench.engines.endings import Cancelled, Completed, Ending, EngineEnded
+from ggbench.engines.events import PromptRead, Ready, Steps
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.workloads import DecodeAtDepth
 from ggbench.errors import DoesNotFit, UsageError
-from ggbench.experiments.tune.choices import Choice, Known, choices, combined, singles
-from ggbench.experiments.tune.race import (
-    BASELINE,
-    BETWEEN_BASELINES,
-    Race,
-    blocks_for,
-    drift_of,
-    in_order,
-    is_steady,
-)
+from ggbench.experiments.tune.candidates import Choice, Known, SetupSizes, choices, combined, singles
+from ggbench.experiments.tune.race import BASELINE, BETWEEN_BASELINES, Race, blocks_for, drift_of, in_order, is_steady
 from ggbench.experiments.tune.record import (
+    MOST_GEN,
+    DepthTiming,
     Stage,
     TuneCandidate,
     TuneDropped,
@@ -36,14 +34,12 @@ from ggbench.experiments.tune.record import (
     changes,
     changes_text,
 )
-from ggbench.experiments.tune.setup_sizes import SetupSizes
-from ggbench.experiments.tune.timer import TuneTimer
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.busy_programs import BusyPrograms
 from ggbench.machine.cpu import describe_cpu, logical_cpus
 from ggbench.runs.experiment import Concluded, Conclusion
-from ggbench.runs.observation import WorkerStarted
 from ggbench.runs.progress import Point, Progress, Working
+from ggbench.runs.recording import WorkerStarted
 from ggbench.runs.session import Session
 from ggbench.units import counted, format_count, format_number, format_percent, format_rough_seconds
 
@@ -70,7 +66,7 @@ def search(session: Session) -> Generator[Progress, None, Conclusion]:
     settings, setup = session.settings(TuneSettings), LlamaConfig.of(session.setup)
     file = yield from session.prepare_file()
     given = setup.holding(settings.n_ctx_needed)
-    sizes = SetupSizes(lambda: session.rig.launch(given, session.cancel), file, given)
+    sizes = SetupSizes(lambda: session.context.launch(given, session.cancel), file, given)
     yield Working("probe", text="sizing")
     (size,) = sizes.of([given])
     placements: Sequence[Choice] = sizes.placements() if size.obstacle else ()
@@ -104,7 +100,7 @@ class _Search:
         self._settings = session.settings(TuneSettings)
         self._header = file.header_sha256
         self._uses_servers = bool(baseline.setup.rpc_servers)
-        self._losses = measured_losses(session.rig.store) if self._settings.kv_types else MeasuredLosses()
+        self._losses = measured_losses(session.context.store) if self._settings.kv_types else MeasuredLosses()
         self._timer = TuneTimer(
             session.engine,
             Source(file.paths[0]),
@@ -340,3 +336,52 @@ def _completed(timing: TuneTiming | Ending) -> TuneTiming:
     if isinstance(timing, TuneTiming):
         return timing
     raise EngineEnded(timing)
+
+
+_FEWEST_GEN = 3
+_GEN_S = 0.4
+"""Seconds of decoding at each depth that one measurement aims at."""
+_WARMUP_GEN = 2
+
+
+class TuneTimer(msgspec.Struct, frozen=True):
+    """Measures candidates on one engine, which keeps the model where only the context differs."""
+
+    engine: Engine
+    source: Source
+    settings: TuneSettings
+    on_started: Callable[[int], object]
+    """Called with the number of each worker's process that is started."""
+    n_gen: tuple[int, ...] = ()
+    """Tokens to time at each depth; empty before the calibration."""
+
+    def calibrated(self, baseline: TuneTiming) -> TuneTimer:
+        """Return a timer that times as many tokens at each depth as take 0.4 s, from 3 to 64."""
+        steps_s = [(at.step_ns or 0.0) / 1e9 for at in baseline.at]
+        wanted = (round(_GEN_S / each) if each else 0 for each in steps_s)
+        return replace(self, n_gen=tuple(min(MOST_GEN, max(_FEWEST_GEN, each)) for each in wanted))
+
+    def time(self, candidate: TuneCandidate, *, is_fresh: bool = False) -> TuneTiming | Ending:
+        """Return what it took, or how it ended where it did not complete; with `is_fresh` in a new worker."""
+        if is_fresh:
+            self.engine.close()
+        ending: object = None
+        for ending in self.engine.open(self.source, candidate.setup):
+            if isinstance(ending, Ready) and ending.pid is not None:
+                self.on_started(ending.pid)
+        if not isinstance(ending, Completed):
+            assert isinstance(ending, Ending)
+            return ending
+        decodes = self.settings.objective != "prefill"
+        n_batch = self.settings.n_prompt if self.settings.objective != "decode" else 0
+        found = []
+        for index, n_depth in enumerate(self.settings.depths):
+            n_gen = (self.n_gen[index] if self.n_gen else _WARMUP_GEN) if decodes else 0
+            *events, ending = self.engine.run(DecodeAtDepth(max(1, n_depth), n_gen, n_batch))
+            if not isinstance(ending, Completed):
+                assert isinstance(ending, Ending)
+                return ending
+            steps = [ns for event in events if isinstance(event, Steps) for ns in event.step_ns]
+            batch = next((event.elapsed_ns for event in events if isinstance(event, PromptRead)), None)
+            found.append(DepthTiming(n_depth, statistics.median(steps) if steps else None, batch))
+        return TuneTiming(candidate.number, tuple(found))

@@ -2,21 +2,54 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from ggbench.experiments.tune.document import DOCUMENTS, ratio_text, result_of, verdict
-from ggbench.experiments.tune.figures import race_figure, race_lines
-from ggbench.experiments.tune.record import TuneCandidate, TuneDropped, TuneSegment
+import numpy as np
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from ggbench.experiments.tune.document import DOCUMENTS, tuned_commands, tuned_lines
+from ggbench.experiments.tune.race import BASELINE, Race, scores_of
+from ggbench.experiments.tune.record import (
+    Gain,
+    TuneCandidate,
+    TunedCandidate,
+    TuneDropped,
+    TuneResult,
+    TuneSegment,
+    changes,
+    changes_text,
+    ratio_text,
+    result_of,
+)
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
-from ggbench.show.plot.curves import Figure, PlottedRun
+from ggbench.show.columns import expected_text
+from ggbench.show.names import quant_name, row_labels
+from ggbench.show.plot.curves import Curve, Figure, Floats, PlottedRun
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_documents import RunDocuments
+from ggbench.show.terminal.machine import run_page
+from ggbench.show.terminal.tables import Cells, facts_table, fitted_table, left, names, notes, right
 from ggbench.text import plain
+from ggbench.units import counted, format_count, format_number, format_percent
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+_LIVE_ROWS = 6
+
+
+_NAME_WIDTH = 20
+
+
+_CAPTION = "times: speed over the defaults' in the race, where the best of several is better by chance"
+
+
+_PROVEN = "; the gain above is from measurements of its own"
+
+
+_LITTLE = 0.05
+"""Half of an interval, above which not to find a gain does not mean that there is none."""
 
 
 class TunePresenter(Presenter):
@@ -27,6 +60,7 @@ class TunePresenter(Presenter):
     documents: ClassVar[RunDocuments] = DOCUMENTS
     has_line: ClassVar[bool] = False
     has_samples: ClassVar[bool] = False
+    no_answer: ClassVar[str] = "nothing was measured"
     plotted: ClassVar[tuple[type, ...]] = (TuneCandidate, TuneSegment, TuneDropped)
 
     def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
@@ -34,8 +68,20 @@ class TunePresenter(Presenter):
         return (race_figure(runs),)
 
     def live_lines(self, run: PlottedRun) -> tuple[str, ...]:
-        """The fastest so far."""
-        return race_lines(run)
+        """Return the fastest so far, in lines of at most 28 characters."""
+        segments = [each for each in run.observations if isinstance(each, TuneSegment)]
+        if not segments:
+            return ()
+        race, names = _race(run), _names(run)
+        ordered = sorted((each for each in race.scores if race.scores[each]), key=race.mean, reverse=True)
+        proofs = sum(each.stage == "proof" and each.is_kept for each in segments)
+        last = f"proof {format_count(proofs)}" if proofs else f"round {format_count(segments[-1].round)}"
+        lines = [f"{last}, {counted(len(race.alive), 'candidate')}"]
+        for each in ordered[:_LIVE_ROWS]:
+            name = names[each] if len(names[each]) <= _NAME_WIDTH else f"{names[each][: _NAME_WIDTH - 1]}…"
+            mark = " " if each in race.alive else "✗"
+            lines.append(f"{mark}{name:<{_NAME_WIDTH}} {format_number(math.exp(race.mean(each)))}")
+        return tuple(lines)
 
     def short_answer(self, run: Run) -> str:
         """`2.83 ±0.04 x`, `defaults`, or `too noisy`; empty where nothing was compared."""
@@ -46,11 +92,7 @@ class TunePresenter(Presenter):
             return ""
         return "too noisy" if found.unsteady else "defaults"
 
-    def headline(self, run: Run) -> str:
-        """`flash_attn off: 1.68 ±0.02 times the speed of the defaults`."""
-        return self.so_far(run) or "nothing was measured"
-
-    def so_far(self, run: Run) -> str:
+    def answer(self, run: Run) -> str:
         """As the headline; empty before the first round ended."""
         return plain(verdict(run))
 
@@ -59,16 +101,203 @@ class TunePresenter(Presenter):
         return bool(result_of(run).candidates)
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
-        """The gain, the candidates, the commands and the machine."""
-        from ggbench.experiments.tune.terminal import tune_details
-
-        return tune_details(run, folded=folded, readings=readings)
+        """Return the verdict, the gain at each depth, all candidates, the commands, machine and command."""
+        found = result_of(run)
+        parts: list[RenderableType] = []
+        finalist = found.candidate(found.finalist)
+        facts = [("", plain(verdict(run)))]
+        if finalist is not None:
+            before = {each.n_depth: each for each in found.candidates[0].at}
+            facts += [
+                (f"depth {format_count(each.n_depth)}", _gain_line(each, before[each.n_depth])) for each in found.gain
+            ]
+        facts += [
+            ("measured", f"{counted(found.n_measured, 'time')}, {format_count(found.n_discarded)} discarded for drift"),
+            ("noise", "" if found.noise is None else f"{format_percent(found.noise)} from one measurement to the next"),
+            ("unsteady", plain(found.unsteady)),
+        ]
+        parts.append(facts_table("Best settings", [(name or "answer", text) for name, text in facts]))
+        if found.n_measured:
+            parts.append(_candidates_table(found))
+        lines = tuned_lines(run)
+        if lines:
+            parts.append(Group(Text("Commands", style="bold"), *(Text(f"  {plain(line)}") for line in lines)))
+            commands = tuned_commands(run)
+            if commands is not None and commands.notes:
+                parts.append(Group(*(Text(plain(note), style="dim") for note in commands.notes)))
+        return run_page(run, quant_name(run.subject), parts, folded=folded, readings=readings)
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        """A line for each run."""
-        from ggbench.experiments.tune.terminal import tune_table
+        """Return a line for each run: the gain at each depth, and the settings."""
+        found = [result_of(run) for run in runs]
+        labels = row_labels([run.subject for run in runs])
+        return fitted_table(
+            [
+                names("quant", labels),
+                right("gain", (ratio_text(each.ratio) for each in found), "times", stays=True),
+                notes(
+                    f"{plain(verdict(run))}{f': {gains_line(each.gain)}' if each.has_gain else ''}" or plain(run.reason)
+                    for run, each in zip(runs, found, strict=True)
+                ),
+            ],
+            labels=labels,
+            width=width,
+        )
 
-        return tune_table(runs, width=width)
+
+def race_figure(runs: Sequence[PlottedRun]) -> Figure:
+    """Return a curve for each candidate: the geometric mean so far, with its standard error."""
+    curves = [curve for index, run in enumerate(runs) for curve in _curves(run, index, has_name=len(runs) > 1)]
+    return Figure("race", "speed over the defaults'", "times", "round", "", tuple(curves), least_range=0.01)
+
+
+def _curves(run: PlottedRun, index: int, *, has_name: bool) -> list[Curve]:
+    names, race = _names(run), _race(run)
+    dropped = {each.candidate for each in run.observations if isinstance(each, TuneDropped)}
+    found = []
+    for candidate, (rounds, scores) in _scores(run).items():
+        means, errors = _running(scores)
+        result = run.result
+        is_finalist = isinstance(result, TuneResult) and result.finalist == candidate
+        ratio = result.ratio if isinstance(result, TuneResult) and is_finalist else race.ratio(candidate)
+        name = names.get(candidate, format_count(candidate))
+        found.append(
+            Curve(
+                f"{run.name}: {name}" if has_name else name,
+                np.asarray(rounds, np.int64),
+                means,
+                errors,
+                note=f"{ratio_text(ratio)}{', dropped' if candidate in dropped else ''}",
+                dimmed=run.dimmed or candidate in dropped,
+                run=index,
+            )
+        )
+    return found
+
+
+def _scores(run: PlottedRun) -> dict[int, tuple[list[int], list[float]]]:
+    """Rounds and scores of each candidate; those of the proof too."""
+    found: dict[int, tuple[list[int], list[float]]] = {}
+    for segment in run.observations:
+        if isinstance(segment, TuneSegment) and segment.is_kept:
+            for candidate, score in scores_of(segment.timings):
+                if candidate != BASELINE:
+                    rounds, scores = found.setdefault(candidate, ([], []))
+                    rounds.append(segment.round)
+                    scores.append(sum(score) / len(score))
+    return found
+
+
+def _running(scores: Sequence[float]) -> tuple[Floats, Floats]:
+    """The geometric mean after each score, and its standard error; zero after the first."""
+    values = np.asarray(scores, np.float64)
+    counts = np.arange(1, len(values) + 1)
+    means = np.cumsum(values) / counts
+    squares = np.cumsum(values**2) - counts * means**2
+    errors = np.sqrt(np.maximum(squares, 0) / np.maximum(counts - 1, 1) / counts)
+    return np.exp(means), np.exp(means) * errors
+
+
+def _race(run: PlottedRun) -> Race:
+    race = Race()
+    for each in run.observations:
+        match each:
+            case TuneCandidate(number=number) if number != BASELINE and not each.obstacle:
+                race.enter([number])
+            case TuneSegment(stage="race", is_kept=True):
+                race.add(each)
+            case TuneDropped(candidate=candidate):
+                race.leave(candidate)
+    return race
+
+
+def _names(run: PlottedRun) -> dict[int, str]:
+    candidates = {each.number: each.setup for each in run.observations if isinstance(each, TuneCandidate)}
+    baseline = candidates.get(BASELINE)
+    return {} if baseline is None else {n: changes_text(changes(baseline, setup)) for n, setup in candidates.items()}
+
+
+def _gain_line(gain: Gain, before: Gain) -> str:
+    """`decode 2.83 ±0.04 times: 12.9 to 36.5 tok/s`."""
+    parts = []
+    for name, ratio, new_ms, old_ms, unit in (
+        ("decode", gain.decode, gain.step_ms, before.step_ms, "ms a token"),
+        ("prefill", gain.prefill, gain.batch_ms, before.batch_ms, "ms a prompt"),
+    ):
+        if ratio is not None:
+            parts.append(f"{name} {ratio_text(ratio)} times: {format_number(old_ms)} to {format_number(new_ms)} {unit}")
+    return "; ".join(parts)
+
+
+def _candidates_table(found: TuneResult) -> RenderableType:
+    rows = found.candidates
+    depths = [each.n_depth for each in rows[0].at]
+    losses = [expected_text(each.kv_loss.nats) if each.kv_loss else "" for each in rows]
+    cells = [
+        names("settings", (plain(changes_text(found.changes(each))) for each in rows)),
+        right("all", (ratio_text(each.ratio) for each in rows), "times", stays=True),
+        *(_depth_cells(rows, n_depth, index) for index, n_depth in enumerate(depths)),
+        right("KLD", losses, "nats", 1),
+        right("timed", (format_count(each.n_timed) for each in rows), "", 2),
+        left("", (plain(state_text(found, each)) for each in rows)),
+    ]
+    reasons = [f"{plain(changes_text(found.changes(each)))}: {plain(each.reason)}" for each in rows if each.reason]
+    return fitted_table(
+        [each for each in cells if not each.is_empty],
+        title="Candidates",
+        dim=[each.state in ("dropped", "left out", "failed") for each in rows],
+        caption="\n".join([*reasons, _CAPTION + (_PROVEN if found.gain else "")]),
+    )
+
+
+def _depth_cells(rows: Sequence[TunedCandidate], n_depth: int, index: int) -> Cells:
+    def text(candidate: TunedCandidate) -> str:
+        gain = candidate.at[index] if index < len(candidate.at) else None
+        if gain is None:
+            return ""
+        if candidate.ratio is None:
+            return f"{format_number(gain.step_ms if gain.step_ms is not None else gain.batch_ms)} ms"
+        return " / ".join(ratio_text(each) for each in (gain.decode, gain.prefill) if each is not None)
+
+    return right(f"at {format_count(n_depth)}", map(text, rows), "times", 3)
+
+
+def verdict(run: Run) -> str:
+    """Return the answer in one line: the gain, that there is none, or why that is not known."""
+    found = result_of(run)
+    finalist = found.candidate(found.finalist)
+    if found.best is not None and found.ratio is not None:
+        return f"{changes_text(found.changes(found.best))}: {ratio_text(found.ratio)} times the speed of the defaults"
+    if finalist is not None and found.ratio is not None:
+        name = f"{changes_text(found.changes(finalist))}, {ratio_text(found.ratio)} times their speed"
+        is_wide = found.ratio.high > 1 + _LITTLE
+        text = f"too noisy to tell whether anything beats the defaults: {name}" if is_wide else ""
+        return text or f"no setting beats the defaults; the best of the race was {name}"
+    if finalist is not None:
+        return f"not proven: {changes_text(found.changes(finalist))} led the race"
+    if found.unsteady:
+        return "too noisy to decide"
+    return "no setting beats the defaults" if any(each.n_timed for each in found.candidates[1:]) else ""
+
+
+def gain_text(gain: Gain) -> str:
+    """Return `decode 2.83 ±0.04, 36.5 tok/s` of one depth."""
+    parts = []
+    if gain.decode is not None:
+        parts.append(f"decode {ratio_text(gain.decode)}")
+    if gain.prefill is not None:
+        parts.append(f"prefill {ratio_text(gain.prefill)}")
+    return ", ".join(parts)
+
+
+def gains_line(gains: Sequence[Gain]) -> str:
+    """Return `1.00 ±0.01 at depth 0, 2.83 ±0.04 at depth 4,096`."""
+    return "; ".join(f"{gain_text(each)} at depth {format_count(each.n_depth)}" for each in gains)
+
+
+def state_text(found: TuneResult, candidate: TunedCandidate) -> str:
+    """Return what became of a candidate in a word or two."""
+    return "led the race" if candidate.number == found.finalist and not found.has_gain else candidate.state
 
 
 PRESENTER = TunePresenter()

@@ -7,19 +7,21 @@ import contextlib
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.decisions.comparable_runs import ThisMachine
+from ggbench.decisions.this_machine import ThisMachine
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.errors import GgbenchError, StoreError
+from ggbench.errors import GgbenchError, StoreError, UsageError
 from ggbench.experiments.tune.measure import EXPERIMENT
-from ggbench.experiments.tune.record import TuneResult, changes
+from ggbench.experiments.tune.record import TuneResult, TuneSettings, changes, changes_text, ratio_text
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.records import Environment, Gpu
 from ggbench.models.selector import Target
+from ggbench.runs.experiment import Job
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import RUNNING, StoredRun
 from ggbench.runs.stored import read_run
+from ggbench.text import plain
 
 _DEFAULTS = LlamaConfig()
 _KV = ("type_k", "type_v")
@@ -116,3 +118,26 @@ def _changed(stored: StoredRun, header: str, here: ThisMachine, gpus: tuple[Gpu,
 
 def _drivers(environment: Environment) -> tuple[str | None, ...]:
     return tuple(gpu.driver for gpu in environment.gpus)
+
+
+def tuned_text(tuned: Tuned) -> str:
+    """Return `flash_attn off, as run 3 found: 1.47 ±0.03 times the speed of the defaults`."""
+    if not tuned.changes:
+        return f"run {tuned.run.run_id} found no settings that beat the defaults"
+    gain = ratio_text(tuned.result.ratio)
+    return f"{changes_text(tuned.changes)}, as run {tuned.run.run_id} found: {gain} times the speed of the defaults"
+
+
+def require_tuned(target: Target, found: Tuned | None) -> Tuned:
+    """Return what was found. Raises UsageError where nothing was, or where it is stale: what changed, what to do."""
+    if found is not None and not found.stale:
+        return found
+    name = plain(f"{target.model} {target.quant}")
+    command = EXPERIMENT.command(Job(EXPERIMENT, target, LlamaConfig(), TuneSettings()))
+    if found is None:
+        raise UsageError(f"no settings were found for {name} on this machine", f"{command} searches for them")
+    changed = "; ".join(found.stale)
+    raise UsageError(
+        f"the settings that run {found.run.run_id} found for {name} are stale: changed since is {changed}",
+        f"{command} searches again",
+    )

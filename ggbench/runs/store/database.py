@@ -8,6 +8,7 @@ store belongs to the thread that opened it, and any number of stores may have on
 from __future__ import annotations
 
 import contextlib
+import os
 import sqlite3
 import struct
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,14 +20,25 @@ from ggbench import paths
 from ggbench.engines.endings import Outcome
 from ggbench.errors import StoreError, UnknownName
 from ggbench.runs.run import Run, RunHead
-from ggbench.runs.store import owners
-from ggbench.runs.store.codec import encode, storable_text
+from ggbench.runs.store import database
 from ggbench.runs.store.connection import as_store_errors, open_connection, writing
-from ggbench.runs.store.runs import RUNNING, WARMUP, SampleChunk, Samples, StoredObservation, StoredRun, stored_run_of
+from ggbench.runs.store.runs import (
+    RUNNING,
+    WARMUP,
+    SampleChunk,
+    Samples,
+    StoredObservation,
+    StoredRun,
+    encode,
+    storable_text,
+    stored_run_of,
+)
 
 if TYPE_CHECKING:
     import numpy as np
+    import psutil
     from numpy.typing import NDArray
+
 
 _LARGEST_ID = (1 << 63) - 1
 
@@ -71,7 +83,7 @@ class Store:
 
     def begin(self, head: RunHead) -> int:
         """Record that a run of this process starts, and return its id; ids are never used twice."""
-        owner_pid, owner_started_at = owners.this_process()
+        owner_pid, owner_started_at = database.this_process()
         columns = _head_columns(head) | {
             "started_at": _utc_now(),
             "owner_pid": owner_pid,
@@ -273,7 +285,7 @@ class Store:
 
 
 def _is_owned(record: sqlite3.Row) -> bool:
-    return owners.is_alive(record["owner_pid"], record["owner_started_at"])
+    return database.is_alive(record["owner_pid"], record["owner_started_at"])
 
 
 def _utc_now() -> str:
@@ -317,3 +329,34 @@ def _int64s(blob: object) -> tuple[int, ...]:
         return ()
     blob = blob[: len(blob) // 8 * 8]
     return struct.unpack(f"<{len(blob) // 8}q", blob)
+
+
+_START_TOLERANCE_S = 1.5
+"""psutil adds the boot time, which Linux rounds to a second each time that it is asked for."""
+
+
+def this_process() -> tuple[int, float]:
+    """Return pid and start of the process that asks."""
+    import psutil
+
+    return os.getpid(), _started_at(psutil.Process())
+
+
+def is_alive(pid: int, started_at: float) -> bool:
+    """Return whether the process still runs; one that was killed and not yet reaped by its parent does not."""
+    import psutil
+
+    try:
+        process = psutil.Process(pid)
+        same = abs(_started_at(process) - started_at) < _START_TOLERANCE_S
+        return same and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.AccessDenied:
+        return True
+
+
+def _started_at(process: psutil.Process) -> float:
+    import psutil
+
+    return process.create_time() - psutil.boot_time()

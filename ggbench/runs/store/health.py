@@ -10,8 +10,8 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench import paths
+from ggbench.runs.store.connection import VERSION, identify
 from ggbench.runs.store.runs import RUNNING
-from ggbench.runs.store.schema import VERSION, identify
 
 
 class StoreHealth(msgspec.Struct, frozen=True):
@@ -78,3 +78,20 @@ def open_to_read(path: Path) -> sqlite3.Connection:
     """Open the file so that SQLite writes nothing: not even the files beside it, where there are none yet."""
     mode = "mode=ro" if Path(f"{path}{_LOG}").exists() else "mode=ro&immutable=1"
     return sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, timeout=_BUSY_TIMEOUT_S)
+
+
+class NumberedRun(msgspec.Struct, frozen=True):
+    """One stored run by its number. Its texts are as stored, not sanitized."""
+
+    run_id: int
+    kind: str
+    model: str
+    quant: str
+
+
+def recent_runs(limit: int) -> tuple[NumberedRun, ...]:
+    """Return at most `limit` runs, the newest first; none where the file is missing, damaged or of another version."""
+    with contextlib.suppress(sqlite3.Error), contextlib.closing(open_to_read(paths.results_file())) as connection:
+        rows = connection.execute("SELECT id, kind, model, quant FROM runs ORDER BY id DESC LIMIT ?", (limit,))
+        return tuple(NumberedRun(*row) for row in rows)
+    return ()

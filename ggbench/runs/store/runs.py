@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from ggbench.engines.memory import Memory
+from ggbench.errors import UsageError
 from ggbench.machine.records import Environment, GpuUse
 from ggbench.models.subject import Subject
-from ggbench.runs.store.codec import decode
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
 
 _Record = TypeVar("_Record")
 
@@ -92,7 +93,7 @@ class SampleChunk(msgspec.Struct, frozen=True):
     series: str
     first_position: int
     at_ns: int
-    """When they were stored, since the epoch: just after the last of them. 0 where an older ggbench did not say."""
+    """When they were stored, since the epoch: just after the last of them; 0 if unknown."""
     step_ns: tuple[int, ...]
     sample_ns: tuple[int, ...]
     """Empty where the sampler was not timed."""
@@ -104,7 +105,7 @@ class StoredObservation(msgspec.Struct, frozen=True):
     number: int
     """In the order in which the run made them."""
     at_ns: int
-    """Since the epoch; 0 where an older ggbench did not say."""
+    """Since the epoch; 0 if unknown."""
     kind: str
     """`ggbench.runs.recording.kind_of` of the record."""
     body_json: str
@@ -139,3 +140,31 @@ def _text(value: object) -> str:
 
 def _read(text: str | None, record_type: type[_Record]) -> _Record | None:
     return None if text is None else decode(text, record_type)[0]
+
+
+def encode(record: object) -> str:
+    """JSON of a frozen record."""
+    return msgspec.json.encode(_storable(msgspec.to_builtins(record))).decode()
+
+
+def decode(text: str, record_type: type[_Record]) -> tuple[_Record | None, str]:
+    """The record and "", or None and the reason. Fields that this ggbench does not know are skipped."""
+    try:
+        return msgspec.json.decode(text, type=record_type), ""
+    except (msgspec.DecodeError, TypeError, ValueError, ArithmeticError, UsageError) as error:
+        return None, f"written by another version of ggbench: {error}"
+
+
+def storable_text(text: str) -> str:
+    r"""Text that UTF-8 can hold: the odd bytes of a Linux file name come as lone surrogates and are spelt `\udc..`."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def _storable(value: object) -> object:
+    if isinstance(value, str):
+        return storable_text(value)
+    if isinstance(value, list | tuple):
+        return [_storable(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _storable(item) for key, item in value.items()}
+    return value

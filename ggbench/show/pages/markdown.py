@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ggbench import __version__
-from ggbench.decisions.comparison_sentence import sentence_of
+from ggbench.decisions.compare.show import sentence_of
 from ggbench.show.contents import ReportedModel
 from ggbench.show.presenter import presenter_of
 from ggbench.show.provenance import machine_text, reproducing

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 
 from ggbench import __version__
-from ggbench.decisions.comparison import ComparedLine, Comparison
-from ggbench.decisions.comparison_sentence import sentence_of, spread_sentence
+from ggbench.decisions.compare.comparison import ComparedLine, Comparison
+from ggbench.decisions.compare.show import sentence_of, spread_sentence
 from ggbench.show.charts.charts import BarChart, Chart, StackChart, runs_of
 from ggbench.show.charts.look import PAGE
 from ggbench.show.charts.measured import OUTSIDE

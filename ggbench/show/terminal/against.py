@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ggbench.experiments.quality.against import nearest_to_score
-from ggbench.experiments.quality.document import row_name
 from ggbench.experiments.quality.record import QualityResult
+from ggbench.experiments.quality.show import row_name
 from ggbench.models.published.quality import ln_ppl_ratio
 from ggbench.models.published.rows import Figure, PublishedRow
 from ggbench.models.published.selection import NearRow

@@ -11,7 +11,7 @@ from rich.text import Text
 from ggbench.show import FITS, FITS_NOT, UNKNOWN
 from ggbench.show.changes import COSTS, change_text
 from ggbench.show.terminal.tables import fitted_table, left, right
-from ggbench.sizing.change import Change
+from ggbench.sizing.plan_record import Change
 from ggbench.units import format_bytes, format_count, format_number
 
 

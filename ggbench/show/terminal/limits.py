@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import numpy as np
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -14,8 +13,7 @@ from ggbench.show.limits_document import knees_text
 from ggbench.show.terminal.tables import Cells, Facts, facts_table, fitted_table, left, names, right, spaced
 from ggbench.sizing.theory.hardware import MEANING, Hardware
 from ggbench.sizing.theory.kv_cache import KvCache
-from ggbench.sizing.theory.limits import DecodePoint, SchemeLimits
-from ggbench.sizing.theory.prefill import Bound, PrefillCurve
+from ggbench.sizing.theory.limits import Bound, DecodePoint, Prefill, SchemeLimits
 from ggbench.sizing.theory.weights import Parameters
 from ggbench.text import plain
 from ggbench.units import (
@@ -128,26 +126,22 @@ def _length(row: SchemeLimits) -> str:
     return UNKNOWN if row.fits is None else format_count(row.max_n_ctx) if row.max_n_ctx else "oom"
 
 
-def _prefill_table(rows: Sequence[SchemeLimits], curves: Sequence[PrefillCurve], width: int) -> Table:
+def _prefill_table(rows: Sequence[SchemeLimits], curves: Sequence[Prefill], width: int) -> Table:
     cells = [right("knees", (knees_text(row.prefill) for row in rows), "tokens")]
     for length in (length for length in _PREFILL_LENGTHS if length <= _longest(curves)):
         cells.append(left(f"at {format_count(length)}", _times(curves, length), "ms, bound by", 4))
-        floors = (format_number(float(curve.floor_ms[np.searchsorted(curve.n, length)]), 4) for curve in curves)
+        floors = (format_number(curve.floor_ms(length), 4) for curve in curves)
         cells.append(right(f"floor {format_count(length)}", floors, "ms", 5))
     return _table("Prefill", cells, rows, width)
 
 
-def _longest(curves: Sequence[PrefillCurve]) -> int:
-    return min(int(curve.n[-1]) for curve in curves)
+def _longest(curves: Sequence[Prefill]) -> int:
+    return min(curve.longest for curve in curves)
 
 
-def _times(curves: Sequence[PrefillCurve], length: int) -> list[str]:
+def _times(curves: Sequence[Prefill], length: int) -> list[str]:
     """Format `97.27 compute` for each row, the times aligned to the right."""
-    texts = []
-    for curve in curves:
-        at = int(np.searchsorted(curve.n, length))
-        bound = Bound(int(curve.bounds()[at]))
-        texts.append((format_number(float(curve.latency_ms[at]), 4), _BOUND_NAMES[bound]))
+    texts = [(format_number(curve.latency_ms(length), 4), _BOUND_NAMES[curve.bound(length)]) for curve in curves]
     digits = max(len(time) for time, _ in texts)
     return [f"{time:>{digits}} {bound}" for time, bound in texts]
 

@@ -23,9 +23,7 @@ _ANSWERS = {"w_tokens_per_ms": 2, "b_ms": 3, "tok_s": 1}
 """Figures that a list of runs of any kind has, with their priority in it."""
 
 
-def rows_table(
-    summaries: Sequence[QuantSummary], keys: Sequence[str], title: str | None = None, *, width: int | None = None
-) -> Table:
+def rows_table(summaries: Sequence[QuantSummary], keys: Sequence[str], *, width: int | None = None) -> Table:
     """The columns named by `keys` of every quant; one that did not complete is dim, and its note says why.
 
     `width` is the terminal's, in characters; None keeps every column in the table.
@@ -35,7 +33,6 @@ def rows_table(
         [_cells(key, column_texts(key, summaries)) for key in keys],
         labels=row_labels([summary.subject for summary in summaries]),
         dim=[summary.outcome is not Outcome.COMPLETED for summary in summaries],
-        title=title,
         width=width,
         caption=_caption(is_marked and MARKED, twin_caption(summary.subject for summary in summaries)),
     )

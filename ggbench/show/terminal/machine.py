@@ -6,11 +6,13 @@ import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from ggbench.machine.records import Environment, GpuReading, GpuUse, Imported, MachineReading
-from ggbench.show.terminal.tables import new_table
+from ggbench.runs.run import Run
+from ggbench.show.terminal.tables import new_table, spaced
 from ggbench.text import plain
 from ggbench.units import counted, format_bytes, format_count, format_number, format_percent
 
@@ -32,6 +34,27 @@ _OF_GPU: tuple[tuple[str, _Part, _Format], ...] = (
     ("temperature", lambda gpu: gpu.temperature_c, lambda celsius: f"{format_number(celsius)} °C"),
     ("memory", lambda gpu: gpu.used_bytes, format_bytes),
 )
+
+
+def run_page(
+    run: Run,
+    name: str,
+    parts: Iterable[RenderableType],
+    *,
+    folded: bool = False,
+    readings: Sequence[MachineReading] = (),
+) -> RenderableType:
+    """One run under its name: why it did not complete, these parts, what the machine did meanwhile, and the command.
+
+    `folded` as in `again_line`.
+    """
+    heading = Text(name, style="bold")
+    if run.reason:
+        heading.append(f"\n{plain(run.reason)}", style="not bold yellow")
+    machine, environment = machine_table(readings, run.gpu_use), run.head.environment
+    origin = [] if environment is None else [Text(environment_line(environment), style="dim")]
+    end = Group(*origin, *again_line(run.head.command, folded=folded))
+    return spaced([heading, *parts, *([machine] if machine else []), end])
 
 
 def environment_line(environment: Environment) -> str:

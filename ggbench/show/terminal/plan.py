@@ -10,9 +10,8 @@ from rich.text import Text
 
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.experiments.forecast.document import planned_speed_text
 from ggbench.show import FITS, FITS_NOT, UNKNOWN
-from ggbench.show.columns import projector_text, swa_text
+from ggbench.show.columns import planned_speed_text, projector_text, swa_text
 from ggbench.show.names import models_title, row_labels
 from ggbench.show.terminal.changes import changes_report
 from ggbench.show.terminal.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right, row_names

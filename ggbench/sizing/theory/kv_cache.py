@@ -7,17 +7,12 @@ is `ModelFile.states`; an architecture that keeps more than those say raises Uns
 from __future__ import annotations
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 from msgspec.structs import replace
 
 from ggbench.errors import Unsupported
 from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.ggml_types import row_bytes
 from ggbench.gguf_file.model_file import ModelFile
-
-Floats = npt.NDArray[np.float64]
-
 
 _CELLS_STEP = 256
 _MOST_CELLS = (1 << 32) - 1
@@ -63,11 +58,11 @@ class KvCache(msgspec.Struct, frozen=True):
         """Bytes that one position within the window adds."""
         return self.full.n_bytes + self.windowed.n_bytes
 
-    def cached_bytes(self, n: npt.ArrayLike) -> Floats:
+    def cached_bytes(self, n: float) -> float:
         """Return the bytes stored for n positions, recurrent states included."""
         return self.state_bytes + self._over(n, self.full.n_bytes, self.windowed.n_bytes)
 
-    def read_bytes(self, n: npt.ArrayLike) -> Floats:
+    def read_bytes(self, n: float) -> float:
         """Return the bytes that decoding the n-th token reads: each layer's KV within its window, and the states."""
         return self.state_bytes + self._over(n, self.full.read_bytes, self.windowed.read_bytes)
 
@@ -82,22 +77,22 @@ class KvCache(msgspec.Struct, frozen=True):
         window = _MOST_CELLS if swa_full else -(-(self.window + n_ubatch) // _CELLS_STEP) * _CELLS_STEP
         return replace(self, window=window)
 
-    def attention_flop(self, n: npt.ArrayLike) -> Floats:
+    def attention_flop(self, n: float) -> float:
         """Return the operations of the n-th token's attention."""
         return self._over(n, self.full.flop, self.windowed.flop)
 
-    def prompt_bytes(self, n: npt.ArrayLike) -> Floats:
+    def prompt_bytes(self, n: float) -> float:
         """Return the bytes of K and V of a prompt of n tokens, each position once, those outside the window included.
 
         Every position is attended to by the tokens after it, so prefill reads at least this much.
         """
-        return np.asarray(self.bytes_per_token * np.asarray(n, np.float64))
+        return self.bytes_per_token * n
 
-    def prefill_bytes(self, n: npt.ArrayLike) -> Floats:
+    def prefill_bytes(self, n: float) -> float:
         """Return the bytes of KV read in a prefill of n tokens if each reads all positions up to its own (4.3)."""
         return self._summed_over(n, self.full.read_bytes, self.windowed.read_bytes)
 
-    def prefill_flop(self, n: npt.ArrayLike) -> Floats:
+    def prefill_flop(self, n: float) -> float:
         """Return the operations of attention in a prefill of n tokens."""
         return self._summed_over(n, self.full.flop, self.windowed.flop)
 
@@ -111,16 +106,14 @@ class KvCache(msgspec.Struct, frozen=True):
         beyond = n_bytes - self.windowed.n_bytes * self.window
         return min(_MOST_CELLS, int(beyond / self.full.n_bytes)) if self.full.n_bytes else _MOST_CELLS
 
-    def _over(self, n: npt.ArrayLike, full: int, windowed: int) -> Floats:
+    def _over(self, n: float, full: int, windowed: int) -> float:
         """Return `full` times n plus `windowed` times the part of n within the window."""
-        lengths = np.asarray(n, np.float64)
-        return np.asarray(full * lengths + windowed * np.minimum(lengths, self.window or np.inf))
+        return full * n + windowed * min(n, self.window or n)
 
-    def _summed_over(self, n: npt.ArrayLike, full: int, windowed: int) -> Floats:
+    def _summed_over(self, n: float, full: int, windowed: int) -> float:
         """Return the sum of `_over` for 1, 2, ... n."""
-        lengths = np.asarray(n, np.float64)
-        within = np.minimum(lengths, self.window or np.inf)
-        return np.asarray(0.5 * (full * lengths * (lengths + 1) + windowed * within * (2 * lengths - within + 1)))
+        within = min(n, self.window or n)
+        return 0.5 * (full * n * (n + 1) + windowed * within * (2 * n - within + 1))
 
 
 def kv_cache(file: ModelFile, type_k: str = "f16", type_v: str = "f16", first_layer: int = 0) -> KvCache:

@@ -1,21 +1,125 @@
-"""All theoretical limits of one model on one machine, for the reports."""
+"""What the bandwidth, the compute rate and the memory of a machine allow a model at best: decode, prompts, context.
+
+Decode reads the active weights once and the KV cache once for each token. A short prompt is bound by reading the
+weights, a longer one by compute; as in the article each token reads all KV before it, so that very long prompts are
+bound by KV. `Prefill.floor_ms` reads it once, as flash attention does at best.
+"""
 
 from __future__ import annotations
 
+import enum
+import math
 from collections.abc import Sequence
+from itertools import pairwise
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
+from ggbench.errors import UsageError
+from ggbench.gguf_file.model_file import ModelFile
 from ggbench.sizing.theory.hardware import Hardware
-from ggbench.sizing.theory.kv_cache import KvCache
-from ggbench.sizing.theory.prefill import PrefillCurve, prefill_curve
-from ggbench.sizing.theory.roofline import decode_latency_ms, decode_line
-from ggbench.sizing.theory.weights import Weights
+from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
+from ggbench.sizing.theory.weights import Weights, file_weights
+from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 
 DECODE_POSITIONS = (1024, 8192, 32768)
 """1k, 8k and 32k, with K as 1024 tokens."""
+_STEP = 1.01
+"""Ratio between neighbouring lengths at which a prompt's bound is looked at; between two it changes once at most."""
+
+
+class Bound(enum.IntEnum):
+    """What limits the speed at some prompt length."""
+
+    WEIGHTS = 0
+    COMPUTE = 1
+    KV = 2
+
+
+class Regime(msgspec.Struct, frozen=True):
+    """A range of prompt lengths with the same bound, both ends included."""
+
+    bound: Bound
+    first_n: int
+    last_n: int
+
+
+class Prefill(msgspec.Struct, frozen=True):
+    """Minimum time [ms] to process prompts of up to `longest` tokens, `batch_size` of them together.
+
+    latency(n) = max(read(n), compute(n)), with, for one sequence:
+
+        read(n)    = (weight bytes + n * (n + 1) / 2 * KV bytes per token) / bandwidth
+        compute(n) = 2 * (layer params * n + lm_head params + attention over n * (n + 1) / 2 pairs) / compute rate
+
+    lm_head is computed for the last token alone: the article's exact count. Sources: sections 4.3, 5.1 and 5.2.4.
+    """
+
+    weights: Weights
+    kv: KvCache
+    bandwidth_bytes_per_s: float
+    compute_flop_per_s: float
+    longest: int
+    batch_size: int = 1
+
+    def weights_ms(self, n: float) -> float:
+        """Return the time to read the weights once."""
+        return self.weights.read_bytes(n * self.batch_size) / self.bandwidth_bytes_per_s * 1e3
+
+    def kv_ms(self, n: float) -> float:
+        """Return the time to read the KV cache, each token all positions up to its own."""
+        return self.batch_size * self.kv.prefill_bytes(n) / self.bandwidth_bytes_per_s * 1e3
+
+    def compute_ms(self, n: float) -> float:
+        """Return the compute time."""
+        parameters = self.weights.parameters
+        flop = 2.0 * (parameters.layers_active * n + parameters.lm_head) + self.kv.prefill_flop(n)
+        return self.batch_size * flop / self.compute_flop_per_s * 1e3
+
+    def read_ms(self, n: float) -> float:
+        """Return the time to read weights and KV."""
+        return self.weights_ms(n) + self.kv_ms(n)
+
+    def latency_ms(self, n: float) -> float:
+        """Return the first-token latency: the maximum of read time and compute time."""
+        return max(self.read_ms(n), self.compute_ms(n))
+
+    def floor_ms(self, n: float) -> float:
+        """Return the maximum of compute time and the time to read weights and KV once.
+
+        FlashAttention (Dao et al. 2022, arXiv:2205.14135, theorem 2): with M numbers of on-chip memory, a head of
+        dimension d reads O(n^2 d^2 / M) numbers, which falls to O(n d), that is K and V once, when M is of the order of
+        n d. Smaller blocks read more.
+        """
+        kv_once_ms = self.batch_size * self.kv.prompt_bytes(n) / self.bandwidth_bytes_per_s * 1e3
+        return max(self.weights_ms(n) + kv_once_ms, self.compute_ms(n))
+
+    def bound(self, n: float) -> Bound:
+        """Return what limits a prompt of n tokens: compute, or the larger of the two reads."""
+        if self.compute_ms(n) > self.read_ms(n):
+            return Bound.COMPUTE
+        return Bound.KV if self.kv_ms(n) > self.weights_ms(n) else Bound.WEIGHTS
+
+    def regimes(self) -> tuple[Regime, ...]:
+        """Return the ranges of lengths with the same bound, in order."""
+        n_steps = math.ceil(math.log(self.longest, _STEP)) + 1
+        lengths = list(dict.fromkeys(math.ceil(_STEP**power) for power in range(n_steps)))
+        lengths = [n for n in lengths if n < self.longest] + [self.longest]
+        firsts = [1]
+        for low, high in pairwise(lengths):
+            if self.bound(low) != (after := self.bound(high)):
+                between = range(low, high + 1)
+                is_after = [self.bound(n) == after for n in between]
+                firsts.append(between[is_after.index(True)])
+        lasts = [first - 1 for first in firsts[1:]] + [self.longest]
+        return tuple(Regime(self.bound(first), first, last) for first, last in zip(firsts, lasts, strict=True))
+
+    def knees(self) -> tuple[int, ...]:
+        """Return the last length before each change between read-bound and compute-bound; empty if none is in range.
+
+        At the first the bound changes from weights to compute, at a second from compute to KV (section 4.3).
+        """
+        regimes = self.regimes()
+        return tuple(a.last_n for a, b in pairwise(regimes) if Bound.COMPUTE in (a.bound, b.bound))
 
 
 class DecodePoint(msgspec.Struct, frozen=True):
@@ -44,7 +148,7 @@ class SchemeLimits(msgspec.Struct, frozen=True):
     """None also if the bytes read for a token do not grow with the context."""
     b_ms: float | None
     decode: tuple[DecodePoint, ...]
-    prefill: PrefillCurve | None
+    prefill: Prefill | None
 
     @property
     def scheme(self) -> str:
@@ -62,16 +166,37 @@ def model_limits(
     weights: Sequence[Weights],
     kv: KvCache,
     hardware: Hardware,
-    lengths: Sequence[int] | range,
+    longest: int,
     batch_sizes: Sequence[int] = (1,),
-    positions: Sequence[int] = DECODE_POSITIONS,
 ) -> tuple[SchemeLimits, ...]:
-    """Return the limits for each of `weights` and batch size, at ascending prompt `lengths` and decode `positions`."""
-    n = np.asarray(lengths, np.int64)
+    """Return the limits for each of `weights` and batch size, for prompts up to `longest`."""
     return tuple(
-        _scheme_limits(scheme, kv, hardware, n, batch_size, positions)
-        for scheme in weights
-        for batch_size in batch_sizes
+        _scheme_limits(scheme, kv, hardware, longest, batch_size) for scheme in weights for batch_size in batch_sizes
+    )
+
+
+def _scheme_limits(weights: Weights, kv: KvCache, hardware: Hardware, longest: int, batch_size: int) -> SchemeLimits:
+    bandwidth, memory, compute = hardware.bandwidth_bytes_per_s, hardware.memory_bytes, hardware.compute_flop_per_s
+    max_n_ctx = None if memory is None else n_ctx_that_fits(memory, weights, kv, batch_size)
+    w_tokens_per_ms, b_ms = (None, None) if bandwidth is None else decode_line(weights, kv, bandwidth, batch_size)
+    decode, prefill = [], None
+    if bandwidth is not None:
+        for n in DECODE_POSITIONS:
+            latency_ms = decode_latency_ms(weights, kv, bandwidth, compute, n, batch_size)
+            fits = None if memory is None else (max_n_ctx or 0) >= n
+            decode.append(DecodePoint(n, latency_ms, batch_size * 1e3 / latency_ms, fits))
+        if compute is not None:
+            prefill = Prefill(weights, kv, bandwidth, compute, longest, batch_size)
+    return SchemeLimits(
+        weights=weights,
+        kv=kv,
+        batch_size=batch_size,
+        max_n_ctx=max_n_ctx or None,
+        fits=None if memory is None else bool(max_n_ctx),
+        w_tokens_per_ms=w_tokens_per_ms,
+        b_ms=b_ms,
+        decode=tuple(decode),
+        prefill=prefill,
     )
 
 
@@ -85,36 +210,61 @@ def n_ctx_that_fits(memory_bytes: float, weights: Weights, kv: KvCache, batch_si
     return kv.n_that_fit(left_bytes / batch_size) if left_bytes >= 0 else None
 
 
-def _scheme_limits(
-    weights: Weights,
-    kv: KvCache,
-    hardware: Hardware,
-    lengths: npt.NDArray[np.int64],
-    batch_size: int,
-    positions: Sequence[int],
-) -> SchemeLimits:
-    bandwidth, memory, compute = hardware.bandwidth_bytes_per_s, hardware.memory_bytes, hardware.compute_flop_per_s
-    max_n_ctx = None if memory is None else n_ctx_that_fits(memory, weights, kv, batch_size)
-    w_tokens_per_ms, b_ms = (None, None) if bandwidth is None else decode_line(weights, kv, bandwidth, batch_size)
-    decode: tuple[DecodePoint, ...] = ()
-    if bandwidth is not None:
-        latencies = decode_latency_ms(weights, kv, bandwidth, compute, positions, batch_size)
-        fits = [None if memory is None else (max_n_ctx or 0) >= position for position in positions]
-        decode = tuple(
-            DecodePoint(n, latency, batch_size * 1e3 / latency, is_enough)
-            for n, latency, is_enough in zip(positions, latencies.tolist(), fits, strict=True)
-        )
-    prefill = None
-    if bandwidth is not None and compute is not None:
-        prefill = prefill_curve(weights, kv, bandwidth, compute, lengths, batch_size)
-    return SchemeLimits(
-        weights=weights,
-        kv=kv,
-        batch_size=batch_size,
-        max_n_ctx=max_n_ctx or None,
-        fits=None if memory is None else bool(max_n_ctx),
+def decode_limit(
+    model: ModelFile, bandwidth: Bandwidth, type_k: str = "f16", type_v: str = "f16", n_seqs: int = 1
+) -> DecodeLimit:
+    """Return the bandwidth bound on decode latency: B [ms] reads the active weights and one position, 1/W one more.
+
+    Of `n_seqs` sequences a step reads the weights once and the position of each. Source: the article, section 4.4, and
+    5.1 for a batch. Raises Unsupported if the state is not a KV cache or a tensor's size is unknown, and UsageError for
+    a bandwidth that is not above zero.
+    """
+    weights = file_weights(model, model.name)
+    w_tokens_per_ms, b_ms = decode_line(weights, kv_cache(model, type_k, type_v), bandwidth.bytes_per_s, n_seqs)
+    return DecodeLimit(
         w_tokens_per_ms=w_tokens_per_ms,
         b_ms=b_ms,
-        decode=decode,
-        prefill=prefill,
+        bandwidth_bytes_per_s=bandwidth.bytes_per_s,
+        bandwidth_source=bandwidth.source,
     )
+
+
+def decode_line(
+    weights: Weights, kv: KvCache, bandwidth_bytes_per_s: float, batch_size: int = 1
+) -> tuple[float | None, float]:
+    """Return W [tokens/ms] and B [ms] of latency(n) = (n - 1) / W + B for a batch of sequences, each at position n.
+
+    Source: the article, sections 4.4, 5.1 and 5.2.5. B is the latency at n = 1, so it includes one position of KV,
+    which the article's text omits but its figures include. If some layers have a window, latency is piecewise linear
+    and W is that of the part beyond the window; None if every layer has one, so that latency does not grow. Raises
+    UsageError for a bandwidth that is not above zero.
+    """
+    if not bandwidth_bytes_per_s > 0:
+        raise UsageError(f"a bandwidth of {bandwidth_bytes_per_s} bytes/s is not above zero", "write it as 1008GB/s")
+    growth = (kv.full.read_bytes + (0 if kv.window else kv.windowed.read_bytes)) * batch_size
+    w_tokens_per_ms = bandwidth_bytes_per_s / growth / 1e3 if growth else None
+    return w_tokens_per_ms, decode_read_ms(weights, kv, bandwidth_bytes_per_s, 1, batch_size)
+
+
+def decode_read_ms(weights: Weights, kv: KvCache, bandwidth_bytes_per_s: float, n: float, batch_size: int = 1) -> float:
+    """Return the time [ms] to read the weights once, and what each sequence keeps at position n (section 4.4)."""
+    return (weights.read_bytes(batch_size) + batch_size * kv.read_bytes(n)) / bandwidth_bytes_per_s * 1e3
+
+
+def decode_latency_ms(
+    weights: Weights,
+    kv: KvCache,
+    bandwidth_bytes_per_s: float,
+    compute_flop_per_s: float | None,
+    n: float,
+    batch_size: int = 1,
+) -> float:
+    """Return the larger of read time and compute time [ms]; the read time if the compute rate is unknown.
+
+    A step computes two operations for each active parameter, and attention (section 4.4).
+    """
+    read_ms = decode_read_ms(weights, kv, bandwidth_bytes_per_s, n, batch_size)
+    if compute_flop_per_s is None:
+        return read_ms
+    flop = batch_size * (2 * weights.parameters.active + kv.attention_flop(n))
+    return max(read_ms, flop / compute_flop_per_s * 1e3)

@@ -6,12 +6,13 @@ ones; the last `n_gpu_layers` of them are offloaded, and the input embedding nev
 
 from __future__ import annotations
 
+import ctypes
 import re
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 
 import msgspec
-import numpy as np
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
@@ -84,10 +85,14 @@ def device_layers(n_layer: int, setup: LlamaConfig, devices: Sequence[DeviceMemo
     shares = given if any(given) else [float(device.free_bytes) for device in devices]
     n_slots = n_layer + 1
     n_offloaded = n_slots if setup.n_gpu_layers < 0 else min(setup.n_gpu_layers, n_slots)
-    sums = np.cumsum(np.asarray(shares, np.float32), dtype=np.float32)
-    bounds = [float(each) for each in sums / sums[-1]]
-    places = [bisect_right(bounds, float(np.float32(index) / np.float32(n_offloaded))) for index in range(n_offloaded)]
+    sums = list(accumulate((_float32(share) for share in shares), lambda total, share: _float32(total + share)))
+    bounds = [_float32(each / sums[-1]) for each in sums]
+    places = [bisect_right(bounds, _float32(index / n_offloaded)) for index in range(n_offloaded)]
     return (*[None] * (n_slots - n_offloaded), *(min(place, len(bounds) - 1) for place in places))
+
+
+def _float32(value: float) -> float:
+    return float(ctypes.c_float(value).value)
 
 
 def check_overrides(file: ModelFile, setup: LlamaConfig) -> None:

@@ -8,18 +8,15 @@ A token reads one row of the embedding table, which is not counted, and only the
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from ggbench.errors import Unsupported, UsageError
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of
-
-Floats = npt.NDArray[np.float64]
 
 Role = Literal["layers", "experts", "lm_head", "embedding", "norms"]
 
@@ -85,7 +82,7 @@ class Weights(msgspec.Struct, frozen=True):
         """Bytes in GPU memory."""
         return self.layer_bytes + self.expert_bytes + self.lm_head_bytes + self.embedding_bytes
 
-    def read_bytes(self, n_tokens: npt.ArrayLike = 1) -> Floats:
+    def read_bytes(self, n_tokens: float = 1) -> float:
         """Return the bytes read to process `n_tokens` in one batch.
 
         Of a mixture of experts, only the experts that at least one token is routed to are read; routing is assumed to
@@ -93,12 +90,9 @@ class Weights(msgspec.Struct, frozen=True):
         """
         parameters = self.parameters
         if not 0 < parameters.expert_share < 1:
-            read_bytes = self.layer_bytes + self.expert_bytes + self.lm_head_bytes
-            return np.broadcast_to(np.float64(read_bytes), np.shape(n_tokens))
-        # A share below e^-50 is less than a byte of any model, and denormal numbers are slow.
-        exponents = np.log1p(-parameters.expert_share) * np.asarray(n_tokens, np.float64)
-        unused = np.exp(np.maximum(exponents, -50.0))
-        return np.asarray(self.layer_bytes + self.lm_head_bytes + self.expert_bytes * (1 - unused))
+            return self.layer_bytes + self.expert_bytes + self.lm_head_bytes
+        unused = math.exp(n_tokens * math.log1p(-parameters.expert_share))
+        return self.layer_bytes + self.lm_head_bytes + self.expert_bytes * (1 - unused)
 
 
 def count_parameters(file: ModelFile) -> Parameters:

@@ -46,10 +46,6 @@ class CardChoice(msgspec.Struct, frozen=True):
 class CardPicker(Dialog[CardChoice | None]):
     """Ends with a choice, or with None if it was closed."""
 
-    DEFAULT_CSS = """
-    CardPicker OptionList { height: auto; max-height: 14; border: none; }
-    CardPicker Input { margin: 1 0; }
-    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "dismiss", "Close"),
         Binding("down", "move(1)", show=False),

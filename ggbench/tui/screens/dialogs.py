@@ -7,7 +7,7 @@ app if there is none.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, TypeAlias, TypeVar
 
 from msgspec.structs import replace
@@ -29,7 +29,7 @@ from ggbench.errors import UsageError
 from ggbench.show.glossary import FORMULA, terms
 from ggbench.sizing.plan_record import Budget
 from ggbench.text import plain
-from ggbench.units import format_bytes, format_count, parse_size
+from ggbench.units import format_bytes, parse_size
 
 ReportForm: TypeAlias = Literal["html", "csv", "svg"]
 _FORMS: tuple[ReportForm, ...] = ("html", "csv", "svg")
@@ -40,9 +40,10 @@ class Dialog(ModalScreen[Answer]):
     """Accepts one answer and ignores later ones."""
 
     AUTO_FOCUS = "*"
+    CSS_PATH = "dialogs.tcss"
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, *, classes: str | None = None) -> None:
+        super().__init__(classes=classes)
         self.opened = asyncio.Event()
         """Set once its first widget has the focus."""
 
@@ -66,11 +67,6 @@ class Palette(CommandPalette):
 class ConfirmScreen(Dialog[bool]):
     """Ends with True for yes; escape means no."""
 
-    DEFAULT_CSS = """
-    ConfirmScreen Label { width: 1fr; margin-bottom: 1; }
-    ConfirmScreen Horizontal { height: auto; }
-    ConfirmScreen Button { margin-right: 2; }
-    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "dismiss(True)", "Yes"),
         Binding("n,escape", "dismiss(False)", "No"),
@@ -98,13 +94,6 @@ class SaveChoice(Dialog["ReportForm | None"]):
     """Ends with the format, or with None if it was closed."""
 
     AUTO_FOCUS = "OptionList"
-    DEFAULT_CSS = """
-    SaveChoice {
-        #choices { width: 56; max-width: 96%; }
-        OptionList, OptionList:focus { height: auto; margin: 1 0; border: none; padding: 0; background: $surface; }
-        #where { color: $text-muted; }
-    }
-    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q", "dismiss", "Close"),
         Binding("c", "choose('csv')", "CSV"),
@@ -149,9 +138,6 @@ _TWIN = (
 class HelpScreen(Dialog[None]):
     """Closed by esc, q, ? or enter."""
 
-    DEFAULT_CSS = """
-    HelpScreen { .dialog Static { width: 1fr; } .heading { text-style: bold; } }
-    """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,q,question_mark,enter", "dismiss", "Close"),
         Binding("j", "scroll('down')", show=False),
@@ -212,28 +198,16 @@ class SearchDialog(Dialog["LlamaConfig | None"]):
     """Ends with the setup, limited if the user gave a limit, or with None for no search."""
 
     AUTO_FOCUS = "Input"
-    DEFAULT_CSS = """
-    SearchDialog {
-        Label { width: 1fr; margin-bottom: 1; }
-        Horizontal { height: auto; }
-        #limit { height: 1; margin-bottom: 1; }
-        #limit Label { width: 15; margin: 0; }
-        Input { width: 1fr; padding: 0 1; background: $panel; }
-        Button { margin-right: 2; }
-        #problem { color: $text-error; display: none; margin-bottom: 1; }
-        #problem.-shown { display: block; }
-    }
-    """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss", "No")]
 
-    def __init__(self, names: Sequence[str], budget: Budget, setup: LlamaConfig) -> None:
-        """`names` are the quants to search, `budget` the memory of this machine."""
+    def __init__(self, what: str, budget: Budget, setup: LlamaConfig) -> None:
+        """`what` names the quants to search, `budget` is the memory of this machine."""
         super().__init__()
-        self._names, self._budget, self._setup = names, budget, setup
+        self._what, self._budget, self._setup = what, budget, setup
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
-            yield Label(_question(self._names, self._budget), markup=False)
+            yield Label(_question(self._what, self._budget), markup=False)
             with Horizontal(id="limit"):
                 yield Label("memory limit", markup=False)
                 yield Input(placeholder="none; or a size for this search, e.g. 12GiB", compact=True)
@@ -260,8 +234,7 @@ class SearchDialog(Dialog["LlamaConfig | None"]):
         self.dismiss(None)
 
 
-def _question(names: Sequence[str], budget: Budget) -> str:
-    what = plain(names[0]) if len(names) == 1 else f"{format_count(len(names))} quants, one after another"
+def _question(what: str, budget: Budget) -> str:
     place = "GPU memory" if budget.on_gpu else "main memory"
     time = (
         "It takes a minute or so for each quant."
@@ -269,7 +242,7 @@ def _question(names: Sequence[str], budget: Budget) -> str:
         else "It takes minutes for each quant; a long context that fills the memory, up to an hour."
     )
     return (
-        f"Search the maximum n_ctx of {what}?\n\n"
+        f"Search the maximum n_ctx of {plain(what)}?\n\n"
         f"Without a limit it takes nearly all free memory: {format_bytes(budget.memory_bytes)} of {place} are free, "
         f"and contexts grow until one fails. Other programs may get slow or be closed meanwhile. {time}"
     )

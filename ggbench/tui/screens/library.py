@@ -1,55 +1,68 @@
 """The Library: models on the left, the plan of each of their quants on the right, before any download.
 
-The latest request wins: what a thread finds for an earlier one is dropped.
+Finding models and planning take a while, so both are done in threads. The latest request wins: what a thread finds for
+an earlier one is dropped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 from rich.text import Text
-from textual import on
+from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import Horizontal
+from textual.containers import Horizontal, Vertical
+from textual.timer import Timer
 from textual.widgets import DataTable, Footer, Input, Static
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
-from ggbench.sizing.plan_record import Budget
-from ggbench.tui.host import RunStored, host_of
-from ggbench.tui.library_models import ModelEntry
-from ggbench.tui.library_quants import QuantRow, legend, quants_on_disk
-from ggbench.tui.library_results import LatestResults
+from ggbench.models.added_places import typed_path, typed_server
+from ggbench.tui.host import ModelsChanged, RunStored, host_of
+from ggbench.tui.library import LatestResults, QuantRow, quants_on_disk
+from ggbench.tui.model_list import ModelEntry, found_models, list_models
 from ggbench.tui.run_requests import next_length
 from ggbench.tui.screens.card_picker import CardChoice, CardPicker
-from ggbench.tui.screens.chosen_quants import ChosenQuantsScreen
-from ggbench.tui.screens.models_screen import FIRST_START
-from ggbench.tui.widgets.bars import MachineBar, MemoryBar, StatusMessage
-from ggbench.tui.widgets.models_pane import ModelsPane
-from ggbench.tui.widgets.quants_pane import QuantsPane, QuantsTable
+from ggbench.tui.screens.starting import StartScreen, ThisMachine
+from ggbench.tui.widgets.bars import FilterInput, MachineBar, MemoryBar, StatusMessage
+from ggbench.tui.widgets.models_pane import ModelList, ModelsPane
+from ggbench.tui.widgets.quants_table import QuantsTable
+from ggbench.units import counted
 
 if TYPE_CHECKING:
-    from ggbench.machine.records import MachineReading
+    from ggbench.hub.repo_records import RepoSummary
     from ggbench.models.catalog import Catalog
     from ggbench.models.disk import LocalModel
+    from ggbench.sizing.plan_record import Budget
     from ggbench.tui.planner import PlannedQuant, Planner
 
-
+_FIRST_START = (
+    "No GGUF file found. Press / and type the path of a folder, or p to download;",
+    "P picks what to run of a model; synth: models need no file. ? lists all keys.",
+)
+"""What a new user does next, in lines that 80 columns hold."""
 _TASKS = ("place", "plan", "start", "search", "machine", "models", "results")
 """By priority: if several have failed, the screen shows the error of the first."""
+_NOTICE_S = 10.0
+_MAX_FOUND = 20
+"""Repos that a search of the Hub lists."""
 
 
-class _ThisMachine(msgspec.Struct, frozen=True):
-    planner: Planner
-    budget: Budget
-    reading: MachineReading
+class _Listed(msgspec.Struct, frozen=True):
+    """What there is to choose from."""
+
+    catalog: Catalog
+    local: Sequence[LocalModel]
+    servers: Sequence[str]
+    is_complete: bool
 
 
-class LibraryScreen(ChosenQuantsScreen):
+class LibraryScreen(StartScreen):
     """Choose a model, mark its quants, measure or download them."""
 
     CSS_PATH = "library.tcss"
@@ -86,9 +99,11 @@ class LibraryScreen(ChosenQuantsScreen):
 
     def __init__(self) -> None:
         super().__init__()
-        self._machine: _ThisMachine | None = None
         self._results = LatestResults()
-        self._is_planning = self._is_draw_due = False
+        self._is_planning = self._is_draw_due = self._has_no_models = False
+        self._notice = ""
+        """The outcome of the last key; empty a few seconds later."""
+        self._notice_timer: Timer | None = None
         self._offered = False, False
         """Whether there are quants, and any to download: the footer depends on it, and redrawing it is expensive."""
 
@@ -96,7 +111,10 @@ class LibraryScreen(ChosenQuantsScreen):
         yield MachineBar(id="machine")
         with Horizontal(id="middle"):
             yield ModelsPane(id="left")
-            yield QuantsPane(id="right")
+            with Vertical(id="right"):
+                yield FilterInput("filter these quants by name", id="quant-filter")
+                yield QuantsTable(id="quants")
+                yield Static(id="none-shown", markup=False)
         yield StatusMessage(id="message")
         yield Static(id="legend", markup=False)
         yield Static(id="state", markup=False)
@@ -104,45 +122,71 @@ class LibraryScreen(ChosenQuantsScreen):
         yield Footer(compact=True, show_command_palette=False)
 
     def on_mount(self) -> None:
+        """Read models, machine and results, and open the model that the app was started with."""
         self._left.models.focus()
         self.show_status()
-        self._read_machine(None)
+        self._read_machine()
         self._read_results()
+        opens = host_of(self).opens
+        if isinstance(opens, str) and typed_server(opens) is not None:
+            self._left.enter(opens)
+        elif opens is not None:
+            self._left.open(opens)
+        self._read_models()
 
     def on_unmount(self) -> None:
-        if self._machine is not None:
-            self._machine.planner.close()
+        if self.machine is not None:
+            self.machine.planner.close()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        library = self.library
         if isinstance(self.focused, Input):
             return action in ("leave", "other_part")
         if action == "pick":
-            return self.choice.entry is not None and not self.choice.entry.reason
+            return library.entry is not None and not library.entry.reason
         if action == "mark":
-            return bool(self.choice.rows) and self._table.has_focus
+            return bool(library.rows) and self._table.has_focus
         if action == "pull":
-            return self.choice.can_pull
+            return library.can_pull
         if action == "reset_options":
             return host_of(self).setup != LlamaConfig()
         if action in ("decode", "search", "quality", "speed", "tune", "apply_tuned", "sort", "reverse_sort"):
-            return bool(self.choice.rows)
+            return bool(library.rows)
         return True
 
-    def take_models(self, local: Sequence[LocalModel], catalog: Catalog) -> None:
-        """Show which quants are on this disk."""
-        self.choice.set_on_disk(quants_on_disk(local, catalog))
-        self.show_rows()
+    @on(ModelsChanged)
+    def _read_models(self) -> None:
+        """List the models; the first time, those of the catalog before the disk was scanned."""
+        services, is_first = host_of(self).services, self.catalog is None
 
-    def _read_machine(self, planner: Planner | None) -> None:
+        def read() -> Iterator[_Listed]:
+            from ggbench.models.added_places import remembered_servers
+
+            catalog, servers = services.load_catalog(), remembered_servers()
+            if is_first:
+                yield _Listed(catalog, (), servers, is_complete=False)
+            yield _Listed(catalog, services.local_models(), servers, is_complete=True)
+
+        def take(read: _Listed) -> None:
+            self.catalog = read.catalog
+            self._has_no_models = read.is_complete and not read.local and not read.servers
+            self.library.set_on_disk(quants_on_disk(read.local, read.catalog))
+            self.show_rows()
+            self._left.list_models(list_models(read.catalog, read.local, read.servers), is_complete=read.is_complete)
+
+        self.perform("models", read, take)
+
+    def _read_machine(self) -> None:
         """Read memory and devices; make a planner if there is none yet."""
         services, setup = host_of(self).services, host_of(self).setup
+        planner = None if self.machine is None else self.machine.planner
 
-        def read() -> Iterator[_ThisMachine]:
+        def read() -> Iterator[ThisMachine]:
             budget = services.machine_budget(setup)
-            yield _ThisMachine(planner or services.make_planner(), budget, services.read_machine())
+            yield ThisMachine(planner or services.make_planner(), budget, services.read_machine())
 
-        def take(machine: _ThisMachine) -> None:
-            self._machine = machine
+        def take(machine: ThisMachine) -> None:
+            self.machine = machine
             self._replan()
 
         self.perform("machine", read, take)
@@ -163,19 +207,95 @@ class LibraryScreen(ChosenQuantsScreen):
 
     def _show_results(self) -> None:
         """Show what was measured here, unless another card is planned for."""
-        self.choice.set_results(self._results if self.card.is_here else LatestResults())
+        self.library.set_results(self._results if self.card.is_here else LatestResults())
         self.show_rows()
 
-    def _take_planned(self, quant: PlannedQuant | None) -> None:
-        """Take in the plan of a quant; None marks the end."""
-        if quant is None:
-            self._is_planning = False
-            self.show_status()
-            return
-        self.choice.add(quant)
-        if not self._is_draw_due:
-            self._is_draw_due = True
-            self.call_later(self.show_rows)  # once for all rows that have arrived by then
+    @on(ModelsPane.SearchRequested)
+    def _search(self, message: ModelsPane.SearchRequested) -> None:
+        hub, text = host_of(self).services.hub, message.text
+
+        def search() -> Iterator[Sequence[RepoSummary]]:
+            from ggbench.hub.listing import search_repos
+            from ggbench.models.reference import parse_model
+
+            if text.lower().startswith(("tf:", "synth-tf:")):
+                parse_model(text).require_gguf()  # raises UsageError: checkpoints are measured on the command line
+            yield search_repos(hub, text, _MAX_FOUND)
+
+        self.perform("search", search, lambda found: self._left.show_found(text, found_models(found)))
+        self.show_status()
+
+    @on(events.Paste)
+    def _paste(self, event: events.Paste) -> None:
+        """Put what is pasted or dropped anywhere on the screen into the filter of the models."""
+        if lines := event.text.strip().splitlines():
+            self._left.input.value = lines[0]
+            self._left.input.focus()
+
+    @on(ModelsPane.PlaceEntered)
+    def _add_place(self, message: ModelsPane.PlaceEntered) -> None:
+        """Add a folder or a file, or a server where it has models, and remember it."""
+        services, text = host_of(self).services, message.text
+        server = typed_server(text)
+
+        def add() -> Iterator[tuple[str | Path, str, str] | None]:
+            from ggbench.models.added_places import add_place, add_server
+            from ggbench.models.disk import path_argument
+
+            if server is not None:
+                n_models = len(services.resolve(server))
+                add_server(server)
+                yield server, server, counted(n_models, "model")
+                return
+            found = add_place(typed_path(text) or Path(text))
+            place = found[0].place
+            yield None if place is None else (found[0].paths[0], path_argument(place), counted(len(found), "quant"))
+
+        def take(added: tuple[str | Path, str, str] | None) -> None:
+            if added is not None:
+                opened, name, count = added
+                self._show_notice(f"added {name}: {count}; d in the list on the left removes it")
+                self._left.open(opened)
+                self.post_message(ModelsChanged())
+
+        self.perform("place", add, take)
+
+    @on(ModelList.RemovalRequested)
+    def _remove_place(self, message: ModelList.RemovalRequested) -> None:
+        entry = message.entry
+
+        def remove() -> Iterator[str]:
+            from ggbench.models.added_places import forget_place, forget_server
+
+            if entry.server is not None:
+                forget_server(entry.server)
+                yield f"removed {entry.server} from the list"
+            elif entry.place is not None:
+                forget_place(entry.place)
+                yield f"removed {entry.place} from the list; its files stay"
+
+        def take(notice: str) -> None:
+            self._show_notice(notice)
+            self.post_message(ModelsChanged())
+
+        self.perform("place", remove, take)
+
+    @on(Input.Changed, "#model-filter")
+    def _forget_problems(self) -> None:
+        for task in ("place", "search"):
+            self.problems.pop(task, None)
+        self.show_status()
+
+    def _show_notice(self, text: str) -> None:
+        """Show the outcome of a key in the message line, which covers nothing, for a few seconds."""
+        if self._notice_timer is not None:
+            self._notice_timer.stop()
+        self._notice, self._notice_timer = text, self.set_timer(_NOTICE_S, self._drop_notice)
+        self.show_status()
+
+    def _drop_notice(self) -> None:
+        self._notice = ""
+        self.show_status()
 
     def show_failure(self, task: str, error: GgbenchError) -> None:
         """Show why a task failed; a search only while its text is there."""
@@ -192,7 +312,7 @@ class LibraryScreen(ChosenQuantsScreen):
     def _take_model(self, message: ModelsPane.ModelChosen) -> None:
         """Plan a model when it is highlighted; one that needs the network, only when it is entered."""
         is_wanted = message.entered or not message.entry.needs_network
-        if is_wanted and self.choice.choose(message.entry):
+        if is_wanted and self.library.choose(message.entry):
             self.show_rows()
             self._replan()
         if message.entered:
@@ -202,40 +322,62 @@ class LibraryScreen(ChosenQuantsScreen):
 
     @on(DataTable.RowHighlighted, "#quants")
     def _show_memory(self) -> None:
-        chosen, budget = self._table.chosen, self.planned_budget
+        chosen, budget = self.chosen, self.budget
         shown = None if chosen is None or budget is None else (chosen.title, chosen.plan, budget)
         self.query_one(MemoryBar).shown = shown
 
     @on(QuantsTable.ContextChangeRequested)
     def _change_n_ctx(self, message: QuantsTable.ContextChangeRequested) -> None:
-        chosen = self._table.chosen
-        if chosen is not None and (n_ctx := self.choice.setup.n_ctx or chosen.plan.n_ctx) is not None:
-            self.choice.n_ctx = message.applied_to(n_ctx, chosen.plan.n_ctx_train)
+        chosen = self.chosen
+        if chosen is not None and (n_ctx := self.library.setup.n_ctx or chosen.plan.n_ctx) is not None:
+            self.library.n_ctx = message.applied_to(n_ctx, chosen.plan.n_ctx_train)
             self._replan()
 
     @on(DataTable.RowSelected, "#quants")
     def action_mark(self) -> None:
-        self._table.toggle_mark()
+        """Mark or unmark the chosen quant and move to the next."""
+        if (chosen := self.chosen) is not None:
+            self.library.toggle_mark(chosen.name)
+            self._table.show(self.library)
+            self._table.action_cursor_down()
         self.show_status()
 
     def action_filter(self) -> None:
+        """Open the filter of the quants if their table has the focus, else that of the models."""
         if self._table.has_focus:
-            self._right.open_filter()
+            self.query_one("#right").add_class("-filter")
+            self._quant_filter.focus()
         else:
             self._left.input.focus()
 
     def action_leave(self) -> None:
         """Clear the filter of the quants, or go from the quants to the models, or clear the filter of the models."""
-        if self._right.input.has_focus or (self._table.has_focus and self._right.input.value):
-            self._right.close_filter()
+        if self._quant_filter.has_focus or (self._table.has_focus and self._quant_filter.value):
+            self._close_quant_filter()
         elif self._left.models.has_focus or self._left.input.has_focus:
             self._left.input.clear()
             self._left.models.focus()
         else:
             self._left.models.focus()
 
+    def _close_quant_filter(self) -> None:
+        self._quant_filter.clear()
+        self.query_one("#right").remove_class("-filter")
+        self._table.focus()
+
+    @on(Input.Submitted, "#quant-filter")
+    def _leave_quant_filter(self) -> None:
+        """Go to the quants; a path or a URL is for the models."""
+        text = self._quant_filter.value
+        if _is_place(text):
+            self._close_quant_filter()
+            self._left.enter(text)
+        else:
+            self._table.focus()
+
     def action_other_part(self) -> None:
-        if self._table.has_focus or self._right.input.has_focus:
+        """Switch between the models and the quants, skipping the filters."""
+        if self._table.has_focus or self._quant_filter.has_focus:
             self._left.models.focus()
         else:
             self._table.focus()
@@ -245,82 +387,69 @@ class LibraryScreen(ChosenQuantsScreen):
         self.show_status()
 
     def action_toggle_fits(self) -> None:
-        self._table.toggle_fits()
-        self._show_filtered()
+        self.library.is_fits_only = not self.library.is_fits_only
+        self.show_rows()
 
     @on(Input.Changed, "#quant-filter")
-    def _show_filtered(self) -> None:
-        self._show_memory()
-        self.show_status()
+    def _filter_quants(self, event: Input.Changed) -> None:
+        self.library.words = event.value
+        self.show_rows()
 
     def action_sort(self) -> None:
-        self._table.sort_by_next()
+        self.library.order.sort_by_next()
+        self._table.show(self.library)
 
     def action_reverse_sort(self) -> None:
-        self._table.reverse_sort()
+        self.library.order.reverse()
+        self._table.show(self.library)
 
     def action_choose_card(self) -> None:
         self.app.push_screen(CardPicker(self.card), self._take_card)
 
     def _take_card(self, choice: CardChoice | None) -> None:
         if choice is not None:
-            self.card, self.choice.rows = choice, {}
+            self.card, self.library.rows = choice, {}
             self._show_results()
             self._replan()
 
     def take_options(self) -> None:
         """Plan with other options, for which other memory may be free."""
-        self.choice.options, self.choice.n_ctx, self.choice.rows = host_of(self).setup, None, {}
+        self.library.options, self.library.n_ctx, self.library.rows = host_of(self).setup, None, {}
         self.drop("plan")  # else its rows come with the former options
         self._is_planning = True
         self.show_rows()
-        self._read_machine(None if self._machine is None else self._machine.planner)
+        self._read_machine()
 
     def action_reload(self) -> None:
-        planner = None if self._machine is None else self._machine.planner
-        if planner is not None:
-            planner.forget()
-        self.read_models()
-        self._read_machine(planner)
+        """Read headers, disk, memory and results again."""
+        if self.machine is not None:
+            self.machine.planner.forget()
+        self._read_models()
+        self._read_machine()
         self._read_results()
-
-    @property
-    def _left(self) -> ModelsPane:
-        return self.query_one(ModelsPane)
-
-    @property
-    def _right(self) -> QuantsPane:
-        return self.query_one(QuantsPane)
 
     @property
     def chosen(self) -> QuantRow | None:
         return self._table.chosen
 
     @property
+    def _left(self) -> ModelsPane:
+        return self.query_one(ModelsPane)
+
+    @property
+    def _quant_filter(self) -> Input:
+        return self.query_one("#quant-filter", Input)
+
+    @property
     def _table(self) -> QuantsTable:
-        return self._right.table
-
-    @property
-    def machine_budget(self) -> Budget | None:
-        return None if self._machine is None else self._machine.budget
-
-    @property
-    def planner(self) -> Planner | None:
-        return None if self._machine is None else self._machine.planner
-
-    @property
-    def planned_budget(self) -> Budget | None:
-        """The memory of this machine, or of the chosen card."""
-        if not self.card.is_here:
-            return self.card.budget(host_of(self).setup.memory_limit_bytes)
-        return self.machine_budget
+        return self.query_one(QuantsTable)
 
     def _replan(self) -> None:
         """Plan the chosen model, starting with the quant at the cursor."""
         self.drop("plan")
         self.problems.pop("start", None)
         self._is_planning = False
-        machine, entry, budget = self._machine, self.choice.entry, self.planned_budget
+        machine, entry, budget = self.machine, self.library.entry, self.budget
         if machine is not None and budget is not None:
             self.query_one(MachineBar).show(budget, machine.reading, is_here=self.card.is_here)
             if entry is not None and entry.model:
@@ -328,39 +457,59 @@ class LibraryScreen(ChosenQuantsScreen):
         self.show_status()
 
     def _plan(self, planner: Planner, entry: ModelEntry, budget: Budget) -> None:
-        chosen, setup = self._table.chosen, self.choice.setup
-        first = chosen.name if chosen else None
+        first, setup = self.chosen.name if self.chosen else None, self.library.setup
 
         def rows() -> Iterator[PlannedQuant | None]:
             with closing(planner.rows(entry.model, entry.quants, budget, setup, first)) as planned:
                 yield from planned
             yield None
 
+        def take(quant: PlannedQuant | None) -> None:
+            if quant is None:  # the end
+                self._is_planning = False
+                self.show_status()
+                return
+            self.library.add(quant)
+            if not self._is_draw_due:
+                self._is_draw_due = True
+                self.call_later(self.show_rows)  # once for all rows that have arrived by then
+
         self._is_planning = True
-        self.perform("plan", rows, self._take_planned)
+        self.perform("plan", rows, take)
 
     def show_rows(self) -> None:
         self._is_draw_due = False
-        self._table.show(self.choice.rows, self.choice.marks)
+        self._table.show(self.library)
         self._show_memory()
         self.show_status()
-        offered = bool(self.choice.rows), self.choice.can_pull
+        offered = bool(self.library.rows), self.library.can_pull
         if offered != self._offered:
             self._offered = offered
             self.refresh_bindings()
 
     def show_status(self) -> None:
-        """Update the error message and the status line."""
-        table, choice, is_known = self._table, self.choice, self._machine is not None
-        status = choice.status(table, host_of(self).n_gen, is_machine_known=is_known, is_planning=self._is_planning)
-        has_bandwidth = self.planned_budget is None or self.planned_budget.bandwidth is not None or self.card.is_here
-        explained = legend(list(choice.rows.values()), has_bandwidth=has_bandwidth) if choice.rows else ""
-        self.query_one("#legend", Static).update(explained)
-        self._right.show_empty(table.hidden if choice.rows and not table.n_shown else ())
+        """Update the error message, the legend and the status line."""
+        library, filtered = self.library, self._quant_filter.value
+        status = library.status(
+            host_of(self).n_gen, is_machine_known=self.machine is not None, is_planning=self._is_planning
+        )
+        has_bandwidth = self.budget is None or self.budget.bandwidth is not None or self.card.is_here
+        self.query_one("#legend", Static).update(library.legend(has_bandwidth=has_bandwidth))
+        is_empty = bool(library.rows) and not library.listed()
+        self.query_one("#right").set_class(is_empty, "-empty")
+        if is_empty:
+            adds = ["enter adds this to the models"] if _is_place(filtered) else []
+            self.query_one("#none-shown", Static).update("\n".join([*library.hidden, *adds]))
         self.query_one("#state", Static).update(Text(status, no_wrap=True, overflow="ellipsis"))
         problem = next((self.problems[task] for task in _TASKS if task in self.problems), None)
-        if problem is None:
-            first_start = FIRST_START if self.has_no_models else ()
-            self.query_one(StatusMessage).show(*([self.notice] if self.notice else first_start))
-        else:
+        if problem is not None:
             self.query_one(StatusMessage).show_error(problem)
+        elif self._notice:
+            self.query_one(StatusMessage).show(self._notice)
+        else:
+            self.query_one(StatusMessage).show(*(_FIRST_START if self._has_no_models else ()))
+
+
+def _is_place(text: str) -> bool:
+    """Whether it is a path or the URL of a server, which no quant's name is."""
+    return typed_path(text) is not None or typed_server(text) is not None

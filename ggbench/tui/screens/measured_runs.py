@@ -14,10 +14,9 @@ from textual.containers import VerticalScroll
 from textual.widget import Widget
 from textual.widgets import Footer, Static
 
-from ggbench.decisions.comparison import compare_quants
-from ggbench.decisions.comparison_terminal import ComparisonReport
-from ggbench.decisions.repeats import Repeats
-from ggbench.decisions.run_spread import RunSpreads
+from ggbench.decisions.compare.comparison import compare_quants
+from ggbench.decisions.compare.repeats import Repeats, RunSpreads
+from ggbench.decisions.compare.report import ComparisonReport
 from ggbench.errors import StoreError
 from ggbench.show.names import quant_name
 from ggbench.show.plot.curves import Figure

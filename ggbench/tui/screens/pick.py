@@ -13,20 +13,11 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, VerticalScroll
 from textual.widgets import DataTable, Footer, Static
 
-from ggbench.decisions.needs_text import limit_texts, workload_text
-from ggbench.decisions.pick_plot import lettered, pick_plot
-from ggbench.decisions.pick_record import Candidate, Checked, Needs, Pick
-from ggbench.decisions.pick_show import (
-    candidate_name,
-    commands_of,
-    headline,
-    loss_text,
-    reason,
-    shown_candidates,
-    tok_s_text,
-    turn_text,
-)
-from ggbench.decisions.run_commands import commands_lines, modelfile_lines
+from ggbench.decisions.pick.needs import Needs, limit_texts, workload_text
+from ggbench.decisions.pick.record import Candidate, Checked, Pick
+from ggbench.decisions.pick.report import lettered, pick_plot
+from ggbench.decisions.pick.run_commands import commands_lines, modelfile_lines
+from ggbench.decisions.pick.show import candidate_name, commands_of, headline, loss_text, reason, tok_s_text, turn_text
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
 from ggbench.show.changes import change_text
@@ -34,15 +25,16 @@ from ggbench.show.plot.palette import letter
 from ggbench.show.terminal.plan import fit_text, longest_text
 from ggbench.sizing.plan_record import Budget
 from ggbench.text import plain
+from ggbench.tui.forms import PICK
 from ggbench.tui.screens.dialogs import Dialog
-from ggbench.tui.screens.pick_dialog import PickDialog
+from ggbench.tui.screens.settings_dialog import SettingsDialog
 from ggbench.tui.screens.task_screen import TaskScreen
 from ggbench.tui.widgets.bars import StatusMessage, TooSmall
 from ggbench.tui.widgets.column_table import ColumnTable
 from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
-    from ggbench.decisions.run_commands_record import RunCommands
+    from ggbench.decisions.pick.run_commands import RunCommands
 
 
 _COLUMNS = ("", "", "quant", "KV", "loss", "tok/s", "turn s", "fits", "max n_ctx", "file")
@@ -102,10 +94,9 @@ class PickScreen(TaskScreen):
         Binding("k", "app.simulate_key('up')", show=False),
     ]
 
-    def __init__(self, task: PickTask, needs: Needs, keep: Callable[[Needs], None]) -> None:
-        """`keep` gets the needs that were last asked for."""
+    def __init__(self, task: PickTask, needs: Needs) -> None:
         super().__init__()
-        self._asked, self._needs, self._keep = task, needs, keep
+        self._asked, self._needs = task, needs
         self._pick: Pick | None = None
         self._rows: tuple[tuple[str, Checked], ...] = ()
 
@@ -145,10 +136,9 @@ class PickScreen(TaskScreen):
         def take(needs: Needs | None) -> None:
             if needs is not None:
                 self._needs = needs
-                self._keep(needs)
                 self._choose()
 
-        self.app.push_screen(PickDialog([self._asked.title], self._needs), take)
+        self.app.push_screen(SettingsDialog(PICK, self._needs, self._asked.title), take)
 
     def action_copy(self) -> None:
         if (commands := self._commands) is not None:
@@ -242,10 +232,8 @@ class PickScreen(TaskScreen):
 
 def _listed(pick: Pick) -> tuple[tuple[str, Checked], ...]:
     """The pick, what stands beside it, and the rest of the front; where nothing is picked, all."""
-    shown = list(shown_candidates(pick))
-    taken, front = {checked.candidate.name for _, checked in shown}, {each.name for each in pick.front}
-    others = [each for each in pick.checked if each.candidate.name not in taken]
-    return (*shown, *(("", each) for each in others if each.candidate.name in front or pick.recommended is None))
+    is_all = pick.recommended is None
+    return (*pick.listed, *(("", each) for label, each in pick.unlisted if is_all or not label))
 
 
 def _cells(mark: str, label: str, candidate: Candidate) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from textual.binding import Binding, BindingType
 from textual.events import ScreenResume
 from textual.widgets import Footer, Input, Static
 
-from ggbench.decisions.repeats import Repeats, stored_repeats
+from ggbench.decisions.compare.repeats import Repeats, stored_repeats
 from ggbench.errors import GgbenchError, StoreError
 from ggbench.show.listed_runs import ListedRun
 from ggbench.text import plain
@@ -107,10 +107,12 @@ enter opens a run; space marks it; c compares the marked runs."""
         self.set_focus(table)
 
     def action_sort_next(self) -> None:
-        self._table.sort_by_next()
+        self._table.order.sort_by_next()
+        self._table.show_sorted()
 
     def action_reverse_sort(self) -> None:
-        self._table.reverse_sort()
+        self._table.order.reverse()
+        self._table.show_sorted()
 
     @on(RunsTable.Changed)
     def _show_count(self) -> None:

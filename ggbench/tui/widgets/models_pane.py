@@ -20,7 +20,7 @@ from textual.widgets.option_list import Option
 
 from ggbench.models.added_places import is_local, typed_path, typed_server
 from ggbench.text import plain, shorten_alike
-from ggbench.tui.library_models import ModelEntry, Section, named_repo
+from ggbench.tui.model_list import ModelEntry, Section, named_repo
 from ggbench.tui.widgets.bars import FilterInput
 
 _SEARCH, _ADD = "search", "add"
@@ -41,16 +41,10 @@ class ModelList(OptionList):
     ]
 
     @dataclass
-    class PlaceRemovalRequested(Message):
-        """Remove this added place from the list."""
+    class RemovalRequested(Message):
+        """Remove this added place or server from the list."""
 
-        path: Path
-
-    @dataclass
-    class ServerRemovalRequested(Message):
-        """Remove this server from the list."""
-
-        base_url: str
+        entry: ModelEntry
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id, markup=False)
@@ -58,10 +52,8 @@ class ModelList(OptionList):
 
     def action_remove_place(self) -> None:
         entry = self.chosen_entry
-        if entry is not None and entry.place is not None:
-            self.post_message(self.PlaceRemovalRequested(entry.place))
-        if entry is not None and entry.server is not None:
-            self.post_message(self.ServerRemovalRequested(entry.server))
+        if entry is not None and (entry.place is not None or entry.server is not None):
+            self.post_message(self.RemovalRequested(entry))
 
     def show(self, entries: Sequence[ModelEntry], text: str, hub_state: str) -> None:
         """Show the entries that match the text; `hub_state` is the state of the search, empty if there is none.
@@ -172,15 +164,9 @@ class ModelsPane(Vertical):
 
     @dataclass
     class PlaceEntered(Message):
-        """Add this folder or file."""
+        """Add the folder, the file or the server of this text."""
 
-        path: Path
-
-    @dataclass
-    class ServerEntered(Message):
-        """Add this server."""
-
-        base_url: str
+        text: str
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
@@ -272,11 +258,7 @@ class ModelsPane(Vertical):
             self.post_message(self.ModelChosen(entry, entered))
 
     def _add(self) -> None:
-        if (server := typed_server(self._text)) is not None:
-            self.post_message(self.ServerEntered(server))
-            return
-        path = typed_path(self._text)
-        self.post_message(self.PlaceEntered(Path(self._text) if path is None else path))
+        self.post_message(self.PlaceEntered(self._text))
 
     def _open_listed(self, wanted: Path | str) -> None:
         key = self.models.has(wanted)

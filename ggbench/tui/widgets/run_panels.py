@@ -104,8 +104,8 @@ def _state_text(item: QueueItem, *, paused: bool) -> str:
         # "failed: ..." adds nothing to the glyph, and the reason of out of memory starts with the same words.
         return reason if words in ("", Outcome.FAILED.text) or reason.startswith(words) else f"{words}: {reason}"
     if state is JobState.DONE and item.run is not None:
-        return plain(presenter.headline(item.run))
-    if state.is_left and item.run is not None and (found := presenter.so_far(item.run)):
+        return presenter.ending(item.run)
+    if state.is_left and item.run is not None and (found := presenter.answer(item.run)):
         return f"{state.value}, {plain(found)}"
     if state is JobState.SKIPPED:
         return state.value

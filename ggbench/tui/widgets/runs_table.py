@@ -25,7 +25,7 @@ from textual.strip import Strip
 from ggbench.show.listed_runs import ListedRun
 from ggbench.text import shorten, shorten_middle
 from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, RunColumn, matching
-from ggbench.tui.tables import in_order, whole_columns
+from ggbench.tui.tables import Order, whole_columns
 from ggbench.units import counted, format_count
 
 _GAP = "  "
@@ -82,7 +82,7 @@ class RunsTable(ScrollView, can_focus=True):
         """The runs that match the filter, in the order shown."""
         self._marks: frozenset[int] = frozenset()
         """Ids of the marked runs, including those that the filter hides."""
-        self._sorted_by, self._descending = COLUMNS_OF_RUNS[0], True
+        self.order = Order(COLUMNS_OF_RUNS, COLUMNS_OF_RUNS[0].key)
         self._cursor = 0
         self._texts: dict[int, tuple[ListedRun, tuple[str, ...]]] = {}
         """Each run with its cell texts, by run id."""
@@ -110,8 +110,8 @@ class RunsTable(ScrollView, can_focus=True):
         if n_marked:
             hidden = n_marked - sum(run.run_id in self._marks for run in self.runs)
             parts.append(f"{format_count(n_marked)} marked" + (f", {format_count(hidden)} hidden" if hidden else ""))
-        name = self._sorted_by.header or self._sorted_by.key
-        parts.append("newest first" if name == "run" and self._descending else f"by {name} {self._arrow}")
+        name = (self.order.column and self.order.column.header) or self.order.key
+        parts.append("newest first" if name == "run" and self.order.is_descending else f"by {name} {self._arrow}")
         return " · ".join(parts)
 
     def show(self, runs: Sequence[ListedRun], words: str) -> None:
@@ -128,21 +128,10 @@ class RunsTable(ScrollView, can_focus=True):
         self._follow()
         self.refresh()
 
-    def sort_by(self, column: RunColumn) -> None:
-        """Sort by a column; the same column again reverses the order."""
-        self._descending = not self._descending if column.key == self._sorted_by.key else column.descending
-        self._sorted_by = column
+    def show_sorted(self) -> None:
+        """Show the runs in the order that was just changed."""
         self.show(self._all, self._words)
         self.post_message(self.Changed())
-
-    def sort_by_next(self) -> None:
-        """Sort by the next column."""
-        index = COLUMNS_OF_RUNS.index(self._sorted_by) + 1
-        self.sort_by(COLUMNS_OF_RUNS[index % len(COLUMNS_OF_RUNS)])
-
-    def reverse_sort(self) -> None:
-        """Reverse the order."""
-        self.sort_by(self._sorted_by)
 
     def action_move(self, lines: int) -> None:
         self._go_to(self._cursor + lines)
@@ -174,7 +163,8 @@ class RunsTable(ScrollView, can_focus=True):
         if y == 0:
             column = self._column_at(x)
             if column is not None:
-                self.sort_by(column)
+                self.order.sort_by(column.key)
+                self.show_sorted()
             return
         index = y - 1 + round(self.scroll_y)
         if not 0 <= index < len(self.runs):
@@ -251,16 +241,16 @@ class RunsTable(ScrollView, can_focus=True):
         )
 
     def _header(self, column: RunColumn) -> str:
-        if column.key != self._sorted_by.key:
+        if column.key != self.order.key:
             return column.header
         return f"{column.header}{self._arrow}"
 
     @property
     def _arrow(self) -> str:
-        return "▼" if self._descending else "▲"
+        return "▼" if self.order.is_descending else "▲"
 
     def _ordered(self, runs: Iterable[ListedRun]) -> tuple[ListedRun, ...]:
-        return tuple(in_order(runs, self._sorted_by, descending=self._descending))
+        return tuple(self.order.sorted(runs))
 
     def _n_pinned(self, width: int) -> int:
         """Return the number of columns that stay in place."""

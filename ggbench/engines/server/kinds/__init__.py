@@ -1,4 +1,1 @@
-"""One module for each kind of server: how to recognize it, what to ask of it, and how to read its stream.
-
-A module is found by being here: `ggbench.engines.server.kind.all_kinds` asks the package, no list names them.
-"""
+"""The servers that have an API of their own, each a module with its `KIND`."""

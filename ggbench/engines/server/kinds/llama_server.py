@@ -11,21 +11,27 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from ggbench.engines.prompt import PROMPT
 from ggbench.engines.server.client import Client, Post
 from ggbench.engines.server.contract import Ended, Generate, OfferedModel, Prompt, PromptProgress, ServerInfo, Tokens
 from ggbench.engines.server.failures import error_text
-from ggbench.engines.server.kind import InvalidStream, Progress, ServerReported, decode_as
-from ggbench.engines.server.numbers import count, nanoseconds, positive
-from ggbench.engines.server.obedience import disobeyed
-from ggbench.engines.server.prompts import repeated
-from ggbench.engines.server.sse import DONE, data_of
+from ggbench.engines.server.kind import (
+    DONE,
+    InvalidStream,
+    Kind,
+    Progress,
+    ServerReported,
+    count,
+    data_of,
+    decode_as,
+    nanoseconds,
+    positive,
+    repeated,
+    request_mismatches,
+)
+from ggbench.engines.workloads import PROMPT
 from ggbench.errors import ServerFailed
 from ggbench.text import shorten
 
-TITLE = "llama-server"
-RANK = 10
-EMPTY_PATH = "/health"
 _MS = 1e6
 
 
@@ -93,7 +99,7 @@ class _Chunk(msgspec.Struct):
     error: object = None
 
 
-def recognize(client: Client) -> ServerInfo | None:
+def _recognize(client: Client) -> ServerInfo | None:
     """Recognize it by `/props`, which no other server has."""
     props = client.get("/props").read_as(_Props)
     listed = client.get("/v1/models").read_as(_Models)
@@ -105,7 +111,7 @@ def recognize(client: Client) -> ServerInfo | None:
         models.setdefault(offered.name, offered)
     return ServerInfo(
         kind="llama_server",
-        title=TITLE,
+        title="llama-server",
         base_url=client.address.base_url,
         models=tuple(models.values()),
         clock="each token",
@@ -130,7 +136,7 @@ def _offered(model: _Model, props: _Props) -> OfferedModel:
     )
 
 
-def prompt(client: Client, model: str, n_tokens: int, index: int, added: Callable[[], int]) -> Prompt:
+def _prompt(client: Client, model: str, n_tokens: int, index: int, added: Callable[[], int]) -> Prompt:
     """Return the same token ids as the engine that runs llama.cpp here."""
     answer = client.post(Post("/tokenize", {"model": model, "content": PROMPT, "add_special": True}))
     client.check_answer(answer, "the tokens of a text")
@@ -140,7 +146,7 @@ def prompt(client: Client, model: str, n_tokens: int, index: int, added: Callabl
     return repeated(found.tokens, n_tokens, index)
 
 
-def request(generate: Generate) -> Post:
+def _request(generate: Generate) -> Post:
     """Ask `/completion`, whose chunks carry the server's clock."""
     return Post(
         "/completion",
@@ -157,11 +163,6 @@ def request(generate: Generate) -> Post:
             "return_progress": True,
         },
     )
-
-
-def reader(generate: Generate) -> _Reader:
-    """Return a reader of the chunks of `/completion`."""
-    return _Reader(generate)
 
 
 class _Reader:
@@ -212,7 +213,7 @@ class _Reader:
     def _ended(self, chunk: _Chunk, at_ns: int) -> Ended:
         timings = chunk.timings or _Timings()
         n_prompt, n_cached = count(chunk.tokens_evaluated), count(timings.cache_n)
-        lines = disobeyed(
+        lines = request_mismatches(
             self._asked, n_prompt=n_prompt, n_cached=n_cached, n_gen=self._n_gen, finish_reason=chunk.stop_type
         )
         if chunk.truncated:
@@ -232,3 +233,6 @@ class _Reader:
             n_accepted=count(timings.draft_n_accepted),
             disobeyed=lines,
         )
+
+
+KIND = Kind("/health", _recognize, _prompt, _request, _Reader)

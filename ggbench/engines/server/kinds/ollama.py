@@ -14,15 +14,19 @@ import msgspec
 from ggbench.engines.server.client import Client, Post
 from ggbench.engines.server.contract import Ended, Generate, OfferedModel, Prompt, ServerInfo, Tokens
 from ggbench.engines.server.failures import error_text
-from ggbench.engines.server.kind import Progress, ServerReported, decode_as
-from ggbench.engines.server.numbers import count, nanoseconds, positive
-from ggbench.engines.server.obedience import disobeyed
-from ggbench.engines.server.prompts import worded
+from ggbench.engines.server.kind import (
+    Kind,
+    Progress,
+    ServerReported,
+    count,
+    decode_as,
+    nanoseconds,
+    positive,
+    request_mismatches,
+    worded,
+)
 from ggbench.text import shorten
 
-TITLE = "Ollama"
-RANK = 60
-EMPTY_PATH = "/api/version"
 _LEAST_N_CTX = 4096
 """Its default; another size than a loaded model's makes it load the model again."""
 _MOST_SHOWN = 50
@@ -74,7 +78,7 @@ class _Chunk(msgspec.Struct):
     error: object = None
 
 
-def recognize(client: Client) -> ServerInfo | None:
+def _recognize(client: Client) -> ServerInfo | None:
     """Recognize it by `/api/version` and `/api/tags`, which llama-server has in part."""
     version = client.get("/api/version").read_as(_Version)
     tags = client.get("/api/tags").read_as(_Tags) if version is not None else None
@@ -87,7 +91,7 @@ def recognize(client: Client) -> ServerInfo | None:
     }
     return ServerInfo(
         kind="ollama",
-        title=TITLE,
+        title="Ollama",
         base_url=client.address.base_url,
         models=tuple(models.values()),
         clock="totals",
@@ -119,12 +123,12 @@ def _whole(value: object) -> int | None:
     return positive(value) if isinstance(value, int | float) else None
 
 
-def prompt(client: Client, model: str, n_tokens: int, index: int, added: Callable[[], int]) -> Prompt:
+def _prompt(client: Client, model: str, n_tokens: int, index: int, added: Callable[[], int]) -> Prompt:
     """Return a text of common words."""
     return worded(n_tokens, added())
 
 
-def request(generate: Generate) -> Post:
+def _request(generate: Generate) -> Post:
     """Ask `/api/generate`, without the model's template."""
     n_tokens = generate.prompt.n_tokens + generate.n_gen
     return Post(
@@ -142,11 +146,6 @@ def request(generate: Generate) -> Post:
             },
         },
     )
-
-
-def reader(generate: Generate) -> _Reader:
-    """Return a reader of the lines of `/api/generate`."""
-    return _Reader(generate)
 
 
 class _Reader:
@@ -178,7 +177,10 @@ class _Reader:
             prompt_ns=nanoseconds(chunk.prompt_eval_duration, 1),
             decode_ns=nanoseconds(chunk.eval_duration, 1),
             load_ns=nanoseconds(chunk.load_duration, 1),
-            disobeyed=disobeyed(
+            disobeyed=request_mismatches(
                 self._asked, n_prompt=n_prompt, n_cached=None, n_gen=n_gen, finish_reason=chunk.done_reason
             ),
         )
+
+
+KIND = Kind("/api/version", _recognize, _prompt, _request, _Reader)

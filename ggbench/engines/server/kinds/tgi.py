@@ -13,16 +13,20 @@ import msgspec
 from ggbench.engines.server.client import Client, Post
 from ggbench.engines.server.contract import Ended, Generate, OfferedModel, Prompt, ServerInfo, Tokens
 from ggbench.engines.server.failures import error_text
-from ggbench.engines.server.kind import Progress, ServerReported, decode_as
-from ggbench.engines.server.numbers import count, positive
-from ggbench.engines.server.obedience import disobeyed
-from ggbench.engines.server.prompts import probe_text, worded
-from ggbench.engines.server.sse import DONE, data_of
+from ggbench.engines.server.kind import (
+    DONE,
+    Kind,
+    Progress,
+    ServerReported,
+    count,
+    data_of,
+    decode_as,
+    positive,
+    probe_text,
+    request_mismatches,
+    worded,
+)
 from ggbench.text import shorten
-
-TITLE = "TGI"
-RANK = 20
-EMPTY_PATH = "/health"
 
 
 class _Info(msgspec.Struct):
@@ -49,7 +53,7 @@ class _Chunk(msgspec.Struct):
     error: object = None
 
 
-def recognize(client: Client) -> ServerInfo | None:
+def _recognize(client: Client) -> ServerInfo | None:
     """Recognize it by `/info`."""
     info = client.get("/info").read_as(_Info)
     if info is None:
@@ -64,7 +68,7 @@ def recognize(client: Client) -> ServerInfo | None:
     )
     return ServerInfo(
         kind="tgi",
-        title=TITLE,
+        title="TGI",
         base_url=client.address.base_url,
         models=(model,),
         clock="none",
@@ -74,14 +78,14 @@ def recognize(client: Client) -> ServerInfo | None:
     )
 
 
-def prompt(client: Client, model: str, n_tokens: int, index: int, added: Callable[[], int]) -> Prompt:
+def _prompt(client: Client, model: str, n_tokens: int, index: int, added: Callable[[], int]) -> Prompt:
     """Return a text of common words, counted by its tokenizer; by a generation where `/tokenize` is missing."""
     text, n_words = probe_text()
     tokens = client.post(Post("/tokenize", {"inputs": text})).read_as(list)
     return worded(n_tokens, len(tokens) - n_words if tokens else added())
 
 
-def request(generate: Generate) -> Post:
+def _request(generate: Generate) -> Post:
     """Ask `/generate_stream`."""
     return Post(
         "/generate_stream",
@@ -90,11 +94,6 @@ def request(generate: Generate) -> Post:
             "parameters": {"max_new_tokens": generate.n_gen, "do_sample": False, "details": True},
         },
     )
-
-
-def reader(generate: Generate) -> _Reader:
-    """Return a reader of the events of `/generate_stream`."""
-    return _Reader(generate)
 
 
 class _Reader:
@@ -124,7 +123,10 @@ class _Reader:
             n_cached=None,
             n_gen=n_gen,
             finish_reason=shorten(details.finish_reason, 20),
-            disobeyed=disobeyed(
+            disobeyed=request_mismatches(
                 self._asked, n_prompt=n_prompt, n_cached=None, n_gen=n_gen, finish_reason=details.finish_reason
             ),
         )
+
+
+KIND = Kind("/health", _recognize, _prompt, _request, _Reader)

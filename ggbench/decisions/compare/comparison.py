@@ -1,0 +1,358 @@
+"""Measured runs side by side: which is better in what and by how much, and what else differs between them.
+
+A number from one run is an estimate, and another load of the same model gives another one. So a run is called better
+only where the interval of the ratio, with the spread between loads, excludes 1; where there is no interval, the largest
+or the smallest is named without a verdict.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.decisions.compare.differences import Differences, caveats, differences_of, letters, vary
+from ggbench.decisions.compare.repeats import RunSpreads
+from ggbench.runs.summary import QuantSummary
+from ggbench.show import UNKNOWN
+from ggbench.show.depths import depth_metrics
+from ggbench.show.metric import NO_INTERVAL, Concern, Metric
+from ggbench.show.names import unambiguous_names
+from ggbench.show.plot.palette import letter
+from ggbench.show.presenter import metrics_of
+from ggbench.stats.intervals import Interval, better, difference_interval, leader, log_ratio, ratio_interval, unbeaten
+from ggbench.stats.load_spread import ASSUMED_FREEDOM, LoadSpread
+from ggbench.text import in_words
+from ggbench.units import format_interval, format_number, format_ratio, format_signed_percent
+
+NO_DIFFERENCE = "no difference"
+
+
+class Lead(msgspec.Struct, frozen=True):
+    """How far one run is ahead of the next best."""
+
+    over: int
+    """Index of the next best."""
+    ratio: float | None
+    """Its value over that of the next best; None where that is zero."""
+    ratio_ci95: Interval | None
+    """None where the values are exact, and without a ratio."""
+    text: str
+    """`1.32 ±0.04 times`, `48.9 MiB less`; empty without a ratio."""
+
+
+class ComparedLine(msgspec.Struct, frozen=True):
+    """One metric of every run."""
+
+    key: str
+    header: str
+    unit: str
+    """Empty where the texts carry their own."""
+    topic: str
+    """What a sentence calls it; empty for what follows from another metric."""
+    texts: tuple[str, ...]
+    """One for each run, an em dash where it is unknown."""
+    compared: tuple[int, ...]
+    """Indices of the runs whose values can be compared, with or without an interval."""
+    better: tuple[bool, ...]
+    """Whether a run is better than another, and none is better than it."""
+    unbeaten: tuple[int, ...]
+    """Indices of the runs that none is better than; empty where there are no intervals."""
+    is_exact: bool
+    more_is_better: bool
+    concern: Concern
+    lead: Lead | None
+    """Of the one run that is better than all others; None where there is none."""
+    verdict: str
+    """The same in words, with the runs' letters; empty where fewer than two are known."""
+    versus: tuple[Versus | None, ...]
+    """Each run beside the first; None of the first itself, and where either is not compared."""
+    spreads: tuple[LoadSpread | None, ...]
+    """Between loads, which the intervals include; None where the run has no such value."""
+
+
+class Comparison(msgspec.Struct, frozen=True):
+    """Runs side by side; the first is the one that others are compared with."""
+
+    names: tuple[str, ...]
+    """The shortest form that distinguishes all of them. Printable."""
+    run_ids: tuple[int | None, ...]
+    """Of the run that leads each column; None of one that is not stored."""
+    lines: tuple[ComparedLine, ...]
+    depths: tuple[ComparedLine, ...]
+    """Speed by the tokens that are in the cache already; empty where no run shows it."""
+    differences: tuple[Differences, ...]
+    warnings: tuple[str, ...]
+    """Why a number should not be trusted or compared, a line for each reason."""
+    unsteady: tuple[int, ...]
+    """Indices of the runs whose machine was not steady."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no metric of one run can be compared with that of another."""
+        return all(len(line.compared) < 2 for line in (*self.lines, *self.depths))
+
+    @property
+    def stated(self) -> tuple[ComparedLine, ...]:
+        """What a sentence is about; speed by depth stands in for a speed that does not compare."""
+        lines = tuple(line for line in self.lines if line.topic)
+        if any(line.concern == "speed" and len(line.compared) > 1 for line in lines):
+            return lines
+        return (*(line for line in self.depths if len(line.compared) > 1), *lines)
+
+
+def compare_quants(summaries: Sequence[QuantSummary], spreads: RunSpreads | None = None) -> Comparison:
+    """Compare two runs or more; the n-th is called by the n-th letter, as in a plot. Raises StoreError for a kind that
+    this ggbench does not have.
+    """
+    return compare_columns([(summary,) for summary in summaries], spreads)
+
+
+def compare_columns(columns: Sequence[Column], spreads: RunSpreads | None = None) -> Comparison:
+    """Compare columns, each of one run or of the mean of several that repeat one another. Raises as above."""
+    spreads = spreads or RunSpreads()
+    summaries = [column[0] for column in columns]
+    kinds = [run.head.kind for summary in summaries for run in summary.runs]
+    lines = [_compared(metric, columns, spreads) for metric in metrics_of(kinds, summaries)]
+    return Comparison(
+        names=unambiguous_names(summaries),
+        run_ids=tuple(summary.run.run_id for summary in summaries),
+        lines=tuple(lines),
+        depths=tuple(_compared(metric, columns, spreads) for metric in depth_metrics(summaries)),
+        differences=differences_of(summaries),
+        warnings=(*caveats(summaries), *_left_out(lines)),
+        unsteady=tuple(index for index, column in enumerate(columns) if any(summary.unsteady for summary in column)),
+    )
+
+
+def _compared(metric: Metric, columns: Sequence[Column], spreads: RunSpreads) -> ComparedLine:
+    found = estimates(metric, columns, spreads)
+    has_one_basis = not vary(metric.basis, [column[0] for column in columns])
+    if not has_one_basis:
+        found = [replace(each, ci95=None) for each in found]
+    texts, values = tuple(each.text for each in found), [each.value for each in found]
+    intervals, reasons = [each.ci95 for each in found], [each.left_out for each in found]
+    has_intervals = any(intervals) or not {NO_INTERVAL, ""}.issuperset(reasons)
+    known: Sequence[object] = (intervals if has_intervals else values) if has_one_basis else ()
+    compared = tuple(index for index, each in enumerate(known) if each is not None)
+    more = metric.more_is_better
+
+    def beats(one: int, other: int) -> bool:
+        apart = versus(metric, columns, found, one, other)
+        return apart is not None and (apart.difference_ci95[0] > 0 if more else apart.difference_ci95[1] < 0)
+
+    best = tuple(
+        index for index, is_best in enumerate(unbeaten(intervals, more_is_better=more, beats=beats)) if is_best
+    )
+    pairs = [versus(metric, columns, found, index, 0) if index else None for index in range(len(columns))]
+    lead = _lead(metric, best[0], columns, found) if len(best) == 1 < len(compared) else None
+    if sum(text != UNKNOWN for text in texts) < 2:
+        verdict = ""
+    elif not has_one_basis:
+        verdict = metric.other_basis
+    elif has_intervals:
+        apart = pairs[1] if len(pairs) == 2 else None
+        verdict = _verdict(compared, best, lead, reasons, apart, is_exact=metric.is_exact)
+    else:
+        verdict = _without_interval(values, more_is_better=more)
+    return ComparedLine(
+        key=metric.key,
+        header=metric.header,
+        unit=metric.unit,
+        topic=metric.topic,
+        texts=texts,
+        compared=compared,
+        better=better(intervals, more_is_better=more, beats=beats),
+        unbeaten=best,
+        is_exact=metric.is_exact,
+        more_is_better=more,
+        concern=metric.concern,
+        lead=lead,
+        verdict=verdict,
+        versus=tuple(pairs),
+        spreads=tuple(each.spread if each.value is not None else None for each in found),
+    )
+
+
+def _lead(metric: Metric, index: int, columns: Sequence[Column], found: Sequence[Estimated]) -> Lead | None:
+    known = [
+        (each.value, other)
+        for other, each in enumerate(found)
+        if each.value is not None and each.ci95 is not None and other != index
+    ]
+    if not known:
+        return None
+    _, over = (max if metric.more_is_better else min)(known)
+    apart = versus(metric, columns, found, index, over)
+    if apart is None:
+        return None
+    if metric.difference is not None:
+        return Lead(over, apart.ratio, None, metric.difference(abs(apart.difference)))
+    return Lead(over, apart.ratio, apart.ratio_ci95, apart.text)
+
+
+def _verdict(
+    compared: Sequence[int],
+    best: Sequence[int],
+    lead: Lead | None,
+    left_out: Sequence[str],
+    apart: Versus | None,
+    *,
+    is_exact: bool,
+) -> str:
+    """In words; a run that is left out though it shows a value is named with its reason. `apart` is of two runs."""
+    parts, behind = [], [index for index in compared if index not in best]
+    if lead is not None:
+        word, over = ("better", "") if len(compared) == 2 else ("best", f" {letter(lead.over)}")
+        gain = f": {lead.text}{f' than{over}' if is_exact and over else over}" if lead.text else ""
+        parts.append(f"{letter(best[0])} is {word}{gain}")
+    elif behind:
+        tied = "are the same" if is_exact else f"show {NO_DIFFERENCE}"
+        parts.append(f"{letters(best)} {tied}; {letters(behind)} {'is' if len(behind) == 1 else 'are'} worse")
+    elif len(compared) > 1:
+        by = f": {letter(1)} {apart.percent}" if apart is not None and apart.percent and not is_exact else ""
+        parts.append("the same" if is_exact else f"{NO_DIFFERENCE}{by}")
+    indices = {reason: [index for index, each in enumerate(left_out) if each == reason] for reason in left_out}
+    parts.extend(f"{letters(indices[reason])} {reason}" for reason in indices if reason)
+    return "; ".join(parts)
+
+
+def _without_interval(values: Sequence[float | None], *, more_is_better: bool) -> str:
+    lead = leader(values, more_is_better=more_is_better)
+    if lead is None:
+        return ""
+    if not lead.share:
+        return "the same"
+    direction = "higher" if more_is_better else "lower"
+    return f"{letter(lead.index)} is {format_number(lead.share * 100, 2)} % {direction}; no interval"
+
+
+def _left_out(lines: Sequence[ComparedLine]) -> list[str]:
+    """What only one run has, so that it compares with nothing."""
+    alone: dict[int, list[str]] = {}
+    for line in lines:
+        holders = [index for index, text in enumerate(line.texts) if text != UNKNOWN]
+        if len(holders) == 1 and line.topic:
+            alone.setdefault(holders[0], []).append(line.topic)
+    return [f"only {letter(index)} has {in_words(topics)}: not compared" for index, topics in sorted(alone.items())]
+
+
+_DISTURBED = "far from its repeats: measure again"
+
+Column = Sequence[QuantSummary]
+"""One run, or several that repeat one another and count as their mean; the first leads."""
+
+
+class Estimated(msgspec.Struct, frozen=True):
+    """One column's value of a metric."""
+
+    text: str
+    """As tables have it, an em dash where it is unknown; the interval in it is that of the run alone."""
+    value: float | None
+    ci95: Interval | None
+    """None where it is not compared."""
+    left_out: str
+    """Why it is not, in a few words; empty where it is, and where it is unknown."""
+    spread: LoadSpread | None = None
+    """That the interval includes; None of what does not depend on the load."""
+
+
+def estimates(metric: Metric, columns: Sequence[Column], spreads: RunSpreads) -> list[Estimated]:
+    """Return what each column says; a metric that no load changes is that of the first run of a column."""
+    if not metric.is_timed:
+        return [_alone(metric, column[0]) for column in columns]
+    return [_timed(_undisturbed(metric, column, spreads), spreads.of(metric, column[0])) for column in columns]
+
+
+def _undisturbed(metric: Metric, column: Column, spreads: RunSpreads) -> list[Estimated]:
+    """What each run of a column says; those that lie far from their repeats say nothing, unless all do."""
+    alone = [(_alone(metric, summary), spreads.is_disturbed(metric, summary)) for summary in column]
+    usual = [each for each, is_disturbed in alone if not is_disturbed]
+    return usual or [replace(each, ci95=None, left_out=_DISTURBED) for each, _ in alone]
+
+
+def _alone(metric: Metric, summary: QuantSummary) -> Estimated:
+    text, interval = metric.text(summary), metric.interval(summary) if metric.interval else None
+    left_out = metric.left_out(summary) if interval is None and text != UNKNOWN else ""
+    return Estimated(text, metric.value(summary), interval, left_out)
+
+
+def _timed(alone: list[Estimated], spread: LoadSpread) -> Estimated:
+    """Squares of the noise within runs and of the spread between them add, as far as the mean leaves them."""
+    alone = [each for each in alone if each.text != UNKNOWN] or alone[:1]
+    first, count = alone[0], len(alone)
+    values = [each.value for each in alone if each.value is not None and each.value > 0]
+    intervals = [_with_spread_alone(each, spread) for each in alone]
+    known = [each for each in intervals if each is not None]
+    if len(values) < count or len(known) < count:
+        reasons = [each.left_out for each, found in zip(alone, intervals, strict=True) if found is None]
+        left_out = next(filter(None, reasons), "")
+        return Estimated(first.text, first.value if count == 1 else None, None, left_out, spread)
+    mean = math.exp(math.fsum(map(math.log, values)) / count)
+    pairs = list(zip(values, known, strict=True))
+    below = math.hypot(*(log_ratio(value, low) for value, (low, _) in pairs)) / count
+    above = math.hypot(*(log_ratio(high, value) for value, (_, high) in pairs)) / count
+    within = mean * math.exp(-below), mean * math.exp(above) if math.isfinite(above) else math.inf
+    interval = spread.widened(mean, within, count)
+    text = first.text if count == 1 else format_interval(mean, *interval)
+    return Estimated(text, mean if count > 1 else first.value, interval, "", spread)
+
+
+def _with_spread_alone(alone: Estimated, spread: LoadSpread) -> Interval | None:
+    """The interval within the run; a value that has none is exact there once repeats show how far it differs."""
+    if alone.ci95 is not None or alone.value is None:
+        return alone.ci95
+    is_learned = spread.n_repeats >= ASSUMED_FREEDOM and alone.left_out == NO_INTERVAL
+    return (alone.value, alone.value) if is_learned else None
+
+
+class Versus(msgspec.Struct, frozen=True):
+    """A value over and less another."""
+
+    ratio: float | None
+    """None where one of them is not positive; so is its interval."""
+    ratio_ci95: Interval | None
+    difference: float
+    difference_ci95: Interval
+    """The same ends as those of the ratio where there is one, times the other value."""
+
+    @property
+    def is_different(self) -> bool:
+        """Whether the interval of the difference excludes zero."""
+        low, high = self.difference_ci95
+        return low > 0 or high < 0
+
+    @property
+    def text(self) -> str:
+        """`0.97 ±0.04 times`; empty without a ratio."""
+        if self.ratio is None or self.ratio_ci95 is None:
+            return ""
+        return f"{format_ratio(self.ratio, *self.ratio_ci95)} times"
+
+    @property
+    def percent(self) -> str:
+        """`−3 % (−7 to +1 %)`; empty without a ratio."""
+        if self.ratio is None or self.ratio_ci95 is None:
+            return ""
+        return format_signed_percent(self.ratio - 1, *(end - 1 for end in self.ratio_ci95))
+
+
+def versus(
+    metric: Metric, columns: Sequence[Column], found: Sequence[Estimated], one: int, other: int
+) -> Versus | None:
+    """Return one column beside another; None where either is not compared."""
+    mine, its = found[one], found[other]
+    if mine.value is None or its.value is None or mine.ci95 is None or its.ci95 is None:
+        return None
+    difference = mine.value - its.value
+    if metric.is_exact:
+        ratio = mine.value / its.value if its.value > 0 else None
+        return Versus(ratio, None if ratio is None else (ratio, ratio), difference, (difference, difference))
+    if mine.value <= 0 or its.value <= 0:
+        return Versus(None, None, difference, difference_interval(mine.value, mine.ci95, its.value, its.ci95))
+    paired = None if metric.paired is None else metric.paired(columns[one][0], columns[other][0])
+    low, high = paired or ratio_interval(mine.value, mine.ci95, its.value, its.ci95)
+    ends = its.value * (low - 1), its.value * (high - 1) if math.isfinite(high) else math.inf
+    return Versus(mine.value / its.value, (low, high), difference, ends)

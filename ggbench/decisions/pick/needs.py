@@ -1,0 +1,163 @@
+"""What a person needs of a pick: the workload that speed is judged by, and limits, with their words."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Literal
+
+import msgspec
+
+from ggbench.engines.llama.config import LARGEST_N_CTX, whole_steps
+from ggbench.errors import UsageError
+from ggbench.units import format_count, format_number, parse_tokens
+
+Preference = Literal["quality", "speed", "context"]
+
+LITTLE_LOSS = 0.05
+"""Nats that count as a little loss where no `max_loss` is given."""
+
+
+class Workload(msgspec.Struct, frozen=True):
+    """A turn: a prompt that is read after some context, and the answer to it."""
+
+    name: str
+    n_prompt: int
+    n_gen: int
+    n_depth: int | None
+    """Tokens in the KV cache before the prompt; None: as many as the context holds beside prompt and answer."""
+    n_ctx_least: int = 0
+    """Tokens that the context should hold where nothing else is asked for."""
+    min_tok_s: float | None = None
+    """Speed of the answer that the workload asks for by itself."""
+    prefer: Preference = "quality"
+
+    @property
+    def n_turn(self) -> int:
+        """Tokens of prompt and answer."""
+        return self.n_prompt + self.n_gen
+
+    @property
+    def n_ctx_of_turn(self) -> int:
+        """The smallest context that holds the turn, in whole steps of llama.cpp's padding."""
+        return whole_steps((self.n_depth or 0) + self.n_turn)
+
+    def depth_in(self, n_ctx: int) -> int:
+        """Tokens before the prompt in a context of this length."""
+        return max(0, n_ctx - self.n_turn) if self.n_depth is None else self.n_depth
+
+
+WORKLOADS = {
+    each.name: each
+    for each in (
+        Workload("chat", 512, 300, 4096, 8192),
+        Workload("agent", 16384, 800, 49152, 131072),
+        Workload("documents", 30720, 500, 0, 32768),
+        Workload("longest", 512, 300, None, min_tok_s=15.0, prefer="context"),
+    )
+}
+
+
+class Needs(msgspec.Struct, frozen=True):
+    """What a person asks for. Raises UsageError for numbers that nothing can meet."""
+
+    workload: Workload = WORKLOADS["chat"]
+    given_n_ctx: int | None = None
+    given_tok_s: float | None = None
+    max_loss: float | None = None
+    """Nats that weights and cache may lose together."""
+    given_prefer: Preference | None = None
+
+    def __post_init__(self) -> None:
+        if self.given_n_ctx is not None and not 0 < self.given_n_ctx <= LARGEST_N_CTX:
+            raise UsageError(f"no context holds {self.given_n_ctx:,} tokens", f"give 1 to {LARGEST_N_CTX:,}")
+        if self.given_tok_s is not None and not 0 < self.given_tok_s < math.inf:
+            raise UsageError(
+                f"the needed speed of {self.given_tok_s:g} tok/s is not above zero", "give tokens/s, e.g. 15"
+            )
+        if self.max_loss is not None and not 0 <= self.max_loss < math.inf:
+            raise UsageError(
+                f"the largest loss of {self.max_loss:g} nats is not a number from 0", "give 0 or more, e.g. 0.05"
+            )
+
+    @property
+    def n_ctx(self) -> int:
+        """Tokens that the context has to hold, in whole steps of llama.cpp's padding."""
+        wanted = self.workload.n_ctx_least if self.given_n_ctx is None else self.given_n_ctx
+        return max(whole_steps(wanted), self.workload.n_ctx_of_turn)
+
+    @property
+    def tok_s(self) -> float | None:
+        """Speed of the answer that is needed; None for any."""
+        return self.workload.min_tok_s if self.given_tok_s is None else self.given_tok_s
+
+    @property
+    def little_loss(self) -> float:
+        """Nats up to which a loss counts as little."""
+        return LITTLE_LOSS if self.max_loss is None else self.max_loss
+
+    @property
+    def prefer(self) -> Preference:
+        """What decides among those that meet the needs."""
+        return self.given_prefer or self.workload.prefer
+
+
+_TURN = re.compile(r"(?P<prompt>[^+@]+)\+(?P<gen>[^+@]+)(?:@(?P<depth>[^+@]+))?")
+
+
+def parse_workload(text: str) -> Workload:
+    """Parse the name of a workload, or `IN+OUT@DEPTH` in tokens, as `2k+500@16k`. Raises UsageError."""
+    named = WORKLOADS.get(text.strip().lower())
+    if named is not None:
+        return named
+    match = _TURN.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(
+            f"{text!r} is not a workload", f"take {', '.join(WORKLOADS)}, or IN+OUT@DEPTH in tokens, e.g. 2k+500@16k"
+        )
+    n_prompt, n_gen = parse_tokens(match["prompt"]), parse_tokens(match["gen"])
+    n_depth = parse_tokens(match["depth"], least=0) if match["depth"] else 0
+    if n_prompt + n_gen + n_depth > LARGEST_N_CTX:
+        raise UsageError(f"no context holds the workload {text!r}", f"its tokens may be {LARGEST_N_CTX:,} in all")
+    return Workload(text.strip(), n_prompt, n_gen, n_depth)
+
+
+def workload_text(needs: Needs) -> str:
+    """Return the definition of the workload: `chat: 512 tokens in and 300 out after 4,096, in a context of 8,192`."""
+    workload = needs.workload
+    turn = f"{format_count(workload.n_prompt)} tokens in and {format_count(workload.n_gen)} out"
+    if workload.n_depth is None:
+        speed = format_number(needs.tok_s)
+        return f"{workload.name}: all the context that is answered at {speed} tok/s; {turn} at its end"
+    after = f" after {format_count(workload.n_depth)}" if workload.n_depth else ""
+    return f"{workload.name}: {turn}{after}, in a context of {format_count(needs.n_ctx)}"
+
+
+def needs_text(needs: Needs) -> str:
+    """Return what is needed: `a context of 8,192, 15.0 tok/s after 4,608; prefers quality`."""
+    return f"{', '.join([_context_text(needs), *limit_texts(needs)])}; prefers {needs.prefer}"
+
+
+def limit_texts(needs: Needs) -> list[str]:
+    """Return the limits besides the context: `15.0 tok/s after 4,608`, `a loss of 0.050 nats at most`."""
+    texts = []
+    if needs.tok_s is not None:
+        texts.append(f"{format_number(needs.tok_s)} tok/s {position_text(needs.workload)}")
+    if needs.max_loss is not None:
+        texts.append(f"a loss of {format_number(needs.max_loss, 2)} nats at most")
+    return texts
+
+
+def _context_text(needs: Needs) -> str:
+    """`a context of 31,232 (8,192 do not hold the turn)`."""
+    text, given = f"a context of {format_count(needs.n_ctx)}", needs.given_n_ctx
+    if given is None or given == needs.n_ctx:
+        return text
+    is_short = whole_steps(given) < needs.n_ctx
+    why = "do not hold the turn" if is_short else f"in whole steps of {format_count(whole_steps(1))}"
+    return f"{text} ({format_count(given)} {why})"
+
+
+def position_text(workload: Workload) -> str:
+    """Return where the answer is timed: `after 4,608`; `at the end` of a context of any length."""
+    return "at the end" if workload.n_depth is None else f"after {format_count(workload.n_depth + workload.n_prompt)}"

@@ -1,0 +1,416 @@
+"""Choose the quant and the KV cache to run from what is known of all of them, by `RULES`, and say why.
+
+At least as good means that value and both ends of the interval are; clearly better, that the intervals are apart. So
+two figures whose intervals overlap never decide by themselves, a bound on speed does not beat a measurement, and what
+is dominated by the dominated is dominated too. What is unknown of one of two dominates neither: losses compare between
+quants of one model, and of two cache types only where both are known.
+
+What decides last is speed, a bound after what is known, then the longer context, the smaller file and the name. Where
+no loss is known, quality takes the most bits per weight.
+
+Alternatives come from the front too and miss no need. Better: what loses clearly less. Faster: the fastest of those
+that lose little. More context: with half as much again, the one that loses least.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from ggbench.decisions.pick.needs import Needs, Preference
+from ggbench.decisions.pick.record import (
+    Alternative,
+    BestIn,
+    BeyondTraining,
+    Candidate,
+    Checked,
+    IsBest,
+    Label,
+    ModelsDoNotCompare,
+    NearestMisses,
+    NeedCheck,
+    NeedsAreClose,
+    NeedsDecide,
+    NextLarger,
+    NothingToChoose,
+    NotKnown,
+    Pick,
+    Reason,
+    Unknowns,
+    WhatSpeedsUp,
+)
+from ggbench.engines.endings import Outcome
+from ggbench.stats.intervals import Z_95, Expected
+
+RULES = (
+    "Out is what misses a need or is dominated: worse or equal in loss, speed and context, and clearly worse in one.",
+    "First comes what meets all needs for certain, then what may meet them.",
+    "First comes a little loss, up to --max-loss or 0.05 nats; then an unknown one, larger caches first; then more.",
+    "Then --prefer decides: quality takes the least loss and, of what is not clearly worse, the fastest; speed the"
+    " fastest and, of what is not clearly slower, the least loss; context the longest.",
+    "Between models quality does not compare: --prefer quality takes the one with the most parameters, by habit.",
+)
+"""How a recommendation is made, a sentence each."""
+
+_FASTER = 1.05
+"""Ratio from which on an alternative is called faster."""
+_MORE_CONTEXT = 1.5
+"""Ratio from which on an alternative with more context is chosen for its quality."""
+_CACHE_BITS = {"f32": 32.0, "f16": 16.0, "bf16": 16.0, "q8_0": 8.5, "q5_1": 6.0, "q5_0": 5.5, "q4_1": 5.0}
+_FEWEST_BITS = 4.5
+"""Of the other types of a cache: q4_0 and iq4_nl."""
+
+
+def recommend(candidates: Sequence[Candidate], needs: Needs) -> Pick:
+    """Return the recommendation with its alternatives, or the nearest miss where every candidate misses a need."""
+    checked = tuple(check(each, needs) for each in candidates)
+    front = pareto_front(candidates)
+    names = {each.name for each in front}
+    open_to_choice = [each for each in checked if each.meets is not False and each.candidate.name in names]
+    surest = [each for each in open_to_choice if each.meets] or open_to_choice
+    best = _best([each.candidate for each in surest], needs, needs.prefer)
+    by_name = {each.candidate.name: each for each in checked}
+    if best is None:
+        nearest = _nearest_miss(checked)
+        return Pick(needs, checked, front, None, nearest_miss=nearest, reasons=_why_nothing(nearest))
+    (chosen, best_in), ideal = best, _best(front, needs, needs.prefer)
+    first = None if ideal is None else by_name[ideal[0].name]
+    recommended, larger = by_name[chosen.name], _next_larger(chosen, checked)
+    reasons: list[Reason] = [IsBest(chosen, best_in)]
+    if first is not None and first is not recommended:
+        reasons = [NeedsDecide(chosen, first)]
+    if larger is not None and larger is not first:
+        reasons.append(_what_larger_changes(chosen, larger))
+    reasons += _limits(recommended)
+    if len({each.model_key for each in candidates}) > 1:
+        reasons.append(ModelsDoNotCompare())
+    alternatives = _alternatives(recommended, open_to_choice, needs)
+    return Pick(needs, checked, front, recommended, alternatives, larger, first, reasons=tuple(reasons))
+
+
+def clearly_loses_more(one: Candidate, other: Candidate) -> bool:
+    """Return whether the first loses more than the second beyond doubt.
+
+    Typical losses of both are paired by the models that both were published of: in each the difference is beyond its
+    error. Other losses have intervals that are apart.
+    """
+    if one.joint_loss is None and other.joint_loss is None and one.cache == other.cache:
+        mine, theirs = one.weights_loss, other.weights_loss
+        if mine is not None and theirs is not None and mine.published and theirs.published:
+            known = {each.of: each for each in theirs.published}
+            pairs = [(each, known[each.of]) for each in mine.published if each.of in known]
+            return bool(pairs) and all(a.nats - b.nats > Z_95 * math.hypot(a.error, b.error) for a, b in pairs)
+    loss, base = one.least_loss, other.least_loss
+    return loss is not None and base is not None and loss.low > base.high
+
+
+def _best(candidates: Sequence[Candidate], needs: Needs, prefer: Preference) -> tuple[Candidate, BestIn] | None:
+    """The best of each model, and of these the best, with what it is the best in."""
+    by_model: dict[str, list[Candidate]] = {}
+    for each in candidates:
+        by_model.setdefault(each.model_key, []).append(each)
+    chosen = [_best_of_model(each, needs, prefer) for each in by_model.values()]
+    least = min((_loss_class(each, needs) for each, _ in chosen), default=0)
+    chosen = [(each, best_in) for each, best_in in chosen if _loss_class(each, needs) == least]
+    if len(chosen) < 2:
+        return chosen[0] if chosen else None
+    if prefer == "quality":
+        best, _ = min(chosen, key=lambda each: (-(each[0].row.n_params or 0), *_last_order(each[0])))
+        return best, "parameters"
+    if prefer == "context":
+        return min(chosen, key=lambda each: (-(each[0].offered_n_ctx or 0), *_last_order(each[0])))
+    return min(chosen, key=lambda each: _last_order(each[0]))
+
+
+def _best_of_model(candidates: Sequence[Candidate], needs: Needs, prefer: Preference) -> tuple[Candidate, BestIn]:
+    least = min(_loss_class(each, needs) for each in candidates)
+    pool = [each for each in candidates if _loss_class(each, needs) == least]
+    if least == 1:
+        bits = max(map(cache_bits, pool))
+        pool = [each for each in pool if cache_bits(each) == bits]
+    if prefer == "context":
+        longest = min(pool, key=lambda each: (-(each.offered_n_ctx or 0), _loss_order(each), *_last_order(each)))
+        return longest, "context"
+    if prefer == "speed":
+        pool = [each for each in pool if not _is_unsure(each)] or pool
+        fastest = min(pool, key=_last_order)
+        near = [each for each in pool if not _clearly_slower(each, fastest)]
+        best = min(near, key=lambda each: (_loss_order(each), *_last_order(each)))
+        return best, "speed" if best is fastest else "loss among the fastest"
+    known = [each for each in pool if each.least_loss is not None and each.weights_loss is not None]
+    if not known:
+        return min(pool, key=lambda each: (-(each.row.bpw or 0.0), *_last_order(each))), "bits"
+    best = min(known, key=lambda each: (_loss_order(each), *_last_order(each)))
+    fastest = min((each for each in known if not clearly_loses_more(each, best)), key=_last_order)
+    return fastest, "loss" if fastest is best else "speed among the least loss"
+
+
+def cache_bits(candidate: Candidate) -> float:
+    """Return the bits of an element of the coarser of both caches."""
+    return min(_CACHE_BITS.get(name, _FEWEST_BITS) for name in candidate.cache)
+
+
+def _loss_class(candidate: Candidate, needs: Needs) -> int:
+    """0 for little, 1 for unknown, 2 for more than little."""
+    known = candidate.least_loss
+    if known is not None and known.value > needs.little_loss:
+        return 2
+    return 1 if candidate.loss is None else 0
+
+
+def _loss_order(candidate: Candidate) -> tuple[bool, float]:
+    """By what is known of the loss; where nothing is, by bits per weight."""
+    if candidate.weights_loss is None and candidate.joint_loss is None:
+        return True, -(candidate.row.bpw or 0.0)
+    return False, (candidate.least_loss or Expected(0, 0, 0)).value
+
+
+def _last_order(candidate: Candidate) -> tuple[bool, float, float, int, tuple[str, str, str, str]]:
+    """Faster, a bound after what is known, then longer, then smaller, then by name."""
+    size, longest = candidate.row.file_bytes or 0, float(candidate.offered_n_ctx or 0)
+    return _is_unsure(candidate), -_pace(candidate), -longest, size, candidate.name
+
+
+def _is_unsure(candidate: Candidate) -> bool:
+    """Whether its speed is unknown but for a bound at most."""
+    return candidate.speed is None or candidate.speed.is_bound
+
+
+def _pace(candidate: Candidate) -> float:
+    """Turns in a second; in a second 1e-9 of the answer's tokens where prompts are unknown; 0 for unknown."""
+    speed = candidate.speed
+    if speed is None:
+        return 0.0
+    return 1 / speed.turn_s.value if speed.turn_s is not None else speed.tok_s.value * 1e-9
+
+
+def _clearly_slower(one: Candidate, other: Candidate) -> bool:
+    """Whether intervals are apart; two bounds compare by their values, as both are the same share of bytes to read."""
+    if one.speed is None or other.speed is None:
+        return other.speed is not None
+    if one.speed.is_bound and other.speed.is_bound:
+        return _pace(one) < _pace(other)
+    if one.speed.turn_s is not None and other.speed.turn_s is not None:
+        return one.speed.turn_s.low > other.speed.turn_s.high
+    return one.speed.tok_s.high < other.speed.tok_s.low
+
+
+def _alternatives(recommended: Checked, pool: Sequence[Checked], needs: Needs) -> tuple[Alternative, ...]:
+    """Up to one for each label, none twice, of the front and with no need missed."""
+    own = recommended.candidate
+    same_model = [each for each in pool if each.candidate.model_key == own.model_key]
+    wanted: tuple[tuple[Label, Sequence[Checked], Preference], ...] = (
+        ("better", [each for each in same_model if _is_better(each.candidate, own)], "quality"),
+        ("faster", [each for each in pool if _is_faster(each.candidate, own)], "speed"),
+        ("more context", _with_more_context(pool, own), "quality"),
+    )
+    found: list[Alternative] = []
+    for label, among, prefer in wanted:
+        taken = {own.name, *(each.checked.candidate.name for each in found)}
+        left = {each.candidate.name: each for each in among if each.candidate.name not in taken}
+        best = _best([each.candidate for each in left.values()], needs, prefer)
+        if best is not None:
+            found.append(Alternative(label, left[best[0].name]))
+    return tuple(found)
+
+
+def _is_better(one: Candidate, other: Candidate) -> bool:
+    is_known = one.loss is not None and other.least_loss is not None
+    return is_known and _loss_order(one) < _loss_order(other) and clearly_loses_more(other, one)
+
+
+def _is_faster(one: Candidate, other: Candidate) -> bool:
+    """A bound is no faster than what is known."""
+    is_comparable = not _is_unsure(one) or _is_unsure(other)
+    return is_comparable and _pace(one) > _FASTER * _pace(other) > 0
+
+
+def _with_more_context(pool: Sequence[Checked], own: Candidate) -> list[Checked]:
+    """Those with half as much again; where there are none, those with more by more than a twentieth."""
+    gains = [(each, (each.candidate.offered_n_ctx or 0) / (own.offered_n_ctx or 1)) for each in pool]
+    return [each for each, gain in gains if gain >= _MORE_CONTEXT] or [each for each, gain in gains if gain > _FASTER]
+
+
+def _next_larger(own: Candidate, checked: Sequence[Checked]) -> Checked | None:
+    """The smallest of the quants of the same model and cache that are larger."""
+    larger = [
+        each
+        for each in checked
+        if each.candidate.model_key == own.model_key
+        and each.candidate.cache == own.cache
+        and (each.candidate.row.weight_bytes or 0) > (own.row.weight_bytes or 0)
+    ]
+    return min(larger, key=lambda each: (each.candidate.row.weight_bytes or 0, each.candidate.name), default=None)
+
+
+def _nearest_miss(checked: Sequence[Checked]) -> Checked | None:
+    """The one whose worst miss is the smallest share of what is wanted."""
+
+    def worst(each: Checked) -> float:
+        return max((math.inf if miss.short_by is None else miss.short_by for miss in each.missed), default=math.inf)
+
+    return min(checked, key=lambda each: (worst(each), each.candidate.name), default=None)
+
+
+def _what_larger_changes(own: Candidate, larger: Checked) -> NextLarger:
+    other, nats, ratio = larger.candidate, None, None
+    if other.weights_loss is not None and own.weights_loss is not None:
+        nats = other.weights_loss.nats.value, own.weights_loss.nats.value
+    if other.speed is not None and own.speed is not None:
+        ratio = other.speed.tok_s.value / own.speed.tok_s.value
+    return NextLarger(larger, nats, ratio)
+
+
+def _limits(recommended: Checked) -> Iterator[Reason]:
+    """What is not known of the recommendation, or not for certain."""
+    own, unknown = recommended.candidate, list[NotKnown]()
+    if own.joint_loss is None and own.cache_loss is None:
+        unknown.append("cache loss")
+    if own.joint_loss is None and own.weights_loss is None:
+        unknown.append("weights loss")
+    if own.speed is None or own.speed.is_bound:
+        unknown.append("speed" if own.speed is None else "speed but for its bound")
+    if unknown or recommended.unknown:
+        yield Unknowns(own, tuple(unknown), recommended.unknown)
+    yield from _beyond_training(own)
+    close = tuple(each for each in recommended.checks if each.is_close)
+    if close:
+        yield NeedsAreClose(close)
+
+
+def _why_nothing(nearest: Checked | None) -> tuple[Reason, ...]:
+    if nearest is None:
+        return (NothingToChoose(),)
+    if nearest.candidate.row.outcome is not Outcome.COMPLETED:
+        return (NothingToChoose(nearest.candidate.row.reason),)
+    helps = []
+    if [each.need for each in nearest.missed] == ["speed"]:
+        (miss,) = nearest.missed
+        helps.append(WhatSpeedsUp(miss.wanted / miss.value if miss.is_bound and miss.value else None))
+    return (NearestMisses(nearest), *helps, *_beyond_training(nearest.candidate))
+
+
+def _beyond_training(candidate: Candidate) -> tuple[BeyondTraining, ...]:
+    trained = candidate.row.n_ctx_train
+    return (BeyondTraining(trained),) if trained and candidate.n_ctx > trained else ()
+
+
+def check(candidate: Candidate, needs: Needs) -> Checked:
+    """Return the candidate beside every need that is stated; that of memory always is."""
+    checks = [_memory(candidate, needs)]
+    if needs.tok_s is not None:
+        checks.append(_speed(candidate, needs.tok_s))
+    if needs.max_loss is not None:
+        checks.append(_loss(candidate, needs.max_loss))
+    return Checked(candidate, tuple(checks))
+
+
+def _memory(candidate: Candidate, needs: Needs) -> NeedCheck:
+    """By the longest context that fits; what llama.cpp refuses to size misses the need."""
+    row, n_ctx = candidate.row, candidate.max_n_ctx
+    if row.outcome is not Outcome.COMPLETED:
+        return NeedCheck("memory", needs.n_ctx, None, False, short_by=math.inf, refusal=row.reason)
+    if n_ctx is None:
+        return NeedCheck("memory", needs.n_ctx, None, None)
+    if n_ctx >= needs.n_ctx:
+        return NeedCheck("memory", needs.n_ctx, n_ctx, True)
+    missing, budget = -(row.left_bytes or 0), row.budget_bytes
+    short_by = missing / budget if budget else math.inf
+    return NeedCheck("memory", needs.n_ctx, n_ctx, False, short_by=short_by, missing_bytes=missing)
+
+
+def _speed(candidate: Candidate, wanted: float) -> NeedCheck:
+    speed = candidate.speed
+    if speed is None:
+        return NeedCheck("speed", wanted, None, None)
+    value = speed.tok_s.value
+    if value < wanted:
+        is_close = not speed.is_bound and speed.tok_s.high >= wanted
+        return NeedCheck("speed", wanted, value, False, is_close, 1 - value / wanted, is_bound=speed.is_bound)
+    if speed.is_bound:
+        return NeedCheck("speed", wanted, value, None, is_bound=True)
+    return NeedCheck("speed", wanted, value, True, is_close=speed.tok_s.low < wanted)
+
+
+def _loss(candidate: Candidate, wanted: float) -> NeedCheck:
+    """Where only a part of the loss is known, it can only prove that the need is missed."""
+    known = candidate.least_loss
+    if known is None:
+        return NeedCheck("loss", wanted, None, None)
+    if known.value > wanted:
+        short_by = known.value / wanted - 1 if wanted else math.inf
+        return NeedCheck("loss", wanted, known.value, False, known.low <= wanted, short_by)
+    if candidate.loss is None:
+        return NeedCheck("loss", wanted, None, None)
+    return NeedCheck("loss", wanted, known.value, True, known.high > wanted)
+
+
+_Order = Literal["better", "as good", "worse", "unknown"]
+"""Of one candidate by the other: `better` is clearly better, `as good` not worse, `worse` anything else."""
+
+
+def pareto_front(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """Return the candidates that no other dominates, in their order."""
+    return tuple(one for one in candidates if not any(dominates(other, one) for other in candidates))
+
+
+def dominates(one: Candidate, other: Candidate) -> bool:
+    """Return whether the first is as good as the second in everything, and clearly better in something.
+
+    What llama.cpp refuses to size dominates nothing: it misses the need for memory, whatever else is known of it.
+    """
+    if one.row.outcome is not Outcome.COMPLETED:
+        return False
+    orders = [_by_loss(one, other), _by_context(one, other), *_by_speed(one, other)]
+    return "better" in orders and not {"worse", "unknown"} & set(orders)
+
+
+def _by_loss(one: Candidate, other: Candidate) -> _Order:
+    if one.model_key != other.model_key:
+        return "unknown"
+    if one.loss is not None and other.loss is not None:
+        return _less(one.loss, other.loss)
+    if one.loss is None and other.loss is None and one.cache == other.cache:
+        # What the cache loses is unknown, and the same of both.
+        if one.weights_loss is None or other.weights_loss is None:
+            return "unknown"
+        return _less(one.weights_loss.nats, other.weights_loss.nats)
+    return "unknown"
+
+
+def _by_speed(one: Candidate, other: Candidate) -> list[_Order]:
+    """By the speed of the answer, and by the time of the turn where that is known of both or of neither."""
+    if one.speed is None or other.speed is None:
+        return ["unknown"]
+    orders = [_less(_negative(one.speed.tok_s), _negative(other.speed.tok_s))]
+    if one.speed.turn_s is not None and other.speed.turn_s is not None:
+        orders.append(_less(one.speed.turn_s, other.speed.turn_s))
+    elif one.speed.turn_s is not None or other.speed.turn_s is not None:
+        orders.append("unknown")
+    return orders
+
+
+def _by_context(one: Candidate, other: Candidate) -> _Order:
+    mine, theirs = _context(one), _context(other)
+    if mine is None or theirs is None:
+        return "unknown"
+    if mine == theirs:
+        return "as good"
+    return "better" if mine > theirs else "worse"
+
+
+def _context(candidate: Candidate) -> int | None:
+    return candidate.offered_n_ctx if candidate.row.outcome is Outcome.COMPLETED else 0
+
+
+def _less(one: Expected, other: Expected) -> _Order:
+    """The order where less is better."""
+    if one.high < other.low:
+        return "better"
+    is_as_good = one.value <= other.value and one.low <= other.low and one.high <= other.high
+    return "as good" if is_as_good else "worse"
+
+
+def _negative(expected: Expected) -> Expected:
+    return Expected(-expected.value, -expected.high, -expected.low)

@@ -1,0 +1,221 @@
+"""The commands that run a quant as it was planned: llama-server, llama-cli and Ollama, by the names that these take.
+
+Sources: llama.cpp's common/arg.cpp and tools/server/server.cpp, version 0.3.36 of llama-cpp-python; Ollama's Modelfile
+reference and parser/parser.go. Only what differs from a program's own default is named.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from pathlib import Path
+
+import msgspec
+
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.models.planned_variants import FileToRun
+from ggbench.units import GIB, format_bytes, format_count
+
+ALL_LAYERS = 999
+"""More layers than any model has. llama-server takes `all` as well, but only since it has `auto`, its default, which
+may leave layers in main memory."""
+
+_DEFAULT = LlamaConfig()
+_LOAD_MODES = {(False, False): "none", (False, True): "mlock", (True, True): "mmap+mlock"}
+"""llama.cpp's `--load-mode`, by whether the file is mapped and whether its pages are locked."""
+_OLLAMA_KV_TYPES = ("f16", "q8_0", "q4_0")
+_OLLAMA_FLASH_ATTN = {"on": "1", "off": "0"}
+_PLACEHOLDER = Path("MODEL.gguf")
+_PROMPT_CACHE_BYTES = 8 * GIB
+"""Default of llama-server's `--cache-ram`."""
+
+
+def run_commands(
+    file: FileToRun,
+    setup: LlamaConfig,
+    *,
+    on_gpu: bool,
+    n_ctx_train: int | None = None,
+    mmproj: Path | None = None,
+) -> RunCommands:
+    """Return the commands that load a file as `setup` does, for one user who gets all of `setup.n_ctx`.
+
+    `on_gpu` says whether the load was planned for a GPU, so that "all layers" has to be stated.
+    """
+    model = _model_words(file, mmproj)
+    load = _load_words(setup, on_gpu=on_gpu)
+    modelfile, obstacles = _modelfile(file, setup, on_gpu=on_gpu, mmproj=mmproj)
+    name = _ollama_name(file)
+    return RunCommands(
+        llama_server=_line(["llama-server", *model, *load, "-np", str(setup.n_seq_max)]),
+        llama_cli=_line(["llama-cli", *model, *load]),
+        pull=_line(["ggbench", "pull", file.model, file.quant]) if file.repo and not file.is_here else "",
+        modelfile=modelfile,
+        ollama=(*_ollama_server(setup), f"ollama create {name} -f Modelfile", f"ollama run {name}")
+        if modelfile
+        else (),
+        notes=tuple(_notes(file, setup, n_ctx_train, obstacles, on_gpu=on_gpu)),
+    )
+
+
+def commands_lines(commands: RunCommands) -> list[str]:
+    """Return all lines, each to be run as it is: the download, llama-server, llama-cli, then those for Ollama."""
+    lines = [line for line in (commands.pull, commands.llama_server, commands.llama_cli) if line]
+    return [*lines, *(["", *modelfile_lines(commands)] if commands.modelfile else [])]
+
+
+def modelfile_lines(commands: RunCommands) -> list[str]:
+    """Return the lines that write the Modelfile and use it; none where Ollama has no equivalent."""
+    if not commands.modelfile:
+        return []
+    return ["cat > Modelfile <<'EOF'", *commands.modelfile.splitlines(), "EOF", *commands.ollama]
+
+
+def _model_words(file: FileToRun, mmproj: Path | None) -> list[str]:
+    projector = [] if mmproj is None else ["--mmproj", str(mmproj.absolute())]
+    if file.paths:
+        return ["-m", str(file.paths[0].absolute()), *projector]
+    if file.repo:
+        # Without --no-mmproj, -hf downloads and loads a projector that the plan has not counted.
+        return ["-hf", f"{file.repo}:{file.quant}", *(projector or ["--no-mmproj"])]
+    return ["-m", str(_PLACEHOLDER), *projector]
+
+
+def _load_words(setup: LlamaConfig, *, on_gpu: bool) -> list[str]:
+    words = [] if setup.n_ctx is None else ["-c", str(setup.n_ctx)]
+    for option, name in (("-b", "n_batch"), ("-ub", "n_ubatch"), ("-ctk", "type_k"), ("-ctv", "type_v")):
+        words += _unless_default(option, setup, name)
+    words += _unless_default("-fa", setup, "flash_attn")
+    if setup.n_gpu_layers >= 0:
+        words += ["-ngl", str(setup.n_gpu_layers)]
+    elif on_gpu:
+        words += ["-ngl", str(ALL_LAYERS)]
+    split_mode = "none" if setup.main_gpu is not None else setup.split_mode
+    words += [] if split_mode == _DEFAULT.split_mode else ["-sm", split_mode]
+    words += _unless_default("-mg", setup, "main_gpu")
+    words += ["-ts", ",".join(f"{share:g}" for share in setup.tensor_split)] if setup.tensor_split else []
+    words += ["--rpc", ",".join(setup.rpc_servers)] if setup.rpc_servers else []
+    words += ["-ot", ",".join(setup.override_tensor)] if setup.override_tensor else []
+    words += ["-cmoe"] if setup.cpu_moe else []
+    for option, name in (("-ncmoe", "n_cpu_moe"), ("-t", "threads"), ("-tb", "threads_batch")):
+        words += _unless_default(option, setup, name)
+    load_mode = _LOAD_MODES.get((setup.mmap, setup.mlock))
+    words += [] if load_mode is None else ["-lm", load_mode]
+    words += [] if setup.kv_offload else ["-nkvo"]
+    return [*words, "--swa-full"] if setup.swa_full else words
+
+
+def _unless_default(option: str, setup: LlamaConfig, name: str) -> list[str]:
+    value = getattr(setup, name)
+    return [] if value == getattr(_DEFAULT, name) else [option, str(value)]
+
+
+def _modelfile(file: FileToRun, setup: LlamaConfig, *, on_gpu: bool, mmproj: Path | None) -> tuple[str, list[str]]:
+    """The text of a Modelfile, else what of the load has no equivalent in Ollama."""
+    obstacles = []
+    if setup.type_k != setup.type_v or setup.type_k not in _OLLAMA_KV_TYPES:
+        obstacles.append(f"a KV cache of K {setup.type_k} and V {setup.type_v}")
+    if setup.cpu_moe or setup.n_cpu_moe or setup.override_tensor:
+        obstacles.append("experts or single tensors in main memory")
+    if setup.rpc_servers:
+        obstacles.append("devices of other machines")
+    if mmproj is not None:
+        obstacles.append("a projector in a file of its own")
+    if any(not str(path).isprintable() for path in file.paths):
+        obstacles.append("a file name with control characters")
+    if obstacles:
+        return "", obstacles
+    sources = [str(path.absolute()) for path in file.paths]
+    if not sources:
+        sources = [f"hf.co/{file.repo}:{file.quant}" if file.repo else f"./{_PLACEHOLDER}"]
+    parameters = {
+        "num_ctx": setup.n_ctx,
+        "num_gpu": setup.n_gpu_layers if setup.n_gpu_layers >= 0 else ALL_LAYERS if on_gpu else None,
+        "main_gpu": setup.main_gpu,
+        "num_batch": None if setup.n_ubatch == _DEFAULT.n_ubatch else setup.n_ubatch,
+        "num_thread": setup.threads,
+        "use_mmap": None if setup.mmap else "false",
+    }
+    lines = [f"FROM {source}" for source in sources]
+    lines += [f"PARAMETER {name} {value}" for name, value in parameters.items() if value is not None]
+    return "\n".join(lines) + "\n", []
+
+
+def _ollama_server(setup: LlamaConfig) -> list[str]:
+    """How to start Ollama's server, as a comment since it may run already; none where it needs no variable.
+
+    Source: Ollama's FAQ. Both variables hold for all models of the server.
+    """
+    flash_attn = setup.flash_attn
+    if setup.type_v != "f16" and flash_attn == "auto":
+        flash_attn = "on"  # as llama.cpp switches it on for a quantized V
+    environment = []
+    if flash_attn in _OLLAMA_FLASH_ATTN:
+        environment.append(f"OLLAMA_FLASH_ATTENTION={_OLLAMA_FLASH_ATTN[flash_attn]}")
+    if setup.type_k != "f16":
+        environment.append(f"OLLAMA_KV_CACHE_TYPE={setup.type_k}")
+    return [f"# restart Ollama's server, for all of its models: {' '.join(environment)} ollama serve"] * bool(
+        environment
+    )
+
+
+def _ollama_name(file: FileToRun) -> str:
+    """`name-quant` with what Ollama allows in the name of a model, in lower case."""
+    name = re.split(r"[/:]", file.model.rstrip("/"))[-1].removesuffix(".gguf")
+    quant = "" if name.lower().endswith(file.quant.lower()) else f"-{file.quant}"
+    return re.sub(r"[^a-z0-9._-]+", "-", f"{name}{quant}".lower()).strip("-._") or "model"
+
+
+def _notes(
+    file: FileToRun, setup: LlamaConfig, n_ctx_train: int | None, obstacles: list[str], *, on_gpu: bool
+) -> list[str]:
+    notes = []
+    if not file.paths and not file.repo:
+        notes.append(f"No published file of {file.model} is known: write the path of yours in place of {_PLACEHOLDER}.")
+    n_ctx_slot = None if setup.n_ctx is None else setup.n_ctx // setup.n_seq_max
+    if n_ctx_slot and n_ctx_train and n_ctx_slot > n_ctx_train:
+        notes.append(
+            f"llama-server gives a request at most the training context, {format_count(n_ctx_train)} tokens; "
+            "the memory of the rest stays unused."
+        )
+    if not on_gpu:
+        notes.append(
+            f"llama-server keeps up to {format_bytes(_PROMPT_CACHE_BYTES)} of earlier prompts in main memory besides; "
+            "-cram 0 turns that off."
+        )
+    if obstacles:
+        notes.append(f"Ollama has no setting for {', '.join(obstacles)}.")
+    return notes
+
+
+def _line(words: list[str]) -> str:
+    return " ".join(map(_quoted, words))
+
+
+def _quoted(word: str) -> str:
+    """Quote a word for a POSIX shell; with `$'...'`, which bash and zsh read, where it is not printable."""
+    if word.isprintable():
+        return shlex.quote(word)
+    escaped = word.replace("\\", "\\\\").replace("'", "\\'")
+    parts = (
+        each if each.isprintable() else "".join(f"\\x{byte:02x}" for byte in os.fsencode(each)) for each in escaped
+    )
+    return f"$'{''.join(parts)}'"
+
+
+class RunCommands(msgspec.Struct, frozen=True):
+    """The same load, as each program takes it: lines for a POSIX shell."""
+
+    llama_server: str
+    llama_cli: str
+    pull: str = ""
+    """Downloads the file first; empty where it is on this disk, or nothing is known to download."""
+    modelfile: str = ""
+    """For `ollama create`; empty where Ollama has no equivalent."""
+    ollama: tuple[str, ...] = ()
+    """Lines in order: a comment on the server's environment, where that differs from the default, then `ollama create`
+    and `ollama run`. They expect the text of `modelfile` in a file of that name.
+    """
+    notes: tuple[str, ...] = ()
+    """What the lines cannot express, a sentence each."""

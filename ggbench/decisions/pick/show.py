@@ -1,0 +1,315 @@
+"""What a pick says, for every output: its JSON, what was needed, the sentences why, and the commands that run it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from ggbench.decisions.pick.needs import workload_text
+from ggbench.decisions.pick.recommend import RULES
+from ggbench.decisions.pick.record import (
+    BestIn,
+    BeyondTraining,
+    Candidate,
+    Checked,
+    IsBest,
+    Loss,
+    ModelsDoNotCompare,
+    NearestMisses,
+    Need,
+    NeedCheck,
+    NeedsAreClose,
+    NeedsDecide,
+    NextLarger,
+    NothingToChoose,
+    NotKnown,
+    Pick,
+    Reason,
+    Unknowns,
+    WhatSpeedsUp,
+)
+from ggbench.decisions.pick.run_commands import RunCommands, run_commands
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.show import UNKNOWN
+from ggbench.show.columns import expected_text
+from ggbench.show.documents import picked, setup_document
+from ggbench.show.names import kv_name
+from ggbench.sizing.plan import with_cache
+from ggbench.sizing.plan_record import Budget, KvCacheTypes
+from ggbench.text import in_words, plain
+from ggbench.units import format_bytes, format_count, format_number
+
+_BEST_IN: Mapping[BestIn, str] = {
+    "loss": "loses least",
+    "speed among the least loss": "is the fastest of those that do not clearly lose more than the best",
+    "bits": "has the most bits per weight of those whose loss is unknown",
+    "speed": "is the fastest of those that lose little",
+    "loss among the fastest": "loses least of those that are not clearly slower than the fastest",
+    "context": "has the longest context of those that lose little",
+    "parameters": "has the most parameters",
+}
+_DECIDES: Mapping[Need, str] = {"memory": "memory", "speed": "speed", "loss": "--max-loss"}
+_NOT_KNOWN: Mapping[NotKnown, str] = {
+    "cache loss": "what a {cache} cache loses",
+    "weights loss": "what the weights lose",
+    "speed": "the speed",
+    "speed but for its bound": "the speed, but for the best that the bandwidth allows",
+}
+
+
+def pick_document(pick: Pick, budget: Budget, setup: LlamaConfig) -> dict[str, object]:
+    """Return the fields of `ggbench.pick/1`; every key is always there, null for unknown."""
+    recommended = pick.recommended
+    commands = None if recommended is None else commands_of(recommended.candidate, budget, setup)
+    return {
+        "pick": None if recommended is None else _checked(recommended) | {"reason": " ".join(reason(pick))},
+        "alternatives": [{"label": each.label, **_checked(each.checked)} for each in pick.alternatives],
+        "front": [_candidate(each) for each in pick.front],
+        "candidates": [_checked(each) for each in pick.checked],
+        "commands": commands,
+        "changes": pick.changes,
+        "nearest_miss": pick.nearest_miss and _checked(pick.nearest_miss) | {"reason": " ".join(reason(pick))},
+        "workload": {
+            **picked(pick.needs.workload, "name n_prompt n_gen n_depth"),
+            "definition": workload_text(pick.needs),
+        },
+        "needs": {
+            **picked(pick.needs, "n_ctx max_loss prefer"),
+            "min_tok_s": pick.needs.tok_s,
+            "little_loss": pick.needs.little_loss,
+        },
+        "n_models": pick.n_models,
+        "rules": RULES,
+        "machine": {
+            **picked(budget, "device on_gpu memory_bytes memory_source reserve_bytes reserve_source"),
+            "budget_bytes": budget.usable_bytes,
+            "bandwidth_bytes_per_s": budget.bandwidth and budget.bandwidth.bytes_per_s,
+            "bandwidth_source": budget.bandwidth and budget.bandwidth.source,
+        },
+        "config": setup_document(setup),
+    }
+
+
+def commands_of(candidate: Candidate, budget: Budget, setup: LlamaConfig) -> RunCommands | None:
+    """Return the commands that run a candidate as it was planned; None for one without a file."""
+    if candidate.to_run is None:
+        return None
+    asked = with_cache(setup, KvCacheTypes(*candidate.cache, setup.flash_attn), candidate.n_ctx)
+    return run_commands(
+        candidate.to_run,
+        asked,
+        on_gpu=budget.on_gpu,
+        n_ctx_train=candidate.row.n_ctx_train,
+        mmproj=Path(budget.mmproj) if budget.mmproj else None,
+    )
+
+
+def candidate_name(candidate: Candidate, *, with_model: bool = False) -> str:
+    """Return `q6_k, KV q8_0`, after the model where that is not clear. Printable."""
+    name = kv_name(candidate.selector or candidate.row.quant, *candidate.cache)
+    return plain(f"{candidate.row.model} {name}" if with_model else name)
+
+
+def headline(pick: Pick) -> str:
+    """Return `Run q6_k with a q8_0 KV cache and n_ctx 8,192: a turn in 14.3 ±0.7 s.`, or that nothing is to be run."""
+    if pick.recommended is None:
+        return "Nothing meets the needs."
+    candidate = pick.recommended.candidate
+    cache = "/".join(dict.fromkeys(candidate.cache))
+    model = f" of {candidate.row.model}" if pick.n_models > 1 else ""
+    article = "an" if cache.startswith("f") else "a"
+    name = candidate.selector or candidate.row.quant
+    turn = turn_text(candidate)
+    seconds = "" if turn == UNKNOWN else f": a turn in {turn} s"
+    return plain(
+        f"Run {name}{model} with {article} {cache} KV cache and n_ctx {format_count(candidate.n_ctx)}{seconds}."
+    )
+
+
+def reason(pick: Pick) -> tuple[str, ...]:
+    """Return the sentences why: what decided, what the next larger quant would change, and what is not known."""
+    return tuple(sentence for each in pick.reasons for sentence in _sentences(each, pick))
+
+
+def _sentences(reason: Reason, pick: Pick) -> Iterator[str]:
+    def name(candidate: Candidate) -> str:
+        return candidate_name(candidate, with_model=pick.n_models > 1)
+
+    match reason:
+        case IsBest():
+            best = _BEST_IN[reason.best_in]
+            yield f"{name(reason.candidate)} {best}, and would be the pick without these needs too."
+        case NeedsDecide(first=first) if first.missed:
+            limits = in_words([_DECIDES[each.need] for each in first.missed])
+            verb = "decide" if len(first.missed) > 1 else "decides"
+            other = f"{name(first.candidate)} would come first, but misses {_misses(first)}"
+            yield f"{limits[:1].upper()}{limits[1:]} {verb}: {other}."
+        case NeedsDecide(first=first):
+            unknown = in_words([f"its {each.need}" for each in first.unknown])
+            other = f"{name(first.candidate)} would come first, but whether {unknown} does is unknown"
+            yield f"{name(reason.recommended)} meets the needs; {other}."
+        case NextLarger(checked=larger):
+            yield f"The next larger quant, {candidate_name(larger.candidate)}, {_changes(reason)}."
+        case Unknowns():
+            if reason.figures:
+                cache = " and ".join(dict.fromkeys(reason.candidate.cache))
+                yield f"Not known: {'; '.join(_NOT_KNOWN[each].format(cache=cache) for each in reason.figures)}."
+            if reason.needs:
+                yield f"Whether it meets {in_words(list(map(wanted_text, reason.needs)))} is not known."
+        case BeyondTraining():
+            yield f"The model was trained with contexts of up to {format_count(reason.n_ctx_train)} tokens."
+        case NeedsAreClose():
+            needs = in_words([each.need for each in reason.needs])
+            yield f"The interval of its {needs} reaches beyond what is needed."
+        case ModelsDoNotCompare():
+            yield "Which model answers better is not known: memory, speed and context compare, quality does not."
+        case NothingToChoose():
+            refused = f"llama.cpp sizes none of them: {plain(reason.refusal)}."
+            yield refused if reason.refusal else "There is nothing to choose from."
+        case NearestMisses(checked=nearest):
+            yield f"The nearest, {name(nearest.candidate)}, misses {_misses(nearest)}."
+        case WhatSpeedsUp(bandwidth_ratio=None):
+            yield "A smaller model or a shorter context is faster, and `ggbench tune` may find faster settings."
+        case WhatSpeedsUp():
+            ratio = format_number(reason.bandwidth_ratio)
+            yield f"No setting helps: it takes a smaller model, a shorter context, or {ratio} times the bandwidth."
+
+
+def _misses(checked: Checked) -> str:
+    return in_words(list(map(_miss_text, checked.missed)))
+
+
+def _miss_text(check: NeedCheck) -> str:
+    """A need that is missed, and by how much: `a context of 16,384 tokens by 1.1 GiB (13,824 fit)`."""
+    wanted, close = wanted_text(check), ", within its interval" if check.is_close else ""
+    value = check.value or 0.0
+    match check.need:
+        case "memory":
+            if check.refusal:
+                return f"{wanted}: {check.refusal}"
+            fits = f"{format_count(round(value))} fit" if value else "not even 256 fit"
+            return f"{wanted} by {format_bytes(check.missing_bytes)} ({fits})"
+        case "speed":
+            had = f"{'at most ' if check.is_bound else ''}{format_number(value)}"
+            return f"{wanted} by {format_number(check.wanted - value, 2)} ({had}{close})"
+        case "loss":
+            return f"{wanted} by {format_number(value - check.wanted, 2)} ({format_number(value, 2)}{close})"
+
+
+def _changes(reason: NextLarger) -> str:
+    """What the next larger quant misses, else what it would change."""
+    if reason.checked.missed:
+        return f"misses {_misses(reason.checked)}"
+    changes = []
+    if reason.nats is not None:
+        theirs, mine = (format_number(nats, 2) for nats in reason.nats)
+        changes.append(f"its weights lose {theirs} nats instead of {mine}")
+    if reason.speed_ratio is not None:
+        changes.append(f"it answers at {format_number(reason.speed_ratio * 100, 2)} % of the speed")
+    verb = "may meet" if reason.checked.meets is None else "meets"
+    return f"{verb} the needs too{': ' if changes else ''}{in_words(changes or [''])}"
+
+
+def loss_text(candidate: Candidate) -> str:
+    """Return `0.0312 ±0.0004`, `~0.021` of what is typical, `~0.021 + ?` where what the cache loses is unknown."""
+    if candidate.joint_loss is not None:
+        return _loss(candidate.joint_loss)
+    weights, cache = candidate.weights_loss, candidate.cache_loss
+    if weights is None:
+        return UNKNOWN
+    if cache is None:
+        return f"{_loss(weights)} + ?"
+    whole = candidate.loss
+    if whole is None or cache.basis == "unquantized":
+        return _loss(weights)
+    mark = "~" if "published typical" in (weights.basis, cache.basis) else ""
+    return f"{mark}{expected_text(whole) if not mark else format_number(whole.value, 2)}"
+
+
+def tok_s_text(candidate: Candidate) -> str:
+    """Return `12.3 ±0.4`, `≤ 50.3` of a bound."""
+    return UNKNOWN if candidate.speed is None else expected_text(candidate.speed.tok_s)
+
+
+def turn_text(candidate: Candidate) -> str:
+    """Return the seconds of a turn, with their interval: `14.3 ±0.7`, `≥ 9.8` where the answer's speed is a bound."""
+    return UNKNOWN if candidate.speed is None else expected_text(candidate.speed.turn_s)
+
+
+def loss_source(candidate: Candidate) -> str:
+    """Return the runs that the loss is from, in words; empty where none is measured."""
+    if candidate.joint_loss is not None:
+        return f"loss by {candidate.joint_loss.source}"
+    losses = {"loss": candidate.weights_loss, "cache's loss": candidate.cache_loss}
+    return "; ".join(f"{name} by {each.source}" for name, each in losses.items() if each and each.basis == "measured")
+
+
+def speed_source(candidate: Candidate) -> str:
+    """Return where a speed comes from that is not a bound, in words; empty where it is one, or unknown."""
+    speed = candidate.speed
+    return "" if speed is None or speed.is_bound else f"speed {speed.basis}: {speed.source}"
+
+
+def _checked(checked: Checked) -> dict[str, object]:
+    checks = {
+        check.need: {
+            **picked(check, "wanted value is_met is_close"),
+            "short_by": check.short_by if check.short_by is None or math.isfinite(check.short_by) else None,
+        }
+        for check in checked.checks
+    }
+    return {**_candidate(checked.candidate), "meets": checked.meets, "checks": checks}
+
+
+def _candidate(candidate: Candidate) -> dict[str, object]:
+    row, speed = candidate.row, candidate.speed
+    return {
+        **picked(row, "model quant"),
+        "selector": candidate.selector or row.quant,
+        **picked(row, "type_k type_v provenance"),
+        "file": row.file or None,
+        **picked(candidate, "n_ctx max_n_ctx offered_n_ctx probed_by"),
+        **picked(row, "n_ctx_train n_params bpw file_bytes weight_bytes needed_bytes left_bytes fits"),
+        "download_bytes": candidate.download_bytes,
+        "expected_tok_s": speed and speed.tok_s.value,
+        "expected_tok_s_ci95": speed and (speed.tok_s.low, speed.tok_s.high),
+        "turn_s": speed and speed.turn_s and speed.turn_s.value,
+        "turn_s_ci95": speed and speed.turn_s and (speed.turn_s.low, speed.turn_s.high),
+        "speed_basis": speed and speed.basis,
+        "speed_source": speed and speed.source,
+        "quality": {
+            "kld": candidate.loss and candidate.loss.value,
+            "kld_ci95": candidate.loss and (candidate.loss.low, candidate.loss.high),
+            "weights": _loss_document(candidate.weights_loss),
+            "cache": _loss_document(candidate.cache_loss),
+            "joint": _loss_document(candidate.joint_loss),
+        },
+        "outcome": row.outcome,
+        "problem": row.reason or None,
+        "notes": row.notes,
+    }
+
+
+def _loss_document(loss: Loss | None) -> dict[str, object] | None:
+    if loss is None:
+        return None
+    nats = loss.nats
+    return {"kld": nats.value, "kld_ci95": (nats.low, nats.high), **picked(loss, "basis source")}
+
+
+def _loss(loss: Loss) -> str:
+    if loss.basis == "published typical":
+        return f"~{format_number(loss.nats.value, 2)}"
+    return "0" if loss.nats.value == 0 else expected_text(loss.nats)
+
+
+def wanted_text(check: NeedCheck) -> str:
+    """Return one need: `a context of 16,384 tokens`, `15.0 tok/s`, `0.050 nats`."""
+    match check.need:
+        case "memory":
+            return f"a context of {format_count(round(check.wanted))} tokens"
+        case "speed":
+            return f"{format_number(check.wanted)} tok/s"
+        case "loss":
+            return f"{format_number(check.wanted, 2)} nats"

@@ -1,0 +1,156 @@
+"""The scoring behind `quality.measure`: one model alone, or beside the log-probabilities of a base."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import time
+from collections.abc import Generator, Sequence
+
+import msgspec
+import numpy as np
+from msgspec.structs import replace
+
+from ggbench.engines.endings import Completed, EngineEnded, require_completed
+from ggbench.engines.events import Scored, Tokenized
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.workloads import Tokenize
+from ggbench.errors import StoreError, UnknownName, Unsupported, UsageError
+from ggbench.experiments.quality.base_rows import Rows, Scoring, only, open_rows, require_trained, scoring_setup
+from ggbench.experiments.quality.record import ChunkScores, QualitySettings, ScoredBase, ScoredText
+from ggbench.experiments.quality.scores import floats, perplexity
+from ggbench.experiments.quality.texts import read_text
+from ggbench.machine.memory import describe_ram
+from ggbench.runs.experiment import Concluded, Conclusion
+from ggbench.runs.progress import Point, Progress, Working
+from ggbench.runs.recording import Recording
+from ggbench.runs.session import Session
+from ggbench.runs.store.runs import RUNNING
+from ggbench.runs.stored import read_recording
+from ggbench.units import counted, format_count
+
+
+def score_text(session: Session) -> Generator[Progress, None, Conclusion]:
+    """Score the text. Raises as `QualityExperiment.measure`."""
+    settings = session.settings(QualitySettings)
+    if not isinstance(session.setup, LlamaConfig):
+        raise Unsupported("scoring a text needs llama.cpp", "name a GGUF file instead")
+    text = read_text(settings.text)
+    file = yield from session.prepare_file()
+    require_trained(file)
+    available_bytes = describe_ram().available_bytes
+    setup = scoring_setup(settings, session.setup, file.n_vocab)
+    with contextlib.ExitStack() as stack:
+        try:
+            require_completed((yield from session.open(setup)))
+            tokenized = only(Tokenized, *(yield from session.ask(Tokenize(text))))
+            scored = _scored_text(settings, tokenized)
+            session.recorder.observe(scored)
+            n_chunks = min(scored.n_chunks, settings.n_chunks or scored.n_chunks)
+            scoring = Scoring(session, setup, text, tokenized, n_chunks)
+            rows = yield from open_rows(scoring, available_bytes, stack)
+            conclusion = yield from _score(scoring, rows)
+            if isinstance(conclusion, Completed):
+                rows.finish()
+            return conclusion
+        except EngineEnded as ended:
+            return ended.ending
+
+
+def _score(scoring: Scoring, rows: Rows) -> Generator[Progress, None, Conclusion]:
+    """Some chunks at a time, until the text or the time is spent."""
+    session, settings, n_chunks, started = scoring.session, scoring.settings, scoring.n_chunks, time.monotonic()
+    run_id, earlier = earlier_scores(session, n_chunks)
+    for each in earlier:
+        session.recorder.observe(each)
+    n_before = sum(each.n_chunks for each in earlier)
+    if earlier:
+        yield Point(f"continues run {run_id}, which has scored {format_count(n_before)} chunks", run_id)
+    chunks_of = f"{format_count(n_chunks)} chunks of {format_count(settings.n_ctx)} tokens"
+    yield Working("score", n_before, n_chunks, chunks_of)
+    for first in scoring.firsts(n_before):
+        began, n_now = time.monotonic(), scoring.count(first)
+        n_done = first - n_before
+        expected_s = (began - started) * (1 + n_now / n_done) if n_done else 0.0
+        if settings.within_s is not None and expected_s > settings.within_s:
+            return Concluded(reason=f"{format_count(first)} of {format_count(n_chunks)} chunks fitted into the time")
+        parts = []
+        for request in scoring.requests(first):
+            asked = msgspec.structs.replace(request, rows=rows.of(request, first))
+            parts.append(only(Scored, *(yield from session.ask(asked))))
+        scores = _chunk_scores(parts, first, n_now, time.monotonic() - began)
+        session.recorder.observe(scores)
+        session.recorder.keep_readings()
+        yield Point("", scores)
+        yield Working("score", first + n_now, n_chunks, _so_far(session))
+    return Completed()
+
+
+def _chunk_scores(parts: Sequence[Scored], first_chunk: int, n_chunks: int, seconds: float) -> ChunkScores:
+    """What the parts found, one chunk after the other."""
+
+    def joined(name: str) -> bytes:
+        columns = [np.asarray(getattr(part, name), np.float32).reshape(n_chunks, -1) for part in parts]
+        return np.hstack(columns).tobytes()
+
+    return ChunkScores(
+        first_chunk,
+        n_chunks,
+        seconds,
+        joined("nll"),
+        joined("base_nll"),
+        joined("kld"),
+        joined("p_diff"),
+        sum(part.n_same_top for part in parts),
+    )
+
+
+def _so_far(session: Session) -> str:
+    """`PPL 12.36 ± 0.52`, of the chunks that were scored."""
+    nll = floats(b"".join(each.nll for each in session.recorder.recording.of(ChunkScores)))
+    ppl = perplexity(nll)
+    return f"PPL {ppl.mean:.4g} ± {ppl.error:.2g}"
+
+
+def _scored_text(settings: QualitySettings, tokenized: Tokenized) -> ScoredText:
+    """Raises UsageError for a text that is too short."""
+    n_chunks = len(tokenized.tokens) // settings.n_ctx
+    if n_chunks < 2:
+        raise UsageError(
+            f"{settings.text.name} has {counted(len(tokenized.tokens), 'token')}, and two chunks of "
+            f"{format_count(settings.n_ctx)} are needed",
+            "give a longer text or a smaller --n-ctx",
+        )
+    sha256 = hashlib.sha256(np.asarray(tokenized.tokens, "<i4").tobytes()).hexdigest()
+    return ScoredText(len(tokenized.tokens), n_chunks, tokenized.n_vocab, sha256)
+
+
+def earlier_scores(session: Session, n_chunks: int) -> tuple[int, tuple[ChunkScores, ...]]:
+    """Return the number and the scores of the newest run of the same file, setup, text, base and llama.cpp.
+
+    Imported runs do not count. 0 and nothing where there is none, and where it has all `n_chunks`: whoever asks again
+    wants them scored again.
+    """
+    store, own = session.context.store, session.recorder.recording
+    if store is None or session.settings(QualitySettings).save_base_logits:
+        return 0, ()
+    for stored in store.list_runs(kind=own.head.kind):
+        same_file = stored.subject.header_sha256 == own.head.subject.header_sha256
+        is_over_here = stored.state != RUNNING and not stored.is_imported
+        if not is_over_here or not same_file or stored.run_id == session.recorder.run_id:
+            continue
+        with contextlib.suppress(StoreError, UnknownName):
+            found = read_recording(store, stored)
+            scores = found.of(ChunkScores)
+            if scores and _asked(found) == _asked(own):
+                n_scored = sum(each.n_chunks for each in scores)
+                return (stored.run_id, scores) if n_scored < n_chunks else (0, ())
+    return 0, ()
+
+
+def _asked(recording: Recording) -> object:
+    """What decides the scores of a chunk."""
+    head, settings = recording.head, recording.settings(QualitySettings)
+    version = None if head.environment is None else head.environment.llama_cpp
+    same = replace(settings, n_chunks=None, within_s=None)
+    return head.setup, same, version, recording.last(ScoredText), recording.last(ScoredBase)

@@ -1,0 +1,257 @@
+"""Machines that compute together by llama.cpp's RPC: their addresses, what each offers over its link, and
+what of a model each holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.rpc_client import RpcConnection, ServerUnusable
+from ggbench.errors import NetworkError, Unsupported, UsageError
+from ggbench.gguf_file.model_file import ModelFile, layer_of
+from ggbench.machine.gpus import visible_gpus
+from ggbench.sizing.dry_allocator import DryContext
+from ggbench.sizing.plan_record import DeviceMemory, PlannedDevice
+from ggbench.sizing.theory.kv_cache import kv_cache
+from ggbench.sizing.theory.offload import device_layers, is_on_device
+from ggbench.sizing.theory.weights import is_tied
+from ggbench.units import counted
+
+DEFAULT_PORT = 50052
+"""Of llama.cpp's rpc-server."""
+MAX_SERVERS = 16
+"""GGML_RPC_MAX_SERVERS of ggml-rpc.h."""
+
+_SERVER = re.compile(r"(?P<host>[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?)(?::(?P<port>\d{1,5}))?")
+
+
+def parse_server(text: str) -> str:
+    """Return `HOST:PORT` as llama.cpp reads it; without a port it is llama.cpp's own. Raises UsageError."""
+    match = _SERVER.fullmatch(text.strip())
+    port = int(match["port"] or DEFAULT_PORT) if match else 0
+    if match is None or not 0 < port < 1 << 16:
+        hint = "write HOST:PORT, e.g. 192.168.1.7:50052; llama.cpp's RPC takes names and IPv4 addresses"
+        raise UsageError(f"{text.strip()!r} is not the address of an RPC server", hint)
+    return f"{match['host'].lower()}:{port}"
+
+
+def parse_servers(text: str) -> tuple[str, ...]:
+    """Parse `HOST:PORT` separated by commas, in the order given. Raises UsageError."""
+    servers = tuple(parse_server(part) for part in text.split(","))
+    twice = next((server for server in servers if servers.count(server) > 1), None)
+    if twice is not None:
+        raise UsageError(f"the RPC server {twice} is named twice", "name each once; it may have several devices")
+    if len(servers) > MAX_SERVERS:
+        raise UsageError(f"{len(servers)} RPC servers, and llama.cpp takes {MAX_SERVERS}", "leave the slowest out")
+    return servers
+
+
+class RemoteDevice(msgspec.Struct, frozen=True):
+    """One device of an RPC server, as it reports it."""
+
+    number: int
+    """Of this server's, from 0 on."""
+    free_bytes: int
+    total_bytes: int
+
+
+class Percentiles(msgspec.Struct, frozen=True):
+    """Two of what was measured several times."""
+
+    p50: float
+    p95: float
+
+
+class Link(msgspec.Struct, frozen=True, kw_only=True):
+    """What the way to an RPC server takes, measured with the protocol's own messages."""
+
+    round_trip_ns: Percentiles
+    """Of the shortest request and its answer."""
+    up_bytes_per_s: Percentiles | None = None
+    """To the server; p95 is the rate that 95 % of the transfers exceed. None where it allocated no memory for it."""
+    down_bytes_per_s: Percentiles | None = None
+    """From the server, as `up_bytes_per_s`."""
+
+
+class ServerProbe(msgspec.Struct, frozen=True, kw_only=True):
+    """One server that was asked what it is."""
+
+    server: str
+    """`HOST:PORT`."""
+    reason: str = ""
+    """Why it cannot be used, as `refuses connections`; empty where it can."""
+    protocol: tuple[int, int, int] | None = None
+    """Version of the RPC protocol; None where it did not say."""
+    devices: tuple[RemoteDevice, ...] = ()
+    link: Link | None = None
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it answered, in a protocol that ggbench knows."""
+        return not self.reason
+
+
+class DeviceSpeed(msgspec.Struct, frozen=True, kw_only=True):
+    """What one device takes of a step, measured with twins of a few layers that lay on it alone."""
+
+    device: str
+    """llama.cpp's name of its buffers; `CPU` is this machine's main memory."""
+    server: str = ""
+    """`HOST:PORT` of its RPC server; empty for a device of this machine."""
+    layer_ms: float
+    """Of an average layer, without its KV cache."""
+    kv_ms: float
+    """Of an average layer's KV cache, for each position."""
+    output_ms: float
+    """Of what is not in the layers, where it is the last device: the output matrix, and the way to it and back."""
+    link_ms: float = 0.0
+    """Of the way to it and back where another device has the output; 0 for a device of this machine."""
+
+    @property
+    def machine(self) -> str:
+        """For people."""
+        return self.server or "this machine"
+
+    def layers_ms(self, n_layers: int, n: float) -> float:
+        """Of that many layers at position n."""
+        return n_layers * (self.layer_ms + self.kv_ms * (n - 1))
+
+
+class ClusterSplit(msgspec.Struct, frozen=True, kw_only=True):
+    """How many layers each device gets, and the speed that is expected of it."""
+
+    n_layers: tuple[int, ...]
+    """By device, the output not counted."""
+    b_ms: float
+    """Of the first token."""
+    at_n_ctx_ms: float
+    """Of a token with the context filled."""
+
+
+class ClusterPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The best split of one quant over the devices, and what each machine is worth."""
+
+    model: str
+    quant: str
+    n_ctx: int
+    speeds: tuple[DeviceSpeed, ...]
+    """In llama.cpp's order, main memory last."""
+    best: ClusterSplit | None
+    """None where the model fits on all of them together in no way."""
+    without: tuple[tuple[str, ClusterSplit | None], ...] = ()
+    """The best split without each machine, by its name; None where the rest is too small."""
+    tensor_split: tuple[float, ...] = ()
+    """Of the best split, for the servers that it uses."""
+    rpc_servers: tuple[str, ...] = ()
+    """Those that the best split uses."""
+    n_gpu_layers: int = -1
+    llama_server: str = ""
+    """The line that runs it."""
+    command: str = ""
+    """The line that measures it."""
+
+
+def device_memories(setup: LlamaConfig) -> tuple[DeviceMemory, ...]:
+    """Return the devices of a setup with RPC servers and what each has free, in llama.cpp's order.
+
+    Empty where the setup has none, whose memory is taken for one. Raises NetworkError for a server that cannot be used,
+    and UsageError for a split into more shares than there are devices.
+    """
+    if not setup.rpc_servers or not setup.n_gpu_layers:
+        return ()
+    found = [device for server in setup.rpc_servers for device in _of_server(server)]
+    for number, gpu in enumerate(visible_gpus()):
+        free_bytes = gpu.free_bytes if gpu.free_bytes is not None else gpu.total_bytes
+        found.append(DeviceMemory(f"CUDA{number}", "", free_bytes or 0))
+    if len(setup.tensor_split) > len(found):
+        shares, names = len(setup.tensor_split), ", ".join(device.device for device in found)
+        raise UsageError(
+            f"a split into {shares} shares for {counted(len(found), 'device')}", f"give a share for each of {names}"
+        )
+    return tuple(found)
+
+
+def _of_server(server: str) -> list[DeviceMemory]:
+    try:
+        with RpcConnection(server) as connection:
+            devices = connection.devices()
+    except ServerUnusable as error:
+        raise NetworkError(str(error), f"see: ggbench cluster probe {server}") from None
+    return [DeviceMemory(f"RPC{each.number}[{server}]", server, each.free_bytes) for each in devices]
+
+
+class DeviceSplit:
+    """One model under one setup over these devices."""
+
+    def __init__(self, file: ModelFile, setup: LlamaConfig, devices: Sequence[DeviceMemory]) -> None:
+        """The devices have to be at least one."""
+        self.devices = tuple(devices)
+        self.layers = device_layers(file.n_layer, setup, devices)
+        """Device of each layer, the output as the last; None is main memory."""
+        self._file, self._setup = file, setup
+        self.weight_bytes = self._weights()
+        """Of each device."""
+
+    def planned(self, context: DryContext) -> tuple[PlannedDevice, ...]:
+        """What each device holds with a context, and what is left of it."""
+        caches, compute = self._caches(context), dict(context.device_compute)
+        return tuple(
+            PlannedDevice(
+                device=device.device,
+                server=device.server,
+                n_layers=self.layers.count(index),
+                weight_bytes=self.weight_bytes[index],
+                kv_bytes=caches[index],
+                compute_bytes=compute.get(device.device, 0),
+                usable_bytes=device.usable_bytes,
+            )
+            for index, device in enumerate(self.devices)
+        )
+
+    def left_bytes(self, context: DryContext) -> int:
+        """What the device with the least has left; negative is what it lacks."""
+        return min(device.left_bytes for device in self.planned(context))
+
+    def _weights(self) -> tuple[int, ...]:
+        held = [0] * len(self.devices)
+        first = next((index for index, place in enumerate(self.layers) if place is not None), len(self.layers))
+        output = self.layers[-1]
+        for tensor in self._file.tensors:
+            layer = layer_of(tensor.name)
+            place = self.layers[layer] if layer is not None and layer < len(self.layers) else output
+            if place is not None and is_on_device(tensor, first, output_on_device=True):
+                held[place] += tensor.n_bytes or 0
+        if output is not None and is_tied(self._file.tensors):
+            embeddings = (each.n_bytes or 0 for each in self._file.tensors if each.name == "token_embd.weight")
+            held[output] += sum(embeddings)
+        return tuple(held)
+
+    def _caches(self, context: DryContext) -> list[int]:
+        """Of each device, as the theory weighs its layers, or alike where it knows of none."""
+        held = [0.0] * len(self.devices)
+        if not self._setup.kv_offload:
+            return [0] * len(held)
+        weights = self._layer_caches(context)
+        total = sum(weights) or 1.0
+        for place, weight in zip(self.layers, weights, strict=False):
+            if place is not None:
+                held[place] += context.cache_bytes * weight / total
+        return [round(each) for each in held]
+
+    def _layer_caches(self, context: DryContext) -> list[float]:
+        n_layer = self._file.n_layer
+        try:
+            caches = [
+                kv_cache(self._file, self._setup.type_k, self._setup.type_v, first) for first in range(n_layer + 1)
+            ]
+        except Unsupported:
+            return [1.0] * n_layer
+        cells = [replace(each, window=context.swa_cells or each.window) for each in caches]
+        behind = [float(each.cached_bytes(context.n_ctx)) for each in cells]
+        return [here - after for here, after in pairwise(behind)]

@@ -1,0 +1,446 @@
+"""What the Library shows without drawing it: the quants of a model, planned and measured, and what is chosen of them.
+
+Columns stand in the order in which they answer the question, since a narrow table shows the first ones. A figure that
+was not measured carries a mark, and the legend explains the marks that are in view.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from pathlib import PurePath
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+from msgspec import field
+from msgspec.structs import replace
+
+from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.models.catalog import Catalog
+from ggbench.models.disk import LocalModel
+from ggbench.runs.run import Run
+from ggbench.runs.summary import QuantSummary
+from ggbench.show import FITS, FITS_NOT, UNKNOWN
+from ggbench.show.columns import b_text, planned_speed_text, speed_text, w_text
+from ggbench.show.glossary import UNSTEADY
+from ggbench.show.plot.curves import Line, fitted_line
+from ggbench.show.terminal.plan import longest_text
+from ggbench.sizing.plan_record import PlanRow
+from ggbench.sizing.theory.limits import DECODE_POSITIONS
+from ggbench.stats.decode_timing import LineFit
+from ggbench.text import plain
+from ggbench.tui.forms import describe_config
+from ggbench.tui.model_list import ModelEntry, Section
+from ggbench.tui.tables import Column, Order, has_words
+from ggbench.units import counted, format_bytes, format_count, format_length, format_ms, format_number
+
+if TYPE_CHECKING:
+    from ggbench.tui.planner import PlannedQuant
+
+_TO_DOWNLOAD, _PROVEN, _BEYOND_TRAINING, _EXTRAPOLATED = "↓", FITS, "*", "~"
+_AT_MOST, _AT_LEAST = "≤", "≥"
+Selection: TypeAlias = Sequence[tuple[str, tuple[str, ...]]]
+"""Models, each with its quants."""
+_BASES = {"measured": "from runs", "forecast": "from a forecast", "other runs": "from other models' runs"}
+
+
+class QuantRow(msgspec.Struct, frozen=True):
+    """One quant of the chosen model."""
+
+    name: str
+    """The QUANT argument that selects it alone among the quants of its model."""
+    plan: PlanRow
+    is_here: bool = False
+    """Whether its file is on this disk, or a server has it: there is nothing to download."""
+    is_twin: bool = False
+    """Whether it is a twin, which ggbench writes itself: there is nothing to download."""
+    measured: QuantSummary | None = None
+    """The latest completed decode of the same quant, loaded as it is planned."""
+    searched: QuantSummary | None = None
+    """The latest completed search for its largest context, loaded in the same way."""
+    label: str = ""
+    """What the table calls it where several quants have its name; printable."""
+
+    @property
+    def title(self) -> str:
+        """What the table calls it: the label, else the quant; printable."""
+        return self.label or plain(self.plan.quant)
+
+    @property
+    def fit(self) -> LineFit | None:
+        """W and B as measured, or their bounds."""
+        return None if self.measured is None else self.measured.fit
+
+    @property
+    def line(self) -> Line | None:
+        """The line of W and B as measured; None where either is unknown, so that the bounds are shown."""
+        return fitted_line(self.fit)
+
+    @property
+    def max_n_ctx(self) -> int | None:
+        """The largest n_ctx that was proven here, else the planned one."""
+        return self.plan.planned_n_ctx if self.searched is None else self.searched.max_n_ctx
+
+    @property
+    def tok_s(self) -> float | None:
+        """Speed with the context filled to the planned n_ctx: by the measured W and B, else the bandwidth's bound."""
+        n, line = self.plan.n_ctx, self.line
+        return self.bound_at(n) if n is None or line is None else 1e3 / float(line.ms(n))
+
+    @property
+    def is_extrapolated(self) -> bool:
+        """Whether the planned n_ctx lies beyond the positions that were measured."""
+        decode = None if self.measured is None else self.measured.decode
+        return decode is not None and (self.plan.n_ctx or 0) > decode.n_prompt + decode.n_gen
+
+    @property
+    def is_unsteady(self) -> bool:
+        """Whether the decode that W and B are from was not steady."""
+        return self.measured is not None and bool(self.measured.unsteady)
+
+    def is_called(self, name: str) -> bool:
+        """Return whether the name, in any case, is its argument, its quant or that of its file."""
+        return name.casefold() in (self.name.casefold(), self.plan.quant, PurePath(self.plan.file).name.casefold())
+
+    def bound_at(self, n: int | None) -> float | None:
+        """Return the tokens/s that the memory's bandwidth allows at position n; None where that is not planned."""
+        speeds = (*self.plan.decode, *([self.plan.at_n_ctx] if self.plan.at_n_ctx else []))
+        return next((speed.tok_s for speed in speeds if speed.n == n), None)
+
+
+def _verdict(row: QuantRow) -> str:
+    if row.plan.outcome is not Outcome.COMPLETED:
+        return f"{FITS_NOT} not planned"
+    return {None: "?", True: FITS, False: FITS_NOT}[row.plan.fits]
+
+
+def _longest(row: QuantRow) -> str:
+    if row.searched is None:
+        return longest_text(row.plan)
+    star = _BEYOND_TRAINING if (row.max_n_ctx or 0) > (row.plan.n_ctx_train or row.max_n_ctx or 0) else ""
+    return f"{format_count(row.max_n_ctx)}{_PROVEN if row.searched.max_n_ctx_verified else '?'}{star}"
+
+
+def _speed(row: QuantRow) -> str:
+    if row.tok_s is None or row.line is None:
+        return _bound(_AT_MOST, format_number(row.tok_s))
+    mark = f"{UNSTEADY} " if row.is_unsteady else ""
+    return f"{mark}{_EXTRAPOLATED if row.is_extrapolated else ''}{format_number(row.tok_s)}"
+
+
+def _bound(sign: str, text: str) -> str:
+    return text if text == UNKNOWN else f"{sign} {text}"
+
+
+def _w(row: QuantRow) -> str:
+    text, limit = w_text(row.fit), row.plan.limit
+    return _bound(_AT_MOST, format_number(limit.w_tokens_per_ms if limit else None)) if text == UNKNOWN else text
+
+
+def _b(row: QuantRow) -> str:
+    text, limit = b_text(row.fit), row.plan.limit
+    return _bound(_AT_LEAST, format_ms(limit.b_ms if limit else None)) if text == UNKNOWN else text
+
+
+def _device_weights(row: QuantRow) -> float | None:
+    return row.plan.device_weight_bytes
+
+
+def _decoded(row: QuantRow) -> str:
+    return UNKNOWN if row.measured is None else speed_text(row.measured)
+
+
+def _measured_tok_s(row: QuantRow) -> float | None:
+    return row.measured.latency.tok_s if row.measured and row.measured.latency else None
+
+
+def _expected_tok_s(row: QuantRow) -> float | None:
+    return row.plan.expected.tok_s if row.plan.expected else None
+
+
+def _size(row: QuantRow) -> str:
+    text = format_bytes(row.plan.file_bytes)
+    return text if row.is_here or row.is_twin or text == UNKNOWN else f"{_TO_DOWNLOAD} {text}"
+
+
+def _expected(row: QuantRow) -> str:
+    return planned_speed_text(row.plan.expected)
+
+
+def quant_columns(n_ctx: int | None, *, has_expected: bool = False) -> tuple[Column[QuantRow], ...]:
+    """Return the columns of a plan for this n_ctx, the most important first; a unit is on a header's second line.
+
+    `has_expected` is whether a speed is expected of any quant.
+    """
+    expected = Column("expected", "expected\ntok/s", _expected, _expected_tok_s, descending=True)
+    there = "" if n_ctx is None else f"\nat {format_length(n_ctx)}"
+    return (
+        Column("quant", "quant", lambda v: v.title, lambda v: v.title, right_aligned=False),
+        Column("bpw", "BPW\nbits", lambda v: format_number(v.plan.bpw), lambda v: v.plan.bpw),
+        Column("memory", f"memory{there}", lambda v: format_bytes(v.plan.needed_bytes), lambda v: v.plan.needed_bytes),
+        Column("fits", "fits", _verdict, lambda v: v.plan.left_bytes, right_aligned=False, descending=True),
+        Column("n_ctx", "max\nn_ctx", _longest, lambda v: v.max_n_ctx, descending=True),
+        *([expected] if has_expected else []),
+        Column("speed", f"tok/s{there}", _speed, lambda v: v.tok_s, descending=True),
+        Column("w", "W\ntok/ms", _w, _either("w_tokens_per_ms"), descending=True),
+        Column("b", "B\nms", _b, _either("b_ms")),
+        Column("file", "size", _size, lambda v: v.plan.file_bytes),
+        Column("tok_s", "decoded\ntok/s", _decoded, _measured_tok_s, descending=True),
+        Column("weights", "weights", lambda v: format_bytes(v.plan.device_weight_bytes), _device_weights),
+        Column("kv", f"KV{there}", lambda v: format_bytes(v.plan.device_kv_bytes), lambda v: v.plan.device_kv_bytes),
+        Column("compute", "compute", lambda v: format_bytes(v.plan.compute_bytes), lambda v: v.plan.compute_bytes),
+        *(_bound_at(n) for n in DECODE_POSITIONS if n != n_ctx),
+    )
+
+
+def _bound_at(n: int) -> Column[QuantRow]:
+    def text(row: QuantRow) -> str:
+        return _bound(_AT_MOST, format_number(row.bound_at(n)))
+
+    header = f"tok/s\nat {format_length(n)}"
+    return Column(f"at_{n}", header, text, lambda row: row.bound_at(n), descending=True)
+
+
+def _either(name: str) -> Callable[[QuantRow], float | None]:
+    """Return what reads a field of the measured line, else of the bound."""
+
+    def value(row: QuantRow) -> float | None:
+        found: float | None = getattr(row.line or row.plan.limit, name, None)
+        return found
+
+    return value
+
+
+def quants_on_disk(local: Iterable[LocalModel], catalog: Catalog) -> frozenset[tuple[str, str]]:
+    """Return (model, quant) of every measurable file on this disk, under every name the Library has for the model."""
+    ids = {model.repo.lower(): model.id for model in catalog if model.repo}
+    here = set()
+    for model in local:
+        if model.quant is not None and model.paths and not model.reason:
+            here.add((model.model, model.quant))
+            if (model_id := ids.get(model.model.lower())) is not None:
+                here.add((model_id, model.quant))
+    return frozenset(here)
+
+
+_Key = tuple[object, ...]
+
+
+class LatestResults(msgspec.Struct, frozen=True):
+    """The latest completed decode and search of each quant on this machine.
+
+    A run counts for a plan only where it was loaded as the plan is: another type of KV cache or another placement of
+    the layers is another speed and another memory.
+    """
+
+    _decodes: dict[_Key, QuantSummary] = field(default_factory=dict)
+    _searches: dict[_Key, QuantSummary] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, runs: Iterable[Run]) -> LatestResults:
+        """Take them from `runs`, newest first, as the store lists them."""
+        found = cls({}, {})
+        for run in runs:
+            setup, subject = run.head.setup, run.subject
+            if not run.is_complete or run.is_imported or not isinstance(setup, LlamaConfig):
+                continue
+            summary = QuantSummary.of([run])
+            for name in _names(subject.model, subject.quant, subject.file):
+                if summary.fit is not None:
+                    loaded = _of_speed(setup)
+                    found._decodes.setdefault((name, loaded), summary)
+                    found._decodes.setdefault((name, replace(loaded, threads=None, threads_batch=None)), summary)
+                if summary.max_n_ctx is not None:
+                    found._searches.setdefault((name, _of_memory(setup)), summary)
+        return found
+
+    def decode(self, model: str, quant: str, file: str, setup: LlamaConfig) -> QuantSummary | None:
+        """Return the latest decode of a quant with this setup, by its file, else by model and quant."""
+        names = _names(model, quant, file)
+        return next((found for name in names if (found := self._decodes.get((name, _of_speed(setup))))), None)
+
+    def search(self, model: str, quant: str, file: str, setup: LlamaConfig) -> QuantSummary | None:
+        """Return the latest search of a quant for its largest context, with this setup and without a ceiling."""
+        names, wanted = _names(model, quant, file), _of_memory(replace(setup, n_ctx=None))
+        return next((found for name in names if (found := self._searches.get((name, wanted)))), None)
+
+
+def _names(model: str, quant: str, file: str) -> tuple[object, ...]:
+    return (*([file] if file else []), (plain(model), quant))
+
+
+def _of_memory(setup: LlamaConfig) -> LlamaConfig:
+    """The setup without what changes no buffer; `n_ctx` is a search's ceiling."""
+    return replace(setup, threads=None, threads_batch=None, mmap=True, mlock=False)
+
+
+def _of_speed(setup: LlamaConfig) -> LlamaConfig:
+    """The setup without what a decode's speed does not depend on; a plan without threads takes a run with any."""
+    return replace(setup, n_ctx=None, n_batch=2048, n_ubatch=512, mmap=True, mlock=False, memory_limit_bytes=None)
+
+
+class Library:
+    """What is chosen: a model with the plans of its quants, how they are listed, a context, and marks of any model."""
+
+    def __init__(self) -> None:
+        self.entry: ModelEntry | None = None
+        self.rows: dict[str, QuantRow] = {}
+        """Quants of the chosen model, by name, in the order in which they were planned."""
+        self.n_ctx: int | None = None
+        """The planned context where the arrow keys changed it; None is that of the options."""
+        self.options = LlamaConfig()
+        """How every model is loaded."""
+        self.order: Order[QuantRow] = Order(quant_columns(None))
+        self.words = ""
+        """Of the filter of the quants."""
+        self.is_fits_only = False
+        self._marks: dict[str, dict[str, None]] = {}
+        """Names of quants by model, in the order in which they were marked."""
+        self._on_disk: Collection[tuple[str, str]] = frozenset()
+        self._results = LatestResults()
+
+    @property
+    def setup(self) -> LlamaConfig:
+        """How the quants are planned to be loaded."""
+        return replace(self.options, n_ctx=self.n_ctx or self.options.n_ctx)
+
+    @property
+    def marks(self) -> dict[str, None]:
+        """The marked quants of the chosen model."""
+        return {} if self.entry is None else self._marks.setdefault(self.entry.model, {})
+
+    @property
+    def can_pull(self) -> bool:
+        """Whether any quant of the chosen model can be downloaded."""
+        return any(not row.is_here and not row.is_twin for row in self.rows.values())
+
+    def choose(self, entry: ModelEntry) -> bool:
+        """Choose a model; return False if it is the one that is chosen and planned."""
+        if self.entry is not None and entry.key == self.entry.key and self.rows:
+            return False
+        self.entry, self.rows, self.n_ctx = entry, {}, None
+        return True
+
+    def add(self, planned: PlannedQuant) -> None:
+        """Add the plan of a quant, or replace it."""
+        self.rows[planned.name] = self._completed(QuantRow(planned.name, planned.row))
+
+    def set_on_disk(self, on_disk: Collection[tuple[str, str]]) -> None:
+        """Take in which quants are on this disk, from `quants_on_disk`."""
+        self._on_disk = on_disk
+        self.rows = {name: self._completed(row) for name, row in self.rows.items()}
+
+    def set_results(self, results: LatestResults) -> None:
+        """Take in what was measured; nothing where another card is planned for."""
+        self._results = results
+        self.rows = {name: self._completed(row) for name, row in self.rows.items()}
+
+    def toggle_mark(self, name: str) -> None:
+        """Mark or unmark a quant of the chosen model."""
+        if name in self.marks:
+            del self.marks[name]
+        else:
+            self.marks[name] = None
+
+    def clear_marks(self) -> None:
+        """Unmark every quant of every model."""
+        self._marks.clear()
+
+    def selection(self, cursor: QuantRow | None) -> Selection:
+        """Return the marked quants, else the one at the cursor."""
+        marked = [(model, tuple(names)) for model, names in self._marks.items() if names]
+        if marked or cursor is None or self.entry is None:
+            return marked
+        return [(self.entry.model, (cursor.name,))]
+
+    def names_here(self) -> tuple[str, ...]:
+        """Return the QUANT arguments of the chosen model's quants that are on this disk, the largest first."""
+        here = [row for row in self.rows.values() if row.is_here and not row.is_twin]
+        return tuple(row.name for row in sorted(here, key=lambda row: -(row.plan.file_bytes or 0)))
+
+    def planned_setup(self, selection: Selection) -> LlamaConfig:
+        """Return how a selection is planned to be loaded: the arrow keys' n_ctx is that of the chosen model alone."""
+        planned = {self.entry.model} if self.entry is not None else set()
+        return self.setup if {model for model, _ in selection} <= planned else self.options
+
+    def listed(self) -> list[QuantRow]:
+        """Return the quants to show, sorted and filtered, under the columns of `order`."""
+        rows = list(self.rows.values())
+        n_ctx = next((row.plan.n_ctx for row in rows if row.plan.n_ctx), None)
+        self.order.columns = quant_columns(n_ctx, has_expected=any(row.plan.expected for row in rows))
+        return self.order.sorted(row for row in self._matching() if not (self.is_fits_only and row.plan.fits is False))
+
+    @property
+    def hidden(self) -> list[str]:
+        """Counts of the quants that are not shown, a text for each reason."""
+        n_listed, n_matching = len(self.listed()), len(self._matching())
+        counts = [(n_matching - n_listed, "that do not fit (f)"), (len(self.rows) - n_matching, "by the filter")]
+        return [f"{format_count(count)} hidden {reason}" for count, reason in counts if count]
+
+    def status(self, n_gen: int, *, is_machine_known: bool, is_planning: bool) -> str:
+        """Return one line: the model, the state of its plan, and how many quants are shown, hidden and marked."""
+        entry, n_marked = self.entry, sum(map(len, self._marks.values()))
+        if entry is None:
+            return "choose a model on the left"
+        if entry.reason:
+            return f"✗ {entry.title}: {entry.reason}"
+        if not is_machine_known:
+            return f"{entry.title} · planned once this machine is known"
+        if is_planning and not self.rows:
+            return f"{entry.title} · {'reading headers from the Hub…' if entry.needs_network else 'planning…'}"
+        parts = (
+            entry.title,
+            counted(len(self.listed()), "quant") if self.rows else "",
+            *self.hidden,
+            f"{format_count(n_marked)} marked" if n_marked else "",
+            describe_config(self.options),
+            f"n_gen {format_count(n_gen)}" if self.rows else "",
+        )
+        return " · ".join(filter(None, parts))
+
+    def legend(self, *, has_bandwidth: bool = True) -> str:
+        """Return what the marks of the rows mean, and why there are no speeds, in one line; empty without either."""
+        rows = self.rows.values()
+        texts = [column.text(row) for row in rows for column in quant_columns(None)[1:]]
+        trained = sorted({row.plan.n_ctx_train for row in rows if row.plan.n_ctx_train})
+        meanings = {
+            _AT_MOST: "≤ ≥ the bandwidth's bound, not measured",
+            UNSTEADY: f"{UNSTEADY} not steady",
+            _EXTRAPOLATED: "~ from W and B, beyond what was measured",
+            _BEYOND_TRAINING: f"* beyond the trained {' and '.join(map(format_count, trained))}",
+            _TO_DOWNLOAD: "↓ to download",
+        }
+        parts = [meaning for mark, meaning in meanings.items() if any(mark in text for text in texts)]
+        if any(row.plan.reached_ceiling for row in rows):
+            parts.append("≥ before an n_ctx: none longer was tried")
+        if any(row.searched is not None for row in rows):
+            parts.insert(0, f"max n_ctx {_PROVEN} found by maxctx, ? not proven by a decode")
+        if bases := dict.fromkeys(row.plan.expected.speed_basis for row in rows if row.plan.expected):
+            parts.append(f"expected: {', '.join(_BASES[basis] for basis in bases)}")
+        if rows and not has_bandwidth:
+            parts.append("no speeds for a size alone: g chooses a card")
+        return " · ".join(parts)
+
+    def _matching(self) -> list[QuantRow]:
+        """The quants that have the filter's words, with labels where several have one quant, and of a server."""
+        times = Counter(row.plan.quant for row in self.rows.values())
+        rows = []
+        for row in self.rows.values():
+            is_named = times[row.plan.quant] > 1 or row.plan.provenance == "endpoint"
+            rows.append(replace(row, label=plain(row.name) if is_named else ""))
+        return [row for row in rows if has_words(f"{row.title} {row.name}", self.words)]
+
+    def _completed(self, row: QuantRow) -> QuantRow:
+        """Return the row with whether its file is on this disk, and what was measured of it."""
+        if (entry := self.entry) is None:
+            return row
+        is_here = entry.section in (Section.DISK, Section.SERVERS) or (entry.model, row.name) in self._on_disk
+        known = entry.model, row.plan.quant, row.plan.file, self.setup
+        return replace(
+            row,
+            is_twin=entry.is_twin,
+            is_here=is_here or bool(row.plan.file),
+            measured=self._results.decode(*known),
+            searched=self._results.search(*known),
+        )
