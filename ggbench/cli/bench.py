@@ -80,7 +80,7 @@ def command(
         from ggbench.show.run_documents import BENCH, QUANT
 
         rows = [QUANT.value(each, **({"against": nearest_to(each)} if against else {})) for each in summaries]
-        output.print_document(BENCH, model=asked.model.text, n_gen=n_gen, rows=rows)
+        output.document(BENCH, model=asked.model.text, n_gen=n_gen, rows=rows)
     elif summaries and measured.error is None:
         show_summaries(summaries, output, text_format=text_format, plot=plot)
         if against:

@@ -106,7 +106,7 @@ def _serve(server: RpcServerProcess, output: Output) -> None:
     if output.as_json:
         from ggbench.show.plan_document import CLUSTER_SERVE
 
-        output.print_document(CLUSTER_SERVE, serving, pid=server.pid)
+        output.document(CLUSTER_SERVE, serving, pid=server.pid)
     else:
         exposed = ", ".join(format_bytes(device.free_bytes) for device in serving.devices)
         output.notice(f"exposing {exposed} at {serving.server}, RPC protocol {serving.protocol}; Ctrl-C ends it")
@@ -141,7 +141,7 @@ def probe(servers: tuple[str, ...], timeout_s: float, output: Output) -> None:
     if output.as_json:
         from ggbench.show.plan_document import CLUSTER_PROBE
 
-        output.print_document(CLUSTER_PROBE, servers=probes)
+        output.document(CLUSTER_PROBE, servers=probes)
     else:
         from ggbench.show.terminal.cluster import probes_table
 

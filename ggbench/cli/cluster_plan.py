@@ -55,7 +55,7 @@ def command(ref: ModelRef, setup: LlamaConfig, hub: HubOptions, output: Output) 
     if output.as_json:
         from ggbench.show.plan_document import CLUSTER_PLAN
 
-        output.print_document(CLUSTER_PLAN, model=ref.text, plans=plans)
+        output.document(CLUSTER_PLAN, model=ref.text, plans=plans)
     else:
         from ggbench.show.terminal.cluster import cluster_report
 

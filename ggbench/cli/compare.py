@@ -147,7 +147,7 @@ def _show(
             fields["published"] = [
                 PUBLISHED_RUN.value(run, **(presenter_of(run.head.kind).against_document(run) or {})) for run in runs
             ]
-        output.print_document(COMPARE, **fields)
+        output.document(COMPARE, **fields)
         return
     if plot:
         show_plot(compared.summaries, output)

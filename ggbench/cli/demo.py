@@ -74,7 +74,7 @@ def _measure(n_gen: int, output: Output) -> Measured:
     if output.as_json:
         from ggbench.show.run_documents import DEMO
 
-        output.print_document(DEMO, model=_MODEL, n_gen=n_gen, rows=measured.summaries)
+        output.document(DEMO, model=_MODEL, n_gen=n_gen, rows=measured.summaries)
         measured.leave()
     else:
         show_summaries(measured.summaries, output, text_format="table", plot=True)

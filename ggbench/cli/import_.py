@@ -57,7 +57,7 @@ def command(paths: tuple[Path, ...], model: str, quant: str, output: Output) -> 
     if output.as_json:
         from ggbench.formats.keeping import IMPORTED
 
-        output.print_document(IMPORTED, rows=kept)
+        output.document(IMPORTED, rows=kept)
         return
     for each in kept:
         head, mark = each.imported.run.head, each.imported.mark

@@ -51,7 +51,7 @@ def command(path: Path, tensors: bool, output: Output) -> None:
     if output.as_json:
         from ggbench.show.model_documents import INSPECT
 
-        output.print_document(INSPECT, model_file, **({"tensors": model_file.tensors} if tensors else {}))
+        output.document(INSPECT, model_file, **({"tensors": model_file.tensors} if tensors else {}))
     else:
         from ggbench.show.terminal.model_file import header_details, tensors_table
 
@@ -82,7 +82,7 @@ def _show_checkpoint(ref: ModelRef, tensors: bool, output: Output) -> None:
         from ggbench.show.model_documents import CHECKPOINT, LoadedCheckpoint
 
         given = {"tensors": found.checkpoint.listed_tensors(method)} if tensors else {}
-        output.print_document(CHECKPOINT, LoadedCheckpoint.of(found, method), **given)
+        output.document(CHECKPOINT, LoadedCheckpoint.of(found, method), **given)
     else:
         from ggbench.show.terminal.checkpoint import checkpoint_details, stored_tensors_table
 
@@ -101,7 +101,7 @@ def _list_folder(folder: Path, tensors: bool, output: Output) -> None:
     if output.as_json:
         from ggbench.show.model_documents import FOLDER
 
-        output.print_document(FOLDER, rows=entries)
+        output.document(FOLDER, rows=entries)
     else:
         from ggbench.show.terminal.model_file import folder_table
 

@@ -56,7 +56,7 @@ def _list_runs(model: str | None, limit: int, output: Output) -> None:
     if output.as_json:
         from ggbench.show.run_documents import RESULTS
 
-        output.print_document(RESULTS, rows=runs)
+        output.document(RESULTS, rows=runs)
     elif not runs:
         output.notice("No runs yet. Make some with: ggbench demo")
     else:
@@ -103,7 +103,7 @@ def show(run_id: int, samples: bool, plot: bool, against: str | None, output: Ou
         output.notice(f"run {run_id} has no figure to compare with published ones")
     if output.as_json:
         fields = run_document(run, samples=samples and has_samples, against=against)
-        output.print_document(presenter.documents.stored, fields | stored_value(stored, readings))
+        output.document(presenter.documents.stored, fields | stored_value(stored, readings))
         return
     click.echo(f"run {run_id}  {plain(stored.kind)}  {stored.state.replace('_', ' ')}  {stored.started_at}")
     show_run(run, output, plot=plot and presenter.has_figures, readings=readings)

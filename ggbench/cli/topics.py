@@ -292,10 +292,13 @@ def _schema() -> Sequence[Section]:
 
 _WITH_DOCUMENTS = (
     "ggbench.show.plan_document",
+    "ggbench.show.limits_document",
     "ggbench.show.model_documents",
     "ggbench.show.published_document",
     "ggbench.show.run_documents",
     "ggbench.decisions.compare.document",
+    "ggbench.decisions.doctor.show",
+    "ggbench.decisions.pick.document",
     "ggbench.formats.keeping",
 )
 

@@ -46,10 +46,10 @@ def show_runs(
     """Show runs of one kind, a sweep side by side, else one in full; as JSON, these documents of them."""
     printed = presenter_of(kind).documents
     if output.as_json and is_sweep and printed.several is not None:
-        output.print_document(printed.several, model=model, rows=documents)
+        output.document(printed.several, model=model, rows=documents)
     elif output.as_json:
         for document in documents:
-            output.print_document(printed.one, document)
+            output.document(printed.one, document)
     elif is_sweep and runs:
         output.show(presenter_of(kind).table(runs, width=output.console().width))
     elif runs and presenter_of(kind).has_details(runs[0]):

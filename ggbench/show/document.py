@@ -182,6 +182,8 @@ def _strict(value: object) -> object:
         return {str(key): _strict(entry) for key, entry in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, bytes):
         return [_strict(entry) for entry in value]
+    if isinstance(value, frozenset):
+        return sorted(map(_strict, value), key=str)
     if isinstance(value, PurePath):
         return str(value)
     if isinstance(value, msgspec.Struct):

@@ -8,7 +8,7 @@ from ggbench.show.changes import COSTS, change_options
 from ggbench.show.document import Document, Shape, field, many, of, sometimes, within
 from ggbench.show.published_document import ROW as PUBLISHED_ROW
 from ggbench.show.sizes_against import PublishedSize
-from ggbench.sizing.cluster_record import ClusterPlan, ServerProbe
+from ggbench.sizing.cluster import ClusterPlan, ServerProbe
 from ggbench.sizing.plan_record import Budget, Change, PlanRow
 from ggbench.stats.decode_timing import Bandwidth
 

@@ -105,8 +105,8 @@ class RunDocuments(msgspec.Struct, frozen=True, kw_only=True):
     """In which the runs are rows, too."""
     root: Callable[[Run], object] = lambda run: run
     """What the shape is made of."""
-    read: Callable[[Any], ReadRun | None] = lambda found: None
-    """Makes a run of what was read by the shape; None of one that is of another kind, or not to be read back."""
+    read: Callable[[Any], ReadRun | None] | None = None
+    """Makes a run of what was read by the shape, or None of one of another kind; None if it cannot be read back."""
     rows: Callable[[Mapping[str, Any]], object] = lambda whole: whole.get("rows", [whole])
     """Finds the runs in a document."""
 
@@ -126,7 +126,7 @@ def run_documents(
     *,
     stored: str = "",
     is_swept: bool = False,
-    read: Callable[[Any], ReadRun | None] = lambda found: None,
+    read: Callable[[Any], ReadRun | None] | None = None,
 ) -> RunDocuments:
     """Return the documents of a kind: `kind`, `kind.all` where several quants are measured, and `results.stored`."""
     rows = (field("model", str), field("rows", many(shape)))

@@ -1,4 +1,4 @@
-"""A document compared with the schema that the package ships, by jsonschema."""
+"""A document compared with its schema, by jsonschema."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from jsonschema import Draft202012Validator
 
 from ggbench.cli.topics import documents
 from ggbench.show.document_types import schema_of
-from tests.schemas.files import FOLDER
 
 START = '{\n  "schema": "ggbench.'
 """How everything begins that a command prints with --json."""
@@ -26,9 +25,7 @@ def check_document(text: str) -> None:
 
 @functools.cache
 def _validator(name: str) -> Draft202012Validator:
-    known = documents()
-    schema = schema_of(known[name]) if name in known else json.loads((FOLDER / f"{name}.json").read_text())
-    return Draft202012Validator(_closed(schema))
+    return Draft202012Validator(_closed(schema_of(documents()[name])))
 
 
 def _closed(schema: Any) -> Any:  # noqa: ANN401 - JSON

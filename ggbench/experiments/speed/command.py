@@ -136,5 +136,5 @@ def _show(measured: Measured, against: str | None) -> None:
         return
     documents = [run_document(each.run, against=against) for each in measured.finished]
     joined = joined_documents(documents)
-    measured.asked.output.print_document(DOCUMENTS.one, model=measured.asked.model.text, **joined)
+    measured.asked.output.document(DOCUMENTS.one, model=measured.asked.model.text, **joined)
     show_run_ids(measured)
