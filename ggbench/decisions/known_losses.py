@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import statistics
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -11,31 +12,29 @@ import msgspec
 from ggbench.decisions.pick.record import Loss, PublishedLoss
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError
-from ggbench.experiments.quality.measure import EXPERIMENT
-from ggbench.experiments.quality.record import Divergence, QualityResult, ScoredBase
 from ggbench.models.published.quality import ln_ppl_ratio, size_octaves
 from ggbench.models.published.rows import PublishedRow, load_published
 from ggbench.models.published.selection import fold_quant
-from ggbench.runs.run import Run
+from ggbench.runs.experiment import MeasuredLoss, experiment_of
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run
 from ggbench.stats.intervals import Estimate, Expected
 from ggbench.units import counted
 
 _F16 = ("f16", "f16")
-_Group = tuple[str, str, int]
-"""Base, tokens of the text and length of a chunk: only divergences of one group compare."""
 
 
 class _Scored(msgspec.Struct, frozen=True):
-    """A divergence from a base, and what it is of."""
+    """A loss, and the run and the header that it is of."""
 
     run_id: int | None
     header: str
-    cache: tuple[str, str]
-    base: ScoredBase
-    divergence: Divergence
-    group: _Group
+    loss: MeasuredLoss
+
+    @property
+    def group(self) -> tuple[str, tuple[str, int]]:
+        """The base and the text, of which losses compare."""
+        return self.loss.base_header, self.loss.text
 
 
 class MeasuredLosses(msgspec.Struct, frozen=True):
@@ -53,10 +52,10 @@ class MeasuredLosses(msgspec.Struct, frozen=True):
         The base of that group loses nothing by its own measure.
         """
         group = self._group()
-        own = next((each for each in group if each.header == header and each.cache == _F16), None)
+        own = next((each for each in group if each.header == header and each.loss.cache == _F16), None)
         if own is not None:
-            return _loss(own, f"from {own.base.subject.quant}")
-        based = next((each for each in group if each.base.subject.header_sha256 == header), None)
+            return _loss(own, f"from {own.loss.base_quant}")
+        based = next((each for each in group if each.loss.base_header == header), None)
         if based is not None:
             return Loss(Expected(0.0, 0.0, 0.0), "measured", f"the base of run {based.run_id}")
         return None
@@ -64,20 +63,20 @@ class MeasuredLosses(msgspec.Struct, frozen=True):
     def of_cache(self, header: str, cache: tuple[str, str]) -> Loss | None:
         """Return what a KV cache of these types loses with the same weights, against one of f16."""
         for each in self.scores:
-            is_own = each.base.subject.header_sha256 == header and (each.base.type_k, each.base.type_v) == _F16
-            if each.header == header and each.cache == cache and is_own:
+            is_own = each.loss.base_header == header and each.loss.base_cache == _F16
+            if each.header == header and each.loss.cache == cache and is_own:
                 return _loss(each, "from its f16 cache")
         return None
 
     def of_both(self, header: str, cache: tuple[str, str]) -> Loss | None:
         """Return what weights and a quantized cache lose together, where that was measured at once."""
-        own = next((each for each in self._group() if each.header == header and each.cache == cache != _F16), None)
-        return None if own is None else _loss(own, f"from {own.base.subject.quant}")
+        own = next((each for each in self._group() if each.header == header and each.loss.cache == cache != _F16), None)
+        return None if own is None else _loss(own, f"from {own.loss.base_quant}")
 
     def _group(self) -> list[_Scored]:
         """The scores against a base with an f16 cache that cover most of the files, the newest such."""
-        headers: dict[_Group, set[str]] = {}
-        others = [each for each in self.scores if _has_other_base(each)]
+        headers: dict[object, set[str]] = {}
+        others = [each for each in self.scores if each.header != each.loss.base_header and each.loss.base_cache == _F16]
         for each in others:
             headers.setdefault(each.group, set()).add(each.header)
         largest = max(headers, key=lambda group: len(headers[group]), default=None)
@@ -85,41 +84,21 @@ class MeasuredLosses(msgspec.Struct, frozen=True):
 
 
 def measured_losses(store: Store | None) -> MeasuredLosses:
-    """Return the divergences that were measured here; none without a store."""
+    """Return the divergences that were measured here with llama.cpp; none without a store."""
     return MeasuredLosses(tuple(_scores(store)) if store is not None else ())
 
 
 def _scores(store: Store) -> Iterator[_Scored]:
-    for stored in store.list_runs(kind=EXPERIMENT.kind):
-        try:
+    for stored in store.list_runs():
+        with contextlib.suppress(StoreError):  # written by another ggbench
             run = listed_run(stored)
-        except StoreError:
-            continue
-        score = _score(run)
-        if score is not None:
-            yield score
-
-
-def _score(run: Run) -> _Scored | None:
-    result, setup = run.result, run.head.setup
-    if not isinstance(result, QualityResult) or not isinstance(setup, LlamaConfig):
-        return None
-    if result.divergence is None or result.base is None or result.scored is None:
-        return None
-    header, base = run.subject.header_sha256, result.base
-    if not header or not base.subject.header_sha256:
-        return None
-    group = base.subject.header_sha256, result.scored.tokens_sha256, result.n_ctx
-    return _Scored(run.run_id, header, (setup.type_k, setup.type_v), base, result.divergence, group)
-
-
-def _has_other_base(each: _Scored) -> bool:
-    is_other = each.header != each.base.subject.header_sha256
-    return is_other and (each.base.type_k, each.base.type_v) == _F16
+            loss, header = experiment_of(run.head.kind).loss_of(run), run.subject.header_sha256
+            if loss is not None and header and isinstance(run.head.setup, LlamaConfig):
+                yield _Scored(run.run_id, header, loss)
 
 
 def _loss(each: _Scored, base: str) -> Loss:
-    return Loss(_interval(each.divergence.kld), "measured", f"run {each.run_id}, {base}")
+    return Loss(_interval(each.loss.kld), "measured", f"run {each.run_id}, {base}")
 
 
 def _interval(estimate: Estimate) -> Expected:

@@ -18,8 +18,6 @@ from ggbench.decisions.this_machine import ThisMachine, without_placement
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError, Unsupported
-from ggbench.experiments.decode.record import DecodeResult
-from ggbench.experiments.forecast.record import ForecastResult
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.cpu import describe_cpu
 from ggbench.runs.experiment import experiment_of
@@ -31,7 +29,6 @@ from ggbench.sizing.theory.kv_cache import kv_cache
 from ggbench.sizing.theory.limits import decode_read_ms
 from ggbench.sizing.theory.offload import offload
 from ggbench.sizing.theory.weights import file_weights
-from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.stats.intervals import Expected
 from ggbench.stats.known_speed import POSITIONS, KnownSpeed, RunSpeed, tok_s_at
 from ggbench.units import counted, format_number
@@ -195,35 +192,15 @@ def bandwidth_shares(runs: Iterable[Run], bandwidth_bytes_per_s: float) -> Bandw
     """Return the shares of a bandwidth that the newest run of each model reaches; None for fewer than two models."""
     found: dict[str, tuple[float, float]] = {}
     for run in runs:
-        key, rates = run.subject.shape_key or run.subject.header_sha256, _rates(run)
-        if key and rates is not None:
-            found.setdefault(key, rates)
+        key, speed = run.subject.shape_key or run.subject.header_sha256, experiment_of(run.head.kind).speed_of(run)
+        if key and speed is not None and speed.rates is not None:
+            found.setdefault(key, speed.rates)
     if len(found) < _FEWEST:
         return None
     weights, kv_cache = (
         [rate / bandwidth_bytes_per_s for rate in rates] for rates in zip(*found.values(), strict=True)
     )
     return BandwidthShares(_next_of(weights), _next_of(kv_cache), tuple(weights))
-
-
-def _rates(run: Run) -> tuple[float, float] | None:
-    """Bytes/s of weights and of KV; those of all together for both where a line does not separate them."""
-    match run.result:
-        case DecodeResult(fit=fit, limit=DecodeLimit() as limit, latency=latency) if latency is not None:
-            if fit is not None and fit.b_ms and fit.w_tokens_per_ms:
-                return _of_line(limit, fit.b_ms, fit.w_tokens_per_ms)
-            rate = limit.bandwidth_bytes_per_s * limit.b_ms * latency.tok_s / 1e3
-            return rate, rate
-        case ForecastResult(b_ms=Expected() as b_ms, w_tokens_per_ms=w, limit=DecodeLimit() as limit):
-            return _of_line(limit, b_ms.value, None if w is None else w.value)
-    return None
-
-
-def _of_line(limit: DecodeLimit, b_ms: float, w_tokens_per_ms: float | None) -> tuple[float, float]:
-    weights = limit.bandwidth_bytes_per_s * limit.b_ms / b_ms
-    if w_tokens_per_ms is None or limit.w_tokens_per_ms is None:
-        return weights, weights
-    return weights, limit.bandwidth_bytes_per_s * w_tokens_per_ms / limit.w_tokens_per_ms
 
 
 def _next_of(shares: Sequence[float]) -> Expected:

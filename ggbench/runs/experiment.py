@@ -18,6 +18,7 @@ from ggbench.plugins import load_plugin
 from ggbench.runs.recording import Recording, WorkerPeak
 from ggbench.runs.run import Result, Settings
 from ggbench.stats.decode_timing import Bandwidth
+from ggbench.stats.intervals import Estimate
 from ggbench.text import in_words
 
 if TYPE_CHECKING:
@@ -39,6 +40,27 @@ class Concluded(msgspec.Struct, frozen=True):
 
 Conclusion: TypeAlias = "Concluded | Ending"
 """How an experiment ended."""
+
+
+class ProbedContext(msgspec.Struct, frozen=True):
+    """The largest context that a search proved, and the memory that it had."""
+
+    max_n_ctx: int
+    budget_bytes: int
+
+
+class MeasuredLoss(msgspec.Struct, frozen=True):
+    """What a file loses against a base, as mean KL divergence in nats."""
+
+    cache: tuple[str, str]
+    """Types of K and V, as `base_cache`."""
+    base_header: str
+    """SHA-256 of the base's header."""
+    base_quant: str
+    base_cache: tuple[str, str]
+    text: tuple[str, int]
+    """SHA-256 of its tokens, and the length of a chunk: only losses over the same text compare."""
+    kld: Estimate
 
 
 class Experiment(abc.ABC):
@@ -99,6 +121,14 @@ class Experiment(abc.ABC):
 
     def speed_of(self, run: Run) -> RunSpeed | None:
         """Return what a completed run says of how fast its file is; None, the default, where it says nothing."""
+        return None
+
+    def context_of(self, run: Run) -> ProbedContext | None:
+        """Return the largest context that a completed run found; None, the default, where it searched none."""
+        return None
+
+    def loss_of(self, run: Run) -> MeasuredLoss | None:
+        """Return what the run's file loses against a base; None, the default, where it compared with none."""
         return None
 
     def memory(self, recording: Recording, result: Result | None) -> Memory:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama.rpc_client import RpcConnection, ServerUnusable
+from ggbench.engines.llama.rpc_client import RemoteDevice, RpcConnection, ServerUnusable
 from ggbench.errors import NetworkError, Unsupported, UsageError
 from ggbench.gguf_file.model_file import ModelFile, layer_of
 from ggbench.machine.gpus import visible_gpus
@@ -50,15 +50,6 @@ def parse_servers(text: str) -> tuple[str, ...]:
     if len(servers) > MAX_SERVERS:
         raise UsageError(f"{len(servers)} RPC servers, and llama.cpp takes {MAX_SERVERS}", "leave the slowest out")
     return servers
-
-
-class RemoteDevice(msgspec.Struct, frozen=True):
-    """One device of an RPC server, as it reports it."""
-
-    number: int
-    """Of this server's, from 0 on."""
-    free_bytes: int
-    total_bytes: int
 
 
 class Percentiles(msgspec.Struct, frozen=True):

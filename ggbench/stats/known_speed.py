@@ -160,10 +160,27 @@ class RunSpeed(msgspec.Struct, frozen=True):
     """The last position that was measured, or forecast; None where no step was."""
     is_steady: bool = True
     """Whether the machine was, as far as the run could see."""
+    rates: tuple[float, float] | None = None
+    """Bytes/s at which weights and KV cache were read; None where its limit or its line is not known."""
 
 
-def measured_speed(run_id: int | None, step_ms: Known, reach: int, *, is_steady: bool = True) -> RunSpeed | None:
-    """Return what a run measured, up to the position `reach`; None where its steps show no line."""
-    return (
-        RunSpeed("measured", f"run {run_id}", step_ms, reach=reach, is_steady=is_steady) if len(step_ms) > 1 else None
-    )
+def rates_of_line(limit: DecodeLimit, b_ms: float, w_tokens_per_ms: float | None) -> tuple[float, float]:
+    """Return the bytes/s of weights and of KV cache that a line reaches; those of the weights where W is not known."""
+    weights = limit.bandwidth_bytes_per_s * limit.b_ms / b_ms
+    if w_tokens_per_ms is None or limit.w_tokens_per_ms is None:
+        return weights, weights
+    return weights, limit.bandwidth_bytes_per_s * w_tokens_per_ms / limit.w_tokens_per_ms
+
+
+def measured_speed(
+    run_id: int | None,
+    step_ms: Known,
+    reach: int,
+    *,
+    is_steady: bool = True,
+    rates: tuple[float, float] | None = None,
+) -> RunSpeed | None:
+    """Return what a run measured, up to the position `reach`; None where its steps show neither a line nor a rate."""
+    if len(step_ms) > 1:
+        return RunSpeed("measured", f"run {run_id}", step_ms, reach=reach, is_steady=is_steady, rates=rates)
+    return RunSpeed("measured", f"run {run_id}", is_steady=is_steady, rates=rates) if rates else None

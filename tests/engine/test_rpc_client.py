@@ -6,9 +6,8 @@ import itertools
 
 import pytest
 
-from ggbench.engines.llama.rpc_client import RpcConnection, ServerUnusable, find_unusable
+from ggbench.engines.llama.rpc_client import RemoteDevice, RpcConnection, ServerUnusable, find_unusable
 from ggbench.engines.llama.rpc_probe import probe_server
-from ggbench.sizing.cluster import RemoteDevice
 from tests.fakes.rpc_server import answers, is_silent, listening, refusing, speaks
 
 TIMEOUT_S = 0.2

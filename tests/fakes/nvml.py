@@ -9,7 +9,6 @@ Of that, the width of the bus is refused unless the recording has it from elsewh
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -118,10 +117,6 @@ def install(monkeypatch: pytest.MonkeyPatch, nvml: FakeNvml | None) -> None:
     monkeypatch.setattr(pynvml, "nvmlLib", nvml)
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
     monkeypatch.setattr(pynvml, "CDLL", find_no_library)
-
-
-def uninstall_pynvml(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pynvml", None)
 
 
 def replay(*names: str) -> FakeNvml:

@@ -26,7 +26,6 @@ from tests.fakes import machines, measured
 from tests.interchange.conftest import ReadRuns
 
 Document = dict[str, Any]
-OpenStore = Callable[[str], Store]
 
 
 @pytest.fixture

@@ -8,8 +8,6 @@ import pytest
 
 from ggbench.machine.cgroup import MemoryLimit, cpu_quota, memory_limits
 
-V1_UNLIMITED = 9223372036854771712
-
 
 def tree(root: Path, files: dict[str, str]) -> tuple[Path, Path]:
     for name, text in files.items():

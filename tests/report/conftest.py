@@ -46,7 +46,7 @@ def golden() -> Callable[[str, str], None]:
 def render() -> Callable[..., str]:
 
     def render(renderable: RenderableType, width: int = 100) -> str:
-        console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False, legacy_windows=False)
+        console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False)
         console.print(renderable, crop=False)  # as the commands do
         assert isinstance(console.file, io.StringIO)
         return "".join(f"{line.rstrip()}\n" for line in console.file.getvalue().splitlines())

@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import msgspec.structs
 import pytest
+from rich.console import RenderableType
+from textual._compositor import Compositor
+from textual._context import visible_screen_stack
 from textual.pilot import Pilot
+from textual.screen import Screen
+from textual_hires_canvas import Canvas
 
 from ggbench.hub.access import HubAccess
 from ggbench.tui.app import GgbenchApp
@@ -29,8 +34,27 @@ Size = tuple[int, int]
 
 @pytest.fixture(autouse=True)
 def pilots_look_at_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for the app and not for a clock, and draw where a test looks: a headless app draws for nobody else.
+
+    A plot is drawn always, as it lays itself out by that.
+    """
     for module in ("app", "pilot"):
         monkeypatch.setattr(f"textual.{module}.wait_for_idle", wait_until_quiet)
+    draw = Compositor.render_update
+
+    def draw_seldom(
+        compositor: Compositor,
+        full: bool = False,
+        screen_stack: list[Screen[Any]] | None = None,
+        simplify: bool = False,
+    ) -> RenderableType | None:
+        if full or any(isinstance(widget, Canvas) for widget in compositor.visible_widgets):
+            return draw(compositor, full, screen_stack, simplify)
+        visible_screen_stack.set(screen_stack or [])
+        compositor._dirty_regions.clear()
+        return None
+
+    monkeypatch.setattr(Compositor, "render_update", draw_seldom)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
@@ -17,11 +18,10 @@ from ggbench.decisions.this_machine import ThisMachine
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError, StoreError
-from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
-from ggbench.experiments.maxctx.record import ContextResult
 from ggbench.machine.programs import programs_that_hold_memory
 from ggbench.models.picked_models import PickedModel
 from ggbench.models.planned_variants import PlannedVariant
+from ggbench.runs.experiment import ProbedContext, experiment_of
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run
@@ -175,26 +175,26 @@ class _Finder:
         setup = with_cache(self._request.setup, KvCacheTypes(row.type_k, row.type_v, self._request.setup.flash_attn))
         here = ThisMachine.describe()
         wanted = here.decisive(setup, variant.file.n_layer)
-        for run in self._probes:
-            found = run.result
-            if run.subject.header_sha256 != variant.file.header_sha256 or not isinstance(found, ContextResult):
+        for run, found in self._probes:
+            if run.subject.header_sha256 != variant.file.header_sha256:
                 continue
-            if here.decisive(run.head.setup, run.subject.n_layer) != wanted or found.max_n_ctx is None:
+            if here.decisive(run.head.setup, run.subject.n_layer) != wanted:
                 continue
-            had_less = (found.plan.budget_bytes or 0) <= self._request.budget.usable_bytes
+            had_less = found.budget_bytes <= self._request.budget.usable_bytes
             return (run.run_id, found.max_n_ctx) if had_less and run.run_id is not None else None
         return None
 
 
-def _probes(store: Store) -> Iterator[Run]:
+def _probes(store: Store) -> Iterator[tuple[Run, ProbedContext]]:
     """Searches of this machine that ended as planned, newest first."""
     here = ThisMachine.describe()
-    for stored in store.list_runs(kind=MAXCTX.kind, state=Outcome.COMPLETED):
+    for stored in store.list_runs(state=Outcome.COMPLETED):
         if here.made(stored.environment):
-            try:
-                yield listed_run(stored)
-            except StoreError:
-                continue
+            with contextlib.suppress(StoreError):  # written by another ggbench
+                run = listed_run(stored)
+                found = experiment_of(run.head.kind).context_of(run)
+                if found is not None:
+                    yield run, found
 
 
 def _types(cache: KvCacheTypes) -> tuple[str, str]:

@@ -17,7 +17,8 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
-from ggbench.sizing.cluster import RemoteDevice
+import msgspec
+
 from ggbench.units import format_count
 
 PROTOCOL_MAJOR = 7
@@ -35,6 +36,15 @@ _TYPE_I8 = 24
 """GGML_TYPE_I8, a byte for each element."""
 _LARGEST_HELLO_BYTES, _MOST_DEVICES = 256, 256
 _RECEIVED_BYTES = 1 << 20
+
+
+class RemoteDevice(msgspec.Struct, frozen=True):
+    """One device of an RPC server, as it reports it."""
+
+    number: int
+    """Of this server's, from 0 on."""
+    free_bytes: int
+    total_bytes: int
 
 
 class ServerUnusable(Exception):

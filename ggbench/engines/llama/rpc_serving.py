@@ -16,10 +16,9 @@ from typing import Self
 
 import msgspec
 
-from ggbench.engines.llama.rpc_client import RpcConnection, ServerUnusable
+from ggbench.engines.llama.rpc_client import RemoteDevice, RpcConnection, ServerUnusable
 from ggbench.engines.llama.rpc_server import EXIT_REFUSED, ServeRequest
 from ggbench.errors import EngineFailed, NetworkError, UsageError
-from ggbench.sizing.cluster import RemoteDevice
 
 _STARTS_WITHIN_S = 60.0
 _POLL_S = 0.05

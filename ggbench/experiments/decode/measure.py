@@ -75,15 +75,21 @@ class DecodeExperiment(Experiment):
 
     def speed_of(self, run: Run) -> RunSpeed | None:
         """Return the line through its steps, at the level of their mean latency; None where they show no line."""
-        from ggbench.stats.known_speed import measured_speed, measured_steps
+        from ggbench.stats.known_speed import measured_speed, measured_steps, rates_of_line
 
         found, settings = run.result, run.head.settings
         if not isinstance(found, DecodeResult) or not isinstance(settings, DecodeSettings) or found.latency is None:
             return None
         n_gen = min(settings.n_gen, found.n_gen)
         middle = found.n_prompt + (n_gen + 1) // 2
-        steps = measured_steps([(middle, found.latency)], found.fit, found.limit)
-        return measured_speed(run.run_id, steps, found.n_prompt + n_gen, is_steady=not found.unsteady)
+        steps, limit, fit = measured_steps([(middle, found.latency)], found.fit, found.limit), found.limit, found.fit
+        rates = None
+        if limit is not None and fit is not None and fit.b_ms and fit.w_tokens_per_ms:
+            rates = rates_of_line(limit, fit.b_ms, fit.w_tokens_per_ms)
+        elif limit is not None:  # no line tells weights and KV apart
+            rates = (limit.bandwidth_bytes_per_s * limit.b_ms * found.latency.tok_s / 1e3,) * 2
+        is_steady, reach = not found.unsteady, found.n_prompt + n_gen
+        return measured_speed(run.run_id, steps, reach, is_steady=is_steady, rates=rates)
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """`ggbench decode MODEL QUANT -n N` with every option that is not the default."""

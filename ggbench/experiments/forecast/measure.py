@@ -71,13 +71,16 @@ class ForecastExperiment(Experiment):
 
     def speed_of(self, run: Run) -> RunSpeed | None:
         """Return what it forecast; None where it came to no line."""
-        from ggbench.stats.known_speed import RunSpeed, inverse
+        from ggbench.stats.known_speed import RunSpeed, inverse, rates_of_line
 
         found = run.result
         if not isinstance(found, ForecastResult) or len(found.tok_s) < 2:
             return None
-        steps = tuple((n, inverse(tok_s)) for n, tok_s in sorted(found.tok_s))
-        return RunSpeed("forecast", found.basis, steps, found.prefill_ms, reach=steps[-1][0])
+        steps, rates = tuple((n, inverse(tok_s)) for n, tok_s in sorted(found.tok_s)), None
+        if found.limit is not None and found.b_ms is not None:
+            w = found.w_tokens_per_ms
+            rates = rates_of_line(found.limit, found.b_ms.value, None if w is None else w.value)
+        return RunSpeed("forecast", found.basis, steps, found.prefill_ms, reach=steps[-1][0], rates=rates)
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """`ggbench forecast MODEL QUANT` with every option that is not the default."""

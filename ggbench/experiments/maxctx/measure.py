@@ -14,7 +14,7 @@ from ggbench.engines.memory import Memory
 from ggbench.errors import UsageError
 from ggbench.experiments.maxctx.record import ContextResult, ContextSettings, Probe, SearchPlan
 from ggbench.models.command_line import named, reproduce
-from ggbench.runs.experiment import Conclusion, Experiment, Job
+from ggbench.runs.experiment import Conclusion, Experiment, Job, ProbedContext
 from ggbench.runs.recording import Recording
 from ggbench.runs.run import Result, Settings
 from ggbench.stats.decode_timing import Bandwidth
@@ -22,6 +22,7 @@ from ggbench.units import exact_size, format_count
 
 if TYPE_CHECKING:
     from ggbench.runs.progress import Progress
+    from ggbench.runs.run import Run
     from ggbench.runs.session import Session
 
 SEARCH_TIMEOUT_S = 3600.0
@@ -75,6 +76,13 @@ class MaxctxExperiment(Experiment):
             probes=probes,
             warnings=warnings,
         )
+
+    def context_of(self, run: Run) -> ProbedContext | None:
+        """Return the largest context that its probes found."""
+        found = run.result
+        if not isinstance(found, ContextResult) or found.max_n_ctx is None:
+            return None
+        return ProbedContext(found.max_n_ctx, found.plan.budget_bytes or 0)
 
     def memory(self, recording: Recording, result: Result | None) -> Memory:
         """At the largest context; nothing where none was found."""

@@ -18,12 +18,13 @@ from ggbench.experiments.quality.record import (
 )
 from ggbench.models.command_line import named, reproduce
 from ggbench.models.selector import Target
-from ggbench.runs.experiment import Base, Conclusion, Experiment, Job
+from ggbench.runs.experiment import Base, Conclusion, Experiment, Job, MeasuredLoss
 from ggbench.runs.recording import Recording
 from ggbench.stats.decode_timing import Bandwidth
 
 if TYPE_CHECKING:
     from ggbench.runs.progress import Progress
+    from ggbench.runs.run import Run
     from ggbench.runs.session import Session
 
 
@@ -68,6 +69,17 @@ class QualityExperiment(Experiment):
             if is_compared
             else None,
         )
+
+    def loss_of(self, run: Run) -> MeasuredLoss | None:
+        """Return its divergence from a base whose header is known."""
+        found, types = run.result, run.head.setup.cache_types
+        if not isinstance(found, QualityResult) or found.divergence is None or found.scored is None or types is None:
+            return None
+        if found.base is None or not found.base.subject.header_sha256:
+            return None
+        of, text = found.base.subject, (found.scored.tokens_sha256, found.n_ctx)
+        base_cache = found.base.type_k, found.base.type_v
+        return MeasuredLoss(types, of.header_sha256, of.quant, base_cache, text, found.divergence.kld)
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """`ggbench quality MODEL QUANT` with every option that is not the default."""

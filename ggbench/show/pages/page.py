@@ -229,9 +229,7 @@ def _details(one: SavedRun, name: str) -> str:
 
     run = one.summary.run
     presenter = presenter_of(run.head.kind)
-    console = Console(
-        file=io.StringIO(), width=_DETAILS_WIDTH, color_system=None, highlight=False, legacy_windows=False
-    )
+    console = Console(file=io.StringIO(), width=_DETAILS_WIDTH, color_system=None, highlight=False)
     console.print(presenter.details(run, readings=one.readings), crop=False)
     assert isinstance(console.file, io.StringIO)
     printed = "\n".join(line.rstrip() for line in console.file.getvalue().strip("\n").split("\n"))
