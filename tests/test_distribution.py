@@ -22,8 +22,6 @@ DATA = (
     "ggbench/machine/gpus.toml",
     "ggbench/show/pages/page.css",
     "ggbench/show/pages/page.js",
-    "ggbench/schemas/*.json",
-    "ggbench/schemas/README.md",
     "ggbench/tui/app.tcss",
     "ggbench/tui/screens/*.tcss",
 )

@@ -33,8 +33,11 @@ _MANY = 10_000
 def read_own(document: Mapping[str, Any], file: SourceFile) -> list[ImportedRun]:
     """Return the runs of a document. Raises BadFile for one of another shape, naming the row and the field."""
     schema = document.get("schema")
-    found = [each for each in presenters() if schema in (f"ggbench.{one.schema}/1" for one in each.documents.all)]
-    readers = [each for each in found if each.documents.read is not None]
+    readers = [
+        each
+        for each in presenters()
+        if each.documents.read and schema in [f"ggbench.{one.schema}/1" for one in each.documents.all]
+    ]
     if not readers:
         raise BadFile(
             f"{file.name} is {plain(str(schema))!r}, which holds no measured runs",

@@ -142,7 +142,7 @@ def run_documents(
 
 def stored_document(name: str, shape: Shape) -> Document:
     """Return what `results show` prints of runs of this shape."""
-    repeat = _REPEAT if any(each.name == "repeat" for each in shape.fields) else ()
+    repeat = _REPEAT if any(each.name == "repeat" for each in shape.fields) else sometimes(_REPEAT)
     about = f"{shape.about} As it is stored."
     return Document(f"results.{name}", "results show ID", about, shape.fields, repeat, SAMPLES, _STORED.fields)
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
 
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.against import against_document, nearest_to, published_model
+from ggbench.show.against import nearest_to, published_model
+from ggbench.show.document import json_text
+from ggbench.show.run_documents import QUANT
 from ggbench.show.terminal.against import against_tables
 from tests.fakes.summaries import with_subject
 
@@ -26,8 +29,7 @@ def test_the_articles_row_stands_under_the_same_measurement(
 
 def test_json_has_every_difference(twin: QuantSummary) -> None:
     row = with_subject(twin, model="synth:qwen2.5-7b", quant="q8_0")
-    against = against_document(row)["against"]
-    assert isinstance(against, list)
+    against = json.loads(json_text(QUANT.value(row, against=nearest_to(row))))["against"]
     assert against
     for near in against:
         assert "system " in near["differences"][0]

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory, Place
+from ggbench.experiments.maxctx.document import DOCUMENTS
 from ggbench.experiments.maxctx.record import ContextResult, ContextSettings, Probe, SearchPlan
 from ggbench.experiments.maxctx.show import PRESENTER
 from ggbench.machine.records import GpuProcess
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
-from ggbench.show.documents import certificate_document, document
 
 
 def search(result: ContextResult, memory: Memory | None = None, **changes: object) -> Run:
@@ -42,7 +42,7 @@ def test_programs_that_held_the_gpus_memory_are_named(render: Callable[..., str]
     assert "peak 5.00 GiB, 1.00 GiB of it outside the buffers" in text
     assert "other programs desk[2Jtop (pid 911, 300.0 MiB), an unnamed process (pid 12)" in text
     assert "other programs" not in render(PRESENTER.details(alone), 160)
-    found = json.loads(document("results.search", **certificate_document(held)))
+    found = json.loads(DOCUMENTS.one.text(held))
     assert found["gpu_processes"] == [
         {"pid": 911, "name": "/opt/desk\x1b[2Jtop", "used_bytes": 300 << 20},
         {"pid": 12, "name": None, "used_bytes": None},
@@ -71,7 +71,7 @@ def test_a_search_that_was_cut_short_has_the_sizes_of_its_largest_probe() -> Non
     cut_short = search(
         ContextResult(max_n_ctx=512, first_fail_n_ctx=1024, probes=probes), Memory(), outcome=Outcome.INTERRUPTED
     )
-    document = certificate_document(cut_short)
+    document = DOCUMENTS.value(cut_short)
     assert (document["kv_bytes"], document["compute_bytes"]) == (10, 20)
     assert [each["reason"] for each in cast(list[dict[str, object]], document["probes"])] == [None, None]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ggbench.decisions.pick.needs import workload_text
+from ggbench.decisions.pick.needs import Needs, Workload, workload_text
 from ggbench.decisions.pick.recommend import RULES
 from ggbench.decisions.pick.record import (
     Alternative,
@@ -10,10 +10,8 @@ from ggbench.decisions.pick.record import (
     Checked,
     Loss,
     NeedCheck,
-    Needs,
     Pick,
     TurnSpeed,
-    Workload,
 )
 from ggbench.decisions.pick.run_commands import RunCommands
 from ggbench.decisions.pick.show import reason
@@ -35,7 +33,11 @@ def _row(names: str) -> tuple[Field, ...]:
 
 
 _LOSS = Shape(
-    "Loss", "What is lost in quality.", _expected("kld", "", lambda loss: loss.nats), of(Loss, "basis source")
+    "Loss",
+    "What is lost in quality.",
+    field("kld", float, get=lambda loss: loss.nats.value),
+    field("kld_ci95", ENDS, get=lambda loss: ends(loss.nats)),
+    of(Loss, "basis source"),
 )
 _QUALITY = Shape(
     "Quality",
@@ -64,7 +66,7 @@ _CANDIDATE = Shape(
     field("quality", _QUALITY, get=lambda candidate: candidate),
     _row("outcome problem=reason? notes"),
 )
-_CHECK = Shape("NeedCheck", "", of(NeedCheck, without="need"))
+_CHECK = Shape("NeedCheck", "", of(NeedCheck, "wanted value is_met is_close short_by"))
 _CHECKED = Shape(
     "Checked",
     "",

@@ -67,7 +67,7 @@ _SEARCH = Shape(
 def _read(found: Any) -> ReadRun:  # noqa: ANN401 - an object of the shape
     from ggbench.show.document_types import record_of
 
-    plan = record_of(_SEARCH, found, SearchPlan)
+    plan = record_of(_SEARCH, found, SearchPlan, warnings=found.warnings or ())
     probes = tuple(record_of(_PROBE, each, Probe) for each in found.probes or ())
     return ReadRun(ContextSettings(), record_of(_SEARCH, found, ContextResult, plan=plan, probes=probes))
 
