@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -25,6 +24,7 @@ from ggbench.machine.records import MachineReading
 from ggbench.models.command_line import named, reproduce
 from ggbench.models.reference import parse_model
 from ggbench.models.selector import resolve_one
+from ggbench.plugins import plugin_names
 from ggbench.runs import experiment as experiments
 from ggbench.runs.experiment import Conclusion, Experiment, Job
 from ggbench.runs.progress import Point, Progress
@@ -32,7 +32,9 @@ from ggbench.runs.recording import Recording
 from ggbench.runs.run import Result, Run, Settings
 from ggbench.runs.session import Session
 from ggbench.show import presenter as presenters
+from ggbench.show.document import Shape, of
 from ggbench.show.presenter import Presenter
+from ggbench.show.run_documents import RunDocuments, run_documents, subject
 from ggbench.stats.decode_timing import Bandwidth
 from tests.cli.conftest import FakeMachine
 from tests.cli.conftest import Run as Command
@@ -87,14 +89,20 @@ class BatchExperiment(Experiment):
 class BatchPresenter(Presenter):
     kind: ClassVar[str] = "batches"
     title: ClassVar[str] = "batches"
+    documents: ClassVar[RunDocuments] = run_documents(
+        "batches",
+        Shape(
+            "Batches",
+            "Speed by batch size.",
+            subject("quant"),
+            of(BatchResult, "speeds", lambda run: run.result),
+            of(Run, "outcome"),
+        ),
+    )
 
     def answer(self, run: Run) -> str:
         assert isinstance(run.result, BatchResult)
         return f"{run.result.speeds[-1].tok_s:.0f} tok/s in batches of {run.result.speeds[-1].n_seqs}"
-
-    def document(self, run: Run) -> dict[str, object]:
-        assert isinstance(run.result, BatchResult)
-        return {"quant": run.subject.quant, "speeds": list(run.result.speeds), "outcome": run.outcome.value}
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         return Text(f"{self.ending(run)}\nAgain: {run.head.command}")
@@ -118,7 +126,8 @@ def batches(monkeypatch: pytest.MonkeyPatch) -> None:
     install(monkeypatch, "ggbench.experiments.batches.show", PRESENTER=BatchPresenter())
     install(monkeypatch, "ggbench.cli.batches", command=command)
     monkeypatch.setitem(cli_main.COMMANDS, "batches", "Time batches.")
-    monkeypatch.setattr("tests.schemas.validation.check_document", json.loads)  # its documents are in no schema
+    kinds = (*plugin_names("ggbench.experiments"), "batches")
+    monkeypatch.setattr("ggbench.show.presenter.plugin_names", lambda _: kinds)
 
 
 def test_a_new_experiment_runs_from_its_command_to_its_results(
@@ -135,7 +144,7 @@ def test_a_new_experiment_runs_from_its_command_to_its_results(
     assert "tok/s in batches of 4" in shown.out
     assert f"Again: ggbench batches {tiny_twin.absolute()}" in shown.out
     document = ggbench("results", "show", listed[0]["run_id"], "--json").json
-    assert document["schema"] == "ggbench.results.show/1"
+    assert document["schema"] == "ggbench.results.batches/1"
     assert [speed["n_seqs"] for speed in document["speeds"]] == [1, 4]
     assert ggbench("batches", tiny_twin, "--json").json["schema"] == "ggbench.batches/1"
 
