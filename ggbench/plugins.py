@@ -12,11 +12,6 @@ from ggbench.errors import StoreError
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 
 
-def plugin_names(package: str) -> tuple[str, ...]:
-    """Return the names of the folders of `package`."""
-    return tuple(each.name for each in pkgutil.iter_modules(importlib.import_module(package).__path__) if each.ispkg)
-
-
 def load_plugin(package: str, name: str, module: str, what: str) -> Any:  # noqa: ANN401 - the caller knows its type
     """Return the module `module` of the folder `name` of `package`.
 
@@ -30,3 +25,9 @@ def load_plugin(package: str, name: str, module: str, what: str) -> Any:  # noqa
             if error.name not in (path, f"{package}.{name}"):
                 raise
     raise StoreError(f"this ggbench has no {what} {name!r}", "upgrade ggbench to read the run")
+
+
+def plugin_names(package: str) -> tuple[str, ...]:
+    """Return the names of the folders of `package`, in the order of the alphabet."""
+    found = pkgutil.iter_modules(importlib.import_module(package).__path__)
+    return tuple(sorted(each.name for each in found if each.ispkg))

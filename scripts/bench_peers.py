@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from ggbench.machine.cpu import describe_cpu
+from ggbench.machine.host import describe_cpu
 from scripts import peer_table
 from scripts.peer_figures import FIGURES, Bench, Figure
 from scripts.peer_programs import CACHE, find_or_build

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ggbench.gguf_file.blueprint import build_model
-from ggbench.machine.known_gpus import find_gpu
+from ggbench.machine.gpus import find_gpu
 from ggbench.models.catalog import load_catalog
 from ggbench.sizing.theory.hardware import known_hardware
 from ggbench.sizing.theory.kv_cache import kv_cache

@@ -24,9 +24,9 @@ from pathlib import Path
 
 import psutil
 
-from ggbench.models.file_sources import ARTICLE_QUANTS
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import materialize, resolve_one
+from ggbench.models.sources import ARTICLE_QUANTS
+from ggbench.models.targets import materialize, resolve_one
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
 from ggbench.runs.summary import QuantSummary

@@ -32,9 +32,9 @@ from ggbench.engines.workloads import DecodeAtDepth
 from ggbench.experiments.tune.candidates import merged
 from ggbench.experiments.tune.record import TuneCandidate, TuneResult, TuneSettings, TuneTiming
 from ggbench.experiments.tune.search import TuneTimer
-from ggbench.machine.cpu import default_threads
+from ggbench.machine.host import default_threads
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import materialize, resolve_one
+from ggbench.models.targets import materialize, resolve_one
 from tests.fakes.engine import obey
 from tests.fakes.planted import PlantedMachine
 

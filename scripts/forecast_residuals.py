@@ -26,7 +26,7 @@ from ggbench.engines.workloads import DecodeAtDepth, Prefill
 from ggbench.experiments.forecast.measure import EXPERIMENT
 from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import Target, materialize, resolve_one
+from ggbench.models.targets import Target, materialize, resolve_one
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished

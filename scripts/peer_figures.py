@@ -38,9 +38,9 @@ from ggbench.experiments.decode.record import N_PROMPT
 from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
 from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
 from ggbench.experiments.quality.texts import find_text
-from ggbench.machine.cpu import default_threads
+from ggbench.machine.host import default_threads
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import Target, materialize, resolve_one
+from ggbench.models.targets import Target, materialize, resolve_one
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished

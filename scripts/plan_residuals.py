@@ -20,9 +20,8 @@ from ggbench.engines.events import Allocated
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import launch
 from ggbench.experiments.maxctx.prober import ContextProber
-from ggbench.models.planned_variants import planned_model
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import Target, materialize, resolve
+from ggbench.models.targets import Target, materialize, resolve, resolve_headers
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.sizing.plan_record import Budget, PlanRow
@@ -59,7 +58,7 @@ def planned(model: str, setup: LlamaConfig) -> Sequence[PlanRow]:
     """From headers alone."""
     budget = Budget("main memory", False, 64 * GIB, "made up", 0, "")
     with DryAllocator(launch(threading.Event()), setup) as allocator:
-        return list(plan(planned_model(parse_model(model, *QUANTS)).variants, PlanRequest(budget, setup), allocator))
+        return list(plan(resolve_headers(parse_model(model, *QUANTS)), PlanRequest(budget, setup), allocator))
 
 
 def probed(target: Target, setup: LlamaConfig, n_ctx: int) -> Allocated:

@@ -18,7 +18,7 @@ from typing import Any
 from ggbench.experiments.tune.record import TuneResult, TuneSettings
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import resolve_one
+from ggbench.models.targets import resolve_one
 from tests.conftest import TINY
 from tests.fakes.planted import Effects, PlantedMachine
 

@@ -34,9 +34,8 @@ def pytest_configure() -> None:
 
 @pytest.fixture(scope="session")
 def machine_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from ggbench.machine.bandwidth import cached_bandwidth
-    from ggbench.machine.cpu import logical_cpus
-    from ggbench.machine.read_probe import ReadRate
+    from ggbench.machine.bandwidth import ReadRate, cached_bandwidth
+    from ggbench.machine.host import logical_cpus
 
     file = tmp_path_factory.mktemp("machine") / "machine.json"
     with patch("ggbench.machine.bandwidth.probe_reads", lambda threads, **_: ReadRate(2e10, threads, "test", False)):

@@ -1,7 +1,5 @@
 """The generated parts of the README: run as a module to write them; test_readme checks them."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

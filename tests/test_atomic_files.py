@@ -1,7 +1,5 @@
 """Files that a kill and a power cut find whole."""
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable
@@ -98,7 +96,6 @@ def test_a_disk_that_is_full_at_the_sync_leaves_the_old_file(tmp_path: Path, mon
 
 
 def test_a_folder_that_cannot_be_synced_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-
     def refuse(_descriptor: int) -> None:
         raise OSError(code, os.strerror(code))
 

@@ -1,7 +1,5 @@
 """What a wheel and a source distribution hold, as hatchling would build them from this checkout."""
 
-from __future__ import annotations
-
 import fnmatch
 import tomllib
 from importlib.metadata import version
@@ -20,6 +18,8 @@ DATA = (
     "ggbench/models/published/data/*.csv",
     "ggbench/models/published/data/sources.toml",
     "ggbench/machine/gpus.toml",
+    "ggbench/cli/topics/*.txt",
+    "ggbench/show/*.txt",
     "ggbench/show/pages/page.css",
     "ggbench/show/pages/page.js",
     "ggbench/tui/app.tcss",

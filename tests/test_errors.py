@@ -1,7 +1,5 @@
 """The tree of errors: drawn in the docstring, held here."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """What the README and the page of evidence say of the program is what the program says."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -4,8 +4,6 @@ Outputs that no machine changes are generated, see `tests.readme`. The others we
 minutes: here a models.toml gives their names to models of the same kind that take a moment.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Numbers to text and back, against figures that others print."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

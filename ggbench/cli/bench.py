@@ -48,10 +48,10 @@ def command(
     each model that it offers. A quant that fails is a row with its reason, and the others go on. Each decode is stored
     as a run, and so is each search of --maxctx, which finds the largest n_ctx whatever the length of the run.
     """
+    from ggbench.cli.bench_runs import run_bench, with_expected_speeds
     from ggbench.commands.measuring import make_jobs, measure, warn_of_memory_use
     from ggbench.commands.run_output import show_run_ids, show_summaries
     from ggbench.commands.server_options import check_server
-    from ggbench.decisions.bench import run_bench, with_expected_speeds
     from ggbench.experiments.decode.measure import EXPERIMENT
     from ggbench.experiments.decode.record import DecodeSettings
     from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX

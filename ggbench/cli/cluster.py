@@ -73,7 +73,7 @@ def serve(
     from ggbench.engines.llama.rpc_devices import BUILD_HINT, is_built_with_rpc
     from ggbench.engines.llama.rpc_server import ServeRequest
     from ggbench.engines.llama.rpc_serving import RpcServerProcess, ipv4_address
-    from ggbench.machine.cpu import default_threads
+    from ggbench.machine.host import default_threads
     from ggbench.sizing.budget import main_memory_budget
     from ggbench.units import parse_size
 

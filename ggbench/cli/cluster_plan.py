@@ -15,8 +15,8 @@ from ggbench.errors import DoesNotFit, ExitCode, NetworkError, UsageError
 
 if TYPE_CHECKING:
     from ggbench.engines.llama.config import LlamaConfig
-    from ggbench.models.planned_variants import PlannedVariant
     from ggbench.models.reference import ModelRef
+    from ggbench.models.targets import Target
     from ggbench.sizing.cluster import ClusterPlan
     from ggbench.sizing.cluster_plan import Cluster
 
@@ -41,7 +41,7 @@ def command(ref: ModelRef, setup: LlamaConfig, hub: HubOptions, output: Output) 
     in no way.
     """
     from ggbench.commands.header_progress import reading_headers
-    from ggbench.models.planned_variants import planned_model
+    from ggbench.models.targets import resolve_headers
     from ggbench.sizing.cluster_plan import plan_cluster
 
     if not setup.rpc_servers:
@@ -50,7 +50,7 @@ def command(ref: ModelRef, setup: LlamaConfig, hub: HubOptions, output: Output) 
         raise UsageError("the split is the answer of this command", "omit --tensor-split, --main-gpu and -ngl")
     setup, cluster = _cluster(setup, output)
     with reading_headers(output) as on_progress:
-        variants = planned_model(ref, hub=hub.access(), on_progress=on_progress).variants
+        variants = resolve_headers(ref, hub=hub.access(), on_progress=on_progress)
     plans = [_with_server_line(plan_cluster(each, setup, cluster), each, setup) for each in variants]
     if output.as_json:
         from ggbench.show.plan_document import CLUSTER_PLAN
@@ -74,7 +74,7 @@ def _cluster(setup: LlamaConfig, output: Output) -> tuple[LlamaConfig, Cluster]:
     from ggbench.engines.contract import DEFAULT_TIMEOUT_S
     from ggbench.engines.llama.engine import launch
     from ggbench.engines.llama.rpc_probe import probe_server
-    from ggbench.machine.cpu import default_threads
+    from ggbench.machine.host import default_threads
     from ggbench.sizing.budget import devices_budget
     from ggbench.sizing.cluster import device_memories
     from ggbench.sizing.cluster_plan import Cluster
@@ -94,7 +94,7 @@ def _cluster(setup: LlamaConfig, output: Output) -> tuple[LlamaConfig, Cluster]:
     )
 
 
-def _with_server_line(plan: ClusterPlan, variant: PlannedVariant, setup: LlamaConfig) -> ClusterPlan:
+def _with_server_line(plan: ClusterPlan, variant: Target, setup: LlamaConfig) -> ClusterPlan:
     """The plan with the line for llama-server, where the file is known."""
     from ggbench.decisions.pick.run_commands import run_commands
 

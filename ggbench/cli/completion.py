@@ -120,17 +120,17 @@ def _measured_models(_ctx: click.Context) -> Iterator[tuple[str, str]]:
 
 
 def _gpus(_ctx: click.Context) -> Iterator[tuple[str, str]]:
-    from ggbench.machine.known_gpus import known_gpus
+    from ggbench.machine.gpus import known_gpus
 
     return ((gpu.id, gpu.name) for gpu in known_gpus())
 
 
 def _help_topics(_ctx: click.Context) -> Iterator[tuple[str, str]]:
+    from ggbench.cli.help import TOPICS, summary
     from ggbench.cli.main import COMMANDS
-    from ggbench.cli.topics import TOPICS
 
     yield from COMMANDS.items()
-    yield from ((name, topic.summary) for name, topic in TOPICS.items())
+    yield from ((name, summary(name)) for name in TOPICS)
 
 
 def _snapshots() -> Iterator[tuple[str, Path]]:

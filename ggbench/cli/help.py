@@ -1,14 +1,107 @@
-"""`ggbench help`: what a command does, and topics that belong to no single one."""
+"""`ggbench help`: what a command does, and topics that belong to no single one, whose texts lie in `topics/`."""
 
 from __future__ import annotations
 
+import importlib
 import json
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.cli.topics import TOPICS, Topic, documents
 from ggbench.commands.documented import DocumentedCommand, write_paragraphs, write_rows
-from ggbench.errors import UnknownName
+from ggbench.errors import ExitCode, UnknownName
+
+if TYPE_CHECKING:
+    from ggbench.show.document import Document
+
+_FOLDER = Path(__file__).parent / "topics"
+TOPICS = ("numbers", "names", "defaults", "servers", "scripts", "schema")
+
+EXIT_CODES = (
+    (ExitCode.DONE, "done"),
+    (ExitCode.UNEXPECTED, "unexpected; or a limit of compare was exceeded"),
+    (ExitCode.USAGE, "the command line, or a config file, is wrong"),
+    (ExitCode.DOES_NOT_FIT, "it does not fit: memory, or room on the disk"),
+    (ExitCode.NETWORK, "network or Hub, including a repo that does not exist"),
+    (ExitCode.BAD_FILE, "a bad or unsupported file"),
+    (ExitCode.ENGINE_FAILED, "the engine (llama.cpp, Transformers or a server) failed"),
+    (ExitCode.INTERRUPTED, "interrupted, or a question answered with no"),
+    (ExitCode.PIPE_CLOSED, "the program that reads the output ended first, as in ggbench models | head"),
+)
+"""What each exit code means."""
+
+_WITH_DOCUMENTS = (
+    "ggbench.show.plan_document",
+    "ggbench.show.limits_document",
+    "ggbench.show.model_documents",
+    "ggbench.show.published_document",
+    "ggbench.show.run_documents",
+    "ggbench.decisions.compare.document",
+    "ggbench.decisions.doctor.show",
+    "ggbench.decisions.pick.document",
+    "ggbench.formats.keeping",
+)
+
+
+def documents() -> dict[str, Document]:
+    """Return what commands print with --json, by the names in `schema`."""
+    from ggbench.show.document import Document
+    from ggbench.show.presenter import presenters
+
+    modules = [vars(importlib.import_module(name)).values() for name in _WITH_DOCUMENTS]
+    found = [each for values in modules for each in values if isinstance(each, Document)]
+    found += [each for presenter in presenters() for each in presenter.documents.all]
+    return {each.schema: each for each in found}
+
+
+def _columns() -> Iterable[Sequence[str]]:
+    from ggbench.show.columns import all_columns
+    from ggbench.show.glossary import TERMS
+
+    explained = {term.name for term in TERMS.values()}
+    for each in all_columns().values():
+        if each.header not in explained:
+            yield each.header, f"{each.doc.rstrip('.')} [{each.unit}]." if each.unit else each.doc
+
+
+def _terms() -> Iterable[Sequence[str]]:
+    from ggbench.show.glossary import terms
+
+    return terms()
+
+
+def _provenance() -> Iterable[Sequence[str]]:
+    from ggbench.show.glossary import provenance
+
+    return provenance()
+
+
+def _differences() -> Iterable[Sequence[str]]:
+    from ggbench.engines.llama.defaults import DIFFERENCES
+
+    return DIFFERENCES.items()
+
+
+_GENERATED: dict[str, Callable[[], Iterable[Sequence[str]]]] = {
+    "@terms": _terms,
+    "@provenance": _provenance,
+    "@columns": _columns,
+    "@differences": _differences,
+    "@exit codes": lambda: ((str(int(code)), text) for code, text in EXIT_CODES),
+    "@documents": lambda: ((name, f"ggbench {each.printed_by}: {each.about}") for name, each in documents().items()),
+}
+"""Rows that a text names in a line of their own."""
+
+
+def summary(topic: str) -> str:
+    """Return what a topic is about, in a few words."""
+    return _text(topic).partition("\n")[0]
+
+
+def _text(topic: str) -> str:
+    return (_FOLDER / f"{topic}.txt").read_text("utf-8")
 
 
 @click.command(
@@ -29,7 +122,7 @@ def command(context: click.Context, words: tuple[str, ...]) -> None:
     """
     root = context.find_root()
     if len(words) == 1 and words[0] in TOPICS:
-        click.echo(_page(root, TOPICS[words[0]]))
+        click.echo(_page(root, words[0]))
         return
     if len(words) == 2 and words[0] == "schema":
         click.echo(_schema(words[1]))
@@ -55,14 +148,20 @@ def _schema(name: str) -> str:
     return json.dumps(schema_of(known[name]), indent=2, ensure_ascii=False)
 
 
-def _page(root: click.Context, topic: Topic) -> str:
+def _page(root: click.Context, topic: str) -> str:
+    """Return a topic as its text has it: headings, paragraphs, and rows `name :: meaning` or generated ones."""
+    from ggbench.show.glossary import FORMULA, read_rows
+
     formatter = root.make_formatter()
-    for section in topic.sections():
-        with formatter.section(section.heading):
-            if section.text:
-                write_paragraphs(formatter, section.text)
-            if section.text and section.rows:
-                formatter.write_paragraph()
-            if section.rows:
-                write_rows(formatter, section.rows, most=24)
+    for section in _text(topic).replace("@formula", FORMULA).split("\n# ")[1:]:
+        heading, _, content = section.partition("\n")
+        with formatter.section(heading):
+            for number, block in enumerate(content.strip("\n").split("\n\n")):
+                if number:
+                    formatter.write_paragraph()
+                if block in _GENERATED or " :: " in block:
+                    rows = _GENERATED[block]() if block in _GENERATED else read_rows(block)
+                    write_rows(formatter, [(name, text) for name, text in rows], most=24)
+                else:
+                    write_paragraphs(formatter, block)
     return formatter.getvalue().strip("\n")

@@ -84,7 +84,7 @@ def command(
     hardware = _hardware(gpu, vram, bandwidth, compute)
     cache_types = type_by_name(type_k).name, type_by_name(type_v).name
     batches = _batch_sizes(batch_sizes)
-    from ggbench.models.counted_models import count_model
+    from ggbench.sizing.theory.counted_models import count_model
     from ggbench.sizing.theory.kv_cache import kv_cache
     from ggbench.sizing.theory.limits import model_limits
     from ggbench.sizing.theory.weights import count_parameters
@@ -113,8 +113,7 @@ def _hardware(gpu: str | None, vram: str | None, bandwidth: str | None, compute:
     """Return the figures of the named GPU, or of this machine's, with the given figures in their place."""
     import msgspec.structs
 
-    from ggbench.machine.gpus import list_gpus
-    from ggbench.machine.known_gpus import find_gpu
+    from ggbench.machine.gpus import find_gpu, list_gpus
     from ggbench.sizing.theory.hardware import Hardware, driver_hardware, known_hardware
     from ggbench.units import parse_bandwidth, parse_compute, parse_size
 

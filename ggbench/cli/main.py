@@ -15,7 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from ggbench import __version__
-from ggbench.cli.topics import TOPICS
+from ggbench.cli.help import TOPICS, summary
 from ggbench.commands.interrupts import discard_output, stoppable
 from ggbench.commands.standard_streams import open_closed, spell_missing
 from ggbench.engines.llama.address_space import limit_bytes
@@ -105,9 +105,7 @@ class _LazyGroup(click.Group):
             with formatter.section(heading):
                 formatter.write_dl([(f"{name:<9}", text) for name, text in commands.items()])
         with formatter.section("Topics (ggbench help TOPIC)"):
-            formatter.write_dl(
-                [(f"{name:<9}", f"{topic.summary[0].upper()}{topic.summary[1:]}.") for name, topic in TOPICS.items()]
-            )
+            formatter.write_dl([(f"{name:<9}", f"{(text := summary(name))[0].upper()}{text[1:]}.") for name in TOPICS])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -32,10 +32,10 @@ from ggbench.units import parse_duration
 if TYPE_CHECKING:
     from ggbench.commands.output import Output
     from ggbench.decisions.pick.candidates import PickRequest
+    from ggbench.decisions.pick.models import PickedModel
     from ggbench.decisions.pick.record import Candidate, Pick
     from ggbench.engines.llama.config import LlamaConfig
-    from ggbench.models.picked_models import PickedModel
-    from ggbench.models.planned_variants import PlannedModel
+    from ggbench.models.targets import Target
     from ggbench.runs.experiment import Job
     from ggbench.sizing.dry_allocator import DryAllocator
     from ggbench.sizing.plan_record import Budget
@@ -157,6 +157,7 @@ def command(
     budget = memory.budget(setup, measures=measures or not no_measure)
     with _allocator(setup, budget) as allocator:  # first of all, as its worker takes a while
         from ggbench.decisions.pick.candidates import PickRequest, caches_of
+        from ggbench.models.targets import repo_read
 
         planned, models = _models(model, quants, family, hub, output)
         request = PickRequest(needs, budget, setup, caches_of(kv_types, setup), memory.given)
@@ -167,8 +168,8 @@ def command(
     is_open = pick.recommended is not None and any(each.need == "speed" for each in pick.recommended.unknown)
     if is_open and not (measures or memory.gpu or memory.vram):
         output.notice("whether it is fast enough is not known: --measure forecasts it")
-    if planned is not None and planned.listing is not None:
-        output.notice(reading_notice(planned.listing, planned.moved_bytes))
+    if (read := repo_read(planned)) is not None:
+        output.notice(reading_notice(*read))
     raise click.exceptions.Exit(_exit_code(pick))
 
 
@@ -178,7 +179,7 @@ def _allocator(setup: LlamaConfig, budget: Budget) -> DryAllocator:
 
     from ggbench.engines.contract import DEFAULT_TIMEOUT_S
     from ggbench.engines.llama.engine import launch
-    from ggbench.machine.cpu import default_threads
+    from ggbench.machine.host import default_threads
     from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
 
     loaded = msgspec.structs.replace(setup_to_load(setup, budget), threads=setup.threads or default_threads())
@@ -214,7 +215,7 @@ def _forecast_job(candidate: Candidate, setup: LlamaConfig, hub: HubOptions) -> 
     from ggbench.experiments.forecast.measure import EXPERIMENT
     from ggbench.experiments.forecast.record import ForecastSettings
     from ggbench.models.reference import parse_model
-    from ggbench.models.selector import resolve
+    from ggbench.models.targets import resolve
     from ggbench.runs.experiment import Job
     from ggbench.sizing.plan import with_cache
     from ggbench.sizing.plan_record import KvCacheTypes
@@ -227,15 +228,15 @@ def _forecast_job(candidate: Candidate, setup: LlamaConfig, hub: HubOptions) -> 
 
 def _models(
     model: str | None, quants: tuple[str, ...], family: str | None, hub: HubOptions, output: Output
-) -> tuple[PlannedModel | None, tuple[PickedModel, ...]]:
+) -> tuple[tuple[Target, ...], tuple[PickedModel, ...]]:
     """What to choose from, and the repo that it is from."""
-    from ggbench.models.picked_models import of_family, of_model, on_disk
+    from ggbench.decisions.pick.models import of_family, of_model, on_disk
     from ggbench.models.reference import parse_model
 
     if family is not None:
-        return None, of_family(family, quants)
+        return (), of_family(family, quants)
     if model is None:
-        return None, on_disk(quants)
+        return (), on_disk(quants)
     with reading_headers(output) as on_progress:
         return of_model(parse_model(model, *quants), hub.access(), on_progress)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
     from ggbench.hub.download import FileProgress
     from ggbench.models.reference import ModelRef
-    from ggbench.models.repo_variants import FoundVariant
+    from ggbench.models.sources import FoundVariant
 
 
 def _folder(_ctx: click.Context, _param: click.Parameter, folder: Path | None) -> Path | None:
@@ -90,8 +90,8 @@ def command(ref: ModelRef, folder: Path | None, hub: HubOptions, output: Output)
 def _found(ref: ModelRef, access: HubAccess) -> tuple[FoundVariant, ...]:
     """What MODEL and QUANTs mean on the Hub. Raises UsageError for what is not to be downloaded."""
     from ggbench.models.catalog import load_catalog
-    from ggbench.models.repo_variants import list_variants
-    from ggbench.models.selector import find_published
+    from ggbench.models.sources import list_variants
+    from ggbench.models.targets import find_published
 
     if ref.kind == "tf-hub":
         return (_checkpoint(ref, access),)
@@ -119,7 +119,7 @@ def _checkpoint(ref: ModelRef, access: HubAccess) -> FoundVariant:
     """Return the files of a checkpoint. Raises UsageError where a QUANT is named, and as `list_checkpoint` does."""
     from ggbench.hub.hf_cache import cached_paths
     from ggbench.hub.listing import list_checkpoint
-    from ggbench.models.repo_variants import FoundVariant
+    from ggbench.models.sources import FoundVariant
 
     if ref.quants:
         raise UsageError("a checkpoint is downloaded as it is stored, for every QUANT", f"omit {ref.quants[0]}")

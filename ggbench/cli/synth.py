@@ -42,7 +42,7 @@ def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | Non
     from ggbench.gguf_file.header import read_model_file
     from ggbench.gguf_file.twin import cached_twin
     from ggbench.models.catalog import load_catalog
-    from ggbench.models.file_sources import ARTICLE_QUANTS
+    from ggbench.models.sources import ARTICLE_QUANTS
     from ggbench.units import format_bytes, format_number
 
     model_id = model.removeprefix("synth:")

@@ -46,7 +46,7 @@ class BudgetOptions(msgspec.Struct, frozen=True):
 
     def _whole(self, setup: LlamaConfig, *, measures: bool) -> Budget:
         """The memory without regard to a projector."""
-        from ggbench.machine.cpu import default_threads
+        from ggbench.machine.host import default_threads
         from ggbench.sizing.budget import given_budget, machine_budget
         from ggbench.stats.decode_timing import Bandwidth
         from ggbench.units import parse_bandwidth, parse_size

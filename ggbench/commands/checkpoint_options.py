@@ -14,7 +14,7 @@ from ggbench.errors import UsageError
 from ggbench.models.command_line import setup_options
 
 if TYPE_CHECKING:
-    from ggbench.models.selector import Target
+    from ggbench.models.targets import Target
     from ggbench.runs.experiment import Experiment
 
 

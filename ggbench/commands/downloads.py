@@ -15,8 +15,8 @@ import click
 from ggbench.commands.options import Asked, HubOptions
 from ggbench.commands.output import Output
 from ggbench.errors import ExitCode, NetworkError, UsageError
-from ggbench.models.file_sources import CONFIRM_ABOVE_BYTES
-from ggbench.models.selector import Target
+from ggbench.models.sources import CONFIRM_ABOVE_BYTES
+from ggbench.models.targets import Target
 from ggbench.text import plain
 from ggbench.units import format_bytes, format_duration
 
@@ -111,7 +111,7 @@ def show_left_out(asked: Asked, targets: Sequence[Target]) -> None:
     `targets` are what MODEL and QUANTs mean.
     """
     from ggbench.models.catalog import load_catalog
-    from ggbench.models.selector import find_published
+    from ggbench.models.targets import find_published
 
     access, ref = asked.hub.access(), asked.model
     if not access.offline or ref.kind not in ("catalog", "hub") or ref.quants:

@@ -26,7 +26,7 @@ def reading_headers(output: Output) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: status.update(f"reading headers, {done} of {total}")
 
 
-def reading_notice(listing: RepoListing, moved_bytes: int | None) -> str:
+def reading_notice(listing: RepoListing, moved_bytes: int) -> str:
     """What the headers of a repo cost, in lines of at most 80 characters where its name allows it."""
     total = format_bytes(listing.total_bytes)
     cost = f"{format_bytes(moved_bytes)} read of {total}"

@@ -11,15 +11,9 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import UNQUANTIZED, LlamaConfig
 from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.errors import StoreError
-from ggbench.experiments.decode.record import DecodeResult
-from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
-from ggbench.experiments.maxctx.record import ContextSettings
-from ggbench.experiments.tune.measure import EXPERIMENT as TUNE
-from ggbench.experiments.tune.record import TuneSettings
-from ggbench.experiments.tune.tuned import Tuned, find_tuned
-from ggbench.models.selector import Target
-from ggbench.runs.experiment import Job
-from ggbench.runs.run import Run
+from ggbench.models.targets import Target
+from ggbench.runs.experiment import FoundSetup, Job, experiment_of
+from ggbench.runs.run import DecodeTiming, Run
 from ggbench.runs.store.database import Store
 from ggbench.text import plain
 from ggbench.units import KV_CELLS, format_percent
@@ -94,30 +88,31 @@ def tuning_hint(jobs: Sequence[Job], runs: Sequence[Run]) -> str:
     slow = [
         (job, run)
         for job, run in zip(jobs, runs, strict=True)
-        if isinstance(run.result, DecodeResult)
+        if isinstance(run.result, DecodeTiming)
         and (run.result.w_ratio or 1.0) < _LOW_W
         and isinstance(job.setup, LlamaConfig)
     ]
     if not slow:
         return ""
     job, run = slow[0]
-    assert isinstance(run.result, DecodeResult)
+    assert isinstance(run.result, DecodeTiming)
     target = job.target
     others = f" and {len(slow) - 1} more" if len(slow) > 1 else ""
     share = format_percent(run.result.w_ratio)
     what = f"W of {target.quant}{others} is {share} of what the memory's bandwidth allows"
     tuned = _found_settings(target)
-    if tuned and tuned.setup(run.head.setup) != run.head.setup:
-        return f"{what}: --tuned takes the settings that run {tuned.run.run_id} found"
+    if tuned and tuned.of(run.head.setup) != run.head.setup:
+        return f"{what}: --tuned takes the settings that run {tuned.run_id} found"
     if tuned:
         return ""
-    search = TUNE.command(Job(TUNE, target, LlamaConfig(), TuneSettings()))
+    tune = experiment_of("tune")
+    search = tune.command(Job(tune, target, LlamaConfig(), tune.settings_type()))
     return f"{what}: {plain(search)} looks for faster settings"
 
 
-def _found_settings(target: Target) -> Tuned | None:
+def _found_settings(target: Target) -> FoundSetup | None:
     with contextlib.suppress(StoreError), Store.open() as store:
-        found = find_tuned(store, target)
+        found = experiment_of("tune").find_setup(store, target)
         return None if found is None or found.stale else found
     return None
 
@@ -140,5 +135,6 @@ def _less_memory(job: Job, run: Run, is_searched: bool) -> str:
     n_ctx = setup.n_ctx or run.head.settings.n_ctx_needed
     if is_searched or not run.memory.buffers or not isinstance(setup, LlamaConfig) or (n_ctx or 0) <= KV_CELLS:
         return needs_less
-    search = MAXCTX.command(Job(MAXCTX, job.target, replace(setup, n_ctx=None), ContextSettings()))
+    maxctx = experiment_of("maxctx")
+    search = maxctx.command(Job(maxctx, job.target, replace(setup, n_ctx=None), maxctx.settings_type()))
     return f"{plain(search)} finds the n_ctx that fits; {needs_less}"

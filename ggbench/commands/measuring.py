@@ -25,7 +25,7 @@ from ggbench.commands.rpc_options import check_rpc
 from ggbench.commands.server_options import check_server
 from ggbench.engines.endings import Outcome
 from ggbench.errors import ExitCode, GgbenchError, StoreError
-from ggbench.models.selector import resolve, resolve_one
+from ggbench.models.targets import resolve, resolve_one
 from ggbench.runs.driver import run_jobs
 from ggbench.runs.experiment import Experiment, Job
 from ggbench.runs.progress import Finished, ModelReady, Progress, Started, Working

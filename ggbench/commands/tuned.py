@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING
 from msgspec.structs import replace
 
 from ggbench.commands.options import Asked, option
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
+from ggbench.text import plain
 
 if TYPE_CHECKING:
-    from ggbench.runs.experiment import Job
+    from ggbench.models.targets import Target
+    from ggbench.runs.experiment import FoundSetup, Job
 
 tuned_option = option(
     "--tuned",
@@ -28,11 +31,11 @@ def with_tuned(jobs: Sequence[Job], asked: Asked, *, keeps_cache: bool = False) 
     """
     if not asked.tuned:
         return list(jobs)
-    from ggbench.experiments.tune.tuned import find_tuned, require_tuned, tuned_text
+    from ggbench.runs.experiment import experiment_of
     from ggbench.runs.store.database import Store
 
     with Store.open() as store:
-        found = [find_tuned(store, job.target) for job in jobs]
+        found = [experiment_of("tune").find_setup(store, job.target) for job in jobs]
     changed, first_error = [], None
     for job, tuned in zip(jobs, found, strict=True):
         try:
@@ -43,8 +46,25 @@ def with_tuned(jobs: Sequence[Job], asked: Asked, *, keeps_cache: bool = False) 
             first_error = first_error or error
             changed.append(job)
         else:
-            asked.output.notice(f"{job.target.quant}: {tuned_text(taken)}")
-            changed.append(replace(job, setup=taken.setup(job.setup, keeps_cache=keeps_cache)))
+            asked.output.notice(f"{job.target.quant}: {taken.text}")
+            changed.append(replace(job, setup=taken.of(job.setup, keeps_cache=keeps_cache)))
     if first_error is not None and not any(each and not each.stale for each in found):
         raise first_error
     return changed
+
+
+def require_tuned(target: Target, found: FoundSetup | None) -> FoundSetup:
+    """Return what was found. Raises UsageError where nothing was, or where it is stale: what changed, what to do."""
+    from ggbench.runs.experiment import Job, experiment_of
+
+    if found is not None and not found.stale:
+        return found
+    name, tune = plain(f"{target.model} {target.quant}"), experiment_of("tune")
+    command = tune.command(Job(tune, target, LlamaConfig(), tune.settings_type()))
+    if found is None:
+        raise UsageError(f"no settings were found for {name} on this machine", f"{command} searches for them")
+    changed = "; ".join(found.stale)
+    raise UsageError(
+        f"the settings that run {found.run_id} found for {name} are out of date; changed since: {changed}",
+        f"{command} searches again",
+    )

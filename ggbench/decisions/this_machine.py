@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.machine.cpu import default_threads, describe_cpu
 from ggbench.machine.gpus import list_gpus
+from ggbench.machine.host import default_threads, describe_cpu
 from ggbench.machine.records import Environment
 
 

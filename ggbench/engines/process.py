@@ -24,7 +24,7 @@ from ggbench.engines import protocol
 from ggbench.engines.contract import DEFAULT_TIMEOUT_S, Request, Stage
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
 from ggbench.engines.llama.logs import out_of_memory_line
-from ggbench.machine.cgroup import count_oom_kills
+from ggbench.machine.host import count_oom_kills
 
 _ENVIRONMENT = {"MALLOC_ARENA_MAX": "1", "GGML_NO_BACKTRACE": "1"}
 """glibc reserves 64 MiB of address space for each arena, which a memory limit would count before they are used; and an

@@ -1,24 +1,30 @@
-"""The read bandwidth of main memory, measured once per machine and cached.
+"""The read bandwidth of main memory, measured with libc and numpy once per machine and cached.
 
-A measurement takes over a second on all cores, so it is cached under traits of the machine that survive a reboot: a
-home folder may be shared between several machines.
+Decoding a token reads every weight once, so its bound is pure read bandwidth. The probe must be at least as fast as
+llama.cpp's own loops, or a measured B would beat its limit; so it reads from huge pages where available, keeps two
+streams per thread, and takes the best of several kernels, thread counts and time windows.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import datetime
+import mmap
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from threading import Barrier, Event
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ggbench import paths
 from ggbench.errors import DoesNotFit
 from ggbench.files import replace_file
-from ggbench.machine.cpu import Cpu, describe_cpu
-from ggbench.machine.memory import Ram, describe_ram
-from ggbench.machine.read_probe import ReadRate, probe_reads
+from ggbench.machine.host import Cpu, Ram, describe_cpu, describe_ram
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, MIB
 
@@ -121,3 +127,178 @@ def _write(file: Path, key: str, entry: _Entry) -> None:
 
     document = {**_read_document(file), _SECTION: {**_read(file), key: entry}}
     replace_file(file, msgspec.json.format(msgspec.json.encode(document), indent=2))
+
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Chunk = npt.NDArray[np.uint64]
+    Kernel = Callable[[Chunk], bool]
+    """Reads a whole chunk with the GIL released; returns False when it stopped early."""
+
+CHUNK_BYTES = 4 << 20
+"""Bytes read per call without the GIL; large enough that the overhead of a call is negligible."""
+
+_FILL = 0x5A
+_FILL_WORD = int.from_bytes(bytes([_FILL]) * 8, "little")
+_WINDOWS_S = (0.03, 0.005)
+"""Long windows lose least at their ends; short ones fit between the time slices of other programs."""
+_REPEAT_SHARE = 0.8
+_MIN_CORE_SHARE = 0.9
+
+
+class ReadRate(msgspec.Struct, frozen=True):
+    """The best window of a probe."""
+
+    bytes_per_s: float
+    threads: int
+    kernel: str
+    busy: bool
+    """Whether other programs kept the full set of threads off their cores in most windows: the rate may be too low."""
+
+
+def probe_reads(
+    threads: int, *, buffer_bytes: int, min_bytes: int, budget_s: float = 1.0, touch_s: float = 0.4
+) -> ReadRate:
+    """Return the highest read rate that at most `threads` threads reached together in any window of some milliseconds.
+
+    The buffer has `buffer_bytes`, or as much as could be touched within `touch_s` seconds but at least `min_bytes`: the
+    first touch of a page can take longer than a hundred reads where a hypervisor allocates lazily. Reading then takes
+    about `budget_s` seconds, and every combination is tried at least once. Raises OSError where memory cannot be
+    allocated.
+
+    Other memory traffic lowers every window it overlaps; the best of some fifty windows is the least disturbed, so only
+    continuous load lowers the result.
+    """
+    with ThreadPoolExecutor(threads) as pool, contextlib.ExitStack() as stack:
+        ended = Event()
+        stack.callback(ended.set)  # else the pool waits until a Ctrl-C's threads have touched all they were to
+        wanted, minimum = (max(1, -(-n_bytes // (threads * CHUNK_BYTES))) for n_bytes in (buffer_bytes, min_bytes))
+        touch_until = time.perf_counter() + touch_s
+        # Each thread touches its own region, so that its pages are on the thread's NUMA node.
+        regions = list(pool.map(lambda _: _touch_region(wanted, minimum, touch_until, ended), range(threads)))
+        cursors = [0] * threads
+        candidates = [(n_readers, name) for n_readers in _thread_counts(threads) for name in _KERNELS]
+        windows: list[tuple[_Window, int, str]] = []
+        end = time.perf_counter() + budget_s
+        while True:
+            first = len(windows)
+            for n_readers, name in candidates:
+                for window_s in _WINDOWS_S:
+                    window = _read_together(pool, n_readers, _KERNELS[name], regions, cursors, window_s)
+                    windows.append((window, n_readers, name))
+            best, n_readers, name = max(windows, key=lambda entry: entry[0].bytes_per_s)
+            if time.perf_counter() > end:
+                starved = [window.starved for window, n, _ in windows if n == threads]
+                return ReadRate(best.bytes_per_s, n_readers, name, busy=sum(starved) * 2 > len(starved))
+            bar = _REPEAT_SHARE * best.bytes_per_s
+            promising = {
+                (n, name) for window, n, name in windows[first:] if window.bytes_per_s >= bar or window.starved
+            }
+            candidates = [candidate for candidate in candidates if candidate in promising] or candidates
+
+
+class _Window(msgspec.Struct, frozen=True):
+    bytes_per_s: float
+    starved: bool
+    """Whether its readers held their cores for less than nine tenths of the time."""
+
+
+def _thread_counts(threads: int) -> list[int]:
+    """Return all threads, and fewer, since a few cores may saturate memory and more only interfere."""
+    return sorted({threads, -(-threads * 3 // 4), -(-threads // 2)}, reverse=True)
+
+
+def _touch_region(wanted_chunks: int, min_chunks: int, end: float, ended: Event) -> list[Chunk]:
+    """Return chunks of new memory, every byte the same; each array keeps the mapping alive."""
+    import numpy as np
+
+    region = _new_memory(wanted_chunks * CHUNK_BYTES)
+    chunks: list[Chunk] = []
+    for at in range(0, len(region), CHUNK_BYTES):
+        if ended.is_set() or (len(chunks) >= min_chunks and time.perf_counter() > end):
+            break
+        words = np.frombuffer(region, np.uint64, CHUNK_BYTES // 8, at)
+        ctypes.memset(words.ctypes.data, _FILL, CHUNK_BYTES)
+        chunks.append(words)
+    return chunks
+
+
+def _new_memory(n_bytes: int) -> mmap.mmap:
+    """Return memory on huge pages where there are some: 4 KiB pages cost about a tenth of the rate."""
+    if sys.platform == "linux":
+        # Python's default, a shared mapping, gets no huge pages.
+        region = mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        with contextlib.suppress(OSError):  # a kernel built without them
+            region.madvise(mmap.MADV_HUGEPAGE)
+    else:
+        region = mmap.mmap(-1, n_bytes)
+    return region
+
+
+def _read_together(
+    pool: ThreadPoolExecutor,
+    n_readers: int,
+    kernel: Kernel,
+    regions: Sequence[Sequence[Chunk]],
+    cursors: list[int],
+    window_s: float,
+) -> _Window:
+    """Run all readers for one window; each continues in its own regions where it stopped.
+
+    Time runs from the first reader's start to the last one's end, so a reader without a core lowers the rate.
+    """
+    barrier = Barrier(n_readers)
+
+    def read(reader: int) -> tuple[float, float, float, int]:
+        chunks = [chunk for region in regions[reader::n_readers] for chunk in region]
+        cursor = cursors[reader]
+        n_bytes = 0
+        barrier.wait()
+        on_core = time.thread_time()
+        start = stop = time.perf_counter()
+        while stop - start < window_s:
+            chunk = chunks[cursor % len(chunks)]
+            if not kernel(chunk):
+                raise RuntimeError("a read stopped before the end of its chunk")
+            cursor += 1
+            n_bytes += CHUNK_BYTES
+            stop = time.perf_counter()
+        cursors[reader] = cursor
+        return start, stop, time.thread_time() - on_core, n_bytes
+
+    try:
+        starts, stops, on_core, n_bytes = zip(*pool.map(read, range(n_readers)), strict=True)
+    except BaseException:
+        barrier.abort()  # else a Ctrl-C before the last reader is submitted leaves the others waiting for it
+        raise
+    elapsed = max(stops) - min(starts)
+    return _Window(bytes_per_s=sum(n_bytes) / elapsed, starved=sum(on_core) < _MIN_CORE_SHARE * elapsed * n_readers)
+
+
+def _compare_halves(chunk: Chunk) -> bool:
+    """Read two streams at once, which keeps more reads in flight than one."""
+    half = CHUNK_BYTES // 2
+    return bool(_memcmp(chunk.ctypes.data, chunk.ctypes.data + half, half) == 0)
+
+
+def _search_absent_byte(chunk: Chunk) -> bool:
+    return _memchr(chunk.ctypes.data, 0, CHUNK_BYTES) is None
+
+
+def _or_all_words(chunk: Chunk) -> bool:
+    import numpy as np
+
+    return int(np.bitwise_or.reduce(chunk)) == _FILL_WORD
+
+
+_libc = ctypes.CDLL(None)
+_memcmp = _libc.memcmp
+_memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+_memcmp.restype = ctypes.c_int
+_memchr = _libc.memchr
+_memchr.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]
+_memchr.restype = ctypes.c_void_p
+
+_KERNELS: dict[str, Kernel] = {"memcmp": _compare_halves, "memchr": _search_absent_byte, "numpy": _or_all_words}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import platform
 import re
 import resource
 from collections.abc import Mapping
@@ -12,13 +13,20 @@ from typing import Any
 
 import msgspec
 
-from ggbench.machine.cgroup import cpu_quota, memory_limits
-from ggbench.machine.cpu import describe_cpu
-from ggbench.machine.gpus import Nvml, describe_gpu, nvml_problem, open_nvml, visible_gpus
-from ggbench.machine.kernel_files import PROC, SYSFS, read_number, read_text
-from ggbench.machine.memory import describe_ram
+import ggbench
+from ggbench.machine.gpus import Nvml, describe_gpu, list_gpus, nvml_problem, open_nvml, visible_gpus
+from ggbench.machine.host import (
+    PROC,
+    SYSFS,
+    cpu_quota,
+    describe_cpu,
+    describe_ram,
+    memory_limits,
+    read_number,
+    read_text,
+)
 from ggbench.machine.readings import read_gpus
-from ggbench.machine.records import Gpu, GpuProcess
+from ggbench.machine.records import Environment, Gpu, GpuProcess
 
 
 class CpuState(msgspec.Struct, frozen=True):
@@ -186,3 +194,33 @@ def _cuda_version(nvml: Nvml) -> tuple[int, int] | None:
     """Return the newest CUDA that the driver runs; NVML writes 12.8 as 12080."""
     number: Any = nvml.query("nvmlSystemGetCudaDriverVersion_v2")
     return None if not number else (int(number) // 1000, int(number) % 1000 // 10)
+
+
+def environment(versions: Mapping[str, str]) -> Environment:
+    """Describe where and with what a run is measured; `versions` are those that its engine reports."""
+    cpu = describe_cpu()
+    return Environment(
+        ggbench=ggbench.__version__,
+        python=platform.python_version(),
+        llama_cpp_python=versions.get("llama_cpp_python", ""),
+        llama_cpp=versions.get("llama_cpp", ""),
+        system_info=versions.get("system_info", ""),
+        os=describe_os(),
+        cpu=cpu.name,
+        n_cores=cpu.n_cores,
+        ram_bytes=describe_ram().total_bytes,
+        gpus=list_gpus(),
+        llama_cpp_commit=versions.get("llama_cpp_commit", ""),
+        server=versions.get("server", ""),
+        transformers=versions.get("transformers", ""),
+    )
+
+
+def describe_os() -> str:
+    """Return distribution, kernel and architecture: `Debian GNU/Linux 12 (bookworm), Linux 6.1.0 x86_64`."""
+    kernel = f"{platform.system()} {platform.release()} {platform.machine()}"
+    try:
+        name = platform.freedesktop_os_release()["PRETTY_NAME"]
+    except (OSError, KeyError):
+        return kernel
+    return f"{''.join(char for char in name if char.isprintable())}, {kernel}"

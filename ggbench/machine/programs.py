@@ -1,12 +1,14 @@
-"""The programs that hold memory which a model could use: a person's own, the largest first."""
+"""Other programs: those that compute while something is measured, and those that hold memory a model could use."""
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
 
 from ggbench.machine.readings import list_gpu_processes
 from ggbench.sizing.plan_record import Program
-from ggbench.units import MIB
+from ggbench.text import shorten
+from ggbench.units import MIB, format_percent
 
 _LEAST_BYTES = 128 * MIB
 """Of a program that is worth naming."""
@@ -33,3 +35,45 @@ def programs_that_hold_memory(*, on_gpu: bool, gpu_index: int = 0) -> tuple[Prog
     programs = [Program(name, tuple(pids), sum(pids.values())) for name, pids in found.items()]
     programs = [program for program in programs if program.held_bytes >= _LEAST_BYTES]
     return tuple(sorted(programs, key=lambda program: -program.held_bytes)[:_MOST])
+
+
+_LEAST_SHARE = 0.1
+"""Of one core, that is worth naming."""
+_MOST_NAMED, _NAME_WIDTH = 3, 40
+
+
+class BusyPrograms:
+    """What every process had computed at one moment; those of ggbench itself are left out."""
+
+    def __init__(self) -> None:
+        self._began, self._before = time.monotonic(), _cpu_seconds()
+
+    def since(self) -> tuple[str, ...]:
+        """Return at most three programs that have computed since, the busiest first: `make (pid 17, 93 % of a core)`.
+
+        Programs in another container or on the same host outside a virtual machine are not seen.
+        """
+        elapsed_s = time.monotonic() - self._began
+        found = []
+        for (pid, name), seconds in _cpu_seconds().items():
+            share = (seconds - self._before.get((pid, name), 0.0)) / elapsed_s if elapsed_s > 0 else 0.0
+            if share >= _LEAST_SHARE:
+                found.append((share, pid, name))
+        return tuple(
+            f"{shorten(name, _NAME_WIDTH)} (pid {pid}, {format_percent(share)} of a core)"
+            for share, pid, name in sorted(found, reverse=True)[:_MOST_NAMED]
+        )
+
+
+def _cpu_seconds() -> dict[tuple[int, str], float]:
+    """Seconds that each process has computed, by its number and name."""
+    import psutil
+
+    me = psutil.Process()
+    own = {me.pid, *(each.pid for each in me.children(recursive=True))}
+    found = {}
+    for process in psutil.process_iter(["name", "cpu_times"]):
+        times = process.info["cpu_times"]
+        if process.pid not in own and times is not None:
+            found[process.pid, process.info["name"] or "an unnamed process"] = times.user + times.system
+    return found

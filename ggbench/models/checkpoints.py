@@ -31,7 +31,7 @@ from ggbench.hub.listing import list_checkpoint
 from ggbench.hub.repo_records import RepoFile, RepoListing
 from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
 from ggbench.models.reference import ModelRef
-from ggbench.models.repo_variants import OnProgress
+from ggbench.models.sources import OnProgress
 from ggbench.text import plain
 from ggbench.units import format_bytes
 

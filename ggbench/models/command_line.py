@@ -13,7 +13,7 @@ from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import exact_size
 
 if TYPE_CHECKING:
-    from ggbench.models.selector import Target
+    from ggbench.models.targets import Target
 
 _SWITCHED_OFF = {"mmap": "--no-mmap", "kv_offload": "--no-kv-offload"}
 """Options of fields that are on by default."""

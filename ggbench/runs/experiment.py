@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import Memory
 from ggbench.errors import UsageError
 from ggbench.models.reference import MEASURE_CHECKPOINTS
@@ -23,10 +24,11 @@ from ggbench.text import in_words
 
 if TYPE_CHECKING:
     from ggbench.engines.endings import Ending
-    from ggbench.models.selector import Target
+    from ggbench.models.targets import Target
     from ggbench.runs.progress import Progress
     from ggbench.runs.run import Run
     from ggbench.runs.session import Session
+    from ggbench.runs.store.database import Store
     from ggbench.stats.known_speed import RunSpeed
 
 
@@ -40,6 +42,30 @@ class Concluded(msgspec.Struct, frozen=True):
 
 Conclusion: TypeAlias = "Concluded | Ending"
 """How an experiment ended."""
+
+
+class FoundSetup(msgspec.Struct, frozen=True):
+    """The settings that an earlier run found best for a file on this machine."""
+
+    run_id: int | None
+    changes: dict[str, object]
+    """Of the defaults, by llama.cpp's names; empty where nothing beats them."""
+    text: str
+    """In a line for people: the changes, and what they gain."""
+    stale: tuple[str, ...] = ()
+    """What has changed since, each in a few words; empty where it holds."""
+
+    def of(self, asked: EngineConfig, *, keeps_cache: bool = False) -> EngineConfig:
+        """Return a setup with these settings; what a person set otherwise stays, with `keeps_cache` the KV types."""
+        if not isinstance(asked, LlamaConfig):
+            return asked
+        defaults, kept = LlamaConfig(), ("type_k", "type_v") if keeps_cache else ()
+        taken = {
+            name: value
+            for name, value in self.changes.items()
+            if name not in kept and getattr(asked, name) == getattr(defaults, name)
+        }
+        return replace(asked, **taken)
 
 
 class ProbedContext(msgspec.Struct, frozen=True):
@@ -118,6 +144,13 @@ class Experiment(abc.ABC):
     @abc.abstractmethod
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """The command line that does the job again, from any folder; `bandwidth` is the person's own figure."""
+
+    def find_setup(self, store: Store, target: Target) -> FoundSetup | None:
+        """Return the best settings that stored runs found for a file; None, the default, where none looked for any.
+
+        Raises StoreError.
+        """
+        return None
 
     def speed_of(self, run: Run) -> RunSpeed | None:
         """Return what a completed run says of how fast its file is; None, the default, where it says nothing."""

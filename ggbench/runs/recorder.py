@@ -9,8 +9,8 @@ from typing import Self
 
 from ggbench.engines.events import Steps
 from ggbench.errors import StoreError, UnknownName
-from ggbench.machine.clock import moment_ns
-from ggbench.machine.memory import peak_rss_bytes
+from ggbench.machine.host import peak_rss_bytes
+from ggbench.machine.readings import moment_ns
 from ggbench.machine.records import MachineReading
 from ggbench.runs.recording import PAUSE_NS, Observation, Recording, Series, WorkerPeak, WorkerStarted, kind_of
 from ggbench.runs.run import Run, RunHead

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 from msgspec import field
 
@@ -11,10 +13,12 @@ from ggbench.engines.memory import Memory
 from ggbench.errors import UsageError
 from ggbench.machine.records import Environment, GpuUse
 from ggbench.models.subject import Subject
+from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed, b_ratio, w_ratio
+from ggbench.stats.serving import Serving
 
 
 class Settings:
-    """What one kind of experiment measures. Each kind has a frozen dataclass of its own."""
+    """What one kind of experiment measures. Each kind has a frozen record of its own."""
 
     __slots__ = ()
 
@@ -25,16 +29,82 @@ class Settings:
 
 
 class Result:
-    """What one kind of experiment found. Each kind has a frozen dataclass of its own."""
+    """What one kind of experiment found, a frozen record of its own.
+
+    One that is also a `DecodeTiming`, `PromptTimings` or `LargestContext` is in the tables of quants and in what is
+    decided from them.
+    """
+
+    no_one_memory: ClassVar[str] = ""
+    """Why what the run took is not the memory of one context, in a few words; empty where it is."""
 
     __slots__ = ()
+
+
+class DecodeTiming(Result, msgspec.Struct, frozen=True):
+    """A result with timed steps of one sequence: latency against position."""
+
+    n_prompt: int
+    n_gen: int
+    """Tokens decoded and timed, over all repetitions."""
+    prefill_ms: float | None = None
+    """Median time to read the prompt."""
+    fit: LineFit | None = None
+    latency: LatencySummary | None = None
+    limit: DecodeLimit | None = None
+    """Of the memory that the weights lie in; None where its bandwidth, or what a token reads, is unknown."""
+    unsteady: str = ""
+    """Why the samples should not be trusted; empty where the machine was steady."""
+    serving: Serving | None = None
+    """How a server answered; None where an engine on this machine ran the model."""
+
+    @property
+    def w_ratio(self) -> float | None:
+        """Measured W over the limit's; 1.0 is the physical limit."""
+        return w_ratio(self.fit, self.limit)
+
+    @property
+    def b_ratio(self) -> float | None:
+        """The limit's B over the measured; 1.0 is the physical limit."""
+        return b_ratio(self.fit, self.limit)
+
+    def b_w16_ms(self, bpw: float | None) -> float | None:
+        """B as if every weight had 16 bits, to compare quants (article, section 6.4)."""
+        return None if self.fit is None or self.fit.b_ms is None or not bpw else self.fit.b_ms * 16 / bpw
+
+
+class PromptTimings(Result, msgspec.Struct, frozen=True):
+    """A result with timed prompts."""
+
+    prefills: tuple[PrefillSpeed, ...] = ()
+    """By rising length; those that were timed."""
+    limit: DecodeLimit | None = None
+    """Of the memory that the weights lie in, for a decode; None where it is unknown."""
+    serving: Serving | None = None
+    """As in `DecodeTiming`."""
+
+
+class LargestContext(Result, msgspec.Struct, frozen=True, kw_only=True):
+    """A result with the largest context that works."""
+
+    max_n_ctx: int | None = None
+    """The largest that passed; None where not one did."""
+    first_fail_n_ctx: int | None = None
+    """256 above `max_n_ctx`; None where the ceiling was reached instead."""
+    verified_by_decode: bool = False
+    """Whether a full n_ubatch and one more token were decoded at the far end of `max_n_ctx`."""
+
+    @property
+    def budget_bytes(self) -> int | None:
+        """What weights and context could take; None where that is unknown."""
+        return None
 
 
 class RunHead(msgspec.Struct, frozen=True, kw_only=True):
     """A run as it is known before anything is measured."""
 
     kind: str
-    """Name of its experiment, of the module in `ggbench.experiments` and of the presenter in `ggbench.show.kinds`."""
+    """Name of its experiment, which is that of its folder."""
     subject: Subject
     setup: EngineConfig
     settings: Settings

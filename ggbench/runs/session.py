@@ -36,13 +36,13 @@ from ggbench.engines.memory import Memory
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.bandwidth import cached_bandwidth
-from ggbench.machine.cpu import default_threads
-from ggbench.machine.environment import environment
+from ggbench.machine.condition import environment
 from ggbench.machine.gpus import find_cuda_gpu, gpu_bandwidth
+from ggbench.machine.host import default_threads
 from ggbench.machine.readings import MachineReader
 from ggbench.machine.records import Environment, MachineReading
-from ggbench.models.selector import Target, materialize
 from ggbench.models.subject import Subject
+from ggbench.models.targets import Target, materialize
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import ModelReady, Point, Progress, Samples, Stage, Working
 from ggbench.runs.recorder import READING_INTERVAL_S, Recorder

@@ -12,14 +12,9 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import Memory
 from ggbench.engines.transformers.config import TransformersConfig
-from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
-from ggbench.experiments.maxctx.record import ContextResult
-from ggbench.experiments.prefill.record import PrefillResult
-from ggbench.experiments.quality.record import QualityResult
-from ggbench.experiments.speed.record import SpeedCase, SpeedResult
 from ggbench.machine.records import Environment, GpuUse
 from ggbench.models.subject import Subject
-from ggbench.runs.run import Result, Run
+from ggbench.runs.run import DecodeTiming, LargestContext, PromptTimings, Result, Run
 from ggbench.sizing.plan_record import PlannedForecast
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
 from ggbench.stats.serving import Serving
@@ -93,9 +88,9 @@ class QuantSummary(msgspec.Struct, frozen=True):
         return self.run.gpu_use
 
     @property
-    def decode(self) -> DecodeResult | None:
+    def decode(self) -> DecodeTiming | None:
         """Of a decode."""
-        return self.result(DecodeResult)
+        return self.result(DecodeTiming)
 
     @property
     def unsteady(self) -> str:
@@ -107,43 +102,30 @@ class QuantSummary(msgspec.Struct, frozen=True):
     @property
     def n_gen(self) -> int | None:
         """Tokens decoded in one repetition, the longest where the run was cut short; None without a decode."""
-        settings = self.run.head.settings
         if self.decode is None:
             return None
-        return min(self.decode.n_gen, settings.n_gen) if isinstance(settings, DecodeSettings) else self.decode.n_gen
+        return min(self.decode.n_gen, self.asked("n_gen") or self.decode.n_gen)
 
     @property
     def repeat(self) -> int | None:
         """Repetitions of the decode that were asked for; None without a decode."""
-        settings = self.run.head.settings
-        return settings.repeat if self.decode and isinstance(settings, DecodeSettings) else None
+        return self.asked("repeat") if self.decode else None
 
     @property
     def serving(self) -> Serving | None:
         """How a server answered; None where an engine on this machine ran the model."""
-        found = self.decode or self.result(PrefillResult)
+        found = self.decode or self.result(PromptTimings)
         return found.serving if found else None
 
     @property
-    def context(self) -> ContextResult | None:
+    def context(self) -> LargestContext | None:
         """Of a search for the largest context."""
-        return self.result(ContextResult)
-
-    @property
-    def quality(self) -> QualityResult | None:
-        """Of a text that was scored."""
-        return self.result(QualityResult)
-
-    @property
-    def cases(self) -> tuple[SpeedCase, ...]:
-        """By input length and batch size, those that ended."""
-        found = self.result(SpeedResult)
-        return found.cases if found else ()
+        return self.result(LargestContext)
 
     @property
     def prefills(self) -> tuple[PrefillSpeed, ...]:
         """Of prompts of several lengths, by rising length."""
-        found = self.result(PrefillResult)
+        found = self.result(PromptTimings)
         return found.prefills if found else ()
 
     @property
@@ -159,7 +141,7 @@ class QuantSummary(msgspec.Struct, frozen=True):
     @property
     def limit(self) -> DecodeLimit | None:
         """What the memory's bandwidth allows."""
-        found = self.decode or self.result(PrefillResult)
+        found = self.decode or self.result(PromptTimings)
         return found.limit if found else None
 
     @property
@@ -192,4 +174,9 @@ class QuantSummary(msgspec.Struct, frozen=True):
 
     @property
     def _search(self) -> Run | None:
-        return next((run for run in self.runs if isinstance(run.result, ContextResult)), None)
+        return next((run for run in self.runs if isinstance(run.result, LargestContext)), None)
+
+    def asked(self, name: str) -> int | None:
+        """Return a number of the settings of the run that leads, where its kind has one of that name."""
+        asked: int | None = getattr(self.run.head.settings, name, None)
+        return asked

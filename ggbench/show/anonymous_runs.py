@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import PurePosixPath, PureWindowsPath
 from typing import Any, TypeVar
@@ -9,9 +10,10 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.experiments.quality.record import ChunkScores
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.models.subject import Subject
+from ggbench.plugins import plugin_names
+from ggbench.runs.experiment import experiment_of
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.saving import SavedRun
 
@@ -22,8 +24,6 @@ _QUOTED_PATH = re.compile(r"'((?:~|\.{1,2})?/[^']+|[A-Za-z]:\\[^']+)'|\"((?:~|\.
 _PATH = re.compile(r"(?<![\w.:/~\\-])(?:(?:~|\.{1,2})?/|[A-Za-z]:\\)[^\s'\"(),;]+")
 _SERVER = re.compile(r"\b(https?://)(?!(?:[\w-]+\.)*(?:huggingface\.co|github\.com)\b)[^\s/'\"]+")
 _HOMES = re.compile(r"^(?:/home|/Users|[A-Za-z]:\\Users)[/\\][^/\\]+$|^(?:/root|~)$")
-_NUMBERS = frozenset(name for name, kind in ChunkScores.__annotations__.items() if kind == "bytes")
-"""Fields that are base64 in JSON, which has slashes too."""
 
 
 def anonymous_run(one: SavedRun) -> SavedRun:
@@ -74,7 +74,14 @@ def anonymous(value: Any) -> Any:  # noqa: ANN401 - JSON
 def _anonymous_field(name: str, value: Any) -> Any:  # noqa: ANN401 - JSON
     if name in _IDENTIFYING:
         return None
-    return value if name in _NUMBERS and isinstance(value, str) else anonymous(value)
+    return value if name in _bytes_fields() and isinstance(value, str) else anonymous(value)
+
+
+@functools.cache
+def _bytes_fields() -> frozenset[str]:
+    """Fields of what experiments observe that are base64 in JSON, which has slashes too."""
+    observed = (each for kind in plugin_names("ggbench.experiments") for each in experiment_of(kind).observed)
+    return frozenset(field.name for each in observed for field in msgspec.structs.fields(each) if field.type is bytes)
 
 
 def _without_paths(text: str) -> str:

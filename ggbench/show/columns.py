@@ -5,8 +5,9 @@ A value is for programs and never rounded; a text is for people and formatted by
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any, TypeAlias
 
@@ -14,6 +15,7 @@ import msgspec
 
 from ggbench.engines.endings import Outcome
 from ggbench.machine.records import Environment
+from ggbench.plugins import plugin_names
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import ESSENTIAL, UNKNOWN
 from ggbench.show.glossary import UNSTEADY
@@ -52,6 +54,8 @@ class Column(msgspec.Struct, frozen=True):
     right_aligned: bool = True
     priority: int = 5
     """A narrow table leaves out the highest first; `ESSENTIAL` stays."""
+    after: str = "bandwidth_bytes_per_s"
+    """Of one that a kind of run adds: the key of the column that it follows."""
 
 
 def note(summary: QuantSummary) -> str:
@@ -131,13 +135,18 @@ def max_n_ctx_text(summary: QuantSummary) -> str:
     return f"{format_count(summary.max_n_ctx)}{'?' if unproven else ''}"
 
 
-def reader(path: str) -> Callable[[QuantSummary], Any]:
-    """Return what reads a path of attributes such as `decode.n_gen`: None where one on the way is None."""
+def reader(path: str, of: Callable[[QuantSummary], Any] = lambda summary: summary) -> Callable[[QuantSummary], Any]:
+    """Return what reads a path of attributes such as `decode.n_gen`: None where one on the way is None.
+
+    `of` says what of a summary has them.
+    """
     names = path.split(".")
-    return lambda summary: reduce(lambda found, name: None if found is None else getattr(found, name), names, summary)
+    return lambda summary: reduce(
+        lambda found, name: None if found is None else getattr(found, name), names, of(summary)
+    )
 
 
-def _column(
+def column(
     key: str,
     header: str,
     unit: str,
@@ -146,7 +155,7 @@ def _column(
     form: Callable[[Any], str],
     priority: int = 5,
 ) -> Column:
-    """A column whose text is its value, formatted; `source` gives the value, or is a path to it."""
+    """Return a column whose text is its value, formatted; `source` gives the value, or is a path to it."""
     value = reader(source) if isinstance(source, str) else source
     right_aligned = form not in (plain, _yes_no, on_off)
     return Column(key, header, unit, doc, value, lambda s: form(value(s)), right_aligned, priority)
@@ -177,25 +186,27 @@ def swa_text(swa_cells: int | None, n_ctx: int | None) -> str:
     return f"sliding-window caches of all {format_count(n_ctx)} cells"
 
 
-def _ends(key: str, name: str, unit: str, path: str, form: Callable[[Any], str]) -> tuple[Column, Column]:
-    """The columns of an interval's lower and upper end, for CSV."""
+def interval_columns(key: str, name: str, unit: str, path: str, form: Callable[[Any], str]) -> tuple[Column, Column]:
+    """Return the columns of an interval's lower and upper end, for CSV."""
     ends, doc = reader(path), f"end of the 95 % interval of {name}"
     return (
-        _column(f"{key}_low", f"{name} from", unit, f"Lower {doc}.", lambda s: (ends(s) or (None, None))[0], form),
-        _column(
+        column(f"{key}_low", f"{name} from", unit, f"Lower {doc}.", lambda s: (ends(s) or (None, None))[0], form),
+        column(
             f"{key}_high", f"{name} to", unit, f"Upper {doc}; unknown is unbounded.",
             lambda s: (ends(s) or (None, None))[1], form,
         ),
     )  # fmt: skip
 
 
-def _estimated(key: str, name: str, header: str, unit: str, what: str, path: str) -> tuple[Column, Column]:
-    """The columns of an estimate and of its standard error, for CSV."""
-    estimate = reader(path)
+def estimate_columns(
+    key: str, name: str, header: str, unit: str, what: str, estimate: Callable[[QuantSummary], Estimate | None]
+) -> tuple[Column, Column]:
+    """Return the columns of an estimate and of its standard error, for CSV."""
     doc = f"{what[0].upper()}{what[1:]}, with its standard error."
-    mean = Column(key, header, unit, doc, reader(f"{path}.mean"), lambda s: estimate_text(estimate(s)), priority=4)
-    error = f"{header} error", unit, f"Standard error of the {what}.", f"{path}.error", format_number
-    return mean, _column(f"{name}_error", *error)
+    mean = reader("mean", estimate)
+    value = Column(key, header, unit, doc, mean, lambda s: estimate_text(estimate(s)), priority=4)
+    error = f"{header} error", unit, f"Standard error of the {what}.", reader("error", estimate), format_number
+    return value, column(f"{name}_error", *error)
 
 
 def _throttle(summary: QuantSummary) -> str | None:
@@ -204,8 +215,8 @@ def _throttle(summary: QuantSummary) -> str | None:
     return plain(", ".join(each.reason for each in summary.gpu_use.throttle)) or "none"
 
 
-_ALL = (
-    _column(
+_OWN = (
+    column(
         "run_id", "run", "", "Number of the run in the store.",
         "run.run_id", lambda run_id: UNKNOWN if run_id is None else str(run_id), 2,
     ),
@@ -213,8 +224,8 @@ _ALL = (
         "model", "model", "", "The model as it was named; of a path the file's name without its quant.",
         lambda s: s.subject.model, lambda s: model_name(s.subject), right_aligned=False, priority=ESSENTIAL,
     ),
-    _column("quant", "quant", "", "How the weights are quantized.", "subject.quant", plain, ESSENTIAL),
-    _column(
+    column("quant", "quant", "", "How the weights are quantized.", "subject.quant", plain, ESSENTIAL),
+    column(
         "source", "source", "", "Where the weights come from: a file, the Hub, or an untrained twin.",
         "subject.source", plain, ESSENTIAL,
     ),
@@ -222,33 +233,33 @@ _ALL = (
         "file", "path", "", "The GGUF file that was loaded: in tables its name, for programs its path.",
         lambda s: s.subject.file, lambda s: file_name(s.subject), right_aligned=False,
     ),
-    _column("file_bytes", "file", "", "Size of the file, over all shards.", "subject.file_bytes", format_bytes, 4),
-    _column("n_params", "params", "", "Parameters of all tensors.", "subject.n_params", format_params, 8),
-    _column("bpw", "BPW", "bits", "Bits per weight: tensor bytes x 8 / parameters.", "subject.bpw", format_number, 1),
-    _column("weight_bytes", "weights", "", "Bytes of all tensors.", "subject.weight_bytes", format_bytes, 6),
-    _column("kv_bytes", "KV", "", "Memory of the KV cache at this n_ctx.", "memory.kv_bytes", format_bytes, 5),
-    _column(
+    column("file_bytes", "file", "", "Size of the file, over all shards.", "subject.file_bytes", format_bytes, 4),
+    column("n_params", "params", "", "Parameters of all tensors.", "subject.n_params", format_params, 8),
+    column("bpw", "BPW", "bits", "Bits per weight: tensor bytes x 8 / parameters.", "subject.bpw", format_number, 1),
+    column("weight_bytes", "weights", "", "Bytes of all tensors.", "subject.weight_bytes", format_bytes, 6),
+    column("kv_bytes", "KV", "", "Memory of the KV cache at this n_ctx.", "memory.kv_bytes", format_bytes, 5),
+    column(
         "kv_bytes_per_token", "KV/token", "", "Memory of the KV cache for one position.",
         "subject.kv_bytes_per_token", format_bytes, 7,
     ),
-    _column("compute_bytes", "compute", "", "Memory of the compute buffers.", "memory.compute_bytes", format_bytes, 5),
-    _column(
+    column("compute_bytes", "compute", "", "Memory of the compute buffers.", "memory.compute_bytes", format_bytes, 5),
+    column(
         "other_bytes", "other", "", "Peak memory that no buffer explains; on a CPU mostly unknown.",
         "memory.other_bytes", format_bytes, 8,
     ),
-    _column("n_ctx", "n_ctx", "tokens", "Length of the context.", "memory.n_ctx", format_count, 7),
+    column("n_ctx", "n_ctx", "tokens", "Length of the context.", "memory.n_ctx", format_count, 7),
     Column(
         "max_n_ctx", "max n_ctx", "tokens", "The largest context that works; `?` where no decode proved it.",
         lambda s: s.max_n_ctx, max_n_ctx_text, priority=1,
     ),
-    _column(
+    column(
         "max_n_ctx_verified", "proven", "", "Whether tokens were decoded at the far end of the largest context.",
         "max_n_ctx_verified", _yes_no,
     ),
-    _column("n_prompt", "n_prompt", "tokens", "Tokens of prompt before a decode.", "decode.n_prompt", format_count, 9),
-    _column("n_gen", "n_gen", "tokens", "Tokens decoded and timed in one repetition.", "n_gen", format_count, 6),
-    _column("repeat", "repeat", "", "Repetitions of the decode.", "repeat", format_count, 6),
-    _column(
+    column("n_prompt", "n_prompt", "tokens", "Tokens of prompt before a decode.", "decode.n_prompt", format_count, 9),
+    column("n_gen", "n_gen", "tokens", "Tokens decoded and timed in one repetition.", "n_gen", format_count, 6),
+    column("repeat", "repeat", "", "Repetitions of the decode.", "repeat", format_count, 6),
+    column(
         "prefill_ms", "prefill", "ms", "Time to read the prompt before the decode.", "decode.prefill_ms", format_ms, 3,
     ),
     Column(
@@ -256,22 +267,22 @@ _ALL = (
         "Tokens until one takes 1 ms longer, with its 95 % interval: the cost of reading the KV cache.",
         reader("fit.w_tokens_per_ms"), lambda s: w_text(s.fit), priority=ESSENTIAL,
     ),
-    *_ends("w_ci95", "W", "tokens/ms", "fit.w_ci95", format_number),
-    _column(
+    *interval_columns("w_ci95", "W", "tokens/ms", "fit.w_ci95", format_number),
+    column(
         "w_ratio", "W%", "", "W over the W that the memory's bandwidth allows.", "decode.w_ratio", format_percent, 2,
     ),
     Column(
         "b_ms", "B", "ms", "Latency of the first token, with its 95 % interval: the cost of reading the weights.",
         reader("fit.b_ms"), lambda s: b_text(s.fit), priority=ESSENTIAL,
     ),
-    *_ends("b_ci95", "B", "ms", "fit.b_ci95", format_ms),
-    _column(
+    *interval_columns("b_ci95", "B", "ms", "fit.b_ci95", format_ms),
+    column(
         "b_ratio", "B%", "", "The B that the memory's bandwidth allows over B: the share of the bandwidth's speed.",
         "decode.b_ratio", format_percent, 2,
     ),
-    _column("b_w16_ms", "B as w16", "ms", "B x 16 / BPW: B as if every weight had 16 bits.", "b_w16_ms", format_ms, 3),
-    _column("r2", "R²", "", "Share of the latency's variance that the line explains.", "fit.r2", format_number),
-    _column(
+    column("b_w16_ms", "B as w16", "ms", "B x 16 / BPW: B as if every weight had 16 bits.", "b_w16_ms", format_ms, 3),
+    column("r2", "R²", "", "Share of the latency's variance that the line explains.", "fit.r2", format_number),
+    column(
         "robust_w_tokens_per_ms", "robust W", "tokens/ms", "W from a Theil-Sen slope, as a cross-check.",
         "fit.robust_w_tokens_per_ms", format_number,
     ),
@@ -279,51 +290,45 @@ _ALL = (
         "tok_s", "speed", "tok/s", "Tokens decoded in a second, with the 95 % interval; `!` marks an unsteady run.",
         reader("latency.tok_s"), speed_text, priority=1,
     ),
-    *_ends("tok_s_ci95", "speed", "tok/s", "latency.tok_s_ci95", format_number),
+    *interval_columns("tok_s_ci95", "speed", "tok/s", "latency.tok_s_ci95", format_number),
     Column(
         "expected_tok_s", "expected", "tok/s",
         "Of a quant that was not decoded, the speed that it would have, as forecasts and other runs say.",
         reader("expected.tok_s"), lambda summary: planned_speed_text(summary.expected), priority=1,
     ),
-    _column("p50_ms", "p50", "ms", "Median latency of a token.", "latency.p50_ms", format_ms, 5),
-    _column("p95_ms", "p95", "ms", "Latency that 95 % of the tokens keep.", "latency.p95_ms", format_ms, 6),
-    _column("p99_ms", "p99", "ms", "Latency that 99 % of the tokens keep.", "latency.p99_ms", format_ms, 5),
-    _column(
+    column("p50_ms", "p50", "ms", "Median latency of a token.", "latency.p50_ms", format_ms, 5),
+    column("p95_ms", "p95", "ms", "Latency that 95 % of the tokens keep.", "latency.p95_ms", format_ms, 6),
+    column("p99_ms", "p99", "ms", "Latency that 99 % of the tokens keep.", "latency.p99_ms", format_ms, 5),
+    column(
         "sample_p50_ms", "sampling", "ms", "Median time of the sampler for one token.",
         "latency.sample_p50_ms", format_ms, 8,
     ),
-    _column(
+    column(
         "limit_w_tokens_per_ms", "limit of W", "tokens/ms", "W that the memory's bandwidth allows.",
         "limit.w_tokens_per_ms", format_number,
     ),
-    _column("limit_b_ms", "limit of B", "ms", "B that the memory's bandwidth allows.", "limit.b_ms", format_ms),
-    _column(
+    column("limit_b_ms", "limit of B", "ms", "B that the memory's bandwidth allows.", "limit.b_ms", format_ms),
+    column(
         "bandwidth_bytes_per_s", "bandwidth", "", "Memory bandwidth that the limits are computed from.",
         "limit.bandwidth_bytes_per_s", format_bandwidth,
     ),
-    *_estimated("ppl", "ppl", "PPL", "", "perplexity of the scored text", "quality.ppl"),
-    *_estimated("kld_mean", "kld", "KLD", "nats", "mean KL divergence from the base", "quality.divergence.kld"),
-    _column(
-        "same_top", "same top", "", "Share of the tokens whose most probable one is the base's.",
-        "quality.divergence.same_top.mean", format_percent, 6,
-    ),
-    _column(
+    column(
         "gpu_temperature_max_c", "max temp", "°C", "Highest temperature of the GPU while it was timed.",
         "gpu_use.temperature_max_c", format_number,
     ),
-    _column(
+    column(
         "gpu_sm_clock_min_mhz", "min clock", "MHz", "Lowest SM clock of the GPU while it was timed.",
         "gpu_use.sm_clock_min_mhz", format_number,
     ),
-    _column(
+    column(
         "gpu_sm_clock_median_mhz", "SM clock", "MHz", "Median SM clock of the GPU while it was timed.",
         "gpu_use.sm_clock_median_mhz", format_number,
     ),
-    _column(
+    column(
         "gpu_power_mean_w", "power", "W", "Mean power of the GPU while it was timed.",
         "gpu_use.power_mean_w", format_number,
     ),
-    _column(
+    column(
         "gpu_energy_per_token_mj", "energy", "mJ/token", "Of each decoded token, from the GPU's energy counter.",
         "gpu_use.energy_per_token_mj", format_number,
     ),
@@ -331,17 +336,35 @@ _ALL = (
         "gpu_throttle", "throttle reason", "", "Why the GPU's clocks were held down; `nothing` where they were not.",
         _throttle, lambda s: _throttle(s) or UNKNOWN, right_aligned=False,
     ),
-    _column("flash_attn", "flash", "", "Whether flash attention was on.", "memory.flash_attn", on_off),
+    column("flash_attn", "flash", "", "Whether flash attention was on.", "memory.flash_attn", on_off),
     Column(
         "outcome", "outcome", "", "How the run ended.",
         lambda s: s.outcome.value, lambda s: s.outcome.text, right_aligned=False, priority=4,
     ),
-    _column("note", "note", "", "Why it did not complete, or should not be trusted.", note, plain, ESSENTIAL),
-    _column("command", "command", "", "The line that measures it again.", "run.head.command", plain, 9),
+    column("note", "note", "", "Why it did not complete, or should not be trusted.", note, plain, ESSENTIAL),
+    column("command", "command", "", "The line that measures it again.", "run.head.command", plain, 9),
 )  # fmt: skip
 
-COLUMNS: dict[str, Column] = {column.key: column for column in _ALL}
-"""Every column by its key, in the order of a CSV file."""
+COLUMNS = {each.key: each for each in _OWN}
+"""By key, those that every kind of run has."""
+
+
+def all_columns() -> Mapping[str, Column]:
+    """Return every column by its key, those that kinds of runs add among them, in the order of a CSV file."""
+    return _columns(plugin_names("ggbench.experiments"))
+
+
+@functools.cache
+def _columns(kinds: Sequence[str]) -> Mapping[str, Column]:
+    from ggbench.show.presenter import presenter_of
+
+    added: dict[str, list[Column]] = {}
+    for kind in kinds:
+        for each in presenter_of(kind).columns:
+            added.setdefault(each.after, []).append(each)
+    ordered = [each for own in _OWN for each in (own, *added.get(own.key, ()))]
+    return {each.key: each for each in ordered}
+
 
 BENCH = (
     "model", "quant", "source", "file_bytes", "bpw", "weight_bytes", "kv_bytes", "compute_bytes", "other_bytes",
@@ -358,7 +381,7 @@ def column_texts(key: str, summaries: Sequence[QuantSummary]) -> tuple[str, ...]
     """What people read in one column of these rows; models by names that distinguish them."""
     if key == "model":
         return model_names([summary.subject for summary in summaries])
-    return tuple(map(COLUMNS[key].text, summaries))
+    return tuple(map(all_columns()[key].text, summaries))
 
 
 def bench_columns(summaries: Iterable[QuantSummary]) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from ggbench.decisions.compare.comparison import Comparison, compare_quants
 from ggbench.decisions.compare.repeats import RunSpreads, repeats_among
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.columns import COLUMNS, column_texts
+from ggbench.show.columns import all_columns, column_texts
 from ggbench.show.names import model_names, unambiguous_names
 from ggbench.show.presenter import charts_of, figures_of
 from ggbench.show.saving import SavedRun, plotted_runs
@@ -85,5 +85,5 @@ def all_charts(runs: Sequence[SavedRun]) -> tuple[Chart, ...]:
 
 def header_of(key: str) -> str:
     """Return the header of a column with its unit: `W [tokens/ms]`."""
-    column = COLUMNS[key]
+    column = all_columns()[key]
     return f"{column.header} [{column.unit}]" if column.unit else column.header

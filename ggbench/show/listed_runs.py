@@ -16,7 +16,7 @@ from ggbench.runs.store.runs import StoredRun
 from ggbench.runs.stored import listed_run, read_run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.columns import ANSWERS, COLUMNS, note
+from ggbench.show.columns import ANSWERS, all_columns, note
 from ggbench.show.names import model_names
 from ggbench.show.presenter import presenter_of
 from ggbench.text import plain
@@ -85,7 +85,7 @@ class ListedRun(msgspec.Struct, frozen=True):
     def text(self, key: str) -> str:
         """The text of a column of `ggbench.show.columns`; an em dash where the run cannot be read."""
         summary = self.summary
-        return UNKNOWN if summary is None else COLUMNS[key].text(summary)
+        return UNKNOWN if summary is None else all_columns()[key].text(summary)
 
     @property
     def note(self) -> str:

@@ -6,16 +6,20 @@ A bound is no interval: two values that are both below 20 may be any distance ap
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
 
+from ggbench.engines.endings import Outcome
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.columns import COLUMNS
+from ggbench.show.columns import COLUMNS, Column, reader, tok_s_text
+from ggbench.stats.decode_timing import PrefillSpeed
 from ggbench.stats.intervals import Interval
+from ggbench.text import plain
+from ggbench.units import format_bytes, format_count
 
 NO_INTERVAL = "without an interval"
 _BOUND = "only a bound"
@@ -59,6 +63,28 @@ class Metric(msgspec.Struct, frozen=True):
         return self.difference is not None
 
 
+class Property(msgspec.Struct, frozen=True):
+    """Something that two quants may differ in."""
+
+    name: str
+    path: str
+    """As of `reader`."""
+    form: Callable[[Any], str] = str
+    """The text of what is there; one that is not known is never passed."""
+    of: Callable[[QuantSummary], object] = lambda summary: summary
+    """What has the path."""
+
+    def is_foreign_to(self, summaries: Sequence[QuantSummary]) -> bool:
+        """Return whether it is of one engine's setup, and not all were run by that engine."""
+        root = self.path.partition(".")[0]
+        return root in ("llama", "checkpoint") and any(reader(root)(summary) is None for summary in summaries)
+
+    def text(self, summary: QuantSummary) -> str:
+        """What people read; empty where it is not known."""
+        value = reader(self.path, self.of)(summary)
+        return "" if value is None else plain(self.form(value))
+
+
 def joined(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
     """Return metrics with each key once; of those that share one, each run has the first that shows anything of it."""
     found: dict[str, Metric] = {}
@@ -69,14 +95,18 @@ def joined(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
 
 
 def column_metric(key: str, **more: Any) -> Metric:  # noqa: ANN401 - the fields' own types
-    """Return the metric of a column of tables."""
-    column = COLUMNS[key]
+    """Return the metric of a column of `ggbench.show.columns`."""
+    return metric_of(COLUMNS[key], **more)
+
+
+def metric_of(column: Column, **more: Any) -> Metric:  # noqa: ANN401 - the fields' own types
+    """Return the metric of a column."""
 
     def value(summary: QuantSummary) -> float | None:
         known = column.value(summary)
         return known if isinstance(known, int | float) else None
 
-    return Metric(key, column.header, column.unit, column.text, value=value, **more)
+    return Metric(column.key, column.header, column.unit, column.text, value=value, **more)
 
 
 def estimated(metric: Metric, ends: Callable[[QuantSummary], tuple[float, float | None] | None]) -> Metric:
@@ -126,3 +156,109 @@ def _either(one: Metric, other: Metric) -> Metric:
         left_out=lambda summary: of(summary).left_out(summary),
         basis=lambda summary: of(summary).basis(summary),
     )
+
+
+_OTHER_LENGTHS = "different lengths"
+
+
+def decode_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
+    """Return speed, W and B with what follows from them, memory, percentiles, and prompts that several have read."""
+    lengths = [prefill.n_prompt for summary in summaries for prefill in summary.prefills if not prefill.n_depth]
+    return (*_DECODE, *(_prefill(length) for length in sorted(set(lengths)) if lengths.count(length) > 1))
+
+
+def _memory_interval(summary: QuantSummary) -> Interval | None:
+    """Exact; None for a run that ended early, and for one of several contexts."""
+    result, n_bytes = summary.run.result, summary.memory.total_bytes
+    if summary.outcome is not Outcome.COMPLETED or result is None or result.no_one_memory or n_bytes is None:
+        return None
+    return n_bytes, n_bytes
+
+
+def _no_memory_to_compare(summary: QuantSummary) -> str:
+    if summary.outcome is not Outcome.COMPLETED:
+        return "not completed"
+    return summary.run.result.no_one_memory if summary.run.result else NO_INTERVAL
+
+
+def decoded_lengths(summary: QuantSummary) -> object:
+    """Tokens of prompt and of the decode, on which speed depends, and where its parts lie; None without a decode."""
+    depths = getattr(summary.run.head.settings, "depths", ())
+    return summary.decode and (summary.n_gen, summary.decode.n_prompt, depths)
+
+
+def _prefill(n_prompt: int) -> Metric:
+    def speed(summary: QuantSummary) -> PrefillSpeed | None:
+        return next((each for each in summary.prefills if each.n_prompt == n_prompt and not each.n_depth), None)
+
+    name = f"prefill {format_count(n_prompt)}"
+    metric = Metric(
+        f"prefill_{n_prompt}",
+        name,
+        "tok/s",
+        text=lambda summary: tok_s_text(speed(summary)),
+        more_is_better=True,
+        value=lambda summary: found.tok_s if (found := speed(summary)) else None,
+        topic=name,
+        is_timed=True,
+        concern="speed",
+    )
+    return estimated(metric, lambda summary: found.tok_s_ci95 if (found := speed(summary)) else None)
+
+
+_SPEED = estimated(
+    column_metric(
+        "tok_s",
+        more_is_better=True,
+        topic="speed",
+        basis=decoded_lengths,
+        other_basis=_OTHER_LENGTHS,
+        is_timed=True,
+        concern="speed",
+    ),
+    reader("latency.tok_s_ci95"),
+)
+
+
+W = estimated(column_metric("w_tokens_per_ms", more_is_better=True, topic="W", is_timed=True), reader("fit.w_ci95"))
+
+
+B = estimated(column_metric("b_ms", more_is_better=False, topic="B", is_timed=True), reader("fit.b_ci95"))
+
+
+MEMORY = Metric(
+    "memory_bytes",
+    header="memory",
+    unit="",
+    text=lambda summary: format_bytes(summary.memory.total_bytes),
+    more_is_better=False,
+    value=lambda summary: summary.memory.total_bytes,
+    interval=_memory_interval,
+    left_out=_no_memory_to_compare,
+    topic="memory",
+    difference=lambda n_bytes: f"{format_bytes(n_bytes)} less",
+    basis=lambda summary: summary.memory.n_ctx if _memory_interval(summary) else None,
+    other_basis="different n_ctx",
+    concern="memory",
+)
+"""What all buffers take; every kind of run is compared by it."""
+
+
+_DECODE = (
+    _SPEED,
+    W,
+    derived("w_ratio", W, more_is_better=True),
+    B,
+    derived("b_ratio", B, inverse=True, more_is_better=True),
+    derived("b_w16_ms", B, more_is_better=False),
+    MEMORY,
+    *(
+        column_metric(key, more_is_better=False, basis=decoded_lengths, other_basis=_OTHER_LENGTHS, is_timed=True)
+        for key in ("p50_ms", "p99_ms")
+    ),
+)
+
+
+def vary(value: Callable[[QuantSummary], object], summaries: Sequence[QuantSummary]) -> bool:
+    """Return whether what is known of a value is not the same for all."""
+    return len({value(summary) for summary in summaries} - {None}) > 1

@@ -56,18 +56,18 @@ PLAN = Document(
         Shape("Machine", MEMORY.about, of(Budget, f"{_DEVICE} mmproj_bytes budget_bytes=usable_bytes"), _BANDWIDTH),
     ),
     field("sources", dict[str, str], "Where each kind of figure comes from."),
-    of(RepoListing, "repo commit listed_at?", lambda planned: planned and planned.listing, maybe=True),
+    of(RepoListing, "repo commit listed_at?", lambda read: read and read[0], maybe=True),
     field(
         "moved_bytes",
         int | None,
         "Downloaded for this plan: headers alone.",
-        lambda planned: planned and planned.moved_bytes,
+        lambda read: read and read[1],
     ),
-    of(RepoListing, "total_bytes", lambda planned: planned and planned.listing, maybe=True),
+    of(RepoListing, "total_bytes", lambda read: read and read[0], maybe=True),
     field("rows", many(PLAN_ROW)),
     field("alternative", PLAN_ROW | None, "A smaller quant that was not asked for, where none of the rows fits."),
 )
-"""Of a `PlannedModel`, with the model's name, the `Budget` as `machine`, and the rows."""
+"""Of what `repo_read` returns, with the model's name, the `Budget` as `machine`, and the rows."""
 CLUSTER_SERVE = Document(
     "cluster.serve",
     "cluster serve",

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ggbench.machine.records import MachineReading
 from ggbench.plugins import load_plugin, plugin_names
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
+from ggbench.show.columns import Column
+from ggbench.show.metric import MEMORY, Metric, Property, decode_metrics, decoded_lengths, joined, vary
 from ggbench.show.plot.curves import Figure, PlottedRun, latency_figure
 from ggbench.show.run_documents import RunDocuments
 from ggbench.text import plain
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from ggbench.show.charts.charts import Chart
-    from ggbench.show.metric import Metric
 
 
 LiveView = Literal["figures", "bracket"]
@@ -41,6 +42,10 @@ class Presenter(abc.ABC):
     has_samples: ClassVar[bool] = True
     """Whether its runs have timed steps to plot, to export and to compare with published ones, and a text."""
 
+    columns: ClassVar[tuple[Column, ...]] = ()
+    """What it adds to tables of rows and to CSV files."""
+    differences: ClassVar[Mapping[str, tuple[Property, ...]]] = {}
+    """What its runs may differ in beside file, configuration and environment, by topic."""
     no_answer: ClassVar[str] = "done"
     """What is said of a run that completed without an answer."""
 
@@ -84,9 +89,11 @@ class Presenter(abc.ABC):
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
         """What these runs are compared by; some may be of other kinds, of which a metric then knows nothing."""
-        from ggbench.decisions.compared_metrics import MEMORY
-
         return (MEMORY,)
+
+    def caveats(self, summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
+        """Which numbers of these runs do not measure the same thing, in a line each; some may be of other kinds."""
+        return ()
 
     def live_lines(self, run: PlottedRun) -> tuple[str, ...]:
         """What a run that goes on has found so far, in lines of at most 28 characters. Printable."""
@@ -127,9 +134,12 @@ class QuantPresenter(Presenter):
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
         """Speed, W, B, memory, percentiles, and prompts of one length."""
-        from ggbench.decisions.compared_metrics import decode_metrics
-
         return decode_metrics(summaries)
+
+    def caveats(self, summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
+        """That decodes were over different positions."""
+        is_other = vary(decoded_lengths, summaries)
+        return ("different lengths: p50, p99 and tok/s are over different positions",) if is_other else ()
 
     def against_document(self, run: Run) -> dict[str, object] | None:
         """The nearest speeds."""
@@ -165,9 +175,21 @@ def charts_of(kinds: Iterable[str], summaries: Sequence[QuantSummary], names: Se
 
 def metrics_of(kinds: Iterable[str], summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
     """The metrics that runs of these kinds are compared by, each once. Raises StoreError as `presenter_of`."""
-    from ggbench.show.metric import joined
-
     return joined(metric for kind in dict.fromkeys(kinds) for metric in presenter_of(kind).metrics(summaries))
+
+
+def own_caveats(kinds: Iterable[str], summaries: Sequence[QuantSummary]) -> list[str]:
+    """What presenters of these kinds warn of, each once. Raises StoreError as `presenter_of`."""
+    found = [line for kind in dict.fromkeys(kinds) for line in presenter_of(kind).caveats(summaries)]
+    return list(dict.fromkeys(found))
+
+
+def own_differences(kinds: Iterable[str]) -> dict[str, tuple[Property, ...]]:
+    """What runs of these kinds may differ in, by topic. Raises StoreError as `presenter_of`."""
+    found: dict[str, tuple[Property, ...]] = {}
+    for kind in dict.fromkeys(kinds):
+        found |= presenter_of(kind).differences
+    return found
 
 
 def presenter_of(kind: str) -> Presenter:

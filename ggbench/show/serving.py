@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 from ggbench.engines.server.config import EndpointConfig
-from ggbench.experiments.decode.record import DecodeResult
-from ggbench.experiments.prefill.record import PrefillResult
-from ggbench.experiments.speed.record import SpeedResult
 from ggbench.runs.run import Run
 from ggbench.stats.serving import Serving
 from ggbench.stats.token_times import RARE
@@ -21,7 +18,8 @@ _CLOCKS = {
 
 def serving_in(run: Run) -> Serving | None:
     """Return how a server answered; None of a run without one."""
-    return run.result.serving if isinstance(run.result, DecodeResult | PrefillResult | SpeedResult) else None
+    serving: Serving | None = getattr(run.result, "serving", None)
+    return serving
 
 
 def serving_facts(run: Run) -> list[tuple[str, str]]:

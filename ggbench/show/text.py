@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import COLUMNS, Value, column_texts
+from ggbench.show.columns import Value, all_columns, column_texts
 from ggbench.text import plain
 
 _FORMULA_STARTS = ("=", "+", "-", "@")
@@ -30,13 +30,13 @@ def rows_as_csv(summaries: Sequence[QuantSummary]) -> str:
 
     Text that a spreadsheet would take for a formula gets an apostrophe in front.
     """
-    cells = ([_csv_cell(column.value(summary)) for column in COLUMNS.values()] for summary in summaries)
-    return csv_text(list(COLUMNS), cells)
+    cells = ([_csv_cell(column.value(summary)) for column in all_columns().values()] for summary in summaries)
+    return csv_text(list(all_columns()), cells)
 
 
 def rows_as_markdown(summaries: Sequence[QuantSummary], keys: Sequence[str]) -> str:
     """A GitHub table of the columns' texts, the units in the headers."""
-    columns = [COLUMNS[key] for key in keys]
+    columns = [all_columns()[key] for key in keys]
     lines = [
         [markdown_escaped(f"{column.header} [{column.unit}]" if column.unit else column.header) for column in columns],
         ["---:" if column.right_aligned else "---" for column in columns],

@@ -12,10 +12,8 @@ from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import DoesNotFit, UsageError
 from ggbench.machine.bandwidth import cached_bandwidth, known_bandwidth
-from ggbench.machine.cpu import describe_cpu
-from ggbench.machine.gpus import find_cuda_gpu, gpu_bandwidth, visible_gpus
-from ggbench.machine.known_gpus import find_gpu
-from ggbench.machine.memory import describe_ram
+from ggbench.machine.gpus import find_cuda_gpu, find_gpu, gpu_bandwidth, visible_gpus
+from ggbench.machine.host import describe_cpu, describe_ram
 from ggbench.machine.records import Gpu
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.plan_record import Budget, DeviceMemory

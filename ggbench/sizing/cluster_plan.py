@@ -29,7 +29,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import remove_left_twins, twin_folder, twin_of, write_sparse
 from ggbench.gguf_file.twin_writer import TwinGroup, group_twins, require_room
 from ggbench.models.command_line import reproduce
-from ggbench.models.planned_variants import PlannedVariant
+from ggbench.models.targets import Target
 from ggbench.paths import forecasts_dir
 from ggbench.sizing.budget import main_memory_budget
 from ggbench.sizing.cluster import ClusterPlan, ClusterSplit, DeviceSpeed, DeviceSplit, Link
@@ -51,7 +51,7 @@ class Cluster(msgspec.Struct, frozen=True):
     """Takes what is being done."""
 
 
-def plan_cluster(variant: PlannedVariant, setup: LlamaConfig, cluster: Cluster) -> ClusterPlan:
+def plan_cluster(variant: Target, setup: LlamaConfig, cluster: Cluster) -> ClusterPlan:
     """Time twins on each device and on the CPU alone, then find the split; `setup.threads` have to be given.
 
     Nothing is timed of a model that no split holds. Raises Unsupported for a model whose steps cannot be counted,

@@ -19,7 +19,7 @@ from ggbench.errors import GgbenchError, UsageError
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import write_sparse
 from ggbench.models.command_line import reproduce
-from ggbench.models.planned_variants import PlannedVariant
+from ggbench.models.targets import Target
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.longest_context import LONGEST, longest_n_ctx, planning_ceiling
 from ggbench.sizing.placement import Placement, speed_bounds
@@ -50,7 +50,7 @@ class PlanRequest(msgspec.Struct, frozen=True):
             )
 
 
-def plan(variants: Sequence[PlannedVariant], request: PlanRequest, allocator: DryAllocator) -> Iterator[PlanRow]:
+def plan(variants: Sequence[Target], request: PlanRequest, allocator: DryAllocator) -> Iterator[PlanRow]:
     """One row for each variant, in their order; one that cannot be planned is a row with its reason."""
     for variant in variants:
         try:
@@ -62,7 +62,7 @@ def plan(variants: Sequence[PlannedVariant], request: PlanRequest, allocator: Dr
 
 
 def plan_variant(
-    variant: PlannedVariant, request: PlanRequest, allocator: DryAllocator, caches: Sequence[KvCacheTypes] = ()
+    variant: Target, request: PlanRequest, allocator: DryAllocator, caches: Sequence[KvCacheTypes] = ()
 ) -> Iterator[PlanRow]:
     """One row for each of `caches`, for which the variant is loaded once; without any, one for that of the setup, with
     what would help where it does not fit.
@@ -150,7 +150,7 @@ def _planned(
     )
 
 
-def _unplanned(variant: PlannedVariant, request: PlanRequest) -> PlanRow:
+def _unplanned(variant: Target, request: PlanRequest) -> PlanRow:
     """The row with what is known without the allocator."""
     named = PlanRow(
         model=variant.model,

@@ -7,7 +7,7 @@ from pathlib import Path
 from ggbench.errors import GgbenchError
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.models.local_files import local_variants
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.units import format_bytes
 
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from textual.dom import DOMNode
 
     from ggbench.engines.llama.config import LlamaConfig
-    from ggbench.models.selector import Target
+    from ggbench.models.targets import Target
     from ggbench.runs.experiment import Job
     from ggbench.tui.pull_queue import PullQueue
     from ggbench.tui.run_queue import RunQueue

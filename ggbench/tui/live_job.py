@@ -14,10 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from ggbench.engines.memory import Memory
-from ggbench.experiments.decode.record import DecodeResult
 from ggbench.experiments.maxctx.record import BracketEnds, Probe, ProofForeseen, Question
 from ggbench.runs.progress import Finished, ModelReady, Point, Progress, Samples, Working
-from ggbench.runs.run import Settings
+from ggbench.runs.run import DecodeTiming, Settings
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.plot.curves import PlottedRun
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
@@ -86,7 +85,7 @@ class LiveJob:
         self._step_ns: Integers = np.empty(1024, np.int64)
         self._n_done = 0
         self._fit = RunningFit()
-        self._result: DecodeResult | None = None
+        self._result: DecodeTiming | None = None
 
     def take(self, record: Progress) -> None:
         """Take in what the job reports."""

@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING
 import msgspec
 import msgspec.structs
 
-from ggbench.decisions.known_speeds import known_here, with_expected
+from ggbench.decisions.plan import plan_rows
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine, launch
 from ggbench.errors import GgbenchError
-from ggbench.machine.cpu import default_threads
+from ggbench.machine.host import default_threads
 from ggbench.models.added_places import typed_server
-from ggbench.models.planned_variants import PlannedModel, planned_model
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import resolve
 from ggbench.models.served_models import ServerOptions
+from ggbench.models.targets import Target, resolve, resolve_headers
 from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
-from ggbench.sizing.plan import PlanRequest, plan
+from ggbench.sizing.plan import PlanRequest
 from ggbench.sizing.plan_record import Budget, PlanRow
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ class Planner:
         self._lock = threading.Lock()
         self._allocator: DryAllocator | None = None
         self._allocates_for: LlamaConfig | None = None
-        self._models: dict[tuple[str, tuple[str, ...]], PlannedModel] = {}
+        self._models: dict[tuple[str, tuple[str, ...]], tuple[Target, ...]] = {}
         """In order of use, the most recent last."""
         self._is_closed = False
 
@@ -73,16 +72,14 @@ class Planner:
         if typed_server(model) is not None:
             yield from _served(model, self._server)
             return
-        variants = self._planned(model, tuple(quants)).variants
+        variants = self._planned(model, tuple(quants))
         ordered = sorted(variants, key=lambda variant: first not in (variant.selector, variant.quant))
         with self._lock:
             if not self._is_closed:
-                rows = plan(ordered, PlanRequest(budget, setup), self._allocator_for(budget, setup))
-                known = known_here([variant.file for variant in ordered], setup, budget)
+                rows = plan_rows(ordered, PlanRequest(budget, setup), self._allocator_for(budget, setup))
                 try:
-                    for variant, row, speed in zip(ordered, rows, known, strict=True):
-                        (expected,) = with_expected([row], [speed])
-                        yield PlannedQuant(variant.selector or variant.quant, expected)
+                    for variant, row in zip(ordered, rows, strict=True):
+                        yield PlannedQuant(variant.selector or variant.quant, row)
                 finally:
                     self._leave_servers(setup)
 
@@ -92,7 +89,7 @@ class Planner:
         Raises GgbenchError if none can be planned, and once closed.
         """
         from ggbench.decisions.pick.candidates import pick
-        from ggbench.models.picked_models import of_planned
+        from ggbench.decisions.pick.models import of_planned
 
         models = of_planned(self._planned(model, tuple(quants)))
         with self._lock:
@@ -113,9 +110,9 @@ class Planner:
         with self._lock:
             self._end_worker()
 
-    def _planned(self, model: str, quants: tuple[str, ...]) -> PlannedModel:
+    def _planned(self, model: str, quants: tuple[str, ...]) -> tuple[Target, ...]:
         key = model, quants
-        planned = self._models.pop(key, None) or planned_model(parse_model(model, *quants), hub=self._hub)
+        planned = self._models.pop(key, None) or resolve_headers(parse_model(model, *quants), hub=self._hub)
         self._models[key] = planned
         if len(self._models) > _MODELS_KEPT:
             self._models.pop(next(iter(self._models)), None)

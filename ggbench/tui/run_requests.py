@@ -19,7 +19,7 @@ from ggbench.units import format_count
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
     from ggbench.models.catalog import Catalog
-    from ggbench.models.selector import Target
+    from ggbench.models.targets import Target
     from ggbench.runs.experiment import Job
 
 
@@ -86,7 +86,7 @@ class QualityRequest(msgspec.Struct, frozen=True):
         from ggbench.experiments.quality.record import QualitySettings
         from ggbench.experiments.quality.texts import WIKITEXT_2, find_text
         from ggbench.models.reference import parse_model
-        from ggbench.models.selector import resolve
+        from ggbench.models.targets import resolve
         from ggbench.paths import expand_path
         from ggbench.runs.experiment import Base
 

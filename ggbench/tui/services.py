@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ggbench.machine.records import MachineReading
     from ggbench.models.catalog import Catalog
     from ggbench.models.disk import LocalModel
-    from ggbench.models.selector import Target
+    from ggbench.models.targets import Target
     from ggbench.runs.experiment import Experiment
     from ggbench.runs.session import RunContext
     from ggbench.runs.store.database import Store
@@ -51,8 +51,8 @@ class Services(msgspec.Struct, frozen=True):
     def resolve(self, model: str, quants: Sequence[str] = (), catalog: Catalog | None = None) -> tuple[Target, ...]:
         """Return what MODEL and QUANTS select, as `catalog.selector.resolve` does with this Hub and this key."""
         from ggbench.models.reference import parse_model
-        from ggbench.models.selector import resolve
         from ggbench.models.served_models import ServerOptions
+        from ggbench.models.targets import resolve
 
         return resolve(
             parse_model(model, *quants), hub=self.hub, catalog=catalog, server=ServerOptions(self.api_key_env)
@@ -117,7 +117,7 @@ def _make_planner(hub: HubAccess, api_key_env: str) -> Planner:
 
 
 def _machine_budget(setup: LlamaConfig) -> Budget:
-    from ggbench.machine.cpu import default_threads
+    from ggbench.machine.host import default_threads
     from ggbench.sizing.budget import devices_budget, machine_budget
     from ggbench.sizing.cluster import device_memories
 

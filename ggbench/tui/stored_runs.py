@@ -19,7 +19,7 @@ from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import RUNNING, Samples, StoredRun
 from ggbench.runs.stored import read_recording, read_run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import COLUMNS, Value
+from ggbench.show.columns import Value, all_columns
 from ggbench.show.glossary import UNSTEADY
 from ggbench.show.listed_runs import ListedRun, named_runs
 from ggbench.show.names import quant_name
@@ -92,7 +92,7 @@ def may_draw(run: ListedRun) -> bool:
 
 
 def _measured(key: str) -> RunColumn:
-    column = COLUMNS[key]
+    column = all_columns()[key]
 
     def value(run: ListedRun) -> Value:
         return None if run.summary is None else column.value(run.summary)

@@ -1,7 +1,5 @@
 """Files with a name and a size only."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,7 +15,6 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def make_file(folder: Path) -> MakeFile:
-
     def make(name: str, n_bytes: int) -> Path:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)

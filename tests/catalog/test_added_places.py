@@ -1,7 +1,5 @@
 """Folders and files added by hand: which texts are paths, what is remembered, and what is refused."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

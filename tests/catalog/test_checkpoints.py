@@ -1,7 +1,5 @@
 """MODEL as `tf:` and `synth-tf:`: which checkpoint it means, and what becomes of a repo that is not whole."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -15,9 +13,9 @@ from ggbench.errors import BadFile, NetworkError, UsageError
 from ggbench.hub.access import HubAccess
 from ggbench.models.checkpoints import find_checkpoint
 from ggbench.models.command_line import named
-from ggbench.models.counted_models import count_model
 from ggbench.models.reference import ModelRef, parse_model
-from ggbench.models.selector import materialize, resolve, resolve_one
+from ggbench.models.targets import materialize, resolve, resolve_one
+from ggbench.sizing.theory.counted_models import count_model
 from tests.fakes.checkpoints import GPTQ, QWEN2_TINY, write_checkpoint
 from tests.fakes.hub import TestHub
 

@@ -1,7 +1,5 @@
 """The command line that reproduces a run."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.decode.command import command
 from ggbench.models.command_line import named, reproduce, stated_bandwidth
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import Target, resolve
+from ggbench.models.targets import Target, resolve
 from ggbench.stats.decode_timing import Bandwidth
 
 

@@ -1,7 +1,5 @@
 """All models on this disk, from every store."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ from ggbench.models.disk import LocalModel, find_local_models, models_in_place, 
 from ggbench.models.local_files import LocalVariant
 from ggbench.models.model_stores import ModelStore
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import resolve_one
+from ggbench.models.targets import resolve_one
 from tests.fakes.model_stores import COMMIT, gguf_bytes, put_in_hub_cache, put_in_ollama
 
 

@@ -1,7 +1,5 @@
 """The index of local headers, and when a file is read again."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """GGUF models in a folder, by file name alone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Model folders of other programs, located from the environment."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The catalog: shipped figures against published ones, and merging and checking of the user's own file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -111,7 +109,6 @@ ARTICLE_BILLIONS = {
 
 @pytest.fixture
 def write_models(tmp_path: Path) -> WriteModels:
-
     def write(text: str) -> Path:
         path = tmp_path / "models.toml"
         path.write_text(text)

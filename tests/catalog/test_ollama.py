@@ -1,7 +1,5 @@
 """Ollama's manifests, resolved to blobs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Resolution of QUANTs in a repo."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -9,7 +7,7 @@ import pytest
 from ggbench.errors import NetworkError, UnknownName, UsageError
 from ggbench.hub.access import HubAccess
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
-from ggbench.models.repo_variants import FoundVariant, RepoRequest, choose, find_variants
+from ggbench.models.sources import FoundVariant, RepoRequest, choose, find_variants
 from ggbench.units import GIB
 from tests.fakes.hub import TestHub
 

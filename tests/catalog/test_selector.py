@@ -1,7 +1,5 @@
 """Resolution of MODEL and QUANT: the grammar, local files, and twins made on demand."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -9,9 +7,8 @@ from msgspec.structs import replace
 
 from ggbench import paths
 from ggbench.errors import BadFile, GgbenchError, UnknownName, UsageError
-from ggbench.models.planned_variants import planned_model
 from ggbench.models.reference import ModelRef, parse_model
-from ggbench.models.selector import materialize, resolve, resolve_one
+from ggbench.models.targets import materialize, resolve, resolve_headers, resolve_one
 from tests.catalog.conftest import MakeFile
 
 TINY = """\
@@ -249,9 +246,7 @@ def test_each_target_of_a_folder_is_selected_again(make_file: MakeFile) -> None:
         make_file(f"models/{name}", 40)
     targets = resolve(parse_model("models"))
     assert {target.named[1] for target in targets} == {"a-q8_0", "b-q8_0", "in/b-q8_0", "q4_0", "model"}
-    assert [each.selector for each in planned_model(parse_model("models")).variants] == [
-        target.named[1] for target in targets
-    ]
+    assert [each.selector for each in resolve_headers(parse_model("models"))] == [target.named[1] for target in targets]
     assert [resolve_one(parse_model(*target.named)).path for target in targets] == [target.path for target in targets]
 
 

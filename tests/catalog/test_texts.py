@@ -1,7 +1,5 @@
 """Texts to score."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Typical losses of quant types, against the published tables they are from."""
 
-from __future__ import annotations
-
 import pytest
 
 from ggbench.decisions.known_losses import typical_loss

@@ -1,7 +1,5 @@
 """WikiText-2 from the test Hub: downloaded once, verified, and read from its archive into memory."""
 
-from __future__ import annotations
-
 import hashlib
 import zipfile
 

@@ -1,7 +1,5 @@
 """Checkpoints in folders: a config.json, and safetensors whose tensors are holes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Parameters by a config alone, compared with the model that Transformers makes of the same config without memory."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A checkpoint in a folder: what its files hold, and every way in which they can be wrong."""
 
-from __future__ import annotations
-
 import json
 import struct
 from pathlib import Path

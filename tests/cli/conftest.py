@@ -1,7 +1,5 @@
 """The command line run in this process, with workers that replay messages."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Callable
@@ -37,7 +35,6 @@ Run = Callable[..., Ran]
 
 @pytest.fixture
 def ggbench(capsys: pytest.CaptureFixture[str]) -> Run:
-
     def run(*args: object) -> Ran:
         capsys.readouterr()
         with pytest.raises(SystemExit) as left:

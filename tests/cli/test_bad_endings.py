@@ -1,7 +1,5 @@
 """Measuring commands that end badly: the reason in the row, one hint in one line, and the exit code of its kind."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -119,7 +117,6 @@ def test_a_name_that_no_file_can_have_is_exit_code_5(ggbench: Run) -> None:
 
 
 def test_ctrl_c_keeps_what_was_measured(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-
     def cancel_halfway(request: Request) -> Iterator[protocol.Message | Ending]:
         for number, item in enumerate(obey(request)):
             if isinstance(request, Decode) and request.n_gen == 1000 and number == 6:
@@ -146,3 +143,9 @@ def test_an_interrupt_between_runs_is_no_success(
     ran = ggbench("bench", tmp_path, "-n", "300", "--json")
     assert ran.code == 130
     assert [row["outcome"] for row in ran.json["rows"]] == ["completed"]
+
+
+def test_a_folder_of_broken_files_is_exit_code_5(ggbench: Run, machine: FakeMachine, tmp_path: Path) -> None:
+    for quant in ("q8_0", "q4_0"):
+        (tmp_path / f"model-{quant}.gguf").write_bytes(b"GGUF but not really")
+    assert ggbench("bench", tmp_path, "-n", "300").code == 5

@@ -1,7 +1,5 @@
 """Options of Transformers on the command line: what they go with, and what is refused in one line."""
 
-from __future__ import annotations
-
 import json
 from importlib import metadata
 from pathlib import Path

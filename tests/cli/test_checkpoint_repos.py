@@ -1,7 +1,5 @@
 """`tf:org/name` on the command line, from the local test Hub: planned, inspected, downloaded and measured."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

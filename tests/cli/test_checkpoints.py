@@ -1,7 +1,5 @@
 """`plan`, `inspect` and `limits` of checkpoints: the same fields as of a GGUF, and bad input in two lines."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`ggbench cluster`, and --rpc where it cannot work; with the real llama.cpp where it was built with RPC."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

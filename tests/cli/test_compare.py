@@ -1,7 +1,5 @@
 """compare, and stored runs as files."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """compare: any kinds, files, models, published figures, repeats, and limits that fail."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What the shells are offered, asked as their own scripts ask, and in a real bash."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

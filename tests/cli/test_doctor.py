@@ -1,7 +1,5 @@
 """`ggbench doctor` on this machine, with faults planted in its folders."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What `--help` and `ggbench help` show: examples that parse, groups of options, topics within the terminal's width."""
 
-from __future__ import annotations
-
 import os
 import shlex
 from collections.abc import Iterator
@@ -9,8 +7,8 @@ from collections.abc import Iterator
 import click
 import pytest
 
+from ggbench.cli.help import EXIT_CODES, TOPICS
 from ggbench.cli.main import COMMANDS, cli
-from ggbench.cli.topics import EXIT_CODES, TOPICS
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.errors import ExitCode
 from tests.cli.conftest import Run

@@ -1,7 +1,5 @@
 """What is written about a download while it goes on, by a clock that the test moves."""
 
-from __future__ import annotations
-
 from ggbench.commands.downloads import DownloadLines, DownloadNotices
 from ggbench.hub.download import FileProgress
 from ggbench.hub.repo_records import RepoFile

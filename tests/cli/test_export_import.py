@@ -1,7 +1,5 @@
 """export and import."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -133,3 +131,12 @@ def test_a_run_without_tests_of_llama_bench_is_named(ggbench: Run) -> None:
     assert (alone.code, "none of these runs" in alone.err) == (2, True)
     assert "run 1 (quality) has nothing that llama-bench measures" in beside.err
     assert len(beside.out.splitlines()) == 4
+
+
+def test_import_as_json(ggbench: Run) -> None:
+    rows = ggbench("import", PEERS / "llama-bench.json", "--json").json["rows"]
+    assert [(row["run_id"], row["is_new"], row["kind"], row["quant"]) for row in rows] == [
+        (1, True, "prefill", "q4_1"),
+        (2, True, "decode", "q4_1"),
+    ]
+    assert len(rows[0]["file_sha256"]) == 64

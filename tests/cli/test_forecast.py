@@ -1,7 +1,5 @@
 """`ggbench forecast`: what it shows without measuring, and what it refuses."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Options for GPUs where there is none, or not that one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

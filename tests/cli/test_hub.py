@@ -1,7 +1,5 @@
 """Models of the Hub by name: planned from their headers, downloaded after a yes, measured, and offline afterwards."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

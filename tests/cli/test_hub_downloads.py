@@ -1,7 +1,5 @@
 """Downloads that a measuring command begins: asked for, shown, interrupted, forbidden, and kept for the next one."""
 
-from __future__ import annotations
-
 import fnmatch
 import os
 import signal
@@ -14,7 +12,7 @@ import pytest
 from ggbench.commands import downloads
 from ggbench.hub import download
 from ggbench.hub.download import FileProgress
-from ggbench.models import repo_variants
+from ggbench.models import sources
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.hub import Hang, TestHub
 
@@ -93,7 +91,7 @@ def test_an_interrupted_download_is_no_measurement(
         return real(*args, on_progress=progress)
 
     hub.fail("/cdn/*q8_0.gguf", Hang(after_bytes=1 << 20), times=None)
-    monkeypatch.setattr(repo_variants, "download", interrupted)
+    monkeypatch.setattr(sources, "download", interrupted)
     ran = ggbench(command, repo, "q8_0")
     assert (ran.code, ran.out) == (130, "")
     assert ran.err.endswith("interrupted; the downloaded part is kept, and the same command continues from there\n")
@@ -102,7 +100,7 @@ def test_an_interrupted_download_is_no_measurement(
     def list_repo(*_: object) -> NoReturn:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(repo_variants, "list_repo", list_repo)
+    monkeypatch.setattr(sources, "list_repo", list_repo)
     ran = ggbench(command, repo, "q8_0")
     assert (ran.code, ran.out) == (130, "")
     assert "the downloaded part is kept" in ran.err

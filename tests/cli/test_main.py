@@ -1,7 +1,5 @@
 """The entry point: help, errors in two lines, exit codes, and what it does not import."""
 
-from __future__ import annotations
-
 import errno
 import resource
 import subprocess
@@ -96,7 +94,6 @@ def test_bad_usage_is_two_lines_and_exit_code_2(ggbench: Run, args: list[str], w
 def test_every_error_ends_in_its_exit_code(
     ggbench: Run, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
 ) -> None:
-
     def fail(self: click.Group, ctx: click.Context) -> None:
         raise error
 
@@ -110,7 +107,6 @@ def test_every_error_ends_in_its_exit_code(
 
 @pytest.mark.parametrize("error", [SystemError("error return without exception set"), ImportError("failed to map")])
 def test_too_little_address_space_is_named(ggbench: Run, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-
     def fail(self: click.Group, ctx: click.Context) -> None:
         raise error
 
@@ -152,7 +148,6 @@ def test_a_full_disk_of_temporary_files(home: Path, words: tuple[str, ...], code
 def test_too_little_memory_to_say_so_is_said(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-
     def fail(*_: object) -> int:
         raise MemoryError
 

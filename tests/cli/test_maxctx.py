@@ -1,7 +1,5 @@
 """maxctx, from its words to a certificate, tables and exit codes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """decode, prefill, bench and demo, from their words to tables, documents and exit codes."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -203,7 +201,6 @@ def test_bench_with_the_largest_context(
 
 
 def test_text_from_a_file_does_not_steer_the_terminal(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-
     def refuse(_request: Request) -> Iterator[protocol.Message | Ending]:
         yield Failed("load", "unknown model architecture: '\x1b[2Jx'")
 

@@ -1,7 +1,5 @@
 """`ggbench models`: the catalog, this disk, a folder, and a blob checked against its name."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

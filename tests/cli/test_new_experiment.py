@@ -1,7 +1,5 @@
 """The design's own test: an experiment, its presenter and its command, all in this file, need no other line changed."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -23,7 +21,7 @@ from ggbench.engines.workloads import BatchedDecode
 from ggbench.machine.records import MachineReading
 from ggbench.models.command_line import named, reproduce
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import resolve_one
+from ggbench.models.targets import resolve_one
 from ggbench.plugins import plugin_names
 from ggbench.runs import experiment as experiments
 from ggbench.runs.experiment import Conclusion, Experiment, Job

@@ -1,7 +1,5 @@
 """What a command says while something moves on its last line."""
 
-from __future__ import annotations
-
 import io
 import re
 import sys

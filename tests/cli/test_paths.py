@@ -1,7 +1,5 @@
 """Where ggbench keeps what is its own, for users without a home too."""
 
-from __future__ import annotations
-
 import os
 import pwd
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`ggbench pick` with the real llama.cpp: what is recommended of a catalog model, why, and the exit codes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -139,3 +137,9 @@ def test_a_context_beyond_training_goes_on_and_is_marked(ggbench: Run) -> None:
     ran = ggbench("pick", "qwen1.5-0.5b", *CARD, "--need-ctx", "40000")
     assert ran.code == ExitCode.DONE
     assert "beyond the training context of 32,768" in ran.out
+
+
+def test_no_model_on_this_disk(ggbench: Run, home: Path) -> None:
+    ran = ggbench("pick", *CARD)
+    assert ran.code == ExitCode.BAD_FILE
+    assert "no model is on this disk" in ran.err

@@ -1,7 +1,5 @@
 """Commands whose reader ends first, as `| head` does."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

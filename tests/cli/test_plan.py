@@ -1,7 +1,5 @@
 """`ggbench plan` with the real llama.cpp: what is printed, the exit codes, and nothing left behind."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """`ggbench pull`: what is printed, where files land, and what is refused."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import signal
@@ -17,7 +15,7 @@ from ggbench.hub.access import HubAccess
 from ggbench.hub.download import FileProgress
 from ggbench.hub.hf_cache import repo_folder
 from ggbench.hub.part_file import PART_SUFFIX
-from ggbench.models import repo_variants
+from ggbench.models import sources
 from tests.cli.conftest import FakeMachine, Run
 from tests.fakes.hub import Hang, TestHub
 
@@ -162,6 +160,6 @@ def test_an_interrupted_pull_says_that_it_goes_on(
     def list_repo(*_: object) -> NoReturn:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(repo_variants, "list_repo", list_repo)
+    monkeypatch.setattr(sources, "list_repo", list_repo)
     ran = ggbench("pull", repo, "q8_0")
     assert (ran.code, ran.out, "kept" in ran.err) == (130, "", True)

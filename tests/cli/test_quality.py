@@ -1,7 +1,5 @@
 """`ggbench quality` over fake workers: what is compared with what, its output, and bad input in one line."""
 
-from __future__ import annotations
-
 import hashlib
 import shlex
 from collections.abc import Iterator
@@ -186,7 +184,6 @@ def test_bad_input_is_one_line(
 def test_a_quant_that_fails_is_a_row_and_alone_a_line(
     ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]
 ) -> None:
-
     def broken(request: Request) -> Iterator[protocol.Message | Ending]:
         if isinstance(request, Score) and request.targets[0]:
             yield Failed("score", "the model's logits are not numbers; its file may be broken")

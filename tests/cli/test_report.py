@@ -1,7 +1,5 @@
 """report: every form, what it refuses, and what untrusted names can do."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -213,3 +211,21 @@ def test_a_limit_of_address_space_is_named(filled: Path, target: Path, ending: s
     assert error == "Error: drawing reserves 65.0 GiB of address space, and the limit is 8.00 GiB"
     assert hint.startswith("Hint: raise it for this command: ulimit -v unlimited")
     assert list(target.iterdir()) == []
+
+
+def test_models_are_apart(ggbench: Run, target: Path) -> None:
+    """Runs of two models have a section each, and only those of one are compared."""
+    path = paths.results_file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with Store.open(path) as store:
+        put_run(store, start("synth:one", "q4_k_m"), n_gen=300)
+        put_run(store, start("synth:other", "q4_k_m"), n_gen=300)
+        put_run(store, start("synth:one", "q8_0"), 17.0, n_gen=300)
+    assert ggbench("report", "1", "2", "3", "-o", str(target / "x.md")).code == 0
+    text = (target / "x.md").read_text()
+    one, other = text.split("## synth:other")
+    assert "q4\\_k\\_m" in one or "q4_k_m" in one
+    assert "is better in" in one
+    assert "is better in" not in other
+    assert ggbench("report", "--model", "synth:other", "-o", str(target / "y.md")).code == 0
+    assert "1 run, written" in (target / "y.md").read_text()

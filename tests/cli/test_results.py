@@ -1,7 +1,5 @@
 """results, models, inspect and synth."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import gguf

@@ -1,7 +1,5 @@
 """Commands on a server, from its URL to the stored run, over real connections to servers of the tests."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -13,7 +11,7 @@ from contextlib import ExitStack
 import pytest
 
 from ggbench.errors import ExitCode
-from ggbench.models.selector import resolve_one
+from ggbench.models.targets import resolve_one
 from tests.cli.conftest import Run
 from tests.fakes.endpoint import Fault, Handler, Request, TestEndpoint
 from tests.fakes.endpoint_faults import ANY_FAULTS, SECRET, STREAM_FAULTS, everywhere, fewer_tokens

@@ -1,7 +1,5 @@
 """What ends a command from outside: Ctrl-C, `kill`, and a terminal that closes."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import pty

@@ -1,7 +1,5 @@
 """`ggbench speed` over fake workers: its rows and documents, what a person is asked, and bad input in one line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

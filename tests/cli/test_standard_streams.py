@@ -1,7 +1,5 @@
 """Streams that are closed, or have no UTF-8: real processes, since Python chooses the encoding as it starts."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Numbers of tokens on the command line, as people write them."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.cli.conftest import Run

@@ -1,7 +1,5 @@
 """`ggbench tune` on planted machines, what it refuses, and `--tuned` of the commands that measure."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -177,7 +175,7 @@ def test_what_was_found_with_another_build_is_stale(
     n_before = planted.n_measured
     ran = ggbench("decode", tiny_twin, "--tuned")
     assert (ran.code, ran.out, planted.n_measured) == (2, "", n_before)
-    for words in ("are stale: changed since is llama-cpp-python", "9.9.9 now", "Hint: ggbench tune"):
+    for words in ("are out of date; changed since: llama-cpp-python", "9.9.9 now", "Hint: ggbench tune"):
         assert words in ran.err
 
 
@@ -205,3 +203,9 @@ def test_a_low_w_points_to_tune(
     machine.answers.clear()
     assert "--tuned takes the settings that run" in ggbench("decode", tiny_twin, "-n", "600").err
     assert "takes the settings" not in ggbench("decode", tiny_twin, "-n", "600", "--tuned").err
+
+
+def test_a_model_that_does_not_fit_is_refused(ggbench: Run, plant: Plant, tiny_twin: Path) -> None:
+    planted = plant()
+    ran = ggbench("tune", tiny_twin, *TUNE, "--memory-limit", "2MiB")
+    assert (ran.code, planted.n_measured) == (3, 0)

@@ -1,7 +1,5 @@
 """A decode of several sequences at once, with the real llama.cpp on a tiny twin."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The engine that asks a server, on scripted streams."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 
@@ -32,7 +30,6 @@ def cancel() -> threading.Event:
 
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch, cancel: threading.Event) -> Opener:
-
     def open_it(
         script: Script | None = None, setup: EndpointConfig = SETUP, **server: object
     ) -> tuple[EndpointEngine, list[Event | Ending]]:
@@ -192,7 +189,6 @@ def test_cancelling_ends_a_stream_with_what_came(opened: Opener, cancel: threadi
 
 @pytest.mark.parametrize("name", ["ollama", "lm_studio"])
 def test_cancelling_ends_the_first_request_of_a_server_that_counts_text(name: str, cancel: threading.Event) -> None:
-
     def hang(handler: Handler, request: Request) -> None:
         cancel.set()
         hangs_at_once(handler, request)

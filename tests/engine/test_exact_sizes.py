@@ -1,7 +1,5 @@
 """Sizes of llama.cpp's log are exact where the log has what they are made of, else they keep its digits."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

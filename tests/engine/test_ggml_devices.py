@@ -1,7 +1,5 @@
 """The kind of memory behind a buffer's name, as ggml gives it and by the names that it has no buffer type for."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

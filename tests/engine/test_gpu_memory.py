@@ -1,7 +1,5 @@
 """The memory of GPUs through a stand-in for ggml, and through the real one, which sees no GPU in the tests."""
 
-from __future__ import annotations
-
 import ctypes
 from dataclasses import dataclass, field
 from pathlib import Path

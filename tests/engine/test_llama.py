@@ -1,7 +1,5 @@
 """The real llama.cpp in a real worker, on a tiny twin."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The installed llama.cpp described, and each way in which it cannot be."""
 
-from __future__ import annotations
-
 import sys
 
 import llama_cpp

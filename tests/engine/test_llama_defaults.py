@@ -1,7 +1,5 @@
 """llama-server's defaults are ggbench's, field by field; whatever differs has a reason."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable
 from typing import Any

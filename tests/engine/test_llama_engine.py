@@ -1,7 +1,5 @@
 """llama.cpp's engine over recorded messages of a worker: what it yields, and when it loads or starts again."""
 
-from __future__ import annotations
-
 import signal
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every option of a setup, as it reaches llama.cpp's own parameters and the memory that it takes."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable
 from pathlib import Path

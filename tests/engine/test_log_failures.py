@@ -1,7 +1,5 @@
 """Whether llama.cpp ran out of memory, and why it died, read from logs that it wrote on real machines."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """What llama.cpp allocated, read from logs that llama.cpp wrote on real machines."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """RPC servers under the engine of llama.cpp: asked before a load, and named where one was lost."""
 
-from __future__ import annotations
-
 import signal
 
 import pytest

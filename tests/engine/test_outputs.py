@@ -1,7 +1,5 @@
 """No batch asks for more logits than the context has room for: one a sequence, as llama-server reserves."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The parent's side of a worker, against one that speaks the real protocol and misbehaves on cue."""
 
-from __future__ import annotations
-
 import os
 import select
 import signal

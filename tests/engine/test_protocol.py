@@ -1,7 +1,5 @@
 """The worker's wire format: one JSON object a line."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

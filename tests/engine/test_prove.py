@@ -1,7 +1,5 @@
 """The far end of a context, and the room that a memory limit leaves, with the real llama.cpp on a tiny twin."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """ggbench's own client of the RPC protocol: what it finds out about a server, and how one that is none ends."""
 
-from __future__ import annotations
-
 import itertools
 
 import pytest

@@ -1,7 +1,5 @@
 """What `cluster serve` reports of its clients."""
 
-from __future__ import annotations
-
 import queue
 
 from ggbench.engines.llama.rpc_serving import lasting

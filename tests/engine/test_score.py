@@ -1,7 +1,5 @@
 """Scoring a text, with the real llama.cpp on a tiny twin, whose weights say nothing but are the same for everyone."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import os

@@ -1,7 +1,5 @@
 """Transformers' engine over recorded messages of a worker, without torch: what it yields, and when it starts again."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable
@@ -84,7 +82,6 @@ def test_a_refused_cache_keeps_the_worker() -> None:
 
 
 def test_missing_packages_end_the_open_with_what_to_install() -> None:
-
     def missing(method: str) -> None:
         raise EngineFailed(f"{method}: none", "install them")
 

@@ -1,7 +1,5 @@
 """The real Transformers on tiny random checkpoints, on the CPU; skipped without ggbench[transformers]."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,7 +1,5 @@
 """What Transformers' worker asks of its model, without torch."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A small twin to measure, what a token of its context takes, and a store."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +7,7 @@ import pytest
 
 from ggbench.gguf_file.header import read_model_file
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import Target, resolve_one
+from ggbench.models.targets import Target, resolve_one
 from ggbench.runs.store.database import Store
 
 

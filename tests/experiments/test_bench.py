@@ -1,20 +1,18 @@
 """Decodes with a search after each: the summary, what the store has, and a search that fails."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from ggbench.decisions.bench import run_bench
+from ggbench.cli.bench_runs import run_bench
 from ggbench.engines import protocol
 from ggbench.engines.contract import Request
 from ggbench.engines.endings import Completed, Crashed, Ending, Outcome, OutOfMemory
 from ggbench.engines.events import ContextProven
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.workloads import ProveContext
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.runs.progress import Finished, Progress, Started
 from ggbench.runs.run import Run
 from ggbench.runs.session import RunContext

@@ -1,7 +1,5 @@
 """Decodes and prefills from target to result, with a worker that replays what llama.cpp reports."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.workloads import Decode, Prefill
 from ggbench.errors import UsageError
 from ggbench.gguf_file.header import read_model_file
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
 from ggbench.units import MIB
@@ -73,7 +71,6 @@ def test_the_threads_of_a_setup_are_settled_before_it_starts(target: Target, sto
 
 
 def test_batches_are_what_llama_cpp_made_of_them(target: Target) -> None:
-
     def clamp(request: Request) -> Iterator[protocol.Message | Ending]:
         for item in obey(request):
             yield Opened(item.seconds, 256, n_batch=256, n_ubatch=64) if isinstance(item, Opened) else item

@@ -1,7 +1,5 @@
 """Forecasts over fake workers whose steps take what their layers and their cache cost."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,9 +21,9 @@ from ggbench.experiments.forecast.step_forecast import MODEL_ERROR
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin, twin_of
 from ggbench.gguf_file.twin_writer import write_twin
-from ggbench.machine.cpu import Cpu
+from ggbench.machine.host import Cpu
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import resolve_one
+from ggbench.models.targets import resolve_one
 from ggbench.paths import forecasts_dir
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job

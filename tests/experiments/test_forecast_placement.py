@@ -1,7 +1,5 @@
 """Forecasts of models that are split between a GPU and main memory, over fake workers on both."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,10 +19,10 @@ from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import cached_twin
-from ggbench.machine.cpu import Cpu
-from ggbench.machine.environment import environment
+from ggbench.machine.condition import environment
+from ggbench.machine.host import Cpu
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import resolve_one
+from ggbench.models.targets import resolve_one
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished

@@ -1,7 +1,5 @@
 """What the store has of a search: finished, killed, cancelled, or a store that fails."""
 
-from __future__ import annotations
-
 import contextlib
 from itertools import takewhile
 from pathlib import Path
@@ -13,7 +11,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.errors import StoreError
 from ggbench.experiments.maxctx.measure import EXPERIMENT
 from ggbench.experiments.maxctx.record import ContextSettings, Probe, Question
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Point, Progress, Working
@@ -65,7 +63,6 @@ def test_a_search_that_was_killed_keeps_what_it_had_asked(target: Target, kv_byt
 def test_a_store_that_fails_costs_no_answer(
     target: Target, kv_bytes: int, store: Store, monkeypatch: pytest.MonkeyPatch, method: str
 ) -> None:
-
     def fail(self: Store, *_: object) -> None:
         raise StoreError("the disk is full", "make room")
 

@@ -1,7 +1,5 @@
 """What is known of a quant's speed, from runs that were stored."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,8 +18,8 @@ from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.machine.cpu import Cpu
-from ggbench.machine.environment import environment as environment_of
+from ggbench.machine.condition import environment as environment_of
+from ggbench.machine.host import Cpu
 from ggbench.machine.records import Environment, Imported
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Result, Run, RunHead, Settings

@@ -1,7 +1,5 @@
 """Files of logits as llama-perplexity keeps them."""
 
-from __future__ import annotations
-
 import struct
 from pathlib import Path
 

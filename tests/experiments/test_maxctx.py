@@ -1,7 +1,5 @@
 """The search for the largest context: on a machine whose edges are known, and with the real llama.cpp."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,9 +18,9 @@ from ggbench.errors import DoesNotFit, UsageError
 from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin
-from ggbench.machine.environment import environment
+from ggbench.machine.condition import environment
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import Target, resolve_one
+from ggbench.models.targets import Target, resolve_one
 from ggbench.paths import twins_dir
 from ggbench.runs.session import RunContext
 from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES

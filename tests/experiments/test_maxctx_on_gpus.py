@@ -1,7 +1,5 @@
 """The search for the largest context in the memory of GPUs, which a fake worker and a fake NVML report."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,14 +9,13 @@ from msgspec.structs import replace
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.gguf_file.header import read_model_file
 from ggbench.machine.records import Gpu, GpuProcess
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.units import MIB
 from tests.fakes.small_machine import CARD, COMPUTE, LIMIT, UNSEEN, SmallMachine, found
 
 
 @pytest.fixture
 def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-
     def install(after: tuple[Gpu, ...] = (replace(CARD, free_bytes=10 * MIB),)) -> None:
         hidden = replace(CARD, index=1, uuid="GPU-2", pci_bus_id="00000000:41:00.0", free_bytes=0)
         monkeypatch.setattr("ggbench.experiments.maxctx.look_ahead.list_gpus", lambda: (CARD, hidden))

@@ -1,7 +1,5 @@
 """The test of the design: an engine is one module with its setup, and every experiment that it can do runs on it."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Iterator
@@ -19,9 +17,9 @@ from ggbench.engines.workloads import Decode, Prefill
 from ggbench.errors import StoreError, Unsupported
 from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
 from ggbench.experiments.maxctx.record import ContextSettings
-from ggbench.machine.environment import environment
+from ggbench.machine.condition import environment
 from ggbench.models.command_line import reproduce
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished

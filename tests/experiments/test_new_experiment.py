@@ -1,7 +1,5 @@
 """The test of the design: an experiment is one module, and everything else takes it as it takes its own."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Generator
 from typing import ClassVar
@@ -14,7 +12,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads import BatchedDecode, Prefill
 from ggbench.errors import UsageError
 from ggbench.models.command_line import named, reproduce
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Concluded, Conclusion, Experiment, Job
 from ggbench.runs.progress import Finished, Point, Progress, Samples

@@ -1,7 +1,5 @@
 """What a search says about each n_ctx that it tries."""
 
-from __future__ import annotations
-
 import pytest
 
 from ggbench.engines.endings import Outcome

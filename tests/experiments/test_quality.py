@@ -1,7 +1,5 @@
 """Quality runs over fake workers: what is asked of them, recorded, reduced, and read again."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -20,10 +18,10 @@ from ggbench.experiments.quality.logits_file import LogitsFile, begin_logits_fil
 from ggbench.experiments.quality.measure import EXPERIMENT
 from ggbench.experiments.quality.record import QualityResult, QualitySettings
 from ggbench.experiments.quality.texts import find_text
-from ggbench.machine.memory import Ram
+from ggbench.machine.host import Ram
 from ggbench.machine.records import Imported
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import Target, resolve_one
+from ggbench.models.targets import Target, resolve_one
 from ggbench.paths import logits_dir
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Base, Job

@@ -1,7 +1,5 @@
 """Which runs repeat one another."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

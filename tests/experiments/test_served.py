@@ -1,7 +1,5 @@
 """Runs on a server, from target to stored result, on scripted streams."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 
@@ -17,9 +15,9 @@ from ggbench.experiments.decode.measure import EXPERIMENT as DECODE
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.speed.measure import EXPERIMENT as SPEED
 from ggbench.experiments.speed.record import SpeedResult, SpeedSettings
-from ggbench.machine.environment import environment
-from ggbench.models.selector import Target
+from ggbench.machine.condition import environment
 from ggbench.models.served_models import ServedModel
+from ggbench.models.targets import Target
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Experiment, Job
 from ggbench.runs.progress import Finished
@@ -37,7 +35,6 @@ Runner = Callable[..., Run]
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, store: Store) -> Runner:
-
     def run_it(experiment: Experiment, settings: Settings, script: Script | None = None, **server: object) -> Run:
         scripted = ScriptedServer(script or on_a_line(), **server)  # type: ignore[arg-type]
         monkeypatch.setattr("ggbench.engines.server.engine.Server", lambda *_, **__: scripted)

@@ -1,7 +1,5 @@
 """A speed run from target to result, with a worker that replays what llama.cpp reports."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 
@@ -18,7 +16,7 @@ from ggbench.errors import UsageError
 from ggbench.experiments.speed.measure import EXPERIMENT, run_within
 from ggbench.experiments.speed.record import SpeedResult, SpeedSettings
 from ggbench.gguf_file.header import read_model_file
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished
 from ggbench.runs.run import Run
@@ -63,7 +61,6 @@ def measured(worker: FakeWorker) -> list[BatchedDecode]:
 
 
 def ended_badly(ending: Ending, n_seqs: int, n_prompt: int) -> Answer:
-
     def answer(request: Request) -> Iterator[protocol.Message | Ending]:
         if isinstance(request, BatchedDecode) and (request.n_seqs, request.n_prompt) == (n_seqs, n_prompt):
             yield ending
@@ -189,7 +186,6 @@ def test_a_case_that_ends_badly_leaves_the_others_running(
 
 
 def test_a_model_that_does_not_load_ends_the_run(target: Target) -> None:
-
     def answer(request: Request) -> Iterator[protocol.Message | Ending]:
         yield OutOfMemory("load", "failed to allocate")
 

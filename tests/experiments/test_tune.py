@@ -1,11 +1,9 @@
 """Searches on machines whose best settings are planted."""
 
-from __future__ import annotations
-
 import pytest
 
 from ggbench.experiments.tune.record import TuneResult, TuneSettings
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.runs.run import Run
 from tests.fakes.planted import Effects, PlantedMachine
 

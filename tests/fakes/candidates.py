@@ -1,7 +1,5 @@
 """Candidates of a pick, made up."""
 
-from __future__ import annotations
-
 from ggbench.decisions.pick.record import Candidate, Loss, TurnSpeed
 from ggbench.sizing.plan_record import PlanRow
 from ggbench.stats.intervals import Expected

@@ -1,7 +1,5 @@
 """Checkpoints as Transformers writes them, with sparse files in place of weights."""
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Mapping, Sequence

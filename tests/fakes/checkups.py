@@ -1,7 +1,5 @@
 """A sound machine as `ggbench doctor` sees it; change what a test is about with dataclasses.replace."""
 
-from __future__ import annotations
-
 from msgspec.structs import replace
 
 from ggbench.decisions.doctor.checkup import Calibration, Checkup

@@ -1,7 +1,5 @@
 """Keys for a Textual app, and waiting for it by what it has left to do instead of by a clock."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

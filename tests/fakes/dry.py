@@ -1,7 +1,5 @@
 """llama.cpp's allocator run dry, by a worker that makes its answers up."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 

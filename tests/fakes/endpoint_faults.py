@@ -3,8 +3,6 @@
 `STREAM_FAULTS` break a generation, after `AFTER` tokens where that is possible; `ANY_FAULTS` break every request.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import socket
@@ -251,7 +249,6 @@ CLOCK_FAULTS: dict[str, Callable[[Handler, Request], None]] = {
 
 
 def everywhere(fault: Callable[[Handler, Request], None]) -> Fault:
-
     def apply(handler: Handler, request: Request) -> bool:
         fault(handler, request)
         return True

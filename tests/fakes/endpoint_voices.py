@@ -3,8 +3,6 @@
 The recordings in tests/data/endpoints name their sources. A voice of any length takes the documents of a recording.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

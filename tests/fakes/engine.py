@@ -1,7 +1,5 @@
 """Engines over a worker that replays recorded messages, and a rig around them."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 
@@ -15,7 +13,7 @@ from ggbench.engines.memory import DeviceBuffers, Place
 from ggbench.engines.transformers.config import LoadCheckpoint, MakeCache, TransformersConfig
 from ggbench.engines.transformers.engine import TransformersEngine
 from ggbench.engines.workloads import BatchedDecode, Decode, DecodeAtDepth, Prefill, ProveContext
-from ggbench.machine.environment import environment
+from ggbench.machine.condition import environment
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.stats.decode_timing import Bandwidth

@@ -1,7 +1,5 @@
 """An engine of a worker process over workers that answer each type of request as a script says."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 

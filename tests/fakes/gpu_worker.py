@@ -1,7 +1,5 @@
 """A worker whose weights lie on a GPU, and the machine that has it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from msgspec.structs import replace

@@ -1,7 +1,5 @@
 """Faults between a client and the test Hub; each applies to the first requests that match."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

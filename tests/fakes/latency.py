@@ -1,7 +1,5 @@
 """Simulated latencies of a decode: a climb on a ramp or in stairs, and correlated noise."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

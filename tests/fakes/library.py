@@ -1,7 +1,5 @@
 """A machine for the Library that is the same everywhere: its memory, its disk, and plans that nobody has to make."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +14,7 @@ from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.machine.records import GpuReading, MachineReading
 from ggbench.models.catalog import Catalog, CatalogModel
 from ggbench.models.disk import LocalModel
-from ggbench.models.file_sources import ARTICLE_QUANTS
+from ggbench.models.sources import ARTICLE_QUANTS
 from ggbench.runs.store.database import Store
 from ggbench.sizing.plan_record import Budget, PlannedSpeed, PlanRow
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit

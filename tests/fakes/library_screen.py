@@ -1,7 +1,5 @@
 """What stands on the Library screen, and the way to a model in it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import msgspec.structs
@@ -28,7 +26,6 @@ def names(app: GgbenchApp) -> list[str]:
 
 
 def with_disk(services: Services, *models: LocalModel) -> GgbenchApp:
-
     def local_models() -> Sequence[LocalModel]:
         return models
 

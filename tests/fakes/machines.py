@@ -1,7 +1,5 @@
 """A machine with one GPU, as records keep it; change what a test is about with dataclasses.replace."""
 
-from __future__ import annotations
-
 from ggbench.machine.records import Environment, Gpu
 
 GPU = Gpu(

@@ -1,7 +1,5 @@
 """A store with runs in it, as measurements leave them."""
 
-from __future__ import annotations
-
 import contextlib
 import sqlite3
 from pathlib import Path

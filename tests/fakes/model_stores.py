@@ -1,7 +1,5 @@
 """Folders of other programs in their own layouts, with files that consist of headers only."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping

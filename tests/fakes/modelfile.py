@@ -5,8 +5,6 @@ blank, then a value to the end of the line; a value in one or three double quote
 cannot be printed are dropped; a line that begins with `#` is a comment.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable
 

@@ -7,8 +7,6 @@ Of that, the width of the bus is refused unless the recording has it from elsewh
 
 # ruff: noqa: ANN401 - pynvml calls these functions with ctypes' values and places, which have no types
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A module of the package that exists only in a test, to be found by its name."""
 
-from __future__ import annotations
-
 import sys
 from types import ModuleType
 

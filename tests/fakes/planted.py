@@ -1,7 +1,5 @@
 """A machine whose best settings are known: fake workers with planted effects, noise, spikes and drift, and a clock."""
 
-from __future__ import annotations
-
 import contextlib
 import math
 import random
@@ -19,7 +17,7 @@ from ggbench.engines.llama.config import LlamaConfig, MakeContext
 from ggbench.engines.workloads import DecodeAtDepth
 from ggbench.experiments.tune.measure import EXPERIMENT
 from ggbench.experiments.tune.record import TuneSettings
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished

@@ -1,7 +1,5 @@
 """A projector's file, with the keys that llama.cpp's clip.cpp reads first."""
 
-from __future__ import annotations
-
 from tests.gguf_file.conftest import BOOL, F32, STRING, U32, Encoder
 
 MIB = 1 << 20

@@ -1,14 +1,12 @@
 """Jobs that are recorded, and what comes of them."""
 
-from __future__ import annotations
-
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.decode.measure import EXPERIMENT as DECODE
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.prefill.measure import EXPERIMENT as PREFILL
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.runs.driver import run_jobs
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished

@@ -4,8 +4,6 @@ The first line of each says where its author published it and what it was record
 what a server put before a line (time, level, colour) is gone, for llama.cpp's callback has none.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 RECORDED = Path(__file__).parent.parent / "data/llama_cuda"

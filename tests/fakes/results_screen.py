@@ -1,7 +1,5 @@
 """What the Results screen shows."""
 
-from __future__ import annotations
-
 from textual.widgets import Static
 
 from ggbench.tui.app import GgbenchApp

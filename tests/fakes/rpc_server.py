@@ -1,7 +1,5 @@
 """Servers that speak llama.cpp's RPC protocol well enough to be probed, or misbehave on cue."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import struct

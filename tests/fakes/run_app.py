@@ -1,7 +1,5 @@
 """An app with the Run screen alone, a real engine behind it, and one long decode: `run_app.py FILE`, in a terminal."""
 
-from __future__ import annotations
-
 import sys
 from dataclasses import dataclass
 
@@ -12,7 +10,7 @@ from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.machine.readings import MachineReader
 from ggbench.machine.records import MachineReading
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import resolve
+from ggbench.models.targets import resolve
 from ggbench.runs.experiment import Experiment, Job, experiment_of
 from ggbench.runs.session import RunContext, run_context
 from ggbench.runs.store.database import Store

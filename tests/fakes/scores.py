@@ -1,7 +1,5 @@
 """Workers that score texts, and files that pass for trained models."""
 
-from __future__ import annotations
-
 import struct
 import threading
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A server without a network: scripted streams behind the interface that the engine asks."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Sequence
 

@@ -1,7 +1,5 @@
 """A TCP proxy that delays what passes and caps its rate, as the way to another machine does."""
 
-from __future__ import annotations
-
 import contextlib
 import queue
 import socket

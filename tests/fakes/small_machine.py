@@ -1,7 +1,5 @@
 """A machine whose largest context is known, and a search on it."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -16,9 +14,9 @@ from ggbench.engines.memory import Place
 from ggbench.engines.workloads import ProveContext
 from ggbench.experiments.maxctx.measure import EXPERIMENT
 from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
-from ggbench.machine.environment import environment
+from ggbench.machine.condition import environment
 from ggbench.machine.records import Gpu
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished
@@ -60,7 +58,6 @@ class SmallMachine:
     _dry: bool = False
 
     def rig(self, store: Store | None = None) -> RunContext:
-
         def start(cancel: threading.Event) -> FakeWorker:
             self.workers.append(FakeWorker(cancel, self.answer))
             return self.workers[-1]

@@ -3,8 +3,6 @@
 GGBENCH_UPDATE_GOLDEN=1 rewrites them, to be read.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

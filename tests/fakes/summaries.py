@@ -1,7 +1,5 @@
 """Changes of hand-made summaries: what dataclasses.replace does, at the depth at which a test needs it."""
 
-from __future__ import annotations
-
 from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome

@@ -1,7 +1,5 @@
 """Records what a process writes, syncs and renames, and finds what a power cut could take or mix."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

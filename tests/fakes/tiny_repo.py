@@ -1,7 +1,5 @@
 """A repo of one file and one split one on the test Hub, and what a download of it leaves in the cache."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from pathlib import Path

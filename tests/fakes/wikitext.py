@@ -1,7 +1,5 @@
 """An archive as WikiText-2 is published in, with a text of its own."""
 
-from __future__ import annotations
-
 import io
 import zipfile
 

@@ -1,7 +1,5 @@
 """Hyperparameters that make no model are refused, with the field in the message."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec.structs

@@ -1,7 +1,5 @@
 """A package whose own code is deferred, tried on one whose modules show when its code runs."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import subprocess

@@ -1,7 +1,5 @@
 """Headers encoded here, read back by the gguf package and by ggbench's own parser."""
 
-from __future__ import annotations
-
 import io
 import struct
 from pathlib import Path

@@ -1,7 +1,5 @@
 """gguf's constants without the rest of gguf, and only when they are needed."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

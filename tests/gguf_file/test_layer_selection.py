@@ -14,7 +14,7 @@ from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.layer_states import layer_kinds
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import plan_twin, select_layers, twin_of, write_cached
-from ggbench.models.planned_variants import PlannedVariant
+from ggbench.models.targets import Target
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
 from tests.gguf_file.test_architecture import BASE, model_of
@@ -70,7 +70,7 @@ def test_selected_layers_are_of_the_kinds_they_were(architecture: str, tmp_path:
 def test_llama_cpp_gives_selected_layers_their_caches() -> None:
     selections = {"gemma3": [0, 2, 5], "gpt-oss": [0, 1, 1, 1], "deepseek2": [0, 1, 2]}
     variants = [
-        PlannedVariant(name, "q4_k_m", "file", twin_of(whole(name), "x", layers)) for name, layers in selections.items()
+        Target(name, "q4_k_m", "file", file=twin_of(whole(name), "x", layers)) for name, layers in selections.items()
     ]
     setup = LlamaConfig(threads=1, n_ctx=4096, flash_attn="on")
     with DryAllocator(real(), setup) as allocator:

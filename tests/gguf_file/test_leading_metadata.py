@@ -1,7 +1,5 @@
 """The beginning of a header, for lists of hundreds of files."""
 
-from __future__ import annotations
-
 import io
 
 import pytest

@@ -1,7 +1,5 @@
 """The projector beside a model, from its header."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Headers with a hole behind them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from ggbench.gguf_file.blueprint import build_model

@@ -1,7 +1,5 @@
 """Twins: planned sizes against the published table, the cache, and whether llama.cpp decodes what was made."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 import os

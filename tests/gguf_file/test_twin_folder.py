@@ -1,7 +1,5 @@
 """Folders of twins whose process was killed, and those of processes that live."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Twins that share a file, read as llama.cpp reads split models."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from ggbench.gguf_file.blueprint import build_model

@@ -1,7 +1,5 @@
 """Twins on disk: their bytes against the gguf package, and what is left behind when writing fails."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -4,8 +4,6 @@ scripts/gpu_check runs them and sets GGBENCH_GPU_PIECES, the file that the piece
 that keeps the twins from one run to the next. Without an NVIDIA GPU or a CUDA build every one of them is skipped.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os
@@ -20,14 +18,14 @@ from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine, launch
 from ggbench.gguf_file.twin import cached_twin
-from ggbench.machine.cpu import default_threads
-from ggbench.machine.environment import environment
+from ggbench.machine.condition import environment
 from ggbench.machine.gpus import visible_gpus
+from ggbench.machine.host import default_threads
 from ggbench.machine.readings import MachineReader
 from ggbench.machine.records import Gpu
 from ggbench.models.catalog import load_catalog
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import Target, resolve
+from ggbench.models.targets import Target, resolve
 from ggbench.runs.session import RunContext
 from ggbench.runs.summary import QuantSummary
 from tests.fakes.recorded import decode_job, runs_of
@@ -65,7 +63,6 @@ def twin(gpu: Gpu, tmp_path_factory: pytest.TempPathFactory) -> Twin:
 
 @pytest.fixture
 def rig(gpu: Gpu) -> RunContext:
-
     def start(_setup: EngineConfig, cancel: threading.Event) -> LlamaEngine:
         return launch(cancel, timeout_s=TIMEOUT_S)
 
@@ -80,7 +77,6 @@ def rig(gpu: Gpu) -> RunContext:
 
 @pytest.fixture
 def measure(rig: RunContext) -> Measure:
-
     def run(target: Target, n_gen: int, **setup: object) -> QuantSummary:
         job = decode_job(target, n_gen, LlamaConfig(**setup))  # type: ignore[arg-type]
         return QuantSummary.of(runs_of(rig, job))
@@ -90,7 +86,6 @@ def measure(rig: RunContext) -> Measure:
 
 @pytest.fixture
 def note() -> Note:
-
     def leave(title: str, **facts: object) -> None:
         file = os.environ.get("GGBENCH_GPU_PIECES")
         if file:

@@ -1,7 +1,5 @@
 """Decoding on a real GPU: where its memory goes, how fast it is, and what NVML reports beside it."""
 
-from __future__ import annotations
-
 import pytest
 
 from ggbench.engines.endings import Outcome

@@ -1,7 +1,5 @@
 """A real GPU's memory: the largest context with its certificate, and running out of it at every stage."""
 
-from __future__ import annotations
-
 import pytest
 
 from ggbench.engines.contract import Request

@@ -1,7 +1,5 @@
 """The command line as it is registered: a new command is tried without a line here."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

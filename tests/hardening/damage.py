@@ -1,7 +1,5 @@
 """Every way in which bytes are damaged: in storage, on the network, and by someone who means harm."""
 
-from __future__ import annotations
-
 import random
 import struct
 from collections.abc import Callable

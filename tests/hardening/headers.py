@@ -1,7 +1,5 @@
 """Damaged GGUF headers and files, through every reader."""
 
-from __future__ import annotations
-
 import itertools
 import random
 from collections.abc import Iterator, Sequence

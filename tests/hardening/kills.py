@@ -1,7 +1,5 @@
 """Kills and signals at random moments, of a command and of its worker."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Names that mean harm, through every output: of models, files, tensors, repos, runs, reasons and programs."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import io

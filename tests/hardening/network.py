@@ -1,7 +1,5 @@
 """Faults of the network and of the Hub: on a listing, on the ranges of a header, and on a download."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

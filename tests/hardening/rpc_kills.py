@@ -1,7 +1,5 @@
 """Kills of an RPC server at random moments of a run that computes on it."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import random

@@ -1,7 +1,5 @@
 """Too little memory at each stage of a measurement, and a disk that is full at each writer."""
 
-from __future__ import annotations
-
 import resource
 import subprocess
 from collections.abc import Callable, Sequence

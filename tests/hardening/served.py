@@ -1,7 +1,5 @@
 """The test Hub for trials outside pytest."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from unittest import mock

@@ -1,7 +1,5 @@
 """Damaged results files, caches and config files."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import json

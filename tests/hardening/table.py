@@ -1,7 +1,5 @@
 """The hardening table: every row at its full number of trials, or at a few of each."""
 
-from __future__ import annotations
-
 import random
 import tempfile
 import time
@@ -13,8 +11,8 @@ from unittest import mock
 from ggbench.engines.llama.rpc_devices import is_built_with_rpc
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.machine import bandwidth
-from ggbench.machine.cpu import default_threads
-from ggbench.machine.read_probe import ReadRate
+from ggbench.machine.bandwidth import ReadRate
+from ggbench.machine.host import default_threads
 from tests.conftest import TINY
 from tests.hardening import headers, kills, names, network, rpc_kills, scarcity, stores, terminals, together
 from tests.hardening.trials import Trials, own_home

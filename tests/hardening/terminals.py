@@ -1,7 +1,5 @@
 """Terminals of 20 columns and encodings that lack most characters."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from unittest import mock

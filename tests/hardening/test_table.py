@@ -1,7 +1,5 @@
 """A few trials of every row of the hardening table; `scripts/hardening` runs them all."""
 
-from __future__ import annotations
-
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Many ggbench at once, on one store and one cache."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import random

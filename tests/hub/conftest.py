@@ -1,7 +1,5 @@
 """Access to the test Hub, with cache folders of this test's own."""
 
-from __future__ import annotations
-
 import pytest
 
 from ggbench.hub.access import HubAccess

@@ -1,7 +1,5 @@
 """Hub configuration from the environment, and the errors for its responses."""
 
-from __future__ import annotations
-
 import errno
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Headers of published variants: content, cost in bytes, and caching."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import threading

@@ -1,7 +1,5 @@
 """Hugging Face's cache, read without a request."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil
@@ -14,7 +12,7 @@ import pytest
 from ggbench.hub.access import HubAccess
 from ggbench.hub.hf_cache import cached_paths, repo_folder, verify_blob
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
-from ggbench.models.repo_variants import FoundVariant, RepoRequest, find_variants
+from ggbench.models.sources import FoundVariant, RepoRequest, find_variants
 from tests.fakes.hub import TestHub
 
 REPO = "org/tiny-GGUF"

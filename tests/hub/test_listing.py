@@ -1,7 +1,5 @@
 """Repo listings and search, with untrusted names."""
 
-from __future__ import annotations
-
 import json
 
 import msgspec.structs

@@ -1,7 +1,5 @@
 """Where a token of the Hub comes from, which is never read."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Part files on disk."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 import threading

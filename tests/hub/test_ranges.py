@@ -1,7 +1,5 @@
 """Reading the first bytes of a published file: how few are fetched, and that they are right despite faults."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

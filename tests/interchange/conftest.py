@@ -1,7 +1,5 @@
 """Results that the tools really wrote, and a store to import them into."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,7 +24,6 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def read(tmp_path: Path) -> ReadRuns:
-
     def read_file(name: str, text: str | None = None, model: str = "", quant: str = "") -> list[ImportedRun]:
         path = PEERS / name
         if text is not None:

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import io
 import json
 import zipfile
@@ -183,7 +181,6 @@ def changed(store: Store, tmp_path: Path, change: Callable[[Document], object]) 
 
 
 def test_a_model_named_by_its_folder_without_a_file_keeps_its_name(store: Store, tmp_path: Path) -> None:
-
     def change(run: Document) -> None:
         run["subject"]["model"] = "/home/me/smol"
         del run["subject"]["file"]

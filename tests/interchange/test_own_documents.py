@@ -1,7 +1,5 @@
 """What commands print with --json, read back: every figure, once, and nothing that is not there."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from ggbench.decisions.compare.comparison import compare_quants

@@ -1,7 +1,5 @@
 """Caching of the measured bandwidth, with the probe replaced by prepared rates."""
 
-from __future__ import annotations
-
 import datetime
 import os
 from collections.abc import Iterator
@@ -11,10 +9,8 @@ import pytest
 
 from ggbench.errors import DoesNotFit
 from ggbench.machine import bandwidth
-from ggbench.machine.bandwidth import cached_bandwidth
-from ggbench.machine.cpu import Cpu
-from ggbench.machine.memory import Ram
-from ggbench.machine.read_probe import ReadRate
+from ggbench.machine.bandwidth import ReadRate, cached_bandwidth
+from ggbench.machine.host import Cpu, Ram
 
 GIB = 1 << 30
 MIB = 1 << 20

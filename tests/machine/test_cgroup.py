@@ -1,12 +1,10 @@
 """Limits of containers from made-up cgroup trees of both versions."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
-from ggbench.machine.cgroup import MemoryLimit, cpu_quota, memory_limits
+from ggbench.machine.host import MemoryLimit, cpu_quota, memory_limits
 
 
 def tree(root: Path, files: dict[str, str]) -> tuple[Path, Path]:

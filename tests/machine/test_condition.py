@@ -1,7 +1,5 @@
 """The state of a machine from made-up kernel files and from NVML as real cards answered it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pynvml

@@ -1,12 +1,10 @@
 """Cores, threads and caches from made-up /proc and /sys trees."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
-from ggbench.machine.cpu import default_threads, describe_cpu
+from ggbench.machine.host import default_threads, describe_cpu
 
 
 @pytest.fixture

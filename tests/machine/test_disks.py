@@ -1,7 +1,5 @@
 """Folders and their disks."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

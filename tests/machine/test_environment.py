@@ -1,15 +1,13 @@
 """The recorded environment, on whatever machine runs the tests."""
 
-from __future__ import annotations
-
 import platform
 import subprocess
 import sys
 
 import pytest
 
-from ggbench.machine.cpu import describe_cpu
-from ggbench.machine.environment import describe_os, environment
+from ggbench.machine.condition import describe_os, environment
+from ggbench.machine.host import describe_cpu
 
 
 def test_a_run_records_versions_and_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,7 +35,7 @@ def test_the_system_is_named_by_distribution_and_kernel(monkeypatch: pytest.Monk
 def test_importing_the_machine_loads_nothing_heavy() -> None:
     """The command line imports these modules at every start, so slow imports are deferred."""
     script = (
-        "import sys, ggbench.machine.environment, ggbench.machine.bandwidth;"
+        "import sys, ggbench.machine.condition, ggbench.machine.bandwidth;"
         "print(*{'numpy', 'psutil', 'pynvml'} & set(sys.modules))"
     )
 

@@ -1,7 +1,5 @@
 """GPUs as real cards reported themselves to nvidia-smi, replayed through pynvml."""
 
-from __future__ import annotations
-
 import pynvml
 import pytest
 

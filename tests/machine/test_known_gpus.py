@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ggbench.errors import UnknownName, UsageError
-from ggbench.machine.known_gpus import find_gpu
+from ggbench.machine.gpus import find_gpu
 
 DOCUMENT = tomllib.loads((files("ggbench.machine") / "gpus.toml").read_text(encoding="utf-8"))
 ENTRIES: list[dict[str, Any]] = DOCUMENT["gpu"]

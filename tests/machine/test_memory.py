@@ -1,7 +1,5 @@
 """Memory of the machine, of a container, and of another process."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -10,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ggbench.machine.memory import describe_ram, peak_rss_bytes
+from ggbench.machine.host import describe_ram, peak_rss_bytes
 
 
 def test_without_a_limit_it_is_the_machines(tmp_path: Path) -> None:

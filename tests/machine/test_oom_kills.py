@@ -1,12 +1,10 @@
 """How often the kernel killed for lack of memory, from the files of each generation of cgroups."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
-from ggbench.machine.cgroup import count_oom_kills
+from ggbench.machine.host import count_oom_kills
 
 UNIFIED = "0::/user.slice/app.scope\n"
 LEGACY = "5:cpu,cpuacct:/\n4:memory:/docker/abc\n1:name=systemd:/\n"

@@ -1,7 +1,5 @@
 """The programs that hold memory: of this user, without ggbench itself."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
@@ -38,7 +36,6 @@ PROCESSES = (
 
 @pytest.fixture(autouse=True)
 def listed(monkeypatch: pytest.MonkeyPatch) -> None:
-
     def process_iter(attrs: Sequence[str]) -> Iterator[SimpleNamespace]:
         assert set(attrs) == {"name", "username", "memory_info"}
         return iter(PROCESSES)

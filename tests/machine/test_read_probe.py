@@ -1,7 +1,5 @@
 """The probe on real memory, small and short."""
 
-from __future__ import annotations
-
 import ctypes
 import math
 import os
@@ -10,8 +8,8 @@ import threading
 
 import pytest
 
-from ggbench.machine import read_probe
-from ggbench.machine.read_probe import probe_reads
+from ggbench.machine import bandwidth
+from ggbench.machine.bandwidth import probe_reads
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -51,4 +49,4 @@ def test_a_ctrl_c_does_not_wait_for_memory_that_comes_slowly(monkeypatch: pytest
     with pytest.raises(KeyboardInterrupt):
         probe_reads(1, buffer_bytes=2 << 30, min_bytes=2 << 30, budget_s=0.0)
 
-    assert n_touched < (2 << 30) // read_probe.CHUNK_BYTES // 2
+    assert n_touched < (2 << 30) // bandwidth.CHUNK_BYTES // 2

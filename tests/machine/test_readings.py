@@ -1,7 +1,5 @@
 """Readings of the machine: real GPUs' values replayed through pynvml, and the system's own counters."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import psutil

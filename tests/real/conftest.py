@@ -1,7 +1,5 @@
 """Real trained models, where `scripts/real_models` has fetched them; tests that need one are skipped elsewhere."""
 
-from __future__ import annotations
-
 import ctypes
 from pathlib import Path
 

@@ -5,8 +5,6 @@ The figures are of llama.cpp 0.5.0-dev (ggml 0.25.3): `llama-perplexity -m FILE 
 otherwise, and so does another number of tokens in a batch, with which a perplexity changes by up to 1 %.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -18,7 +16,7 @@ from ggbench.experiments.quality.measure import EXPERIMENT
 from ggbench.experiments.quality.record import QualityResult, QualitySettings
 from ggbench.experiments.quality.texts import find_text
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import resolve_one
+from ggbench.models.targets import resolve_one
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Base, Job
 from ggbench.runs.progress import Finished

@@ -1,7 +1,5 @@
 """The printed llama-server line, started: a real llama-server on the PATH gives one user the whole context."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import socket
@@ -15,8 +13,8 @@ from msgspec.structs import replace
 
 from ggbench.decisions.pick.run_commands import run_commands
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.models.planned_variants import planned_model
 from ggbench.models.reference import parse_model
+from ggbench.models.targets import resolve_headers
 
 pytestmark = [pytest.mark.llama, pytest.mark.skipif(shutil.which("llama-server") is None, reason="needs llama-server")]
 
@@ -52,7 +50,7 @@ def _properties(line: str) -> dict[str, Any]:
 
 
 def _assert_serves(path: Path, setup: LlamaConfig) -> None:
-    (variant,) = planned_model(parse_model(str(path))).variants
+    (variant,) = resolve_headers(parse_model(str(path)))
     assert variant.to_run is not None
     properties = _properties(run_commands(variant.to_run, setup, on_gpu=False).llama_server)
     assert properties["total_slots"] == 1
@@ -74,7 +72,7 @@ def test_a_trained_model_is_served_with_its_context(type_kv: str, smollm2: Path)
     """8,192 tokens, what SmolLM2 was trained on; beyond it the slot is capped, as the notes say."""
     setup = LlamaConfig(n_ctx=8192, type_k=type_kv, type_v=type_kv)
     _assert_serves(smollm2, setup)
-    (variant,) = planned_model(parse_model(str(smollm2))).variants
+    (variant,) = resolve_headers(parse_model(str(smollm2)))
     assert variant.to_run is not None
     assert variant.file is not None
     beyond = run_commands(

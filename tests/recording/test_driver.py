@@ -1,7 +1,5 @@
 """However a job ends, it ends in a run: crashes, refusals, cancelling, a store that fails or that others change."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 import threading
@@ -21,7 +19,7 @@ from ggbench.engines.process import WorkerProcess
 from ggbench.engines.workloads import Decode, Prefill
 from ggbench.errors import BadFile, StoreError
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import Target, resolve, resolve_one
+from ggbench.models.targets import Target, resolve, resolve_one
 from ggbench.runs.driver import run_job, run_jobs
 from ggbench.runs.progress import Finished, ModelReady, Point, Progress, Samples, Started, Working
 from ggbench.runs.recording import PromptTiming
@@ -89,7 +87,6 @@ def test_a_crash_is_a_run_with_a_reason_and_the_rest_goes_on(target: Target, sto
 
 @pytest.mark.parametrize("request_type", [LoadModel, MakeContext, Prefill, Decode])
 def test_memory_that_runs_out_is_an_outcome_at_every_stage(target: Target, store: Store, request_type: type) -> None:
-
     def run_out(request: Request) -> Iterator[protocol.Message | Ending]:
         if isinstance(request, request_type):
             yield OutOfMemory(request.stage, "failed to allocate")
@@ -176,7 +173,6 @@ def test_a_store_that_fails_costs_no_measurement(target: Target, store: Store, n
 def test_a_worker_that_misbehaves_is_a_run(
     target: Target, store: Store, cue: str, outcome: Outcome, reason: str
 ) -> None:
-
     def launch(_setup: EngineConfig, cancel: threading.Event) -> LlamaEngine:
         command = (sys.executable, str(FAKE_WORKER), cue)
         return LlamaEngine(lambda: WorkerProcess(cancel, timeout_s=0.5, command=command))

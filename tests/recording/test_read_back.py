@@ -1,7 +1,5 @@
 """What the store has of a run gives what the run itself gave: whole, and of one that was killed as far as it came."""
 
-from __future__ import annotations
-
 import contextlib
 import itertools
 import sqlite3
@@ -18,7 +16,7 @@ from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
 from ggbench.experiments.maxctx.record import ContextSettings, Probe
 from ggbench.gguf_file.header import read_model_file
 from ggbench.machine.records import GpuProcess, GpuReading, MachineReading
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.runs.driver import run_job, run_of
 from ggbench.runs.experiment import Concluded, Job, experiment_of
 from ggbench.runs.progress import Finished, Point, Progress, Samples

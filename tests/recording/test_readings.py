@@ -1,7 +1,5 @@
 """Readings of the machine beside a run: what its GPUs did, and who else held their memory."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 import time
@@ -19,10 +17,9 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.logs import parse_allocations
 from ggbench.engines.memory import Place
 from ggbench.engines.workloads import Decode, Prefill
-from ggbench.machine.clock import moment_ns
-from ggbench.machine.readings import MachineReader
+from ggbench.machine.readings import MachineReader, moment_ns
 from ggbench.machine.records import GpuProcess, GpuReading, MachineReading
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run, read_recording, read_run
@@ -121,7 +118,6 @@ def test_readings_beside_a_run_are_stored_and_reported(target: Target, store: St
 
 @pytest.mark.parametrize("held", [True, False])
 def test_who_holds_the_memory_is_named_with_an_out_of_memory(target: Target, held: bool) -> None:
-
     def no_room(_request: Request) -> Iterator[protocol.Message | Ending]:
         yield PLACES
         yield protocol.Log(2, f"load_tensors: {CUDA}")
@@ -135,7 +131,6 @@ def test_who_holds_the_memory_is_named_with_an_out_of_memory(target: Target, hel
 
 
 def test_a_machine_that_cannot_be_read_costs_no_measurement(target: Target, store: Store) -> None:
-
     def fail() -> MachineReading:
         raise OSError("no /proc here")
 

@@ -1,7 +1,5 @@
 """When the steps of a run ran, which decides the readings of the machine that count."""
 
-from __future__ import annotations
-
 import pytest
 
 from ggbench.engines.events import Steps

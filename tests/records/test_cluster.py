@@ -1,7 +1,5 @@
 """Addresses of RPC servers as a person types them."""
 
-from __future__ import annotations
-
 import pytest
 
 from ggbench.errors import UsageError

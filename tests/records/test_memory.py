@@ -1,7 +1,5 @@
 """What a model holds of its buffers: each tensor once, whether its file was mapped or read."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What llama.cpp would refuse of a setup only after it has loaded the model."""
 
-from __future__ import annotations
-
 import pytest
 
 from ggbench.engines.llama.config import LlamaConfig

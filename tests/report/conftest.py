@@ -1,7 +1,5 @@
 """Hand-made runs with fixed values, and golden files; GGBENCH_UPDATE_GOLDEN=1 rewrites them, to be read."""
 
-from __future__ import annotations
-
 import io
 import os
 from collections.abc import Callable
@@ -32,7 +30,6 @@ MIB = 1 << 20
 
 @pytest.fixture
 def golden() -> Callable[[str, str], None]:
-
     def compare(name: str, text: str) -> None:
         path = GOLDEN / name
         if os.environ.get("GGBENCH_UPDATE_GOLDEN") == "1":
@@ -44,7 +41,6 @@ def golden() -> Callable[[str, str], None]:
 
 @pytest.fixture
 def render() -> Callable[..., str]:
-
     def render(renderable: RenderableType, width: int = 100) -> str:
         console = Console(file=io.StringIO(), width=width, color_system=None, highlight=False)
         console.print(renderable, crop=False)  # as the commands do

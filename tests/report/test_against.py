@@ -1,7 +1,5 @@
 """A measured row beside published ones: which are nearest, and that every difference is named."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Folders as they are shown to others."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

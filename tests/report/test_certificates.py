@@ -1,7 +1,5 @@
 """A search for the largest context for people and for programs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from typing import cast

@@ -1,7 +1,5 @@
 """Charts: what they show of runs, how little of a long run they need, and their colours."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -9,12 +7,13 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.experiments.quality.compared import quality_over_speed
 from ggbench.experiments.quality.record import Divergence, QualityResult, ScoredBase, ScoredText, TextSource
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.charts.charts import runs_of
 from ggbench.show.charts.curve_data import BINS, curve_data
 from ggbench.show.charts.look import PAGE
-from ggbench.show.charts.measured import b_bars, memory_stack, quality_over_speed, w_bars
+from ggbench.show.charts.measured import b_bars, memory_stack, w_bars
 from ggbench.show.charts.pictures import as_vega
 from ggbench.show.charts.vega import Drawing, chart_spec
 from ggbench.show.plot.curves import Curve, Figure, Floats, Line, latency_figure

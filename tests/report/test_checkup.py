@@ -1,7 +1,5 @@
 """The answer of `ggbench doctor` as text and as JSON, and what it does not say about the person."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A plan of a cluster for people."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from ggbench.show.terminal.cluster import cluster_report

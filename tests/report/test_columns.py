@@ -1,7 +1,5 @@
 """The one definition of every column, and the sanitizer under it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -14,7 +12,7 @@ from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import COLUMNS, b_text, tok_s_text, w_text
+from ggbench.show.columns import all_columns, b_text, tok_s_text, w_text
 from ggbench.stats.decode_timing import LatencySummary, LineFit
 from ggbench.stats.linefit import fit_line
 from ggbench.text import plain, shorten
@@ -59,8 +57,8 @@ def test_speed_has_its_interval(ci95: tuple[float, float | None] | None, text: s
 def test_nothing_is_derived_from_a_bound_of_b(completed: QuantSummary) -> None:
     bounded = with_decode(completed, fit=LineFit(300, None, (1234.4, None), None, (10.8, 11.0), 0.1, None))
     for key in ("b_ms", "b_ratio", "b_w16_ms", "w_ratio"):
-        assert COLUMNS[key].value(bounded) is None
-    assert (COLUMNS["b_ratio"].text(bounded), COLUMNS["b_w16_ms"].text(bounded)) == ("—", "—")
+        assert all_columns()[key].value(bounded) is None
+    assert (all_columns()["b_ratio"].text(bounded), all_columns()["b_w16_ms"].text(bounded)) == ("—", "—")
 
 
 def test_unknown_is_a_dash_for_people_and_nothing_for_programs() -> None:
@@ -68,13 +66,13 @@ def test_unknown_is_a_dash_for_people_and_nothing_for_programs() -> None:
     head = RunHead(kind="decode", subject=subject, setup=LlamaConfig(), settings=DecodeSettings(1), command="c")
     row = QuantSummary.of([Run(head=head, outcome=Outcome.FAILED, reason="refused")])
     known = {"model", "quant", "file", "source", "outcome", "note", "command"}
-    for key in set(COLUMNS) - known:
-        assert COLUMNS[key].value(row) is None
-        assert COLUMNS[key].text(row) == "—"
+    for key in set(all_columns()) - known:
+        assert all_columns()[key].value(row) is None
+        assert all_columns()[key].text(row) == "—"
 
 
 def test_a_row_without_w_says_how_many_tokens_it_takes(completed: QuantSummary) -> None:
-    note = COLUMNS["note"].text
+    note = all_columns()["note"].text
     short = with_decode(completed, fit=LineFit(30, None, None, None, None, None, None))
     assert note(short) == "30 tokens are too few for W, which takes at least 247"
     assert note(with_decode(short, fit=LineFit(90, None, None, None, (0.0, 13.6), None, None))).startswith("90 tokens")

@@ -1,7 +1,5 @@
 """JSON that programs can rely on: names, nulls, strictness."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """Faults planted one at a time in a sound machine: each is found by its code, and nothing else is."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

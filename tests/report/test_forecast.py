@@ -1,7 +1,5 @@
 """What a forecast prints."""
 
-from __future__ import annotations
-
 import io
 
 from msgspec.structs import replace

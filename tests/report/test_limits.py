@@ -1,17 +1,15 @@
 """Tables and plots of the theoretical limits in a terminal."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest
 from rich.cells import cell_len
 
-from ggbench.machine.known_gpus import find_gpu
-from ggbench.models.counted_models import CountedModel, count_model
+from ggbench.machine.gpus import find_gpu
 from ggbench.models.reference import parse_model
 from ggbench.show.limit_plots import decode_plot, prefill_plot
 from ggbench.show.terminal.limits import limits_report
+from ggbench.sizing.theory.counted_models import CountedModel, count_model
 from ggbench.sizing.theory.hardware import known_hardware
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from ggbench.sizing.theory.limits import model_limits

@@ -1,7 +1,5 @@
 """Short names of models and of compared quants."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

@@ -1,7 +1,5 @@
 """A pick as people and programs read it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +12,7 @@ from ggbench.decisions.pick.record import Candidate
 from ggbench.decisions.pick.report import pick_plot, pick_report
 from ggbench.decisions.pick.show import commands_of, reason
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.models.planned_variants import FileToRun
+from ggbench.models.targets import FileToRun
 from ggbench.sizing.plan_record import Budget
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, MIB

@@ -1,7 +1,5 @@
 """A plan as people and programs read it."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

@@ -1,7 +1,5 @@
 """What a plot shows of many samples, and its axes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The latency plot of a terminal, read as a person reads it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 

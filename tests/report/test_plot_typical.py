@@ -1,7 +1,5 @@
 """The typical latency along a curve."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

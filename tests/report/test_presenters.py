@@ -1,7 +1,5 @@
 """Every kind of run by its presenter: one line, a document, and details with what the machine did."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

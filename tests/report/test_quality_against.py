@@ -1,7 +1,5 @@
 """A score beside published ones: the text is known by its content, and the table fits its width."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """What a repo holds and what a search found, on a screen: names that nobody vouches for, at any width."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

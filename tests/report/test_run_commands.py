@@ -1,7 +1,5 @@
 """The commands that run a quant. That llama-server starts with them is for tests/real."""
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 from pathlib import Path
@@ -11,7 +9,7 @@ from msgspec.structs import replace
 
 from ggbench.decisions.pick.run_commands import RunCommands, commands_lines, modelfile_lines, run_commands
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.models.planned_variants import FileToRun
+from ggbench.models.targets import FileToRun
 from tests.fakes.modelfile import parse_modelfile
 
 HERE = FileToRun("model", "q4_k_m", (Path("/models/model-q4_k_m.gguf"),), is_here=True)

@@ -1,7 +1,5 @@
 """Runs as files: CSV, SVG, and names that nothing has yet."""
 
-from __future__ import annotations
-
 import csv
 import io
 import os
@@ -54,7 +52,6 @@ def test_rows_and_samples_are_saved_whole(completed: QuantSummary, folder: Path)
 
 
 def test_a_file_that_cannot_be_written_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-
     def fail(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 

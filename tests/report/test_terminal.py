@@ -1,7 +1,5 @@
 """What people see of rows, runs and files, at the widths of real terminals."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,15 +1,13 @@
 """The schemas of what --json prints: made from the declarations, one for each answer of each command, and strict."""
 
-from __future__ import annotations
-
 import json
 
 import click
 import pytest
 from jsonschema import Draft202012Validator
 
+from ggbench.cli.help import documents
 from ggbench.cli.main import cli
-from ggbench.cli.topics import documents
 from ggbench.show.document_types import schema_of
 from ggbench.show.model_documents import SEARCH
 from ggbench.show.plan_document import CLUSTER_PLAN

@@ -1,14 +1,12 @@
 """A document compared with its schema, by jsonschema."""
 
-from __future__ import annotations
-
 import functools
 import json
 from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from ggbench.cli.topics import documents
+from ggbench.cli.help import documents
 from ggbench.show.document_types import schema_of
 
 START = '{\n  "schema": "ggbench.'

@@ -1,7 +1,5 @@
 """The article's tables 6.3.1 to 6.3.4, cell by cell, beside what configs alone say."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

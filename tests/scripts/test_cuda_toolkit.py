@@ -1,7 +1,5 @@
 """Finding what llama.cpp is built with for CUDA, in folders laid out as the installers lay them out."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

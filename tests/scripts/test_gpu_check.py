@@ -1,7 +1,5 @@
 """scripts/gpu_check as far as it goes without a GPU. What a tool prints is made up unless a source is named."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json

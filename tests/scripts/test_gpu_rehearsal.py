@@ -1,7 +1,5 @@
 """The stand-ins of scripts/gpu_rehearsal as far as they go without CUDA's compiler."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """`scripts/setup` and the launcher in a small checkout, with packages made here and no network: pip itself is real."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import importlib.util

@@ -1,7 +1,5 @@
 """Fixtures of the servers' tests: a fake server by the name of a recording."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

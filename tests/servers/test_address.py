@@ -1,7 +1,5 @@
 """Addresses of servers as people type them."""
 
-from __future__ import annotations
-
 import pytest
 
 from ggbench.engines.server.client import Client

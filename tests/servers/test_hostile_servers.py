@@ -1,7 +1,5 @@
 """A server that goes wrong in every way: one message with a hint, in time, and what was measured before stands."""
 
-from __future__ import annotations
-
 import ssl
 import subprocess
 import threading

@@ -1,7 +1,5 @@
 """Which kind of server answers, by what real ones answered."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

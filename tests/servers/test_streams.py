@@ -1,7 +1,5 @@
 """Generations of every kind of server, from what real servers sent."""
 
-from __future__ import annotations
-
 import threading
 import time
 

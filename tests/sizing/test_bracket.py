@@ -1,7 +1,5 @@
 """Closing in on an edge."""
 
-from __future__ import annotations
-
 import hypothesis
 from hypothesis import strategies as st
 

@@ -1,11 +1,9 @@
 """The memory to plan for, with its reserve and where each comes from."""
 
-from __future__ import annotations
-
 import pytest
 
 from ggbench.errors import UsageError
-from ggbench.machine.memory import Ram
+from ggbench.machine.host import Ram
 from ggbench.machine.records import Gpu
 from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES, given_budget, machine_budget
 from ggbench.stats.decode_timing import Bandwidth

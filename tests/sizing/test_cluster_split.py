@@ -1,7 +1,5 @@
 """The split of a model over devices: llama.cpp's own for given shares, and the fastest."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -1,7 +1,5 @@
 """In how many ways a model's layers are placed."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

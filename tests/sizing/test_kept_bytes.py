@@ -5,7 +5,7 @@ import pytest
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.models.catalog import load_catalog
-from ggbench.models.planned_variants import PlannedVariant
+from ggbench.models.targets import Target
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.sizing.theory.kv_cache import kv_cache
@@ -25,7 +25,7 @@ MODELS = (
 def test_every_kind_of_cache_has_the_bytes_that_llama_cpp_allocates(n_ctx: int, type_k: str) -> None:
     catalog = load_catalog()
     setup = LlamaConfig(threads=1, n_ctx=n_ctx, type_k=type_k, flash_attn="on")
-    variants = [PlannedVariant(name, "f16", "file", build_model(catalog.model(name).hyper, name)) for name in MODELS]
+    variants = [Target(name, "f16", "file", file=build_model(catalog.model(name).hyper, name)) for name in MODELS]
     with DryAllocator(real(), setup) as allocator:
         rows = list(plan(variants, PlanRequest(budget_of(512), setup), allocator))
     assert [row.model for row in rows] == list(MODELS)

@@ -1,7 +1,5 @@
 """The search for the largest context, against looking at every length."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from hypothesis import given
@@ -34,7 +32,6 @@ def count(need: Callable[[int], int]) -> tuple[Callable[[int], int], list[int]]:
 def test_it_finds_what_looking_at_every_length_finds(
     growth: int, mask: int, flat: int, budget: int, first: int
 ) -> None:
-
     def need(n_ctx: int) -> int:
         return growth * n_ctx + max(flat, mask * n_ctx)
 

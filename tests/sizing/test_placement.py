@@ -1,7 +1,5 @@
 """Where weights and cache lie under each option, counted from tensor sizes, and as llama.cpp places them itself."""
 
-from __future__ import annotations
-
 import re
 import threading
 from pathlib import Path
@@ -15,8 +13,8 @@ from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.parser import ArrayLength
 from ggbench.gguf_file.twin import write_sparse
-from ggbench.models.planned_variants import planned_model
 from ggbench.models.reference import parse_model
+from ggbench.models.targets import resolve_headers
 from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.placement import Placement
@@ -34,7 +32,7 @@ BUDGET = Budget("a card", True, 24 * GIB, "made up", 0, "", Bandwidth(1e12, "mad
 
 @pytest.fixture(scope="module")
 def moe() -> ModelFile:
-    [variant] = planned_model(parse_model("qwen1.5-moe-a2.7b", "q4_k_m")).variants
+    [variant] = resolve_headers(parse_model("qwen1.5-moe-a2.7b", "q4_k_m"))
     assert variant.file is not None
     return variant.file
 
@@ -107,7 +105,7 @@ def test_a_cache_in_main_memory_takes_nothing_of_the_gpu() -> None:
     ],
 )
 def test_a_plan_says_what_lies_in_main_memory(setup: LlamaConfig, note: str) -> None:
-    variants = planned_model(parse_model("qwen1.5-moe-a2.7b", "q4_k_m")).variants
+    variants = resolve_headers(parse_model("qwen1.5-moe-a2.7b", "q4_k_m"))
     rows = {}
     for each in (LlamaConfig(n_ctx=1024), setup):
         with DryAllocator(fake(dry_answer(192, device="CUDA0")), each) as allocator:
@@ -142,7 +140,7 @@ def test_a_large_vocabulary_takes_memory_besides_the_buffers() -> None:
 
     All of the limit that its buffers left there, 1024 - 916 MiB, was taken; a GPU's memory holds none of it.
     """
-    [variant] = planned_model(parse_model("qwen1.5-0.5b", "q4_k_m")).variants
+    [variant] = resolve_headers(parse_model("qwen1.5-0.5b", "q4_k_m"))
     assert variant.file is not None
     file = variant.file
     large = replace(

@@ -1,7 +1,5 @@
 """Plans: against the article's tables with the real llama.cpp, and odd answers of a made-up one."""
 
-from __future__ import annotations
-
 import io
 import math
 import threading
@@ -22,9 +20,9 @@ from ggbench.gguf_file.encoded_header import encode_header
 from ggbench.gguf_file.header import assemble
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import read_header
-from ggbench.models.planned_variants import PlannedVariant, planned_model
 from ggbench.models.published.rows import Figure, PublishedRow, load_published
 from ggbench.models.reference import parse_model
+from ggbench.models.targets import Target, resolve_headers
 from ggbench.sizing.budget import given_budget
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
@@ -65,7 +63,7 @@ def article_plans() -> dict[tuple[str, str | None], PlanRow]:
     with DryAllocator(real(), LIKE_THE_ARTICLE) as allocator:
         for size in SIZES:
             rows += plan(
-                planned_model(parse_model(f"qwen1.5-{size}")).variants, PlanRequest(budget, LIKE_THE_ARTICLE), allocator
+                resolve_headers(parse_model(f"qwen1.5-{size}")), PlanRequest(budget, LIKE_THE_ARTICLE), allocator
             )
     return {(row.model, row.quant): row for row in rows}
 
@@ -135,7 +133,7 @@ def recurrent_model() -> ModelFile:
 
 @pytest.mark.llama
 def test_a_state_that_does_not_grow() -> None:
-    variant = PlannedVariant("mamba", "f32", "file", recurrent_model())
+    variant = Target("mamba", "f32", "file", file=recurrent_model())
     with DryAllocator(real(), LlamaConfig(threads=1)) as allocator:
         [row] = plan([variant], PlanRequest(budget_of(8)), allocator)
     assert (row.planned_n_ctx, row.reached_ceiling, row.fits) == (1 << 20, True, True)
@@ -155,7 +153,7 @@ def plan_tiny(
 ) -> list[PlanRow]:
     """Plans of the tiny model, whose true cache is 2 MiB for 1024 tokens, with an engine that answers so."""
     file = build_model(TINY, "tiny")
-    variants = [PlannedVariant("tiny", quant, "catalog", file) for quant in quants]
+    variants = [Target("tiny", quant, "catalog", file=file) for quant in quants]
 
     with DryAllocator(fake(answer), setup or LlamaConfig()) as allocator:
         return list(plan(variants, PlanRequest(budget, setup or LlamaConfig()), allocator))
@@ -197,7 +195,7 @@ def test_on_the_cpu_everything_lies_in_main_memory() -> None:
 @pytest.mark.parametrize("flash_attn", ["on", "off"])
 def test_what_is_planned_is_what_is_allocated(tiny_twin: Path, flash_attn: FlashAttn) -> None:
     setup = LlamaConfig(n_ctx=2048, flash_attn=flash_attn, threads=1)
-    [variant] = planned_model(parse_model(str(tiny_twin))).variants
+    [variant] = resolve_headers(parse_model(str(tiny_twin)))
     with DryAllocator(real(), setup) as allocator:
         [row] = plan([variant], PlanRequest(budget_of(1, on_gpu=False), setup), allocator)
     engine = real()
@@ -221,7 +219,6 @@ def test_a_formula_that_disagrees_is_shown() -> None:
 
 
 def test_a_refused_context_is_a_row_with_the_reason_and_the_weights() -> None:
-
     def refuse(request: Request) -> Iterator[protocol.Message | Ending]:
         yield Failed("context", "no") if isinstance(request, MakeContext) else Completed()
 
@@ -241,7 +238,7 @@ def test_a_worker_that_dies_is_a_row_and_the_next_gets_a_new_one() -> None:
         return workers[-1]
 
     file = build_model(TINY, "tiny")
-    variants = [PlannedVariant("tiny", quant, "catalog", file) for quant in ("f16", "again")]
+    variants = [Target("tiny", quant, "catalog", file=file) for quant in ("f16", "again")]
     with DryAllocator(LlamaEngine(start), LlamaConfig()) as allocator:
         rows = list(plan(variants, PlanRequest(budget_of(1)), allocator))
     assert [row.outcome for row in rows] == [Outcome.CRASHED, Outcome.COMPLETED]
@@ -253,7 +250,7 @@ def test_a_worker_that_dies_is_a_row_and_the_next_gets_a_new_one() -> None:
 @pytest.mark.parametrize(("gib", "kv_type"), [(16, None), (14, "q8_0"), (11, "q4_0"), (9, None)])
 def test_a_quant_that_does_not_fit_names_the_cache_with_which_it_would(gib: float, kv_type: str | None) -> None:
     """The largest that would, and a plan with it agrees; none where it fits as it is, or with no cache."""
-    variants = planned_model(parse_model("qwen1.5-7b", "q8_0")).variants
+    variants = resolve_headers(parse_model("qwen1.5-7b", "q8_0"))
     setup = LlamaConfig(n_ctx=16_384, threads=1)
     with DryAllocator(real(), setup) as allocator:
         [row] = plan(variants, PlanRequest(budget_of(gib), setup), allocator)

@@ -1,7 +1,5 @@
 """Planned against probed: what a plan says of weights, KV and compute is what llama.cpp then allocates, to 1 MiB."""
 
-from __future__ import annotations
-
 import threading
 from pathlib import Path
 
@@ -15,8 +13,8 @@ from ggbench.experiments.maxctx.prober import ContextProber
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.models.catalog import load_catalog
-from ggbench.models.planned_variants import planned_model
 from ggbench.models.reference import parse_model
+from ggbench.models.targets import resolve_headers
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.sizing.plan_record import Budget, PlanRow
@@ -34,7 +32,7 @@ def shallow_twins(size: str, folder: Path) -> list[Path]:
 def planned(path: Path) -> PlanRow:
     budget = Budget("main memory", False, 4 * GIB, "made up", 0, "")
     with DryAllocator(launch(threading.Event(), timeout_s=60), SETUP) as allocator:
-        [row] = plan(planned_model(parse_model(str(path))).variants, PlanRequest(budget, SETUP), allocator)
+        [row] = plan(resolve_headers(parse_model(str(path))), PlanRequest(budget, SETUP), allocator)
     return row
 
 

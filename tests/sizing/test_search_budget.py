@@ -1,12 +1,10 @@
 """What a search may take of a machine's memory."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 
 from ggbench.errors import DoesNotFit
-from ggbench.machine.memory import Ram
+from ggbench.machine.host import Ram
 from ggbench.machine.records import Gpu
 from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES, beside_projector, gpu_budget, machine_budget, main_memory_budget
 from ggbench.stats.decode_timing import Bandwidth

@@ -1,12 +1,10 @@
 """What is advised in place of a quant that does not fit."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
 
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.sizing.smaller_quant import smaller_quant_advice
 from ggbench.units import MIB
 

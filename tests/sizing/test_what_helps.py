@@ -1,7 +1,5 @@
 """What would help where a quant does not fit. That each change is what a plan with it says is for tests/cli."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

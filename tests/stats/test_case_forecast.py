@@ -1,7 +1,5 @@
 """Forecasts of cases that did not run, against made-up machines whose cost is known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

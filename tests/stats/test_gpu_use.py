@@ -1,7 +1,5 @@
 """GPU use of a run, from made-up readings once a second."""
 
-from __future__ import annotations
-
 import msgspec.structs
 import pytest
 

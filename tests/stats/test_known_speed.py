@@ -1,7 +1,5 @@
 """A known speed between the positions that were measured, and the intervals of a measured line."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """W and B: exact without noise, covered at the stated rate with it, and None where they cannot be determined."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import statistics

@@ -1,7 +1,5 @@
 """The spread between loads: two runs of the same settings differ only as often as a 95 % interval may."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Rows of logits: log-probabilities, divergences, and llama-perplexity's 16 bits."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What readings say of a machine that did not stay the same."""
 
-from __future__ import annotations
-
 import pytest
 
 from ggbench.machine.records import MachineReading

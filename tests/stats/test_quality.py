@@ -1,7 +1,5 @@
 """Perplexity and divergence with their errors."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

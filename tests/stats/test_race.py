@@ -1,7 +1,5 @@
 """A race over times that are made up, so that it is known which candidate is best."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Which quant is recommended: by properties that hold for any candidates, and by the stated rules one by one."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Percentiles and rate, against values computed by hand; the rate's interval, against simulated noise."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

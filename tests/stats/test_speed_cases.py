@@ -1,7 +1,5 @@
 """The figures of a case by the definitions of the published tables, and the line of each batch size."""
 
-from __future__ import annotations
-
 import pytest
 
 from ggbench.engines.endings import Outcome

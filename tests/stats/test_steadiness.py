@@ -1,7 +1,5 @@
 """A steady run gives no reason, however noisy and however it climbs; a disturbed one gets a reason that names it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

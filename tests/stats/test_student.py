@@ -1,7 +1,5 @@
 """Student's t, beside printed tables."""
 
-from __future__ import annotations
-
 import pytest
 
 from ggbench.stats.samples import t_point

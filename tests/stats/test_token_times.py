@@ -1,7 +1,5 @@
 """Times of tokens that came alone or together."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

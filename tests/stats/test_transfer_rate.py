@@ -1,7 +1,5 @@
 """The rate and remaining time of a transfer, on a clock that the test advances."""
 
-from __future__ import annotations
-
 from ggbench.commands.downloads import TransferRate
 from ggbench.units import MIB
 

@@ -1,7 +1,5 @@
 """Seconds a turn, from curves whose sums are known."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 

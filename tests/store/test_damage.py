@@ -1,7 +1,5 @@
 """Results files with damage that SQLite does not notice, each once found by `scripts/hardening`."""
 
-from __future__ import annotations
-
 import sqlite3
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Results files looked at, sound and not; none of them is changed by it."""
 
-from __future__ import annotations
-
 import contextlib
 import sqlite3
 from pathlib import Path

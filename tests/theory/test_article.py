@@ -9,7 +9,7 @@ import msgspec.structs
 import pytest
 
 from ggbench.gguf_file.blueprint import Hyperparameters, build_model
-from ggbench.machine.known_gpus import find_gpu
+from ggbench.machine.gpus import find_gpu
 from ggbench.models.catalog import load_catalog
 from ggbench.sizing.theory.hardware import known_hardware
 from ggbench.sizing.theory.kv_cache import kv_cache

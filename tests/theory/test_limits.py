@@ -5,7 +5,7 @@ import pytest
 
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.machine.known_gpus import find_gpu
+from ggbench.machine.gpus import find_gpu
 from ggbench.models.catalog import load_catalog
 from ggbench.sizing.theory.hardware import Hardware, known_hardware
 from ggbench.sizing.theory.kv_cache import kv_cache

@@ -1,7 +1,5 @@
 """Which tensors llama.cpp puts where, against buffer sizes that its CUDA and Vulkan builds logged."""
 
-from __future__ import annotations
-
 import re
 
 import msgspec.structs
@@ -12,8 +10,8 @@ from ggbench.errors import UsageError
 from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import plan_twin
-from ggbench.models.planned_variants import planned_model
 from ggbench.models.reference import parse_model
+from ggbench.models.targets import resolve_headers
 from ggbench.sizing.theory.offload import check_overrides, offload
 from ggbench.units import MIB
 from tests.conftest import TINY
@@ -39,7 +37,7 @@ def output_bytes(file: ModelFile) -> int:
     ],
 )
 def test_a_full_offload_as_logged(model: str, quant: str, device_mib: float, host_mib: float) -> None:
-    file = planned_model(parse_model(model, quant)).variants[0].file
+    file = resolve_headers(parse_model(model, quant))[0].file
     assert file is not None
     placed = offload(file, -1)
     assert placed.device_weight_bytes / MIB == pytest.approx(device_mib, abs=0.006)
@@ -49,7 +47,7 @@ def test_a_full_offload_as_logged(model: str, quant: str, device_mib: float, hos
 
 def test_a_partial_offload_as_logged() -> None:
     """Eleven repeating layers of the 32B in Q8_0 took 5435.42 MiB (ollama issue 10125); the output is a layer more."""
-    file = planned_model(parse_model("qwen2.5-32b", "q8_0")).variants[0].file
+    file = resolve_headers(parse_model("qwen2.5-32b", "q8_0"))[0].file
     assert file is not None
     placed = offload(file, 12)
     assert (placed.device_weight_bytes - output_bytes(file)) / MIB == pytest.approx(5435.42, abs=0.006)

@@ -1,7 +1,5 @@
 """The app over fakes: a machine, a disk and a catalog that are the same everywhere, and workers that replay one."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -88,7 +86,6 @@ def app(services: Services) -> GgbenchApp:
 
 @pytest.fixture
 def drive() -> Drive:
-
     def run(app: GgbenchApp, steps: Steps, size: tuple[int, int] = (80, 24)) -> None:
         async def in_app() -> None:
             try:
@@ -121,7 +118,6 @@ def filled(path: Path) -> Path:
 
 @pytest.fixture
 def look(services: Services, drive: Drive) -> Look:
-
     def run(steps: Steps, size: Size = (80, 24)) -> None:
         drive(GgbenchApp(services), steps, size)
 

@@ -1,7 +1,5 @@
 """Folders and files added by hand: typed, pasted, given to the command, listed, refused and removed."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 
@@ -47,7 +45,6 @@ def models(tmp_path: Path, tiny_twin: Path) -> Path:
 
 @pytest.fixture
 def places(services: Services, monkeypatch: pytest.MonkeyPatch) -> Services:
-
     def searched(*_: object) -> None:
         pytest.fail("the Hub was searched")
 
@@ -64,7 +61,6 @@ def listed(app: App) -> list[str]:
 def test_a_typed_folder_is_added_listed_and_planned(
     places: Services, models: Path, planner: FakePlanner, drive: Drive
 ) -> None:
-
     async def steps(app: App, pilot: Page) -> None:
         await pilot.press("slash")
         app.screen.query_one(ModelsPane).input.value = str(models)
@@ -223,7 +219,6 @@ def test_a_typed_server_is_added_listed_and_removed(places: Services, planner: F
 
 
 def test_a_server_that_does_not_answer_is_not_added(places: Services, drive: Drive) -> None:
-
     async def steps(app: App, pilot: Page) -> None:
         await pilot.press("slash")
         app.screen.query_one(ModelsPane).input.value = "http://127.0.0.1:9"

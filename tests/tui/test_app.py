@@ -1,7 +1,5 @@
 """The app around its screens: modes, help, palette, quitting, and what goes on behind them."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys
@@ -14,7 +12,7 @@ from textual.widgets import Footer
 from textual.widgets._footer import FooterKey
 
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import resolve
+from ggbench.models.targets import resolve
 from ggbench.runs.store.database import Store
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import RunRequested
@@ -32,7 +30,6 @@ MODES = {"1": "library", "2": "run", "3": "results", "4": "pulls"}
 
 
 def test_digits_and_clicks_change_the_screen(app: App, drive: Drive) -> None:
-
     async def steps(app: App, pilot: Page) -> None:
         for key, mode in MODES.items():
             await press(app, pilot, key)
@@ -49,7 +46,6 @@ def test_digits_and_clicks_change_the_screen(app: App, drive: Drive) -> None:
 
 @pytest.mark.parametrize("key", MODES)
 def test_the_footer_fits_80_columns(app: App, drive: Drive, key: str) -> None:
-
     async def steps(app: App, pilot: Page) -> None:
         await press(app, pilot, key)
         if key == "1":
@@ -63,7 +59,6 @@ def test_the_footer_fits_80_columns(app: App, drive: Drive, key: str) -> None:
 
 
 def test_help_and_palette_list_every_key(app: App, drive: Drive) -> None:
-
     async def steps(app: App, pilot: Page) -> None:
         commands = {command.title for command in app.get_system_commands(app.screen)}
         assert {"Run", "Library", "Filter", "Other card", "Help", "Theme"} <= commands
@@ -79,7 +74,6 @@ def test_help_and_palette_list_every_key(app: App, drive: Drive) -> None:
 
 
 def test_enter_twice_in_a_palette_chooses_once(app: App, drive: Drive) -> None:
-
     async def steps(app: App, pilot: Page) -> None:
         for n_enters in (2, 3, 4):
             await press(app, pilot, "ctrl+p")
@@ -109,7 +103,6 @@ def test_enter_twice_in_a_palette_chooses_once(app: App, drive: Drive) -> None:
 
 @pytest.mark.parametrize("size", [(59, 24), (80, 15), (20, 4)])
 def test_too_small_a_window_says_the_least_size(app: App, drive: Drive, size: tuple[int, int]) -> None:
-
     async def steps(app: App, pilot: Page) -> None:
         for key in MODES:
             await pilot.press(key)

@@ -1,7 +1,5 @@
 """A table that scrolls by whole columns: what is in view is never a part of a number."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 
@@ -33,7 +31,6 @@ class _Page(App[None]):
 
 @pytest.mark.parametrize("width", range(20, 70, 3))
 def test_no_number_is_cut_wherever_the_table_is_scrolled_to(width: int) -> None:
-
     async def run() -> None:
         page = _Page(width)
         async with page.run_test(size=(80, 6)) as pilot:
@@ -62,7 +59,6 @@ def test_no_number_is_cut_wherever_the_table_is_scrolled_to(width: int) -> None:
 
 
 def test_the_header_shows_where_there_are_more_columns() -> None:
-
     async def run() -> None:
         page = _Page(30)
         async with page.run_test(size=(80, 6)) as pilot:

@@ -1,7 +1,5 @@
 """The plot as it is drawn: characters and not colours distinguish the curves."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
@@ -53,7 +51,6 @@ def series(name: str, b_ms: float, *, dimmed: bool = False, n: int = 5000) -> Cu
 
 
 def test_a_curve_has_samples_fit_limit_and_a_letter() -> None:
-
     async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
         app.plot.show([latencies([series("q8_0", 20)])])
         await pilot.pause()
@@ -66,7 +63,6 @@ def test_a_curve_has_samples_fit_limit_and_a_letter() -> None:
 
 
 def test_two_curves_have_a_legend_and_letters() -> None:
-
     async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
         app.plot.show([latencies([series("q8_0", 20, dimmed=True), series("[b]q2_k", 10)])])
         await pilot.pause()
@@ -82,7 +78,6 @@ def test_two_curves_have_a_legend_and_letters() -> None:
 
 
 def test_a_run_without_samples_is_not_in_the_legend() -> None:
-
     async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
         nothing = msgspec.structs.replace(series("f16", 30), x=np.empty(0, np.int64), y=np.empty(0, np.float64))
         app.plot.show([latencies([series("q8_0", 20), nothing, series("q2_k", 10)])])
@@ -93,7 +88,6 @@ def test_a_run_without_samples_is_not_in_the_legend() -> None:
 
 
 def test_a_spike_is_marked_at_the_top() -> None:
-
     async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
         one = series("q8_0", 20)
         one.y[2500] = 3000
@@ -106,7 +100,6 @@ def test_a_spike_is_marked_at_the_top() -> None:
 
 
 def test_a_zoom_stays_while_more_samples_come() -> None:
-
     async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
         app.plot.show([latencies([series("q8_0", 20, n=2000)])])
         app.plot.focus()
@@ -129,7 +122,6 @@ def test_a_zoom_stays_while_more_samples_come() -> None:
 
 @pytest.mark.parametrize("size", [(20, 5), (12, 3), (200, 60)])
 def test_any_size_can_be_drawn(size: tuple[int, int]) -> None:
-
     async def steps(app: PlotApp, pilot: Pilot[None]) -> None:
         app.plot.show([latencies([series("q8_0", 20)], 10_025)])
         await pilot.pause()

@@ -1,7 +1,5 @@
 """The Library: which models there are, and what is planned for the quants of one."""
 
-from __future__ import annotations
-
 import asyncio
 
 import msgspec.structs
@@ -63,7 +61,6 @@ def test_models_stand_in_sections(services: Services, drive: Drive) -> None:
 
 
 def test_the_highlighted_model_is_planned(app: App, planner: FakePlanner, drive: Drive) -> None:
-
     async def steps(app: App, pilot: Page) -> None:
         shown = words_of(app)
         assert "q4_k_m 4.85 1.39 GiB ✓ 222,208* ≤ 853" in " ".join(shown.split())
@@ -127,7 +124,6 @@ def test_a_quant_that_cannot_be_planned_is_a_row(app: App, planner: FakePlanner,
 def test_a_store_that_cannot_be_read_is_reported(
     services: Services, drive: Drive, error: Exception, message: str
 ) -> None:
-
     def open_store() -> Store:
         raise error
 
@@ -140,7 +136,6 @@ def test_a_store_that_cannot_be_read_is_reported(
 
 
 def test_news_of_a_run_bring_its_measurement(app: App, jobs: FakeServices, drive: Drive) -> None:
-
     async def steps(app: App, pilot: Page) -> None:
         with Store.open(jobs.folder / "results.sqlite") as store:
             put_run(store, start("synth:small-0.6b", "q8_0"))

@@ -1,7 +1,5 @@
 """The Library over other contexts and other cards, and the bar of their memory."""
 
-from __future__ import annotations
-
 import pytest
 from textual.pilot import Pilot
 
@@ -17,7 +15,6 @@ Page = Pilot[None]
 
 
 def test_left_and_right_change_the_context(app: App, planner: FakePlanner, drive: Drive) -> None:
-
     async def steps(app: App, pilot: Page) -> None:
         await press(app, pilot, "enter", "j", "j")
         shown = await press(app, pilot, "right")
@@ -34,7 +31,6 @@ def test_left_and_right_change_the_context(app: App, planner: FakePlanner, drive
 
 
 def test_another_card_is_planned_for(app: App, drive: Drive) -> None:
-
     async def steps(app: App, pilot: Page) -> None:
         shown = await press(app, pilot, "g", *"3060 ti", "enter")
         assert "plan for RTX 3060 Ti · 8.00 GiB, 1.25 GiB kept free · 448 GB/s" in shown
@@ -56,7 +52,6 @@ def test_another_card_is_planned_for(app: App, drive: Drive) -> None:
 
 
 def test_a_card_smaller_than_its_reserve_is_refused(app: App, drive: Drive) -> None:
-
     async def steps(app: App, pilot: Page) -> None:
         shown = await press(app, pilot, "g", *"512MiB", "enter")
         assert "more than the 1.25 GiB that are kept free" in shown
@@ -67,7 +62,6 @@ def test_a_card_smaller_than_its_reserve_is_refused(app: App, drive: Drive) -> N
 
 @pytest.mark.parametrize(("width", "has_reserve"), [(78, False), (118, True)])
 def test_every_size_of_the_legend_has_its_name(services: Services, drive: Drive, width: int, has_reserve: bool) -> None:
-
     async def steps(app: App, pilot: Page) -> None:
         words = words_of(app)
         assert "free 19.3 GiB" in words

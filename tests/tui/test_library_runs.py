@@ -1,7 +1,5 @@
 """From the Library to a run: what is requested, and what comes of it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,7 +25,6 @@ Page = Pilot[None]
 
 
 def test_a_length_of_runs_is_chosen_by_a_key(app: App, drive: Drive) -> None:
-
     async def steps(app: App, pilot: Page) -> None:
         assert "n_gen 200" in words_of(app)
         seen = []

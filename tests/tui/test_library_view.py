@@ -1,7 +1,5 @@
 """What of the Library is in view, and where its keys go: filters, columns, focus, the mouse."""
 
-from __future__ import annotations
-
 import msgspec.structs
 import pytest
 from textual.pilot import Pilot
@@ -28,7 +26,6 @@ def keys(app: App) -> list[str]:
 
 
 def test_the_filter_takes_letters_and_gives_them_back(app: App, drive: Drive) -> None:
-
     async def steps(app: App, pilot: Page) -> None:
         await press(app, pilot, "slash", *"qb l")
         assert isinstance(app.screen.focused, Input)
@@ -90,7 +87,6 @@ def test_any_column_sorts(app: App, planner: FakePlanner, drive: Drive) -> None:
 
 
 def test_a_click_chooses_and_marks(app: App, drive: Drive) -> None:
-
     async def steps(app: App, pilot: Page) -> None:
         await pilot.click(ModelList, offset=(3, 2))
         await settle(app, pilot)
@@ -104,7 +100,6 @@ def test_a_click_chooses_and_marks(app: App, drive: Drive) -> None:
 
 
 def test_escape_clears_a_filter_before_it_leaves(app: App, drive: Drive) -> None:
-
     async def steps(app: App, pilot: Page) -> None:
         await choose(app, pilot, "synth:small-0.6b")
         await press(app, pilot, "slash", *"Q4_", "enter")
@@ -121,7 +116,6 @@ def test_escape_clears_a_filter_before_it_leaves(app: App, drive: Drive) -> None
 
 @pytest.mark.parametrize("size", [(80, 24), (60, 16)])
 def test_a_new_user_reads_what_to_do_next(services: Services, drive: Drive, size: tuple[int, int]) -> None:
-
     async def empty(app: App, pilot: Page) -> None:
         shown = " ".join(words_of(app).split())
         assert "No GGUF file found. Press / and type the path of a folder" in shown

@@ -1,7 +1,5 @@
 """A running job as the screen reads it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """An experiment and its presenter, defined here, in the queue, the Run screen and the Results."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -14,7 +12,7 @@ from textual.pilot import Pilot
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.machine.records import MachineReading
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import resolve
+from ggbench.models.targets import resolve
 from ggbench.runs.experiment import Concluded, Conclusion, Experiment, Job, experiment_of
 from ggbench.runs.progress import Point, Progress, Working
 from ggbench.runs.recording import Recording
@@ -23,7 +21,7 @@ from ggbench.runs.session import Session
 from ggbench.show.presenter import Presenter
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.tui.app import GgbenchApp
-from ggbench.tui.run_queue import JobState
+from ggbench.tui.work_queue import WorkState
 from tests.fakes.driving import press
 from tests.fakes.parts import install
 from tests.fakes.snapshots import words_of
@@ -97,7 +95,7 @@ def test_it_is_run_listed_and_opened(app: GgbenchApp, tiny_twin: Path, drive: Dr
         queue = WatchedQueue(app.run_queue)
         app.run_queue.add([job])
         await queue.idle()
-        assert app.run_queue.items[0].state is JobState.DONE
+        assert app.run_queue.items[0].state is WorkState.DONE
         shown = await press(app, pilot, "2")
         assert "counted to 6" in shown
         assert "counted 3" in shown

@@ -1,7 +1,5 @@
 """The options panel: what it accepts, what follows for plans and runs, and how it is seen and reset."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -120,7 +118,6 @@ def test_options_decide_plans_and_runs(
 
 
 def test_a_bad_value_is_one_line_and_keeps_the_panel(app: App, drive: Drive) -> None:
-
     async def steps(app: App, pilot: Page) -> None:
         shown = await press(app, pilot, "o", "down", *"much", "enter")
         assert "✗ n_ctx: 'much' is not a number of tokens" in shown

@@ -1,7 +1,5 @@
 """A pick in the TUI: what is needed, what to run and why, and what becomes of the choice."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ from ggbench.decisions.pick.needs import WORKLOADS, Needs
 from ggbench.decisions.pick.record import Candidate
 from ggbench.errors import BadFile
 from ggbench.experiments.decode.record import DecodeSettings
-from ggbench.models.planned_variants import FileToRun
+from ggbench.models.targets import FileToRun
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.run_requests import MeasureRequest
 from ggbench.tui.screens.library import LibraryScreen
@@ -63,7 +61,6 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, Sequence[tuple[s
 
 
 def test_a_pick_is_two_keys_away(app: App, drive: Drive) -> None:
-
     async def steps(app: App, pilot: Page) -> None:
         assert "P Pick" in words_of(app)
         await press(app, pilot, "P")
@@ -91,7 +88,6 @@ def test_a_pick_is_two_keys_away(app: App, drive: Drive) -> None:
 
 
 def test_needs_change_the_pick_and_are_kept(app: App, drive: Drive, planner: FakePlanner) -> None:
-
     async def steps(app: App, pilot: Page) -> None:
         await press(app, pilot, "P", "down", "down", *"fast")
         assert "'fast' is not a number" in await press(app, pilot, "enter")
@@ -113,7 +109,6 @@ def test_needs_change_the_pick_and_are_kept(app: App, drive: Drive, planner: Fak
 def test_the_row_at_the_cursor_is_run_or_downloaded(
     app: App, drive: Drive, started: list[tuple[Any, Sequence[tuple[str, tuple[str, ...]]]]]
 ) -> None:
-
     async def steps(app: App, pilot: Page) -> None:
         words = await press(app, pilot, "P", "enter", "j")
         assert "llama-server -m /cache/small-q4_k_m.gguf" in words
@@ -131,7 +126,6 @@ def test_the_row_at_the_cursor_is_run_or_downloaded(
 
 
 def test_what_cannot_be_picked_is_said(app: App, drive: Drive, planner: FakePlanner) -> None:
-
     async def steps(app: App, pilot: Page) -> None:
         words = await press(app, pilot, "P", "down", "down", *"99", "enter")
         assert "Nothing meets the needs." in words
@@ -145,7 +139,6 @@ def test_what_cannot_be_picked_is_said(app: App, drive: Drive, planner: FakePlan
 
 
 def test_a_pick_looks_as_accepted(app: App, drive: Drive) -> None:
-
     async def steps(app: App, pilot: Page) -> None:
         await press(app, pilot, "P", "enter")
         check_snapshot(app, "pick")

@@ -1,9 +1,7 @@
 """The planner over the real llama.cpp, and over workers that record its requests."""
 
-from __future__ import annotations
-
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec.structs
@@ -19,10 +17,10 @@ from ggbench.errors import BadFile
 from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.gguf_file.header import read_model_file
 from ggbench.hub.access import HubAccess
-from ggbench.machine.environment import environment
-from ggbench.models.planned_variants import PlannedModel, planned_model
-from ggbench.models.reference import parse_model
+from ggbench.machine.condition import environment
+from ggbench.models.reference import ModelRef
 from ggbench.models.subject import Subject
+from ggbench.models.targets import Target, resolve_headers
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
 from ggbench.sizing.plan_record import Budget
@@ -65,11 +63,11 @@ def test_other_needs_read_no_header_again(
 ) -> None:
     planner, setup, asked = Planner(offline, start), LlamaConfig(), []
 
-    def counted(model: str, quants: Sequence[str], hub: HubAccess) -> PlannedModel:
-        asked.append(model)
-        return planned_model(parse_model(model, *quants), hub=hub)
+    def counted(ref: ModelRef, *, hub: HubAccess) -> tuple[Target, ...]:
+        asked.append(ref.text)
+        return resolve_headers(ref, hub=hub)
 
-    monkeypatch.setattr("ggbench.tui.planner.planned_model", counted)
+    monkeypatch.setattr("ggbench.tui.planner.resolve_headers", counted)
     list(planner.rows(str(tiny_twin), (), BUDGET, setup))
     caches = caches_of([("f16", "f16")], setup)
     with Store.open(tmp_path / "results.sqlite") as store:
@@ -119,11 +117,11 @@ def test_headers_are_read_once_until_they_are_forgotten(
 ) -> None:
     read: list[str] = []
 
-    def counted(model: str, quants: Sequence[str], *, hub: HubAccess) -> PlannedModel:
-        read.append(model)
-        return planned_model(parse_model(model, *quants), hub=hub)
+    def counted(ref: ModelRef, *, hub: HubAccess) -> tuple[Target, ...]:
+        read.append(ref.text)
+        return resolve_headers(ref, hub=hub)
 
-    monkeypatch.setattr("ggbench.tui.planner.planned_model", counted)
+    monkeypatch.setattr("ggbench.tui.planner.resolve_headers", counted)
     planner = Planner(offline, start)
     for n_ctx in (512, 1024):
         list(planner.rows("qwen1.5-0.5b", ("q8_0",), BUDGET, LlamaConfig(n_ctx=n_ctx)))

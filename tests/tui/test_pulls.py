@@ -1,7 +1,5 @@
 """Downloads in the background: the queue by itself, and the way from the Library to the Pulls screen."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,14 +13,15 @@ from ggbench.errors import NetworkError
 from ggbench.hub.access import HubAccess
 from ggbench.models.disk import find_local_models
 from ggbench.models.reference import parse_model
-from ggbench.models.repo_variants import OnProgress
-from ggbench.models.selector import Target, resolve
+from ggbench.models.sources import OnProgress
+from ggbench.models.targets import Target, resolve
 from ggbench.tui.app import GgbenchApp
-from ggbench.tui.pull_queue import PullQueue, PullState, amount_text
+from ggbench.tui.pull_queue import PullQueue, amount_text
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.screens.pulls import pull_cells
 from ggbench.tui.services import Services
 from ggbench.tui.widgets.models_pane import ModelList
+from ggbench.tui.work_queue import WorkState
 from tests.fakes.driving import press
 from tests.fakes.hub import Hang, TestHub
 from tests.fakes.snapshots import words_of
@@ -71,7 +70,7 @@ def test_a_download_is_reported_before_its_first_byte() -> None:
     started = threading.Event()
 
     def note() -> None:
-        if any(item.state is PullState.DOWNLOADING for item in pulls.items):
+        if any(item.state is WorkState.DOWNLOADING for item in pulls.items):
             started.set()
 
     def wait(on_progress: OnProgress) -> Path:
@@ -83,7 +82,7 @@ def test_a_download_is_reported_before_its_first_byte() -> None:
     pulls.add([scripted(wait)])
     watched.wait(lambda queue: not queue.is_busy)
     pulls.close()
-    assert pulls.items[0].state is PullState.DONE
+    assert pulls.items[0].state is WorkState.DONE
 
 
 def test_one_after_another_and_none_twice(queue: PullQueue) -> None:
@@ -110,7 +109,7 @@ def test_one_after_another_and_none_twice(queue: PullQueue) -> None:
     queue.stop(0)
     opened.set()
     watched.wait(lambda queue: not queue.is_busy)
-    assert [item.state for item in queue.items] == [PullState.STOPPED, PullState.STOPPED, PullState.DONE]
+    assert [item.state for item in queue.items] == [WorkState.STOPPED, WorkState.STOPPED, WorkState.DONE]
     assert done == [1]
     assert str(pull_cells(queue.items[0])[2]) == "– stopped"
 
@@ -218,7 +217,7 @@ def test_what_goes_on_is_stopped_from_any_row(app: GgbenchApp, drive: Drive) -> 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         queue = WatchedQueue(app.pull_queue)
         app.pull_queue.add([scripted(lambda _: Path("/models/first.gguf"), "q2_k"), scripted(wait)])
-        await queue.reach(lambda queue: queue.items[1].state is PullState.DOWNLOADING)
+        await queue.reach(lambda queue: queue.items[1].state is WorkState.DOWNLOADING)
         shown = await press(app, pilot, "4")
         assert app.screen.query_one(DataTable).cursor_row == 1
         assert "Stop" in shown.splitlines()[-1]
@@ -228,6 +227,6 @@ def test_what_goes_on_is_stopped_from_any_row(app: GgbenchApp, drive: Drive) -> 
         opened.set()
         await queue.idle()
         assert "Stop" not in (await press(app, pilot, "j")).splitlines()[-1]
-        assert [item.state for item in app.pull_queue.items] == [PullState.DONE, PullState.STOPPED]
+        assert [item.state for item in app.pull_queue.items] == [WorkState.DONE, WorkState.STOPPED]
 
     drive(app, steps)

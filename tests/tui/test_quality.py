@@ -1,7 +1,5 @@
 """A quality run in the TUI: asked for in the Library, watched chunk by chunk, listed, opened and compared."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
@@ -107,7 +105,6 @@ def test_a_quantized_cache_is_scored_beside_f16(
     ],
 )
 def test_bad_input_is_a_message(library: App, drive: Drive, keys: list[str], message: str) -> None:
-
     async def steps(app: App, pilot: Page) -> None:
         shown = await press(app, pilot, "enter", "Q", *keys, "enter")
         assert message in shown

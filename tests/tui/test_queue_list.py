@@ -1,14 +1,13 @@
 """The list of jobs: which of them is in view."""
 
-from __future__ import annotations
-
 import asyncio
 
 from textual.app import App, ComposeResult
 
 from ggbench.models.subject import Subject
-from ggbench.tui.run_queue import JobState, QueueItem
+from ggbench.tui.run_queue import QueueItem
 from ggbench.tui.widgets.run_panels import QueueList
+from ggbench.tui.work_queue import WorkState
 from tests.fakes.driving import settle
 
 
@@ -22,19 +21,18 @@ class _ListApp(App[None]):
 def _items(current: int, n_jobs: int = 20) -> list[QueueItem]:
     """Jobs of which those before `current` are done, and `current` decodes."""
 
-    def state(index: int) -> JobState:
+    def state(index: int) -> WorkState:
         if index == current:
-            return JobState.DECODING
-        return JobState.SKIPPED if index < current else JobState.WAITING
+            return WorkState.DECODING
+        return WorkState.SKIPPED if index < current else WorkState.WAITING
 
     return [
-        QueueItem(index, Subject(model="model", quant=f"q{index}", source="file"), "decode", state(index))
+        QueueItem(Subject(model="model", quant=f"q{index}", source="file"), "decode", id=index, state=state(index))
         for index in range(n_jobs)
     ]
 
 
 def test_the_running_job_is_in_view_unless_another_was_chosen() -> None:
-
     async def steps() -> None:
         app = _ListApp()
         async with app.run_test(size=(60, 10)) as pilot:

@@ -1,7 +1,5 @@
 """The Run screen and its queue with the real llama.cpp: nothing is left behind, however it ends."""
 
-from __future__ import annotations
-
 import os
 import pty
 import select
@@ -18,9 +16,9 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.machine.readings import MachineReader
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import resolve
+from ggbench.models.targets import resolve
 from ggbench.runs.store.database import Store
-from ggbench.tui.run_queue import JobState
+from ggbench.tui.work_queue import WorkState
 from tests.fakes.jobs import decodes
 from tests.fakes.run_app import RealServices
 from tests.fakes.watched import watched_runs
@@ -106,13 +104,13 @@ def test_pause_skip_and_close_with_a_real_worker(tiny_twin: Path) -> None:
     with watched_runs(RealServices(MachineReader())) as watched:
         queue = watched.queue
         queue.add(decodes([target, target], 100_000, LlamaConfig(threads=1)))
-        watched.wait(lambda queue: queue.items[0].state is JobState.DECODING)
+        watched.wait(lambda queue: queue.items[0].state is WorkState.DECODING)
         queue.pause()
         queue.skip()
-        watched.wait(lambda queue: queue.items[0].state is JobState.SKIPPED)
-        assert queue.items[1].state is JobState.WAITING
+        watched.wait(lambda queue: queue.items[0].state is WorkState.SKIPPED)
+        assert queue.items[1].state is WorkState.WAITING
         queue.resume()
-        watched.wait(lambda queue: queue.items[1].state is JobState.DECODING)
+        watched.wait(lambda queue: queue.items[1].state is WorkState.DECODING)
         worker = worker_of(os.getpid())
         queue.close()
         assert ends_within(worker.pid, 0)

@@ -1,7 +1,5 @@
 """The Results screen over a real store: what it lists, in which order, and how it moves."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -26,7 +24,6 @@ pytestmark = pytest.mark.usefixtures("start_with_results")
 
 
 def test_all_runs_are_listed_newest_first(look: Look, filled: Path) -> None:
-
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         assert shown(app) == [4, 3, 2, 1]
         lines = words_of(app).splitlines()
@@ -39,7 +36,6 @@ def test_all_runs_are_listed_newest_first(look: Look, filled: Path) -> None:
 
 
 def test_any_column_sorts_and_what_is_not_known_comes_last(look: Look, filled: Path) -> None:
-
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "j")
         assert chosen(app) == 3
@@ -62,7 +58,6 @@ def test_any_column_sorts_and_what_is_not_known_comes_last(look: Look, filled: P
 
 
 def test_a_filter_takes_every_letter_and_leaves_the_marks(look: Look, filled: Path) -> None:
-
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "space")
         await press(app, pilot, "slash", *"completed q8")
@@ -107,7 +102,6 @@ def test_a_long_list_scrolls_with_its_cursor(look: Look, path: Path) -> None:
 
 
 def test_the_mouse_chooses_marks_and_opens(look: Look, filled: Path) -> None:
-
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await pilot.click(RunsTable, offset=(20, 3))
         assert chosen(app) == 2
@@ -123,7 +117,6 @@ def test_the_mouse_chooses_marks_and_opens(look: Look, filled: Path) -> None:
 
 
 def test_a_window_too_small_says_so_and_nothing_else(look: Look, filled: Path) -> None:
-
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "y")
         for keys in (("j",), ("enter",)):

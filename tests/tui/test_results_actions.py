@@ -1,7 +1,5 @@
 """What the Results screen does with runs: open, compare, copy, save, delete."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -24,7 +22,6 @@ pytestmark = pytest.mark.usefixtures("start_with_results")
 
 
 def test_enter_opens_one_run_in_full(look: Look, filled: Path) -> None:
-
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "G", "enter")
         assert isinstance(app.screen, RunDetails)
@@ -38,7 +35,6 @@ def test_enter_opens_one_run_in_full(look: Look, filled: Path) -> None:
 
 
 def test_two_marked_runs_are_compared(look: Look, filled: Path) -> None:
-
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "j", "space")
         await press(app, pilot, "c")
@@ -57,7 +53,6 @@ def test_two_marked_runs_are_compared(look: Look, filled: Path) -> None:
 
 
 def test_a_key_right_after_a_mark_sees_it(look: Look, filled: Path) -> None:
-
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         async def at_once(*keys: str) -> None:
             for key in keys:
@@ -122,7 +117,6 @@ def test_runs_are_saved_where_ggbench_was_started(
 
 
 def test_deleting_asks_first(look: Look, filled: Path) -> None:
-
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "space", "space", "G", "d")
         assert isinstance(app.screen, ConfirmScreen)

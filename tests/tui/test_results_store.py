@@ -1,7 +1,5 @@
 """The Results screen over a store that others change, lock or have made newer."""
 
-from __future__ import annotations
-
 import contextlib
 from pathlib import Path
 
@@ -59,7 +57,6 @@ def test_a_locked_store_is_read_again(services: Services, drive: Drive, filled: 
 
 
 def test_a_run_that_arrives_moves_nothing(look: Look, filled: Path) -> None:
-
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         await press(app, pilot, "j", "space", "slash", *"synth", "enter")
         assert chosen(app) == 2

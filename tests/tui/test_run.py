@@ -1,7 +1,5 @@
 """The Run screen over a queue of fake workers."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -16,14 +14,14 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError
 from ggbench.machine.records import GpuReading, MachineReading
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import Target, resolve
 from ggbench.models.subject import Subject
+from ggbench.models.targets import Target, resolve
 from ggbench.runs.store.database import Store
-from ggbench.tui.run_queue import JobState, QueueItem, RunQueue
+from ggbench.tui.run_queue import QueueItem, RunQueue
 from ggbench.tui.screens.run import RunScreen
-from ggbench.tui.widgets.bracket_plot import BracketPlot
 from ggbench.tui.widgets.curves_plot import CurvesPlot
-from ggbench.tui.widgets.run_panels import DecodedText, Gauges, QueueList, queue_lines
+from ggbench.tui.widgets.run_panels import BracketPlot, DecodedText, Gauges, QueueList, queue_lines
+from ggbench.tui.work_queue import WorkState
 from tests.fakes.jobs import FakeServices, Gate, decodes, searches, small_context
 from tests.fakes.watched import watched_runs
 from tests.tui.test_run_queue import crash
@@ -64,7 +62,6 @@ def target(tiny_twin: Path) -> Target:
 def drive(
     services: FakeServices, steps: Callable[[Host, Pilot[None]], Awaitable[None]], size: tuple[int, int] = (100, 30)
 ) -> None:
-
     async def run() -> None:
         host = Host(services)
         try:
@@ -99,7 +96,7 @@ def test_a_run_is_drawn_from_start_to_end(target: Target, tmp_path: Path) -> Non
     async def steps(host: Host, pilot: Pilot[None]) -> None:
         host.run_queue.add(decodes([target] * 3, 1000))
         await asyncio.to_thread(gate.reached.wait, 60)
-        await reach(host, pilot, lambda queue: queue.items[0].state is JobState.DECODING)
+        await reach(host, pilot, lambda queue: queue.items[0].state is WorkState.DECODING)
         assert [line[0] for line in lines_of(host)] == ["▶", "·", "·"]
         assert {"Pause", "Skip", "Cancel all"} <= set(keys_of(host))
         (series,) = host.screen.query_one(CurvesPlot).figures[0].curves
@@ -156,7 +153,7 @@ def test_a_run_goes_on_behind_another_screen(target: Target, tmp_path: Path) -> 
     async def steps(host: Host, pilot: Pilot[None]) -> None:
         host.run_queue.add(decodes([target], 1000))
         await asyncio.to_thread(gate.reached.wait, 60)
-        await reach(host, pilot, lambda queue: queue.items[0].state is JobState.DECODING)
+        await reach(host, pilot, lambda queue: queue.items[0].state is WorkState.DECODING)
         run_screen = host.run_screen
         await host.switch_mode("other")
         gate.opened.set()
@@ -171,7 +168,6 @@ def test_a_run_goes_on_behind_another_screen(target: Target, tmp_path: Path) -> 
 
 
 def test_a_search_shows_its_bracket(target: Target, tmp_path: Path) -> None:
-
     async def steps(host: Host, pilot: Pilot[None]) -> None:
         host.run_queue.add(searches([target], LlamaConfig(n_ctx=4096)))
         await reach(host, pilot, lambda queue: not queue.is_busy)
@@ -188,7 +184,6 @@ def test_a_search_shows_its_bracket(target: Target, tmp_path: Path) -> None:
 
 
 def test_a_store_that_fails_is_reported_and_the_run_continues(target: Target, tmp_path: Path) -> None:
-
     class NoStore(FakeServices):
         def open_store(self) -> Store:
             raise StoreError("the results file is newer than this ggbench", "update ggbench")
@@ -229,7 +224,6 @@ def test_the_machine_is_read_while_something_runs(target: Target, tmp_path: Path
 
 
 def test_text_of_a_model_cannot_steer_the_terminal(tmp_path: Path) -> None:
-
     async def steps(host: Host, pilot: Pilot[None]) -> None:
         host.screen.add_class("-busy", "-text")
         widget = host.screen.query_one(DecodedText)
@@ -248,6 +242,10 @@ def test_text_of_a_model_cannot_steer_the_terminal(tmp_path: Path) -> None:
 
     drive(FakeServices(tmp_path), steps)
     item = QueueItem(
-        0, Subject(model="a\x1b[2Jb", quant="q8_0", source="file"), "decode", JobState.FAILED, "no\x1b]0;title\x07 luck"
+        Subject(model="a\x1b[2Jb", quant="q8_0", source="file"),
+        "decode",
+        id=0,
+        state=WorkState.FAILED,
+        reason="no\x1b]0;title\x07 luck",
     )
     assert queue_lines([item], {}, paused=False) == ["✗   a[2Jb q8_0  no]0;title luck"]

@@ -1,7 +1,5 @@
 """The queue: jobs one after another in a thread, with every way in which one can end."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,13 +13,13 @@ from ggbench.engines.llama.config import LlamaConfig, MakeContext
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.experiments.maxctx.record import ContextResult
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import Target, resolve
+from ggbench.models.targets import Target, resolve
 from ggbench.runs.experiment import Experiment
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
-from ggbench.tui.run_queue import JobState, QueueItem, RunQueue
-from ggbench.tui.widgets.bracket_plot import bracket_lines
-from ggbench.tui.widgets.run_panels import queue_lines
+from ggbench.tui.run_queue import QueueItem, RunQueue
+from ggbench.tui.widgets.run_panels import bracket_lines, queue_lines
+from ggbench.tui.work_queue import WorkState
 from tests.fakes.engine import obey
 from tests.fakes.jobs import FakeServices, Gate, decodes, searches
 from tests.fakes.watched import watched_runs
@@ -55,7 +53,7 @@ def test_a_crash_and_too_little_memory_are_items_with_their_reasons(target: Targ
         watched.queue.add(decodes([target] * 3, 100))
         watched.wait(is_done)
         crashed, full, done = watched.queue.items
-    assert (crashed.state, full.state, done.state) == (JobState.FAILED, JobState.FAILED, JobState.DONE)
+    assert (crashed.state, full.state, done.state) == (WorkState.FAILED, WorkState.FAILED, WorkState.DONE)
     assert "GGML_ASSERT" in crashed.reason
     assert crashed.run is not None
     assert crashed.run.outcome is Outcome.CRASHED
@@ -71,7 +69,7 @@ def test_skip_keeps_what_was_measured_and_the_next_one_runs(target: Target, tmp_
         gate.opened.set()
         watched.wait(is_done)
         skipped, done = watched.queue.items
-    assert (skipped.state, done.state) == (JobState.SKIPPED, JobState.DONE)
+    assert (skipped.state, done.state) == (WorkState.SKIPPED, WorkState.DONE)
     assert skipped.run is not None
     assert isinstance(skipped.run.result, DecodeResult)
     assert skipped.run.result.n_gen == 200
@@ -86,12 +84,12 @@ def test_cancel_leaves_the_jobs_that_wait(target: Target, tmp_path: Path) -> Non
         watched.queue.cancel()
         gate.opened.set()
         watched.wait(is_done)
-        assert [item.state for item in watched.queue.items] == [JobState.CANCELLED] * 2
+        assert [item.state for item in watched.queue.items] == [WorkState.CANCELLED] * 2
         assert watched.queue.items[1].reason == "cancelled before it started"
         assert len(services.workers) == 1
         watched.queue.add(decodes([target], 100))
         watched.wait(is_done)
-        assert watched.queue.items[2].state is JobState.DONE
+        assert watched.queue.items[2].state is WorkState.DONE
 
 
 def test_a_pause_holds_the_worker_and_the_jobs_behind_it(target: Target, tmp_path: Path) -> None:
@@ -103,8 +101,8 @@ def test_a_pause_holds_the_worker_and_the_jobs_behind_it(target: Target, tmp_pat
         watched.queue.pause()
         assert services.rigs[0].hold.is_set()
         gate.opened.set()  # this worker does not look at the event: its job ends, and the next one has to wait
-        watched.wait(lambda queue: queue.items[0].state is JobState.DONE)
-        assert watched.queue.items[1].state is JobState.WAITING
+        watched.wait(lambda queue: queue.items[0].state is WorkState.DONE)
+        assert watched.queue.items[1].state is WorkState.WAITING
         watched.queue.resume()
         watched.wait(is_done)
     assert not services.rigs[1].hold.is_set()
@@ -132,7 +130,7 @@ def test_a_search_that_is_skipped_knows_nothing_of_what_it_was_asking(target: Ta
         skipped.set()
         watched.wait(is_done)
         (item,) = watched.queue.items
-    assert item.state is JobState.SKIPPED
+    assert item.state is WorkState.SKIPPED
     found = result_of(item)
     assert found.max_n_ctx is found.first_fail_n_ctx is None
     assert found.probes[-1].outcome is Outcome.CANCELLED
@@ -148,7 +146,6 @@ def test_a_search_that_is_skipped_knows_nothing_of_what_it_was_asking(target: Ta
 
 
 def test_a_fault_of_a_job_does_not_end_the_queue(target: Target, tmp_path: Path) -> None:
-
     class Faulty(FakeServices):
         def run_context(self, store: Store | None, experiment: Experiment) -> RunContext:
             if not self.rigs:
@@ -160,7 +157,7 @@ def test_a_fault_of_a_job_does_not_end_the_queue(target: Target, tmp_path: Path)
         watched.queue.add(decodes([target, target], 100))
         watched.wait(is_done)
         first, second = watched.queue.items
-    assert (first.state, second.state) == (JobState.FAILED, JobState.DONE)
+    assert (first.state, second.state) == (WorkState.FAILED, WorkState.DONE)
     assert "a fault" in first.reason
 
 

@@ -1,7 +1,5 @@
 """What a person asks to run, as jobs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -11,7 +9,7 @@ from ggbench.experiments.quality.record import QualitySettings
 from ggbench.experiments.quality.texts import ARCHIVE, REPO
 from ggbench.hub.access import HubAccess
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import Target, resolve_one
+from ggbench.models.targets import Target, resolve_one
 from ggbench.tui.run_requests import NO_BASE, QualityAsked, QualityRequest
 from tests.fakes.hub import TestHub
 from tests.fakes.scores import without_mark

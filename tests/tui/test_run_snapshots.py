@@ -19,14 +19,14 @@ from ggbench.engines.workloads import BatchedDecode
 from ggbench.experiments.maxctx.record import ContextResult
 from ggbench.experiments.speed.record import SpeedSettings
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import Target, resolve
+from ggbench.models.targets import Target, resolve
 from ggbench.runs.experiment import Experiment, Job, experiment_of
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.tui.app import GgbenchApp
-from ggbench.tui.run_queue import JobState
 from ggbench.tui.screens.run import RunScreen
+from ggbench.tui.work_queue import WorkState
 from tests.fakes.engine import obey
 from tests.fakes.jobs import FakeServices, Gate, decodes, scored, searches, small_context
 from tests.fakes.scores import Scattered
@@ -79,7 +79,7 @@ def test_a_run(app: GgbenchApp, jobs: FakeServices, targets: list[Target], drive
         app.run_queue.add(decodes(targets, 1000))
         await asyncio.to_thread(gate.reached.wait, 60)
         screen = await show_run(app, pilot)
-        assert screen._queue.items[2].state is JobState.DECODING
+        assert screen._queue.items[2].state is WorkState.DECODING
         check_snapshot(app, "run")
         gate.opened.set()
 
@@ -143,7 +143,6 @@ def test_a_grid_of_cases(app: GgbenchApp, jobs: FakeServices, targets: list[Targ
 
 
 def test_nothing_to_run(app: GgbenchApp, drive: Drive) -> None:
-
     async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:
         await show_run(app, pilot)
         check_snapshot(app, "run_empty")

@@ -1,19 +1,18 @@
 """What the Library, the Pulls screen and the sheets over them look like; each was looked at before it was accepted."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec.structs
 import pytest
 from textual.pilot import Pilot
 
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.runs.store.database import Store
 from ggbench.tui.app import GgbenchApp
-from ggbench.tui.pull_queue import PullItem, PullState
+from ggbench.tui.pull_queue import PullItem
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.services import Services
+from ggbench.tui.work_queue import WorkState
 from tests.fakes.driving import press, settle
 from tests.fakes.jobs import FakeServices
 from tests.fakes.library import local
@@ -67,11 +66,19 @@ def test_the_library(services: Services, jobs: FakeServices, drive: Drive) -> No
 def test_pulls_in_every_state(app: GgbenchApp, drive: Drive) -> None:
     target = Target("maker/small-gguf", "q8_0", "hub", None)
     states = (
-        PullItem(0, "maker/small-gguf", "q8_0", PullState.DONE, GIB, GIB, path=Path("/hub/small-q8_0.gguf")),
-        PullItem(1, "maker/large-gguf", "q4_k_m", PullState.DOWNLOADING, 12 * GIB, 41 * GIB, 36e6),
-        PullItem(2, "maker/large-gguf", "q2_k", PullState.FAILED, GIB, 27 * GIB, reason="the disk is full; make room"),
-        PullItem(3, "maker/other-gguf", "q8_0", PullState.STOPPED, GIB, 3 * GIB),
-        PullItem(4, "maker/other-gguf", "ud-q4_k_xl"),
+        PullItem("maker/small-gguf", "q8_0", GIB, GIB, path=Path("/hub/small-q8_0.gguf"), id=0, state=WorkState.DONE),
+        PullItem("maker/large-gguf", "q4_k_m", 12 * GIB, 41 * GIB, 36e6, id=1, state=WorkState.DOWNLOADING),
+        PullItem(
+            "maker/large-gguf",
+            "q2_k",
+            GIB,
+            27 * GIB,
+            reason="the disk is full; make room",
+            id=2,
+            state=WorkState.FAILED,
+        ),
+        PullItem("maker/other-gguf", "q8_0", GIB, 3 * GIB, id=3, state=WorkState.STOPPED),
+        PullItem("maker/other-gguf", "ud-q4_k_xl", id=4),
     )
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:

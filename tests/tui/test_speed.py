@@ -1,7 +1,5 @@
 """A run by input length and batch size in the TUI: asked for in the Library, watched, listed and compared."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Iterator, Sequence
@@ -18,7 +16,7 @@ from ggbench.engines.workloads import BatchedDecode
 from ggbench.experiments.speed.record import Case, CaseEnded, SpeedCase, SpeedSettings
 from ggbench.experiments.speed.show import PRESENTER
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import Target, resolve
+from ggbench.models.targets import Target, resolve
 from ggbench.runs.experiment import Job, experiment_of
 from ggbench.show.plot.curves import PlottedRun
 from ggbench.show.presenter import figures_of

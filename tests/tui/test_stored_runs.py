@@ -1,7 +1,5 @@
 """Stored runs as the list shows them."""
 
-from __future__ import annotations
-
 import contextlib
 import sqlite3
 from pathlib import Path
@@ -10,7 +8,7 @@ import pytest
 
 from ggbench.engines.endings import Outcome
 from ggbench.errors import StoreError
-from ggbench.experiments.maxctx.record import Probe
+from ggbench.experiments.maxctx.record import ContextResult, Probe
 from ggbench.runs.store.database import Store
 from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, MeasuredRun, matching, read_measured, read_runs
 from tests.fakes.measured import fill, start_search
@@ -36,7 +34,7 @@ def test_a_killed_search_has_what_its_probes_show(path: Path) -> None:
     decode, search = measured(path, 1, run_id)
     assert decode.summary.context is None
     found = search.summary.context
-    assert found is not None
+    assert isinstance(found, ContextResult)
     assert (found.max_n_ctx, found.probes) == (4096, (probe,))
 
 

@@ -1,7 +1,5 @@
 """A search for settings in the TUI: asked for in the Library, watched, and taken over."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,11 +7,10 @@ import pytest
 from textual.pilot import Pilot
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.experiments.tune.record import TuneSettings
-from ggbench.experiments.tune.tuned import Tuned
+from ggbench.experiments.tune.record import TuneResult, TuneSettings
 from ggbench.models.reference import parse_model
-from ggbench.models.selector import resolve, resolve_one
-from ggbench.runs.experiment import Job, experiment_of
+from ggbench.models.targets import resolve, resolve_one
+from ggbench.runs.experiment import FoundSetup, Job, experiment_of
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.screens.settings_dialog import SettingsDialog
 from ggbench.tui.widgets.curves_plot import CurvesPlot
@@ -78,11 +75,14 @@ def test_what_was_found_is_taken_over_with_one_key(
         resolve_one(parse_model(str(tiny_twin))), SETTINGS
     )
 
+    assert isinstance(run.result, TuneResult) and run.result.best is not None
+    found = FoundSetup(run.run_id, run.result.changes(run.result.best), "found")
+
     async def steps(app: App, pilot: Page) -> None:
         shown = await press(app, pilot, "slash", *"synth:small", "enter", "enter", "a")
         assert "no settings were found for" in shown
         assert app.setup == LlamaConfig()
-        monkeypatch.setattr("ggbench.experiments.tune.tuned.find_tuned", lambda *_: Tuned(run))
+        monkeypatch.setattr("ggbench.experiments.tune.tuned.find_tuned", lambda *_: found)
         await press(app, pilot, "a")
         assert app.setup == LlamaConfig(flash_attn="off")
 

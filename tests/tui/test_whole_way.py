@@ -1,7 +1,5 @@
 """The whole way with nothing faked but the size of the model: from the Library over a run to the Results."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import msgspec.structs

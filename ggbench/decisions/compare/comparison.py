@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.decisions.compare.differences import Differences, caveats, differences_of, letters, vary
+from ggbench.decisions.compare.differences import Differences, caveats, differences_of, letters
 from ggbench.decisions.compare.repeats import RunSpreads
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.depths import depth_metrics
-from ggbench.show.metric import NO_INTERVAL, Concern, Metric
+from ggbench.show.metric import NO_INTERVAL, Concern, Metric, vary
 from ggbench.show.names import unambiguous_names
 from ggbench.show.plot.palette import letter
 from ggbench.show.presenter import metrics_of
-from ggbench.stats.intervals import Interval, better, difference_interval, leader, log_ratio, ratio_interval, unbeaten
+from ggbench.stats.intervals import Interval, difference_interval, log_ratio, ratio_interval
 from ggbench.stats.load_spread import ASSUMED_FREEDOM, LoadSpread
 from ggbench.text import in_words
 from ggbench.units import format_interval, format_number, format_ratio, format_signed_percent
@@ -30,17 +31,81 @@ from ggbench.units import format_interval, format_number, format_ratio, format_s
 NO_DIFFERENCE = "no difference"
 
 
-class Lead(msgspec.Struct, frozen=True):
-    """How far one run is ahead of the next best."""
+class Better(msgspec.Struct, frozen=True):
+    """One run is better than every other."""
 
+    run: int
+    """Index, as below."""
     over: int
-    """Index of the next best."""
+    """The next best."""
+    n_compared: int
     ratio: float | None
     """Its value over that of the next best; None where that is zero."""
     ratio_ci95: Interval | None
     """None where the values are exact, and without a ratio."""
-    text: str
+    gain: str
     """`1.32 ±0.04 times`, `48.9 MiB less`; empty without a ratio."""
+    is_exact: bool
+
+    @property
+    def text(self) -> str:
+        """`b is best: 1.32 ±0.04 times c`."""
+        word, over = ("better", "") if self.n_compared == 2 else ("best", f" {letter(self.over)}")
+        gain = f": {self.gain}{f' than{over}' if self.is_exact and over else over}" if self.gain else ""
+        return f"{letter(self.run)} is {word}{gain}"
+
+
+class Tied(msgspec.Struct, frozen=True):
+    """None of these runs is better than another."""
+
+    runs: tuple[int, ...]
+    behind: tuple[int, ...]
+    """The runs that are worse than one of them."""
+    is_exact: bool
+    apart: str
+    """How far two estimates may be apart, `−3 % (−7 to +1 %)`; empty of more, and of what is exact."""
+
+    @property
+    def text(self) -> str:
+        """`a and b show no difference; c is worse`."""
+        if self.behind:
+            tied = "are the same" if self.is_exact else f"show {NO_DIFFERENCE}"
+            return (
+                f"{letters(self.runs)} {tied}; {letters(self.behind)} {'is' if len(self.behind) == 1 else 'are'} worse"
+            )
+        return "the same" if self.is_exact else f"{NO_DIFFERENCE}{f': {letter(1)} {self.apart}' if self.apart else ''}"
+
+
+class Ahead(msgspec.Struct, frozen=True):
+    """The best of several values that have no interval, so that its lead may be nothing but noise."""
+
+    run: int
+    share: float
+    """How far it is from the second best, as a share of that; 0 where they are equal."""
+    more_is_better: bool
+
+    @property
+    def text(self) -> str:
+        """`b is 50 % lower; no interval`."""
+        if not self.share:
+            return "the same"
+        direction = "higher" if self.more_is_better else "lower"
+        return f"{letter(self.run)} is {format_number(self.share * 100, 2)} % {direction}; no interval"
+
+
+class NotCompared(msgspec.Struct, frozen=True):
+    """Why runs that show a value are not compared; `runs` is empty where all mean different things."""
+
+    reason: str
+    runs: tuple[int, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """`b only a bound`, `different lengths`."""
+        return f"{letters(self.runs)} {self.reason}" if self.runs else self.reason
+
+
+Reason: TypeAlias = Better | Tied | Ahead | NotCompared
 
 
 class ComparedLine(msgspec.Struct, frozen=True):
@@ -58,19 +123,20 @@ class ComparedLine(msgspec.Struct, frozen=True):
     """Indices of the runs whose values can be compared, with or without an interval."""
     better: tuple[bool, ...]
     """Whether a run is better than another, and none is better than it."""
-    unbeaten: tuple[int, ...]
-    """Indices of the runs that none is better than; empty where there are no intervals."""
     is_exact: bool
     more_is_better: bool
     concern: Concern
-    lead: Lead | None
-    """Of the one run that is better than all others; None where there is none."""
-    verdict: str
-    """The same in words, with the runs' letters; empty where fewer than two are known."""
+    reasons: tuple[Reason, ...]
+    """What was decided, then why runs are left out; empty where fewer than two are known."""
     versus: tuple[Versus | None, ...]
     """Each run beside the first; None of the first itself, and where either is not compared."""
     spreads: tuple[LoadSpread | None, ...]
     """Between loads, which the intervals include; None where the run has no such value."""
+
+    @property
+    def verdict(self) -> str:
+        """The reasons in words, with the runs' letters."""
+        return "; ".join(each.text for each in self.reasons)
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -133,30 +199,32 @@ def _compared(metric: Metric, columns: Sequence[Column], spreads: RunSpreads) ->
     if not has_one_basis:
         found = [replace(each, ci95=None) for each in found]
     texts, values = tuple(each.text for each in found), [each.value for each in found]
-    intervals, reasons = [each.ci95 for each in found], [each.left_out for each in found]
-    has_intervals = any(intervals) or not {NO_INTERVAL, ""}.issuperset(reasons)
+    intervals, why_not = [each.ci95 for each in found], [each.left_out for each in found]
+    has_intervals = any(intervals) or not {NO_INTERVAL, ""}.issuperset(why_not)
     known: Sequence[object] = (intervals if has_intervals else values) if has_one_basis else ()
     compared = tuple(index for index, each in enumerate(known) if each is not None)
     more = metric.more_is_better
 
-    def beats(one: int, other: int) -> bool:
-        apart = versus(metric, columns, found, one, other)
-        return apart is not None and (apart.difference_ci95[0] > 0 if more else apart.difference_ci95[1] < 0)
+    pairs = tuple(versus(metric, columns, found, index, 0) if index else None for index in range(len(columns)))
+    with_interval = [index for index, each in enumerate(intervals) if each is not None]
 
-    best = tuple(
-        index for index, is_best in enumerate(unbeaten(intervals, more_is_better=more, beats=beats)) if is_best
-    )
-    pairs = [versus(metric, columns, found, index, 0) if index else None for index in range(len(columns))]
-    lead = _lead(metric, best[0], columns, found) if len(best) == 1 < len(compared) else None
-    if sum(text != UNKNOWN for text in texts) < 2:
-        verdict = ""
-    elif not has_one_basis:
-        verdict = metric.other_basis
-    elif has_intervals:
-        apart = pairs[1] if len(pairs) == 2 else None
-        verdict = _verdict(compared, best, lead, reasons, apart, is_exact=metric.is_exact)
-    else:
-        verdict = _without_interval(values, more_is_better=more)
+    def beaten_by(one: int) -> list[int]:
+        """The runs that are better."""
+        apart = ((other, versus(metric, columns, found, other, one)) for other in with_interval if other != one)
+        return [other for other, each in apart if each is not None and each.is_better(more_is_better=more)]
+
+    better_runs = {one: beaten_by(one) for one in with_interval}
+    unbeaten = tuple(one for one, others in better_runs.items() if not others)
+    reasons: tuple[Reason, ...] = ()
+    if sum(text != UNKNOWN for text in texts) > 1:
+        if not has_one_basis:
+            reasons = (NotCompared(metric.other_basis),)
+        elif has_intervals:
+            decided = _decided(metric, columns, found, compared, unbeaten)
+            left_out = {why: tuple(n for n, each in enumerate(why_not) if each == why) for why in why_not if why}
+            reasons = (*decided, *(NotCompared(why, runs) for why, runs in left_out.items()))
+        else:
+            reasons = _ahead(values, more_is_better=more)
     return ComparedLine(
         key=metric.key,
         header=metric.header,
@@ -164,69 +232,52 @@ def _compared(metric: Metric, columns: Sequence[Column], spreads: RunSpreads) ->
         topic=metric.topic,
         texts=texts,
         compared=compared,
-        better=better(intervals, more_is_better=more, beats=beats),
-        unbeaten=best,
+        better=tuple(
+            one in unbeaten and any(one in others for others in better_runs.values()) for one in range(len(columns))
+        ),
         is_exact=metric.is_exact,
         more_is_better=more,
         concern=metric.concern,
-        lead=lead,
-        verdict=verdict,
-        versus=tuple(pairs),
+        reasons=reasons,
+        versus=pairs,
         spreads=tuple(each.spread if each.value is not None else None for each in found),
     )
 
 
-def _lead(metric: Metric, index: int, columns: Sequence[Column], found: Sequence[Estimated]) -> Lead | None:
-    known = [
-        (each.value, other)
-        for other, each in enumerate(found)
-        if each.value is not None and each.ci95 is not None and other != index
-    ]
-    if not known:
-        return None
-    _, over = (max if metric.more_is_better else min)(known)
-    apart = versus(metric, columns, found, index, over)
-    if apart is None:
-        return None
-    if metric.difference is not None:
-        return Lead(over, apart.ratio, None, metric.difference(abs(apart.difference)))
-    return Lead(over, apart.ratio, apart.ratio_ci95, apart.text)
-
-
-def _verdict(
-    compared: Sequence[int],
-    best: Sequence[int],
-    lead: Lead | None,
-    left_out: Sequence[str],
-    apart: Versus | None,
-    *,
-    is_exact: bool,
-) -> str:
-    """In words; a run that is left out though it shows a value is named with its reason. `apart` is of two runs."""
-    parts, behind = [], [index for index in compared if index not in best]
-    if lead is not None:
-        word, over = ("better", "") if len(compared) == 2 else ("best", f" {letter(lead.over)}")
-        gain = f": {lead.text}{f' than{over}' if is_exact and over else over}" if lead.text else ""
-        parts.append(f"{letter(best[0])} is {word}{gain}")
-    elif behind:
-        tied = "are the same" if is_exact else f"show {NO_DIFFERENCE}"
-        parts.append(f"{letters(best)} {tied}; {letters(behind)} {'is' if len(behind) == 1 else 'are'} worse")
-    elif len(compared) > 1:
-        by = f": {letter(1)} {apart.percent}" if apart is not None and apart.percent and not is_exact else ""
-        parts.append("the same" if is_exact else f"{NO_DIFFERENCE}{by}")
-    indices = {reason: [index for index, each in enumerate(left_out) if each == reason] for reason in left_out}
-    parts.extend(f"{letters(indices[reason])} {reason}" for reason in indices if reason)
-    return "; ".join(parts)
-
-
-def _without_interval(values: Sequence[float | None], *, more_is_better: bool) -> str:
-    lead = leader(values, more_is_better=more_is_better)
+def _decided(
+    metric: Metric,
+    columns: Sequence[Column],
+    found: Sequence[Estimated],
+    compared: tuple[int, ...],
+    unbeaten: tuple[int, ...],
+) -> tuple[Reason, ...]:
+    """Which run is better, or which are tied; nothing where fewer than two have an interval."""
+    if len(compared) < 2:
+        return ()
+    if len(unbeaten) > 1:
+        behind = tuple(index for index in compared if index not in unbeaten)
+        apart = versus(metric, columns, found, 1, 0) if len(columns) == 2 and not metric.is_exact else None
+        return (Tied(unbeaten, behind, metric.is_exact, apart.percent if apart is not None else ""),)
+    (best,) = unbeaten
+    values = [(each.value, other) for other, each in enumerate(found) if each.value is not None and other in compared]
+    _, over = (max if metric.more_is_better else min)((value, other) for value, other in values if other != best)
+    lead = versus(metric, columns, found, best, over)
     if lead is None:
-        return ""
-    if not lead.share:
-        return "the same"
-    direction = "higher" if more_is_better else "lower"
-    return f"{letter(lead.index)} is {format_number(lead.share * 100, 2)} % {direction}; no interval"
+        return ()
+    if metric.difference is not None:
+        gain = metric.difference(abs(lead.difference))
+        return (Better(best, over, len(compared), lead.ratio, None, gain, is_exact=True),)
+    return (Better(best, over, len(compared), lead.ratio, lead.ratio_ci95, lead.text, is_exact=False),)
+
+
+def _ahead(values: Sequence[float | None], *, more_is_better: bool) -> tuple[Ahead, ...]:
+    known = sorted(((value, index) for index, value in enumerate(values) if value is not None), reverse=more_is_better)
+    if len(known) < 2:
+        return ()
+    (best, index), (second, _) = known[:2]
+    if best == second:
+        return (Ahead(index, 0.0, more_is_better),)
+    return (Ahead(index, abs(best / second - 1), more_is_better),) if second else ()
 
 
 def _left_out(lines: Sequence[ComparedLine]) -> list[str]:
@@ -323,6 +374,10 @@ class Versus(msgspec.Struct, frozen=True):
         """Whether the interval of the difference excludes zero."""
         low, high = self.difference_ci95
         return low > 0 or high < 0
+
+    def is_better(self, *, more_is_better: bool) -> bool:
+        """Return whether the first of the two is better."""
+        return self.difference_ci95[0] > 0 if more_is_better else self.difference_ci95[1] < 0
 
     @property
     def text(self) -> str:

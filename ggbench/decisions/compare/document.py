@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ggbench.decisions.compare.comparison import ComparedLine, Comparison, Versus
+from ggbench.decisions.compare.comparison import Better, ComparedLine, Comparison, Versus
 from ggbench.decisions.compare.limits import LimitCheck
 from ggbench.decisions.compare.show import sentence_of
 from ggbench.runs.run import Run, RunHead
@@ -34,8 +34,12 @@ class _Line(NamedTuple):
         return [run_id for run_id, is_better in pairs if is_better]
 
     @property
+    def won(self) -> Better | None:
+        return next((each for each in self.line.reasons if isinstance(each, Better)), None)
+
+    @property
     def over(self) -> int | None:
-        return None if self.line.lead is None else self.comparison.run_ids[self.line.lead.over]
+        return None if self.won is None else self.comparison.run_ids[self.won.over]
 
     @property
     def versus(self) -> list[tuple[int, Versus]]:
@@ -92,9 +96,9 @@ _METRIC = Shape(
         "ratio",
         NUMBER,
         "Its value over that of the next best.",
-        lambda of_all: of_all.line.lead and of_all.line.lead.ratio,
+        lambda of_all: of_all.won and of_all.won.ratio,
     ),
-    field("ratio_ci95", ENDS, get=lambda of_all: of_all.line.lead and of_all.line.lead.ratio_ci95),
+    field("ratio_ci95", ENDS, get=lambda of_all: of_all.won and of_all.won.ratio_ci95),
     of(ComparedLine, "verdict?", lambda of_all: of_all.line),
     field("versus", many(_VERSUS), "Every run but the first beside the first, where both are compared."),
     field("load_spread", NUMBER, "Standard deviation between loads, as a share; the intervals include it."),

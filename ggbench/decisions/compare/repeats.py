@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 
 from ggbench.engines.endings import Outcome
 from ggbench.errors import StoreError
-from ggbench.experiments.decode.record import DecodeResult
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run
@@ -117,15 +116,13 @@ def _repeats(metric: Metric, groups: Sequence[Sequence[Run]], is_steady: bool) -
     found = []
     for group in groups:
         repeats = [
-            repeat for run in group if not (is_steady and _was_disturbed(run)) and (repeat := _repeat(metric, run))
+            repeat
+            for run in group
+            if not (is_steady and QuantSummary.of([run]).unsteady) and (repeat := _repeat(metric, run))
         ]
         if len(repeats) > 1:
             found.append(repeats)
     return found
-
-
-def _was_disturbed(run: Run) -> bool:
-    return isinstance(run.result, DecodeResult) and bool(run.result.unsteady)
 
 
 def _repeat(metric: Metric, run: Run) -> Repeat | None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
-from ggbench.decisions.compare.comparison import NO_DIFFERENCE, ComparedLine, Comparison
+from ggbench.decisions.compare.comparison import NO_DIFFERENCE, Better, ComparedLine, Comparison, Tied
 from ggbench.show.plot.palette import letter
 from ggbench.text import in_words
 from ggbench.units import format_number
 
-_UNCLEAR = f"show {NO_DIFFERENCE}"
+_T = TypeVar("_T")
+_HOW = {False: f"show {NO_DIFFERENCE}", True: "are equal"}
+"""Of a tie, by whether the values are exact."""
 
 
 def sentence_of(comparison: Comparison) -> str:
@@ -23,9 +26,10 @@ def sentence_of(comparison: Comparison) -> str:
     lines = comparison.stated
     wins = _wins(names, lines)
     both = "They" if wins else in_words(names)
-    rest = "; ".join(_rest(names, lines, both if len(names) == 2 else f"The {len(names)} runs"))
-    rest = rest[:1].upper() + rest[1:] if rest.startswith("there") else rest
-    sentences = [wins, rest]
+    ties = "; ".join(_ties(names, lines, both if len(names) == 2 else f"The {len(names)} runs"))
+    sentences = [wins, ties]
+    if not wins and not ties:
+        sentences = [f"There is no verdict on {in_words([line.topic for line in lines if line.reasons])}"]
     if unsteady := [names[index] for index in comparison.unsteady]:
         sentences.append(f"{in_words(unsteady)} {'was' if len(unsteady) == 1 else 'were'} not steady: measure again")
     return " ".join(f"{sentence}." for sentence in sentences if sentence)
@@ -83,12 +87,10 @@ def _wins(names: Sequence[str], lines: Sequence[ComparedLine]) -> str:
     """`q4_0 is better in speed (1.32 ±0.04 times); q8_0 in W (1.20 ±0.02 times)`; empty where no run is better."""
     word = "better" if len(names) == 2 else "best"
     by_run: dict[int, list[str]] = {}
-    for line in lines:
-        if line.lead is not None:
-            than = "than " if line.is_exact else ""
-            over = "" if len(names) == 2 else f" {than}{names[line.lead.over]}"
-            gain = f" ({line.lead.text}{over})" if line.lead.text else ""
-            by_run.setdefault(line.unbeaten[0], []).append(f"{line.topic}{gain}")
+    for line, won in _decided(lines, Better):
+        over = "" if len(names) == 2 else f" {'than ' if won.is_exact else ''}{names[won.over]}"
+        gain = f" ({won.gain}{over})" if won.gain else ""
+        by_run.setdefault(won.run, []).append(f"{line.topic}{gain}")
     parts = [
         f"{names[index]} {'' if number else f'is {word} '}in {in_words(topics)}"
         for number, (index, topics) in enumerate(by_run.items())
@@ -96,27 +98,30 @@ def _wins(names: Sequence[str], lines: Sequence[ComparedLine]) -> str:
     return "; ".join(parts)
 
 
-def _rest(names: Sequence[str], lines: Sequence[ComparedLine], who: str) -> list[str]:
-    """What of the metrics has no single best run: where they are equal, where not distinguished, what is left out."""
-    contested = [line for line in lines if len(line.unbeaten) > 1]
-    tied = [line for line in contested if len(line.unbeaten) == len(line.compared)]
+def _ties(names: Sequence[str], lines: Sequence[ComparedLine], who: str) -> list[str]:
+    """Where runs are equal or not distinguished."""
     parts: list[str] = []
-    for is_exact, how in ((False, _UNCLEAR), (True, "are equal")):
+    ties = _decided(lines, Tied)
+    for is_exact, how in _HOW.items():
         topics: dict[tuple[int, ...], list[str]] = {}
-        for line in tied:
-            if line.is_exact is is_exact:
-                topics.setdefault(line.compared, []).append(line.topic)
+        for line, tied in ties:
+            if tied.is_exact is is_exact and not tied.behind:
+                topics.setdefault(tied.runs, []).append(line.topic)
         for compared, some in topics.items():
-            runs = in_words([names[index] for index in compared])
             everyone = "they" if parts else who
-            parts.append(f"{everyone if len(compared) == len(names) else runs} {how} in {in_words(some)}")
-    for line in contested:
-        if line not in tied:
-            behind = in_words([names[index] for index in line.compared if index not in line.unbeaten])
-            best, how = in_words([names[index] for index in line.unbeaten]), "are equal" if line.is_exact else _UNCLEAR
             parts.append(
-                f"{best} {how} in {line.topic}, where {behind} fall{'s' if ' and ' not in behind else ''} behind"
+                f"{everyone if len(compared) == len(names) else _named(names, compared)} {how} in {in_words(some)}"
             )
-    if open_topics := [line.topic for line in lines if line.verdict and line.lead is None and line not in contested]:
-        parts.append(f"there is no verdict on {in_words(open_topics)}")
+    for line, tied in ties:
+        if tied.behind:
+            fall = f"{_named(names, tied.behind)} fall{'s' if len(tied.behind) == 1 else ''} behind"
+            parts.append(f"{_named(names, tied.runs)} {_HOW[tied.is_exact]} in {line.topic}, where {fall}")
     return parts
+
+
+def _named(names: Sequence[str], runs: Sequence[int]) -> str:
+    return in_words([names[index] for index in runs])
+
+
+def _decided(lines: Sequence[ComparedLine], kind: type[_T]) -> list[tuple[ComparedLine, _T]]:
+    return [(line, reason) for line in lines for reason in line.reasons if isinstance(reason, kind)]

@@ -24,10 +24,10 @@ from ggbench.machine.condition import (
     describe_cpu_state,
     describe_gpu_driver,
     describe_memory_state,
+    describe_os,
 )
-from ggbench.machine.cpu import default_threads
 from ggbench.machine.disks import Place, describe_place
-from ggbench.machine.environment import describe_os
+from ggbench.machine.host import default_threads
 from ggbench.runs.store.health import StoreHealth, inspect_store
 from ggbench.stats.decode_timing import Bandwidth
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from ggbench.decisions.known_losses import UNQUANTIZED, MeasuredLosses, measured_losses, typical_loss
 from ggbench.decisions.known_speeds import known_speeds
+from ggbench.decisions.pick.models import PickedModel
 from ggbench.decisions.pick.needs import Needs
 from ggbench.decisions.pick.recommend import recommend
 from ggbench.decisions.pick.record import Candidate, Loss, Pick, TurnSpeed
@@ -19,8 +20,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError, StoreError
 from ggbench.machine.programs import programs_that_hold_memory
-from ggbench.models.picked_models import PickedModel
-from ggbench.models.planned_variants import PlannedVariant
+from ggbench.models.targets import Target
 from ggbench.runs.experiment import ProbedContext, experiment_of
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
@@ -117,7 +117,7 @@ class _Finder:
                 by_cache.setdefault(candidate.cache, []).append(candidate)
         return [each for group in by_cache.values() for each in group]
 
-    def _rows(self, variant: PlannedVariant, n_ctx: int, caches: Sequence[KvCacheTypes]) -> list[PlanRow]:
+    def _rows(self, variant: Target, n_ctx: int, caches: Sequence[KvCacheTypes]) -> list[PlanRow]:
         request = PlanRequest(self._request.budget, replace(self._request.setup, n_ctx=n_ctx), self._request.options)
         try:
             return list(plan_variant(variant, request, self._allocator, caches))
@@ -130,7 +130,7 @@ class _Finder:
     def _candidate(
         self,
         key: str,
-        variant: PlannedVariant,
+        variant: Target,
         row: PlanRow,
         known: KnownSpeed | None,
         losses: MeasuredLosses,
@@ -165,7 +165,7 @@ class _Finder:
             to_run=variant.to_run,
         )
 
-    def _probe(self, variant: PlannedVariant, row: PlanRow) -> tuple[int, int] | None:
+    def _probe(self, variant: Target, row: PlanRow) -> tuple[int, int] | None:
         """The newest run that searched this file with this cache, and what it found.
 
         None where less memory is free than it had, by what is planned for both.

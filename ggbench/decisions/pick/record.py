@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from ggbench.decisions.pick.needs import Needs
-from ggbench.models.planned_variants import FileToRun
+from ggbench.models.targets import FileToRun
 from ggbench.sizing.plan_record import Change, PlanRow
 from ggbench.stats.intervals import Expected
 from ggbench.stats.known_speed import SpeedBasis

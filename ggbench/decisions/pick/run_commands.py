@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.models.planned_variants import FileToRun
+from ggbench.models.targets import FileToRun
 from ggbench.units import GIB, format_bytes, format_count
 
 ALL_LAYERS = 999

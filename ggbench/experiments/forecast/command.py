@@ -11,7 +11,7 @@ from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import Asked, measuring_options, no_measure_option
 
 if TYPE_CHECKING:
-    from ggbench.models.selector import Target
+    from ggbench.models.targets import Target
 
 
 @click.command(
@@ -60,7 +60,7 @@ def _targets(asked: Asked) -> tuple[Target, ...]:
     """The quants that are meant; a catalog model's are those of its twins, as `plan` has them. Raises as `resolve`."""
     from ggbench.commands.gpu_options import check_main_gpu
     from ggbench.commands.rpc_options import check_rpc
-    from ggbench.models.selector import resolve
+    from ggbench.models.targets import resolve
 
     check_main_gpu(asked.setup)
     check_rpc(asked.setup)
@@ -72,7 +72,7 @@ def _show_known(targets: Sequence[Target], asked: Asked) -> None:
     from ggbench.commands.run_output import run_document, show_runs
     from ggbench.experiments.forecast.known import known_forecasts
     from ggbench.experiments.forecast.measure import EXPERIMENT
-    from ggbench.machine.cpu import default_threads
+    from ggbench.machine.host import default_threads
     from ggbench.runs.store.database import Store
     from ggbench.sizing.budget import machine_budget
 

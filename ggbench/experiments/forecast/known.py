@@ -12,7 +12,7 @@ from ggbench.errors import GgbenchError
 from ggbench.experiments.forecast.measure import EXPERIMENT
 from ggbench.experiments.forecast.record import PROMPTS, ForecastResult, ForecastSettings
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.runs.experiment import Job
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.session import subject_of

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import msgspec
 
 from ggbench.engines.llama.config import LlamaConfig
@@ -94,6 +96,8 @@ class TwinTiming(msgspec.Struct, frozen=True):
 
 class ForecastResult(Result, msgspec.Struct, frozen=True):
     """What is expected of the model on this machine."""
+
+    no_one_memory: ClassVar[str] = "forecast from twins"
 
     basis: str
     """What the figures come from: `twins of 2 and 6 of 32 layers`."""

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from msgspec.structs import replace
 from rich.console import RenderableType
 
 from ggbench.experiments.forecast.document import DOCUMENTS
-from ggbench.experiments.forecast.record import result_of
+from ggbench.experiments.forecast.record import ForecastResult, result_of
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import expected_text
+from ggbench.show.metric import B, Metric, W, estimated
 from ggbench.show.names import quant_name, row_labels
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_documents import RunDocuments
 from ggbench.show.terminal.machine import run_page
 from ggbench.show.terminal.tables import facts_table, fitted_table, names, notes, right
+from ggbench.stats.intervals import Expected
 from ggbench.text import plain
-from ggbench.units import format_count, format_number
-
-if TYPE_CHECKING:
-    from ggbench.show.metric import Metric
-
+from ggbench.units import format_count, format_interval, format_number
 
 _AT = (1, 4096, 32768)
 """Positions of which a table of several quants shows the speed."""
@@ -60,8 +60,6 @@ class ForecastPresenter(Presenter):
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
         """W and B."""
-        from ggbench.decisions.compared_metrics import forecast_metrics
-
         return forecast_metrics()
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
@@ -120,3 +118,31 @@ def _of(limit: float | None, unit: str = "tokens/ms") -> str:
 
 
 PRESENTER = ForecastPresenter()
+
+
+def forecast_metrics() -> tuple[Metric, ...]:
+    """Return W and B as they are expected, beside those that are measured."""
+    return (
+        _expected(W, "w_tokens_per_ms"),
+        _expected(B, "b_ms"),
+    )
+
+
+def _expected(metric: Metric, name: str) -> Metric:
+    """The metric as a forecast has it."""
+
+    def expected(summary: QuantSummary) -> Expected | None:
+        found = summary.result(ForecastResult)
+        return getattr(found, name) if found else None
+
+    def text(summary: QuantSummary) -> str:
+        found = expected(summary)
+        return format_number(None) if found is None else format_interval(found.value, found.low, found.high)
+
+    metric = replace(metric, text=text, value=lambda summary: found.value if (found := expected(summary)) else None)
+    return estimated(
+        metric,
+        lambda summary: (
+            (found.low, found.high if math.isfinite(found.high) else None) if (found := expected(summary)) else None
+        ),
+    )

@@ -31,8 +31,8 @@ from ggbench.experiments.forecast.record import (
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import remove_left_twins, twin_folder, twin_of
 from ggbench.gguf_file.twin_writer import TwinGroup, group_twins, require_room
-from ggbench.machine.cpu import describe_cpu
 from ggbench.machine.gpus import list_gpus
+from ggbench.machine.host import describe_cpu
 from ggbench.machine.records import Environment
 from ggbench.paths import forecasts_dir
 from ggbench.runs.experiment import Concluded, Conclusion

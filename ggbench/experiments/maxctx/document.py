@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ggbench.experiments.maxctx.record import ContextResult, ContextSettings, Probe, SearchPlan
+from ggbench.experiments.maxctx.record import (
+    ContextResult,
+    ContextSettings,
+    Probe,
+    SearchPlan,
+    context_bytes,
+    context_of,
+)
 from ggbench.runs.run import Run, RunHead
 from ggbench.show.document import Field, Shape, field, many, of
 from ggbench.show.run_documents import (
@@ -16,20 +23,6 @@ from ggbench.show.run_documents import (
     run_documents,
     subject,
 )
-
-
-def context_of(run: Run) -> ContextResult:
-    """What a search found; nothing where it did not get so far."""
-    return run.result if isinstance(run.result, ContextResult) else ContextResult()
-
-
-def context_bytes(run: Run) -> tuple[int | None, int | None]:
-    """KV cache and compute buffers of the largest context; of a search that was cut short, by the probe of it."""
-    memory, found = run.memory, context_of(run)
-    if memory.n_ctx is not None:
-        return memory.kv_bytes, memory.compute_bytes
-    probe = next((each for each in found.probes if each.passed and each.n_ctx == found.max_n_ctx), None)
-    return (None, None) if probe is None or found.max_n_ctx is None else (probe.kv_bytes, probe.compute_bytes)
 
 
 def _plan(names: str) -> tuple[Field, ...]:

@@ -14,7 +14,7 @@ from ggbench.engines.memory import Memory
 from ggbench.engines.workloads import ProveContext
 from ggbench.experiments.maxctx.record import Probe, ProofForeseen
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.machine.memory import peak_rss_bytes
+from ggbench.machine.host import peak_rss_bytes
 from ggbench.runs.progress import Point, Progress, Working
 from ggbench.units import format_count, format_duration
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
 from ggbench.engines.endings import Outcome
 from ggbench.machine.records import GpuProcess
-from ggbench.runs.run import Result, Settings
+from ggbench.runs.run import LargestContext, Run, Settings
 from ggbench.units import format_bytes, format_count, format_number
 
 ProbeKind = Literal["dry", "alloc", "decode"]
@@ -130,20 +130,21 @@ class SearchPlan(msgspec.Struct, frozen=True, kw_only=True):
     """For people, one line each: a context beyond the training's, a state that does not grow."""
 
 
-class ContextResult(Result, msgspec.Struct, frozen=True, kw_only=True):
+class ContextResult(LargestContext, frozen=True, kw_only=True):
     """The largest context of one quant on this machine, and every probe that led to it."""
 
+    no_one_memory: ClassVar[str] = "searched for the largest n_ctx"
+
     plan: SearchPlan = SearchPlan()
-    max_n_ctx: int | None = None
-    """The largest that passed; None where not one did."""
-    first_fail_n_ctx: int | None = None
-    """256 above `max_n_ctx`; None where the ceiling was reached instead."""
-    verified_by_decode: bool = False
-    """Whether a full n_ubatch and one more token were decoded at the far end of `max_n_ctx`."""
     probes: tuple[Probe, ...] = ()
     """In the order in which they were asked."""
     warnings: tuple[str, ...] = ()
     """Those of the plan, and what follows from the answer."""
+
+    @property
+    def budget_bytes(self) -> int | None:
+        """What weights and context could take."""
+        return self.plan.budget_bytes
 
     @property
     def n_allocations(self) -> int:
@@ -190,3 +191,17 @@ def outcome_text(probe: Probe, program: str) -> str:
     short = "" if probe.missing_bytes is None else f", {format_bytes(probe.missing_bytes)} short"
     where = f" on {probe.device}" if probe.device else ""
     return f"{fails}: {why}{where}{short}"
+
+
+def context_of(run: Run) -> ContextResult:
+    """What a search found; nothing where it did not get so far."""
+    return run.result if isinstance(run.result, ContextResult) else ContextResult()
+
+
+def context_bytes(run: Run) -> tuple[int | None, int | None]:
+    """KV cache and compute buffers of the largest context; of a search that was cut short, by the probe of it."""
+    memory, found = run.memory, context_of(run)
+    if memory.n_ctx is not None:
+        return memory.kv_bytes, memory.compute_bytes
+    probe = next((each for each in found.probes if each.passed and each.n_ctx == found.max_n_ctx), None)
+    return (None, None) if probe is None or found.max_n_ctx is None else (probe.kv_bytes, probe.compute_bytes)

@@ -12,13 +12,15 @@ from rich.text import Text
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory, Place
-from ggbench.experiments.maxctx.document import DOCUMENTS, context_bytes, context_of
-from ggbench.experiments.maxctx.record import ContextResult, Probe, SearchPlan, outcome_text
+from ggbench.experiments.maxctx.document import DOCUMENTS
+from ggbench.experiments.maxctx.record import ContextResult, Probe, SearchPlan, context_bytes, context_of, outcome_text
 from ggbench.machine.readings import name_processes
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
+from ggbench.show.charts.charts import Point, PointChart
 from ggbench.show.columns import max_n_ctx_text, projector_text, swa_text
+from ggbench.show.metric import MEMORY, Metric, column_metric
 from ggbench.show.names import models_title, quant_name, row_labels
 from ggbench.show.presenter import LiveView, Presenter
 from ggbench.show.run_documents import RunDocuments
@@ -34,12 +36,12 @@ from ggbench.show.terminal.tables import (
     row_names,
     twin_caption,
 )
+from ggbench.stats.intervals import Interval
 from ggbench.text import plain
 from ggbench.units import counted, format_bytes, format_count, format_number
 
 if TYPE_CHECKING:
     from ggbench.show.charts.charts import Chart
-    from ggbench.show.metric import Metric
 
 
 _PARTS = "weights", "KV", "compute"
@@ -56,14 +58,12 @@ class MaxctxPresenter(Presenter):
 
     def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
         """Every probe in its order, and memory."""
-        from ggbench.show.charts.measured import memory_stack, probes
+        from ggbench.show.charts.measured import memory_stack
 
         return (probes(summaries), memory_stack(summaries))
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
         """Memory and the largest context."""
-        from ggbench.decisions.compared_metrics import context_metrics
-
         return context_metrics()
 
     def answer(self, run: Run) -> str:
@@ -265,3 +265,36 @@ def _probes_table(probes: Sequence[Probe], program: str) -> Table:
 
 
 PRESENTER = MaxctxPresenter()
+
+
+def context_metrics() -> tuple[Metric, ...]:
+    """Return the largest context and memory."""
+    return (MEMORY, _MAX_N_CTX)
+
+
+def _max_n_ctx_interval(summary: QuantSummary) -> Interval | None:
+    """Exact where a decode proved it."""
+    n_ctx = summary.max_n_ctx
+    return None if n_ctx is None or not summary.max_n_ctx_verified else (n_ctx, n_ctx)
+
+
+_MAX_N_CTX = column_metric(
+    "max_n_ctx",
+    more_is_better=True,
+    interval=_max_n_ctx_interval,
+    left_out=lambda summary: "not proven",
+    topic="max n_ctx",
+    difference=lambda n_tokens: f"{format_count(round(n_tokens))} more",
+)
+
+
+def probes(summaries: Sequence[QuantSummary]) -> PointChart:
+    """Return every n_ctx that searches for the largest context tried, in their order, by how each ended."""
+    points = []
+    for index, summary in enumerate(summaries):
+        for number, probe in enumerate(found.probes if (found := summary.result(ContextResult)) else (), 1):
+            kind = {"dry": "dry run", "alloc": "allocated", "decode": "decoded at its end"}[probe.kind]
+            text = f"n_ctx {format_count(probe.n_ctx)}: {kind}, {probe.outcome.text}, {format_number(probe.seconds)} s"
+            group = f"{kind}, {'works' if probe.passed else 'does not work'}"
+            points.append(Point(index, number, probe.n_ctx, text, group))
+    return PointChart("probes", "Search for the largest context", "probe", "n_ctx [tokens]", tuple(points), counts=True)

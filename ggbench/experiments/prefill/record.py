@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ggbench.runs.run import Result, Settings, require_positive
-from ggbench.stats.decode_timing import DecodeLimit, PrefillSpeed
-from ggbench.stats.serving import Serving
+from ggbench.runs.run import PromptTimings, Settings, require_positive
 
 
 class PrefillSettings(Settings, msgspec.Struct, frozen=True):
@@ -27,12 +25,5 @@ class PrefillSettings(Settings, msgspec.Struct, frozen=True):
         return max(self.lengths)
 
 
-class PrefillResult(Result, msgspec.Struct, frozen=True):
+class PrefillResult(PromptTimings, frozen=True):
     """Time to read a prompt against its length."""
-
-    prefills: tuple[PrefillSpeed, ...] = ()
-    """By rising length; those that were timed."""
-    limit: DecodeLimit | None = None
-    """Of the memory that the weights lie in, for a decode; None where it is unknown."""
-    serving: Serving | None = None
-    """As in a decode's result."""

@@ -16,7 +16,7 @@ from ggbench.commands.tuned import tuned_option, with_tuned
 from ggbench.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from ggbench.models.selector import Target
+    from ggbench.models.targets import Target
     from ggbench.runs.experiment import Base
 
 
@@ -152,7 +152,7 @@ def _base(asked: Asked, quant: str | None, targets: Sequence[Target]) -> Base | 
     """The quant or the file that was named, else the model's largest file on this disk; None where there is none."""
     from ggbench.experiments.quality.measure import largest_here
     from ggbench.models.reference import parse_model
-    from ggbench.models.selector import resolve, resolve_one
+    from ggbench.models.targets import resolve, resolve_one
     from ggbench.runs.experiment import Base
 
     if quant is not None:

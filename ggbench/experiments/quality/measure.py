@@ -17,7 +17,7 @@ from ggbench.experiments.quality.record import (
     ScoredText,
 )
 from ggbench.models.command_line import named, reproduce
-from ggbench.models.selector import Target
+from ggbench.models.targets import Target
 from ggbench.runs.experiment import Base, Conclusion, Experiment, Job, MeasuredLoss
 from ggbench.runs.recording import Recording
 from ggbench.stats.decode_timing import Bandwidth

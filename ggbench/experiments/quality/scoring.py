@@ -20,7 +20,7 @@ from ggbench.experiments.quality.base_rows import Rows, Scoring, only, open_rows
 from ggbench.experiments.quality.record import ChunkScores, QualitySettings, ScoredBase, ScoredText
 from ggbench.experiments.quality.scores import floats, perplexity
 from ggbench.experiments.quality.texts import read_text
-from ggbench.machine.memory import describe_ram
+from ggbench.machine.host import describe_ram
 from ggbench.runs.experiment import Concluded, Conclusion
 from ggbench.runs.progress import Point, Progress, Working
 from ggbench.runs.recording import Recording

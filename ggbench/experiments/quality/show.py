@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -12,6 +12,8 @@ import msgspec
 import numpy as np
 from rich.console import RenderableType
 
+from ggbench.experiments.quality import compared
+from ggbench.experiments.quality.compared import row_name
 from ggbench.experiments.quality.document import DOCUMENTS
 from ggbench.experiments.quality.record import ChunkScores, QualityResult, TextSource
 from ggbench.experiments.quality.scores import (
@@ -25,7 +27,8 @@ from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.columns import estimate_text
+from ggbench.show.columns import Column, estimate_text
+from ggbench.show.metric import MEMORY, Metric, Property
 from ggbench.show.names import kv_name, model_name
 from ggbench.show.plot.curves import Curve, Figure, Floats, PlottedRun
 from ggbench.show.presenter import Presenter
@@ -38,7 +41,6 @@ from ggbench.units import format_bytes, format_count, format_number, format_perc
 
 if TYPE_CHECKING:
     from ggbench.show.charts.charts import Chart
-    from ggbench.show.metric import Metric
 
 
 _LEAST_RANGE = 1e-6
@@ -86,6 +88,8 @@ class QualityPresenter(Presenter):
     documents: ClassVar[RunDocuments] = DOCUMENTS
     has_samples: ClassVar[bool] = False
     plotted: ClassVar[tuple[type, ...]] = (ChunkScores,)
+    columns: ClassVar[tuple[Column, ...]] = compared.COLUMNS
+    differences: ClassVar[Mapping[str, tuple[Property, ...]]] = {"text": compared.DIFFERENCES}
 
     def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
         """Return PPL, KLD and the distance of the PPL from the base's, over the chunks scored so far."""
@@ -131,15 +135,17 @@ class QualityPresenter(Presenter):
 
     def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
         """Quality over speed where both were measured, and memory."""
-        from ggbench.show.charts.measured import memory_stack, quality_over_speed
+        from ggbench.show.charts.measured import memory_stack
 
-        return (quality_over_speed(summaries), memory_stack(summaries))
+        return (compared.quality_over_speed(summaries), memory_stack(summaries))
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
         """Perplexity, the divergence from the base, and memory."""
-        from ggbench.decisions.compared_metrics import quality_metrics
+        return (*compared.METRICS, MEMORY)
 
-        return quality_metrics()
+    def caveats(self, summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
+        """That texts or bases differ."""
+        return compared.caveats(summaries)
 
     def answer(self, run: Run) -> str:
         """As the headline; empty where nothing was scored."""
@@ -159,7 +165,7 @@ class QualityPresenter(Presenter):
 
     def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """The nearest published perplexities and divergences under each run's own."""
-        from ggbench.show.terminal.against import quality_against
+        from ggbench.experiments.quality.against import quality_against
 
         return quality_against(runs, width=width)
 
@@ -293,12 +299,6 @@ def _base_line(found: Sequence[QualityResult | None]) -> list[str]:
 def _text_line(text: TextSource) -> str:
     size = "" if text.n_bytes is None else format_bytes(text.n_bytes)
     return ", ".join(filter(None, (plain(text.name), size, plain(text.source))))
-
-
-def row_name(run: Run) -> str:
-    """`q4_k_m`, or `q4_k_m, KV q8_0/q4_0` where the cache is quantized."""
-    setup = run.head.setup
-    return kv_name(run.subject.quant, *(setup.cache_types or ()))
 
 
 def verdicts(runs: Sequence[Run]) -> list[str]:

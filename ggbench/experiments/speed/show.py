@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from msgspec.structs import replace
@@ -11,12 +11,14 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
 from ggbench.engines.endings import Outcome
 from ggbench.experiments.speed.against import speed_against_document
+from ggbench.experiments.speed.compared import speed_metrics
 from ggbench.experiments.speed.document import DOCUMENTS
 from ggbench.experiments.speed.record import Case, SpeedCase, SpeedResult, SpeedSettings, case_note, result_of
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import b_text, w_text
+from ggbench.show.metric import Metric
 from ggbench.show.names import quant_name, row_labels
 from ggbench.show.plot.curves import Curve, Figure, PlottedRun, batch_sizes, latency_figure
 from ggbench.show.presenter import Presenter
@@ -34,10 +36,6 @@ from ggbench.units import (
     format_number,
     format_percent,
 )
-
-if TYPE_CHECKING:
-    from ggbench.show.metric import Metric
-
 
 _INPUT_WIDTH, _CELL_WIDTH, _BATCHES_ACROSS = 8, 6, 3
 """Of a grid of 28 characters: more batch sizes follow below."""
@@ -121,8 +119,6 @@ class SpeedPresenter(Presenter):
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
         """The cases that several have, and W and B of their batch sizes."""
-        from ggbench.decisions.compared_metrics import speed_metrics
-
         return speed_metrics(summaries)
 
     def against_document(self, run: Run) -> dict[str, object] | None:

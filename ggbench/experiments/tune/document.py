@@ -12,7 +12,7 @@ from ggbench.decisions.pick.run_commands import RunCommands, commands_lines, mod
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.tune.record import Gain, TunedCandidate, TuneResult, TuneSettings, result_of
 from ggbench.models.command_line import setup_options
-from ggbench.models.planned_variants import FileToRun
+from ggbench.models.targets import FileToRun
 from ggbench.runs.run import Run
 from ggbench.show.document import Field, Get, Shape, by_name, field, many, of
 from ggbench.show.names import model_name

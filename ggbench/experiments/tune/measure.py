@@ -26,15 +26,17 @@ from ggbench.experiments.tune.record import (
     changes_text,
 )
 from ggbench.models.command_line import named, reproduce, stated_bandwidth
-from ggbench.runs.experiment import Conclusion, Experiment, Job
+from ggbench.runs.experiment import Conclusion, Experiment, FoundSetup, Job
 from ggbench.runs.recording import Recording
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.stats.intervals import Expected
 from ggbench.units import format_percent, format_ratio
 
 if TYPE_CHECKING:
+    from ggbench.models.targets import Target
     from ggbench.runs.progress import Progress
     from ggbench.runs.session import Session
+    from ggbench.runs.store.database import Store
 
 
 _DEFAULTS = TuneSettings()
@@ -66,6 +68,12 @@ class TuneExperiment(Experiment):
             recording.of(TuneFailed),
             recording.last(TuneNoise),
         )
+
+    def find_setup(self, store: Store, target: Target) -> FoundSetup | None:
+        """Return the newest search for this file that decided something, one that still holds before a stale one."""
+        from ggbench.experiments.tune.tuned import find_tuned
+
+        return find_tuned(store, target)
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """`ggbench tune MODEL QUANT` with every option that is not the default."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import ClassVar, Literal
 
 import msgspec
 
@@ -162,6 +162,8 @@ class TunedCandidate(msgspec.Struct, frozen=True):
 
 class TuneResult(Result, msgspec.Struct, frozen=True):
     """The best settings that were found."""
+
+    no_one_memory: ClassVar[str] = "measured in several contexts"
 
     objective: Objective
     candidates: tuple[TunedCandidate, ...] = ()

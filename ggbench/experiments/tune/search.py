@@ -35,8 +35,8 @@ from ggbench.experiments.tune.record import (
     changes_text,
 )
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.machine.busy_programs import BusyPrograms
-from ggbench.machine.cpu import describe_cpu, logical_cpus
+from ggbench.machine.host import describe_cpu, logical_cpus
+from ggbench.machine.programs import BusyPrograms
 from ggbench.runs.experiment import Concluded, Conclusion
 from ggbench.runs.progress import Point, Progress, Working
 from ggbench.runs.recording import WorkerStarted

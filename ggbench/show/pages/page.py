@@ -18,7 +18,7 @@ from ggbench.show.charts.look import PAGE
 from ggbench.show.charts.measured import OUTSIDE
 from ggbench.show.charts.pictures import as_vega, vega_script
 from ggbench.show.charts.vega import LIMITS, Drawing, labels_of, title_of
-from ggbench.show.columns import COLUMNS, column_texts
+from ggbench.show.columns import all_columns, column_texts
 from ggbench.show.contents import ReportedModel, header_of
 from ggbench.show.pages.elements import json_script, lines, table, text
 from ggbench.show.plot.curves import Figure
@@ -99,7 +99,7 @@ def _model(model: ReportedModel, number: int, specs: list[object]) -> str:
 
 
 def _runs_table(model: ReportedModel) -> str:
-    columns = [COLUMNS[key] for key in model.columns]
+    columns = [all_columns()[key] for key in model.columns]
     headers = [("", False), *((header_of(column.key), column.right_aligned) for column in columns)]
     texts = [column_texts(column.key, model.summaries) for column in columns]
     rows = []

@@ -8,22 +8,16 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ggbench.experiments.quality.against import nearest_to_score
-from ggbench.experiments.quality.record import QualityResult
-from ggbench.experiments.quality.show import row_name
-from ggbench.models.published.quality import ln_ppl_ratio
 from ggbench.models.published.rows import Figure, PublishedRow
 from ggbench.models.published.selection import NearRow
-from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.against import device_of, nearest_to
-from ggbench.show.columns import ANSWERS, COLUMNS, estimate_text
-from ggbench.show.names import model_name, quant_name
-from ggbench.show.terminal.tables import fitted_table, names, new_table, right, spaced
-from ggbench.stats.intervals import Estimate
+from ggbench.show.columns import ANSWERS, COLUMNS
+from ggbench.show.names import quant_name
+from ggbench.show.terminal.tables import new_table
 from ggbench.text import plain
-from ggbench.units import format_count, format_ms, format_number, format_percent
+from ggbench.units import format_count, format_ms
 
 _OTHERS = {
     "memory_gb": "memory {} GB",
@@ -31,10 +25,6 @@ _OTHERS = {
     "throughput_tok_s": "throughput {} tok/s",
     "bpw": "{} BPW",
 }
-_COMPARES = (
-    "Perplexities of different texts, n_ctx or tokenizers do not compare. ln PPL ratio, here computed from the printed "
-    "perplexities, and KLD are relative to each model's own base and compare better."
-)
 
 
 def against_tables(summaries: Sequence[QuantSummary]) -> RenderableType:
@@ -47,12 +37,6 @@ def against_tables(summaries: Sequence[QuantSummary]) -> RenderableType:
     return Group(*parts[:-1])
 
 
-def quality_against(runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-    """Return a table for each run: its own figures, the nearest published ones below, and every difference."""
-    parts = [_quality_table(run, near, width) for run in runs if (near := nearest_to_score(run))]
-    return spaced([*parts, Text(_COMPARES, style="dim")])
-
-
 def difference_lines(near: Sequence[NearRow], name: Callable[[PublishedRow], str]) -> list[str]:
     """Return what all rows differ in, then what else each differs in and where it is published."""
     shared = [text for text in near[0].differences if all(text in each.differences for each in near)]
@@ -62,58 +46,6 @@ def difference_lines(near: Sequence[NearRow], name: Callable[[PublishedRow], str
         text = "; ".join([*(own or ([] if shared else ["no difference"])), f"{row.source} {row.table}"])
         lines.append(f"{name(row)}: {text}")
     return lines
-
-
-def _quality_table(run: Run, near: Sequence[NearRow], width: int | None) -> Table:
-    found = run.result
-    assert isinstance(found, QualityResult)
-    apart, rows = found.divergence, [each.row for each in near]
-    text = f"yours: {found.text.name}, n_ctx {format_count(found.n_ctx)}, {format_count(found.n_chunks)} chunks"
-    return fitted_table(
-        [
-            names("", ["yours", *(row.model for row in rows)]),
-            names("quant", [row_name(run), *(row.quant or UNKNOWN for row in rows)]),
-            right("PPL", [estimate_text(found.ppl), *(_estimate(row.perplexity) for row in rows)]),
-            right("ln PPL ratio", [estimate_text(apart.ln_ppl_ratio if apart else None), *map(_ratio, rows)]),
-            right("KLD", [estimate_text(apart.kld if apart else None), *(_estimate(row.kld) for row in rows)], "nats"),
-            right(
-                "same top",
-                [
-                    format_percent(apart.same_top.mean if apart else None),
-                    *(_share(row.same_top_percent) for row in rows),
-                ],
-                priority=1,
-            ),
-            right(
-                "RMS Δp",
-                [
-                    format_percent(apart.rms_p_diff.mean if apart else None),
-                    *(_share(row.rms_dp_percent) for row in rows),
-                ],
-                priority=2,
-            ),
-        ],
-        title=f"{model_name(run.subject)} {row_name(run)} against published rows",
-        width=width,
-        caption="\n".join(map(plain, [text, *difference_lines(near, lambda row: f"{row.model} {row.quant}")])),
-    )
-
-
-def _ratio(row: PublishedRow) -> str:
-    found = ln_ppl_ratio(row)
-    return UNKNOWN if found is None else _number(*found)
-
-
-def _estimate(figure: Figure | None) -> str:
-    return UNKNOWN if figure is None or figure.value is None else _number(figure.value, figure.error)
-
-
-def _share(figure: Figure | None) -> str:
-    return format_percent(None if figure is None or figure.value is None else figure.value / 100)
-
-
-def _number(value: float, error: float | None) -> str:
-    return format_number(value, 4) if error is None else estimate_text(Estimate(value, error))
 
 
 def _table(summary: QuantSummary, near: Sequence[NearRow]) -> Table:

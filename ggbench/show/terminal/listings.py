@@ -11,7 +11,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.runs.store.runs import RUNNING
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.columns import COLUMNS, column_texts, imported_text
+from ggbench.show.columns import all_columns, column_texts, imported_text
 from ggbench.show.glossary import MARKED, MARKED_RUN, UNSTEADY
 from ggbench.show.listed_runs import ListedRun, named_runs
 from ggbench.show.names import row_labels
@@ -87,6 +87,6 @@ def _caption(*lines: str | bool) -> str:
 
 
 def _cells(key: str, texts: Iterable[str]) -> Cells:
-    column, is_name = COLUMNS[key], key in ("model", "quant")
+    column, is_name = all_columns()[key], key in ("model", "quant")
     sides = column.unit, column.right_aligned, column.priority
     return Cells(column.header, tuple(texts), *sides, is_note=key == "note", is_name=is_name)

@@ -14,11 +14,11 @@ from rich.text import Text
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory
-from ggbench.experiments.decode.record import DecodeResult
 from ggbench.machine.readings import name_processes
 from ggbench.machine.records import GpuUse, MachineReading
 from ggbench.models.command_line import setup_options
 from ggbench.models.subject import Subject
+from ggbench.runs.run import DecodeTiming
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import b_text, note, swa_text, tok_s_text, w_text
 from ggbench.show.names import quant_name
@@ -187,7 +187,7 @@ def _prompt_text(prefill: PrefillSpeed) -> str:
     return format_count(prefill.n_prompt) + (f" @ d{prefill.n_depth}" if prefill.n_depth else "")
 
 
-def _latency(summary: QuantSummary, decode: DecodeResult) -> Facts:
+def _latency(summary: QuantSummary, decode: DecodeTiming) -> Facts:
     facts: list[tuple[str, str]] = []
     n_prompt, prefill_ms, fit, latency = decode.n_prompt, decode.prefill_ms, decode.fit, decode.latency
     if prefill_ms is not None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.machine.gpus import gpu_bandwidth
-from ggbench.machine.known_gpus import KnownGpu, recognize_gpu
+from ggbench.machine.gpus import KnownGpu, gpu_bandwidth, recognize_gpu
 from ggbench.machine.records import Gpu
 from ggbench.units import GIB
 

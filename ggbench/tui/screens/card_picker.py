@@ -14,7 +14,7 @@ from textual.widgets import Input, Label, OptionList
 from textual.widgets.option_list import Option
 
 from ggbench.errors import GgbenchError
-from ggbench.machine.known_gpus import known_gpus
+from ggbench.machine.gpus import known_gpus
 from ggbench.sizing.budget import CARD_RESERVE_BYTES, given_budget
 from ggbench.sizing.plan_record import Budget
 from ggbench.text import plain

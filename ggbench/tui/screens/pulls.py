@@ -15,17 +15,11 @@ from textual.widgets import DataTable, Footer, Static
 
 from ggbench.text import plain
 from ggbench.tui.host import PullsChanged, host_of
-from ggbench.tui.pull_queue import PullItem, PullQueue, PullState, amount_text
+from ggbench.tui.pull_queue import PullItem, PullQueue, amount_text
 from ggbench.tui.widgets.column_table import ColumnTable
+from ggbench.tui.work_queue import GLYPHS, WorkState
 from ggbench.units import format_bytes, format_duration, format_percent
 
-_GLYPHS = {
-    PullState.WAITING: "·",
-    PullState.DOWNLOADING: "↓",
-    PullState.DONE: "✓",
-    PullState.FAILED: "✗",
-    PullState.STOPPED: "–",
-}
 _COLUMNS = ("model", "quant", "state", "", "rate", "ETA", "downloaded", "")
 _BAR_WIDTH = 10
 _NOTHING = """No downloads yet.
@@ -56,7 +50,7 @@ class PullsScreen(Screen[None]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._shown: tuple[int, PullState, bool] | None = None
+        self._shown: tuple[int, WorkState, bool] | None = None
         """The download whose detail and keys are shown: redrawing the footer is expensive."""
 
     def compose(self) -> ComposeResult:
@@ -82,7 +76,7 @@ class PullsScreen(Screen[None]):
         if action == "stop":
             return self._stoppable is not None
         if action == "retry":
-            return item is not None and item.state in (PullState.FAILED, PullState.STOPPED)
+            return item is not None and item.state in (WorkState.FAILED, WorkState.STOPPED)
         return True
 
     def action_stop(self) -> None:
@@ -132,7 +126,7 @@ class PullsScreen(Screen[None]):
         if chosen is not None and not chosen.state.is_over:
             return chosen
         left = [item for item in self._queue.items if not item.state.is_over]
-        return min(left, key=lambda item: item.state is PullState.WAITING, default=None)
+        return min(left, key=lambda item: item.state is WorkState.WAITING, default=None)
 
     @property
     def _chosen(self) -> PullItem | None:
@@ -142,7 +136,7 @@ class PullsScreen(Screen[None]):
 
 def pull_cells(item: PullItem) -> list[Text]:
     """Return the cells of a row: model, quant, state, percentage, rate, ETA, bytes and a progress bar."""
-    share = 1.0 if item.state is PullState.DONE else item.share
+    share = 1.0 if item.state is WorkState.DONE else item.share
     filled = round((share or 0) * _BAR_WIDTH)
     bar = "━" * filled + "╌" * (_BAR_WIDTH - filled)
     rate = "" if item.bytes_per_s is None else f"{format_bytes(item.bytes_per_s)}/s"
@@ -150,7 +144,7 @@ def pull_cells(item: PullItem) -> list[Text]:
     return [
         Text(plain(item.model)),
         Text(plain(item.quant)),
-        Text(f"{_GLYPHS[item.state]} {item.state.value}"),
+        Text(f"{GLYPHS[item.state]} {item.state.value}"),
         Text(format_percent(share), justify="right"),
         Text(rate, justify="right"),
         Text(eta, justify="right"),

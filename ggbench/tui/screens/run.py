@@ -24,10 +24,10 @@ from ggbench.show.presenter import LiveView, figures_of, presenter_of
 from ggbench.text import plain
 from ggbench.tui.host import Host, host_of
 from ggbench.tui.live_job import LiveJob
-from ggbench.tui.run_queue import JobState, QueueItem, RunQueue
-from ggbench.tui.widgets.bracket_plot import BracketPlot
+from ggbench.tui.run_queue import QueueItem, RunQueue
 from ggbench.tui.widgets.curves_plot import CurvesPlot
-from ggbench.tui.widgets.run_panels import DecodedText, Gauges, Numbers, QueueList
+from ggbench.tui.widgets.run_panels import BracketPlot, DecodedText, Gauges, Numbers, QueueList
+from ggbench.tui.work_queue import WorkState
 
 if TYPE_CHECKING:
     from ggbench.machine.records import MachineReading
@@ -225,7 +225,7 @@ class RunScreen(Screen[None]):
         text = ""
         if error is not None:
             text = f"! not stored: {error.message}; {error.hint}"
-        elif chosen is not None and chosen < len(items) and items[chosen].state is JobState.FAILED:
+        elif chosen is not None and chosen < len(items) and items[chosen].state is WorkState.FAILED:
             text = f"✗ {items[chosen].reason}"
         if text != self._reason:
             self._reason = text

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import NetworkError, UsageError
 from ggbench.experiments.maxctx.record import ContextSettings
-from ggbench.models.file_sources import CONFIRM_ABOVE_BYTES
+from ggbench.models.sources import CONFIRM_ABOVE_BYTES
 from ggbench.show.names import quant_names
 from ggbench.tui.forms import OPTIONS, PICK, SPEED, TUNE, Form, quality_form
 from ggbench.tui.host import PullRequested, RunRequested, host_of
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ggbench.decisions.pick.record import Candidate, Pick
     from ggbench.machine.records import MachineReading
     from ggbench.models.catalog import Catalog
-    from ggbench.models.selector import Target
+    from ggbench.models.targets import Target
     from ggbench.runs.experiment import Job
     from ggbench.sizing.plan_record import Budget
     from ggbench.tui.planner import Planner
@@ -132,15 +132,16 @@ class StartScreen(TaskScreen):
         services, options, selection = host_of(self).services, host_of(self).setup, self.selection
 
         def find() -> Iterator[tuple[LlamaConfig, str]]:
-            from ggbench.experiments.tune.tuned import find_tuned, require_tuned, tuned_text
+            from ggbench.commands.tuned import require_tuned
+            from ggbench.runs.experiment import experiment_of
 
             model, names = selection[0]
             target = services.resolve(model, names[:1], self.catalog)[0]
             with services.open_store() as store:
-                tuned = require_tuned(target, find_tuned(store, target))
-            setup = tuned.setup(options)
+                tuned = require_tuned(target, experiment_of("tune").find_setup(store, target))
+            setup = tuned.of(options)
             assert isinstance(setup, LlamaConfig)
-            yield setup, tuned_text(tuned)
+            yield setup, tuned.text
 
         def take(found: tuple[LlamaConfig, str]) -> None:
             self._set_options(found[0])

@@ -13,7 +13,7 @@ from textual.widgets import OptionList
 
 from ggbench.engines.endings import Outcome
 from ggbench.engines.memory import DeviceBuffers
-from ggbench.experiments.maxctx.record import ContextResult
+from ggbench.experiments.maxctx.record import BracketEnds, ContextResult, Probe, Question
 from ggbench.runs.progress import Stage
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import b_text, tok_s_text, w_text
@@ -21,21 +21,15 @@ from ggbench.show.names import distinct_by_kv, model_names
 from ggbench.show.presenter import presenter_of
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
 from ggbench.text import plain, shorten, shorten_middle
-from ggbench.tui.live_job import LiveJob, LiveNumbers
-from ggbench.tui.run_queue import JobState, QueueItem
-from ggbench.units import format_bytes, format_count, format_duration, format_ms, format_percent
+from ggbench.tui.live_job import Answer, LiveJob, LiveNumbers
+from ggbench.tui.run_queue import QueueItem
+from ggbench.tui.work_queue import GLYPHS, WorkState
+from ggbench.units import KV_CELLS, format_bytes, format_count, format_duration, format_fixed, format_ms, format_percent
 
 if TYPE_CHECKING:
     from ggbench.machine.records import GpuReading, MachineReading
 
 
-_GLYPHS = {
-    JobState.WAITING: "·",
-    JobState.DONE: "✓",
-    JobState.FAILED: "✗",
-    JobState.SKIPPED: "–",
-    JobState.CANCELLED: "–",
-}
 _RUNNING, _PAUSED = "▶", "‖"
 _NAME_WIDTH = 34
 
@@ -79,7 +73,7 @@ def queue_lines(items: Sequence[QueueItem], letters: Mapping[int, str], *, pause
     width = max(map(len, names), default=0)
     lines = []
     for item, name in zip(items, names, strict=True):
-        glyph = _GLYPHS.get(item.state, _PAUSED if paused else _RUNNING)
+        glyph = GLYPHS.get(item.state, _PAUSED if paused else _RUNNING)
         lines.append(f"{glyph} {letters.get(item.id, ' ')} {name:<{width}}  {_state_text(item, paused=paused)}")
     return lines
 
@@ -99,19 +93,19 @@ def _names(items: Sequence[QueueItem]) -> list[str]:
 
 def _state_text(item: QueueItem, *, paused: bool) -> str:
     state, presenter = item.state, presenter_of(item.kind)
-    if state is JobState.FAILED:
+    if state is WorkState.FAILED:
         words, reason = item.run.outcome.text if item.run else "", plain(item.reason)
         # "failed: ..." adds nothing to the glyph, and the reason of out of memory starts with the same words.
         return reason if words in ("", Outcome.FAILED.text) or reason.startswith(words) else f"{words}: {reason}"
-    if state is JobState.DONE and item.run is not None:
+    if state is WorkState.DONE and item.run is not None:
         return presenter.ending(item.run)
     if state.is_left and item.run is not None and (found := presenter.answer(item.run)):
         return f"{state.value}, {plain(found)}"
-    if state is JobState.SKIPPED:
+    if state is WorkState.SKIPPED:
         return state.value
     if state.is_over:
         return f"{state.value}: {plain(item.reason)}" if item.reason else state.value
-    held = "paused, " if paused and state is not JobState.WAITING else ""
+    held = "paused, " if paused and state is not WorkState.WAITING else ""
     return f"{held}{state.value}{f', {presenter.title}' if presenter.title else ''}"
 
 
@@ -149,14 +143,14 @@ def number_lines(live: LiveJob, numbers: LiveNumbers, item: QueueItem, *, paused
         lines.append(f"ETA   {format_duration(left_s)}")
     if numbers.n_total:
         lines.append(f"{format_count(numbers.n_done)} of {format_count(numbers.n_total)} tokens")
-        if state is JobState.DECODING and presenter.has_line and numbers.eta_s is not None:
+        if state is WorkState.DECODING and presenter.has_line and numbers.eta_s is not None:
             lines.append(f"ETA   {format_duration(numbers.eta_s)}")
     found = None if item.run is None else QuantSummary.of([item.run])
     if numbers.latency is not None and presenter.has_line:
         lines += _latency_lines(numbers, numbers.latency, live.limit)
     lines += presenter.live_lines(live.plotted(""))
-    if found is not None and found.context is not None:
-        lines += _context_lines(found.context, found.subject.n_ctx_train)
+    if found is not None and (context := found.result(ContextResult)) is not None:
+        lines += _context_lines(context, found.subject.n_ctx_train)
     memory = live.memory if item.run is None else item.run.memory  # a search goes on after the context that it found
     if memory is not None and memory.n_ctx is not None:
         lines.append(f"n_ctx {format_count(memory.n_ctx)}")
@@ -298,3 +292,90 @@ def _gpu_lines(gpu: GpuReading) -> list[str]:
     if gpu.throttle:
         lines.append(shorten(f"  throttled: {', '.join(gpu.throttle)}", _WIDTH))
     return lines
+
+
+_KINDS = {"alloc": "context", "decode": "decode"}
+_LABEL_WIDTH, _LEAST_LINE = 34, 12
+_WORKS, _OPEN, _FAILS = "━", "·", "╳"
+
+
+class BracketPlot(Widget):
+    """One line for each real context that was tried, the newest last."""
+
+    answers: reactive[tuple[Answer, ...]] = reactive(())
+    """The answers so far."""
+    question: reactive[Question | None] = reactive(None)
+    """What is being tried."""
+    asked_s: reactive[int | None] = reactive(None)
+    """For how many seconds it has been tried."""
+
+    def render(self) -> Text:
+        """As many of the last lines as there is room for, below the scale."""
+        scale, *lines = bracket_lines(self.answers, self.question, self.size.width, self.asked_s)
+        room = max(1, self.size.height - 1)
+        return Text("\n".join([scale, *lines[-room:]]), no_wrap=True)
+
+
+def bracket_lines(
+    answers: Sequence[Answer], question: Question | None, width: int, asked_s: int | None = None
+) -> list[str]:
+    """Return the scale of n_ctx, a line for each probe of a real context, and the open question.
+
+    `━` works, `╳` does not, `·` between them is not known yet. Dry probes are counted only, and one that was cancelled
+    or took too long moves neither end.
+    """
+    real = [answer for answer in answers if not answer.probe.is_dry]
+    tried = [answer.probe.n_ctx for answer in real] + ([question.n_ctx] if question is not None else [])
+    n_dry = len(answers) - len(real)
+    if not tried:
+        return [f"planning with {n_dry} dry {'context' if n_dry == 1 else 'contexts'}" if n_dry else "planning"]
+    room = max(KV_CELLS, (max(tried) - min(tried)) // 4)
+    low, high = max(0, min(tried) - room), max(tried) + room
+    n_columns = max(_LEAST_LINE, width - _LABEL_WIDTH - 1)
+    limits = f"{format_count(low)}", f"{format_count(high)}"
+    lines = [f"{'n_ctx':<{_LABEL_WIDTH}} {limits[0]}{limits[1]:>{n_columns - len(limits[0])}}"]
+    for answer in real:
+        label = _label(answer.probe)
+        if answer.probe.is_answer:
+            label = f"{label[:_LABEL_WIDTH]:<{_LABEL_WIDTH}} {_bar(answer.ends, low, high, n_columns)}"
+        lines.append(label)
+    ends = real[-1].ends if real else BracketEnds(None, None)
+    if question is not None:
+        label = f"{_KINDS[question.kind]:<7} {format_count(question.n_ctx):>9} ? asking"
+        label += "" if asked_s is None else f" {format_duration(asked_s)}"
+        mark = _column(question.n_ctx, low, high, n_columns)
+        bar = _bar(ends, low, high, n_columns)
+        lines.append(f"{label:<{_LABEL_WIDTH}} {bar[:mark]}?{bar[mark + 1 :]}")
+    lines.append(_gap(ends))
+    if question is not None and question.budget_bytes and (question.ends.passed is None or question.is_proof):
+        lines.append(f"it may take nearly all of {format_bytes(question.budget_bytes)} of memory")
+    return lines
+
+
+def _label(probe: Probe) -> str:
+    """`context     8,192 ✓ works, 0.3 s`."""
+    tried = f"{_KINDS[probe.kind]:<7} {format_count(probe.n_ctx):>9}"
+    if not probe.is_answer:
+        return f"{tried} – not known ({probe.outcome.text})"
+    return f"{tried} ✓ works, {format_fixed(probe.seconds, 1)} s" if probe.passed else f"{tried} ✗ {probe.outcome.text}"
+
+
+def _bar(ends: BracketEnds, low: int, high: int, n_columns: int) -> str:
+    """Return a bar that works up to one end and fails from the other on; between neighbours no column is open."""
+    works = 0 if ends.passed is None else _column(ends.passed, low, high, n_columns) + 1
+    fails = n_columns if ends.failed is None else _column(ends.failed, low, high, n_columns)
+    fails = max(fails, works)
+    return _WORKS * works + _OPEN * (fails - works) + _FAILS * (n_columns - fails)
+
+
+def _column(n_ctx: int, low: int, high: int, n_columns: int) -> int:
+    return min(n_columns - 1, (n_ctx - low) * n_columns // (high - low))
+
+
+def _gap(ends: BracketEnds) -> str:
+    passed, failed = ends.passed, ends.failed
+    works = "none known to work" if passed is None else f"{format_count(passed)} works"
+    if failed is None:
+        return works
+    gap = "" if passed is None else f", {format_count(failed - passed)} between"
+    return f"{works}, {format_count(failed)} does not{gap}"

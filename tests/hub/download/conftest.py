@@ -1,7 +1,5 @@
 """A repo to download, and faults that end quickly."""
 
-from __future__ import annotations
-
 import pytest
 
 from ggbench.hub import part_file

@@ -1,7 +1,5 @@
 """Downloads into the cache: laid out as by huggingface_hub, and nowhere else."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Downloads through every fault of a network or a server."""
 
-from __future__ import annotations
-
 import hashlib
 from pathlib import Path
 

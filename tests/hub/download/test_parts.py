@@ -1,7 +1,5 @@
 """Parts left by interrupted downloads, and how the next download resumes them."""
 
-from __future__ import annotations
-
 import errno
 import os
 import signal

@@ -1,7 +1,5 @@
 """Downloads of split models, and of a file in several ranges."""
 
-from __future__ import annotations
-
 from concurrent.futures import CancelledError
 from pathlib import Path
 

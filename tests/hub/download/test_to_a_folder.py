@@ -1,7 +1,5 @@
 """Downloads into a folder of the user's choice."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

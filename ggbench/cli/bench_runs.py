@@ -12,14 +12,11 @@ from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
-from ggbench.experiments.decode.record import DecodeSettings
-from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
-from ggbench.experiments.maxctx.record import ContextSettings
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.machine.cpu import default_threads
-from ggbench.models.selector import Target
+from ggbench.machine.host import default_threads
+from ggbench.models.targets import Target
 from ggbench.runs.driver import run_job
-from ggbench.runs.experiment import Job
+from ggbench.runs.experiment import Job, experiment_of
 from ggbench.runs.progress import Finished, Progress, Started
 from ggbench.runs.session import RunContext
 from ggbench.runs.summary import QuantSummary
@@ -83,12 +80,12 @@ def _header(target: Target) -> ModelFile | None:
 
 
 def _expected(summary: QuantSummary, known: KnownSpeed | None) -> PlannedForecast | None:
-    settings = summary.run.head.settings
-    assert isinstance(settings, DecodeSettings)
-    return expected_at(known, settings.n_prompt + (settings.n_gen + 1) // 2)
+    n_prompt, n_gen = summary.asked("n_prompt"), summary.asked("n_gen")
+    return None if n_prompt is None or n_gen is None else expected_at(known, n_prompt + (n_gen + 1) // 2)
 
 
 def _search(context: RunContext, target: Target, setup: EngineConfig) -> Generator[Progress]:
-    search = Job(MAXCTX, target, setup.as_asked(), ContextSettings())
+    maxctx = experiment_of("maxctx")
+    search = Job(maxctx, target, setup.as_asked(), maxctx.settings_type())
     with contextlib.closing(run_job(context, search)) as progress:
         yield from (record for record in progress if not isinstance(record, Started))

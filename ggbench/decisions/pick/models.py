@@ -13,33 +13,33 @@ from ggbench.hub.access import HubAccess
 from ggbench.models.added_places import added_models
 from ggbench.models.catalog import load_catalog
 from ggbench.models.disk import LocalModel, find_local_models
-from ggbench.models.planned_variants import FileToRun, PlannedModel, PlannedVariant, planned_model
 from ggbench.models.reference import ModelRef
+from ggbench.models.targets import Target, resolve_headers
 
 
 class PickedModel(msgspec.Struct, frozen=True):
     """The quants of one model, whose losses compare."""
 
     key: str
-    variants: tuple[PlannedVariant, ...]
+    variants: tuple[Target, ...]
 
 
 def of_model(
     ref: ModelRef,
     hub: HubAccess | None = None,
     on_progress: Callable[[int, int], None] | None = None,
-) -> tuple[PlannedModel, tuple[PickedModel, ...]]:
-    """Return what a reference means, as a plan has it; a folder may hold several models. Raises as `planned_model`.
+) -> tuple[tuple[Target, ...], tuple[PickedModel, ...]]:
+    """Return what a reference means, as a plan has it; a folder may hold several models. Raises as `resolve_headers`.
 
     Where the quants of a folder are of several models, those named are looked for in each.
     """
-    planned = planned_model(ref, hub=hub, on_progress=on_progress)
+    planned = resolve_headers(ref, hub=hub, on_progress=on_progress)
     return planned, of_planned(planned)
 
 
-def of_planned(planned: PlannedModel) -> tuple[PickedModel, ...]:
+def of_planned(planned: Sequence[Target]) -> tuple[PickedModel, ...]:
     """Return the models whose quants a plan has read."""
-    return _grouped((_model_name(variant), variant) for variant in planned.variants)
+    return _grouped((_model_name(variant), variant) for variant in planned)
 
 
 def on_disk(quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
@@ -63,31 +63,30 @@ def of_family(name: str, quants: Sequence[str] = ()) -> tuple[PickedModel, ...]:
         raise UnknownName("family", name, sorted({model.id.partition("-")[0] for model in catalog}))
     return tuple(
         PickedModel(
-            model_id, planned_model(ModelRef("catalog", model_id, label=model_id).of_quants(*quants), catalog).variants
+            model_id, resolve_headers(ModelRef("catalog", model_id, label=model_id).of_quants(*quants), catalog=catalog)
         )
         for model_id in ids
     )
 
 
-def _of_local(model: LocalModel) -> PlannedVariant:
+def _of_local(model: LocalModel) -> Target:
     quant = model.quant or "unknown"
     try:
         file = read_model_file(model.paths[0], allow_missing_data=True)
     except GgbenchError as error:
-        return PlannedVariant(model.model, quant, "file", None, error.message)
-    to_run = FileToRun(file.name, quant, model.paths, is_here=True)
-    return PlannedVariant(model.model, quant, "file", file, to_run=to_run)
+        return Target(model.model, quant, "file", reason=error.message)
+    return Target(model.model, quant, "file", model.paths[0], model.file_bytes, file=file)
 
 
-def _model_name(variant: PlannedVariant) -> str:
+def _model_name(variant: Target) -> str:
     """The name of the model that a file is of; MODEL where there is no file."""
     if variant.file is None or not variant.file.paths or variant.provenance == "hub":
         return variant.model
     return name_without_quant(variant.file.paths[0].name)
 
 
-def _grouped(named: Iterable[tuple[str, PlannedVariant]]) -> tuple[PickedModel, ...]:
-    groups: dict[str, list[PlannedVariant]] = {}
+def _grouped(named: Iterable[tuple[str, Target]]) -> tuple[PickedModel, ...]:
+    groups: dict[str, list[Target]] = {}
     for key, variant in named:
         groups.setdefault(key, []).append(variant)
     return tuple(PickedModel(key, tuple(variants)) for key, variants in groups.items())

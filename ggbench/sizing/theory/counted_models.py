@@ -85,7 +85,7 @@ def _from_checkpoint(ref: ModelRef, catalog: Catalog | None) -> CountedModel:
 
 
 def _from_files(ref: ModelRef) -> CountedModel:
-    from ggbench.models.selector import resolve  # imports repo and source modules that a catalog model does not need
+    from ggbench.models.targets import resolve  # imports repo and source modules that a catalog model does not need
 
     bits = {name: scheme_bits(name) for name in ref.quants}
     quants = [name for name, width in bits.items() if width is None]

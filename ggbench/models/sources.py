@@ -10,16 +10,19 @@ from typing import TypeVar
 
 import msgspec
 
+from ggbench import paths
 from ggbench.errors import UnknownName, UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import names_quant
+from ggbench.gguf_file.twin import cached_twin, plan_twin, twin_of, write_cached
 from ggbench.hub.access import HubAccess
 from ggbench.hub.download import FileProgress, download, needed_bytes, summed
 from ggbench.hub.headers import read_variant_header
 from ggbench.hub.hf_cache import cached_paths, recorded_commit, repo_folder, snapshots
 from ggbench.hub.listing import cached_listing, list_repo
 from ggbench.hub.repo_records import RepoListing, RepoVariant
+from ggbench.models.catalog import CatalogModel
 from ggbench.models.local_files import variants_in
 from ggbench.models.reference import MAIN
 from ggbench.text import plain
@@ -211,3 +214,56 @@ def selector_in(variants: Sequence[RepoVariant], variant: RepoVariant) -> str:
 def list_variants(variants: Sequence[RepoVariant]) -> str:
     """Format what selects each variant, with its size."""
     return ", ".join(f"{selector_in(variants, each)} ({format_bytes(each.file_bytes)})" for each in variants)
+
+
+ARTICLE_QUANTS = ("q8_0", "q6_k", "q5_k_m", "q5_0", "q4_k_m", "q4_0", "q3_k_m", "q2_k")
+"""Default quants of a twin: the article's eight, in its order."""
+
+CONFIRM_ABOVE_BYTES = 10**9
+"""Ask before a larger download; a smaller one proceeds with a notice."""
+
+
+class SynthTwin(msgspec.Struct, frozen=True):
+    """A twin of a catalog model."""
+
+    model: CatalogModel
+    quant: str
+    download_bytes: int = 0
+
+    def header(self) -> ModelFile:
+        """Return the planned twin. Raises as `plan_twin` does."""
+        return plan_twin(self.model.hyper, [self.quant], name=self.model.id)[self.quant]
+
+    def materialize(self, on_progress: OnProgress | None = None) -> Path:
+        """Return the cached twin, written first if missing. Raises as `cached_twin` does."""
+        return cached_twin(self.model.id, self.model.hyper, self.quant, paths.twins_dir(), on_progress=on_progress)
+
+    def sizes(self) -> dict[str, int]:
+        """Return the planned sizes of the article's eight quants, without headers."""
+        planned = plan_twin(self.model.hyper, ARTICLE_QUANTS, name=self.model.id)
+        return {quant: file.weight_bytes or file.file_bytes for quant, file in planned.items()}
+
+
+class PublishedTwin(msgspec.Struct, frozen=True):
+    """A twin of a Hub file, made from its real header."""
+
+    found: FoundVariant
+    download_bytes: int = 0
+    """Headers are not counted."""
+
+    def header(self) -> ModelFile:
+        """Return the planned twin. Raises as `FoundVariant.header` and `twin_of` do."""
+        return twin_of(self.found.header(), self.found.origin)
+
+    def materialize(self, on_progress: OnProgress | None = None) -> Path:
+        """Return the cached twin, written first if missing. Raises as `header` and `write_twin` do."""
+        name = f"{self.found.repo}-{self.found.variant.name}"
+        return write_cached(self.header(), name, paths.twins_dir(), on_progress)
+
+    def sizes(self) -> dict[str, int]:
+        """Return the sizes of the published files."""
+        return self.found.sizes()
+
+
+FileSource = FoundVariant | SynthTwin | PublishedTwin
+"""How to obtain a target's GGUF."""

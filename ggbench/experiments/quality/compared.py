@@ -1,0 +1,204 @@
+"""What quality runs are compared by: columns, metrics, what they may differ in, and their chart over speed.
+
+Perplexities of different texts do not compare, nor do divergences from different bases.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from ggbench.experiments.quality.record import QualityResult, ScoredBase
+from ggbench.experiments.quality.scores import paired_difference
+from ggbench.models.subject import Subject
+from ggbench.runs.run import Run
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.charts.charts import Point, PointChart
+from ggbench.show.columns import Column, column, estimate_columns, estimate_text, reader, tok_s_text
+from ggbench.show.metric import Metric, Property, metric_of, vary
+from ggbench.show.names import kv_name, model_name
+from ggbench.stats.decode_timing import LatencySummary
+from ggbench.stats.intervals import Estimate, Interval
+from ggbench.text import in_words
+from ggbench.units import format_count, format_percent, with_unit
+
+_OTHER_TEXTS = "different texts or chunks"
+_OTHER_BASES = "different texts, chunks or bases"
+
+
+def quality_of(summary: QuantSummary) -> QualityResult | None:
+    """Return what was scored; None where nothing was."""
+    return summary.result(QualityResult)
+
+
+COLUMNS = (
+    *estimate_columns("ppl", "ppl", "PPL", "", "perplexity of the scored text", reader("ppl", quality_of)),
+    *estimate_columns(
+        "kld_mean", "kld", "KLD", "nats", "mean KL divergence from the base", reader("divergence.kld", quality_of)
+    ),
+    column(
+        "same_top", "same top", "", "Share of the tokens whose most probable one is the base's.",
+        reader("divergence.same_top.mean", quality_of), format_percent, 6,
+    ),
+)  # fmt: skip
+
+DIFFERENCES = tuple(
+    Property(name, path, form, quality_of)
+    for name, path, form in (
+        ("text", "text.name", str),
+        ("sha256", "text.sha256", lambda sha256: sha256[:12]),
+        ("tokens", "scored.n_tokens", format_count),
+        ("tokens' sha256", "scored.tokens_sha256", lambda sha256: sha256[:12]),
+        ("tokens of a chunk", "n_ctx", format_count),
+        ("chunks scored", "n_chunks", format_count),
+        ("base", "base", lambda base: f"{model_name(base.subject)} {base.subject.quant}, "
+                                      f"KV {base.type_k}/{base.type_v}"),
+    )
+)  # fmt: skip
+
+
+def caveats(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
+    """Return which of the runs' figures do not compare, in one line; empty where they do."""
+    texts = [text for text in map(scored_text, summaries) if text]
+    if other := [what for what in (texts or [{}])[0] if len({text[what] for text in texts}) > 1]:
+        return (f"different {in_words(other)}: perplexities do not compare, nor does what follows from them",)
+    return ("different bases: KLD and same top tokens do not compare",) if vary(scored_base, summaries) else ()
+
+
+def scored_text(summary: QuantSummary) -> dict[str, object]:
+    """What has to be the same for perplexities to compare, by what people call it; empty where nothing was scored."""
+    found = quality_of(summary)
+    if found is None or found.ppl is None:
+        return {}
+    imported = summary.environment and summary.environment.imported
+    unknown = imported.content_sha256 if imported else ""  # which is of this run alone
+    return {
+        "texts": found.scored.tokens_sha256 if found.scored else unknown,
+        "chunk lengths": found.n_ctx,
+        "numbers of chunks": found.n_chunks,
+        "n_batch": summary.llama and summary.llama.n_batch,
+    }
+
+
+def scored_base(summary: QuantSummary) -> object:
+    """What a model's probabilities were compared with; None without a base."""
+    found = quality_of(summary)
+    if found is None or found.base is None:
+        return None
+    base = found.base
+    return base.subject.header_sha256 or base.subject.file, base.subject.quant, base.type_k, base.type_v
+
+
+def _scored_chunks(summary: QuantSummary) -> object:
+    return tuple(scored_text(summary).values()) or None
+
+
+def _compared_chunks(summary: QuantSummary) -> object:
+    base = scored_base(summary)
+    return None if base is None else (_scored_chunks(summary), base)
+
+
+def _ppl_ratio(one: QuantSummary, other: QuantSummary) -> Interval | None:
+    """Of the two perplexities, over the chunks that both scored."""
+    one_found, other_found = quality_of(one), quality_of(other)
+    if one_found is None or other_found is None:
+        return None
+    difference = paired_difference(one_found.chunk_nll, other_found.chunk_nll)
+    return None if difference is None else (math.exp(difference.low), math.exp(difference.high))
+
+
+def _scored(column: Column, path: str, **more: Any) -> Metric:  # noqa: ANN401 - the fields' own types
+    """A metric of a scored text: its interval is 1.96 standard errors to either side."""
+    estimate = reader(path, quality_of)
+
+    def ends(summary: QuantSummary) -> Interval | None:
+        found: Estimate | None = estimate(summary)
+        return None if found is None else found.ci95
+
+    return metric_of(column, interval=ends, **more)
+
+
+METRICS = (
+    _scored(
+        COLUMNS[0], "ppl", more_is_better=False, topic="PPL", concern="quality", paired=_ppl_ratio,
+        basis=_scored_chunks, other_basis=_OTHER_TEXTS,
+    ),
+    _scored(
+        COLUMNS[2], "divergence.kld", more_is_better=False, topic="KLD", concern="quality",
+        basis=_compared_chunks, other_basis=_OTHER_BASES,
+    ),
+    _scored(
+        COLUMNS[4], "divergence.same_top", more_is_better=True, topic="same top tokens",
+        basis=_compared_chunks, other_basis=_OTHER_BASES,
+    ),
+)  # fmt: skip
+
+
+def quality_over_speed(summaries: Sequence[QuantSummary]) -> PointChart:
+    """Return the loss of each quant that was scored over the speed of its decode, the best at the lower right.
+
+    Loss is the KLD where all that were scored have one base, else PPL; empty where the texts differ. The base is a
+    point too where it was decoded: its KLD is 0. A quality run and a decode belong together where model, quant and
+    types of the KV cache are the same; of several decodes the last counts.
+    """
+    speeds: dict[_QuantKey, tuple[int, LatencySummary]] = {}
+    for index, summary in enumerate(summaries):
+        if summary.latency is not None:
+            speeds[_quant_key(summary)] = index, summary.latency
+    scored = [
+        (index, _quant_key(summary), found)
+        for index, summary in enumerate(summaries)
+        if (found := quality_of(summary)) is not None and found.ppl is not None
+    ]
+    bases = {_base_key(found.base): found for _, _, found in scored if found.base is not None}
+    has_kld = len(bases) == 1 and all(found.divergence or key in bases for _, key, found in scored)
+    losses = [(index, key, _loss(found, has_kld=has_kld)) for index, key, found in scored if key in speeds]
+    if len({tuple(scored_text(summaries[index]).values()) for index, _, _ in scored}) > 1:
+        losses = []  # perplexities of different texts do not compare
+    for key, found in bases.items() if losses else ():
+        if key in speeds and found.divergence is not None and key not in {each for _, each, _ in losses}:
+            losses.append((speeds[key][0], key, _NO_LOSS if has_kld else found.divergence.base_ppl))
+    points = []
+    for index, key, loss in losses:
+        latency = speeds[key][1]
+        low, high = latency.tok_s_ci95 or (None, None)
+        name = "the base" if key in bases and has_kld else f"{'KLD' if has_kld else 'PPL'} {estimate_text(loss)}"
+        text = f"{with_unit(tok_s_text(latency), 'tok/s')}, {name}"
+        x_ends = None if low is None or high is None else (low, high)
+        points.append(Point(index, latency.tok_s, loss.mean, text, x_ends=x_ends, y_ends=loss.ci95))
+    y_title = "mean KLD from the base [nats]" if has_kld else "PPL"
+    return PointChart("quality-speed", "Quality over speed", "speed [tok/s]", y_title, tuple(points), has_labels=True)
+
+
+_QuantKey = tuple[str, str, str, str]
+
+
+_NO_LOSS = Estimate(0.0, 0.0)
+
+
+def _quant_key(summary: QuantSummary) -> _QuantKey:
+    types = summary.setup.cache_types or ("", "")
+    return (_model_key(summary.subject), summary.subject.quant, *types)
+
+
+def _base_key(base: ScoredBase) -> _QuantKey:
+    return _model_key(base.subject), base.subject.quant, base.type_k, base.type_v
+
+
+def _model_key(subject: Subject) -> str:
+    return subject.header_sha256 or subject.model
+
+
+def _loss(found: QualityResult, *, has_kld: bool) -> Estimate:
+    """The KLD, zero of the base itself, or the PPL."""
+    if has_kld:
+        return _NO_LOSS if found.divergence is None else found.divergence.kld
+    assert found.ppl is not None
+    return found.ppl
+
+
+def row_name(run: Run) -> str:
+    """`q4_k_m`, or `q4_k_m, KV q8_0/q4_0` where the cache is quantized."""
+    setup = run.head.setup
+    return kv_name(run.subject.quant, *(setup.cache_types or ()))

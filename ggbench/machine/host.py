@@ -1,0 +1,241 @@
+"""CPU and main memory as available to this process, within its affinity and the container's limits.
+
+Cores are counted from the kernel's topology files for the CPUs in the affinity: counting the whole machine would start
+more threads than a container or `taskset` can run at once. Of cgroups, version 1 or 2, any ancestor of the process's
+group may set a limit, and inside a container the path in /proc/self/cgroup often names a group that is not visible; so
+every level up to the root is read. A missing file is a valid result.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from collections.abc import Collection, Iterator
+from pathlib import Path
+
+import msgspec
+
+PROC = Path("/proc")
+SYSFS = Path("/sys")
+
+
+def read_text(file: Path) -> str | None:
+    """Return the file's text, stripped; None where it is missing or unreadable."""
+    try:
+        return file.read_text(errors="replace").strip()
+    except OSError:
+        return None
+
+
+def read_number(file: Path) -> int | None:
+    """Return the integer in the file; None where there is none, as in a limit of `max`."""
+    text = read_text(file)
+    return int(text) if text is not None and text.isdecimal() else None
+
+
+_OOM_KILLS = re.compile(r"^oom_kill\s+(\d+)$", re.MULTILINE)
+
+
+class MemoryLimit(msgspec.Struct, frozen=True):
+    """Memory limit of one level, bytes."""
+
+    limit_bytes: int
+    used_bytes: int
+    """Current usage without reclaimable file cache."""
+
+
+def cpu_quota(proc: Path = PROC, sysfs: Path = SYSFS) -> float | None:
+    """Return the CPU quota in CPUs, e.g. 1.5; None without a limit."""
+    quotas = []
+    for group in _groups("cpu", proc, sysfs):
+        words = (read_text(group / "cpu.max") or "").split()
+        if len(words) != 2:
+            words = [
+                read_text(group / "cpu.cfs_quota_us") or "max",
+                read_text(group / "cpu.cfs_period_us") or "max",
+            ]
+        quota, period = (int(word) if word.isdigit() else 0 for word in words)
+        if quota and period:
+            quotas.append(quota / period)
+    return min(quotas, default=None)
+
+
+def memory_limits(proc: Path = PROC, sysfs: Path = SYSFS) -> tuple[MemoryLimit, ...]:
+    """Return the memory limit of every level that has one."""
+    limits = []
+    for group in _groups("memory", proc, sysfs):
+        limit = read_number(group / "memory.max") or read_number(group / "memory.limit_in_bytes")
+        used = read_number(group / "memory.current") or read_number(group / "memory.usage_in_bytes") or 0
+        if limit is not None:
+            limits.append(MemoryLimit(limit, max(0, used - _reclaimable(group / "memory.stat"))))
+    return tuple(limits)
+
+
+def _groups(controller: str, proc: Path, sysfs: Path) -> Iterator[Path]:
+    """Yield the folders of this process's group and its ancestors, in the unified and the controller's hierarchy."""
+    mount = sysfs / "fs/cgroup"
+    for line in (read_text(proc / "self/cgroup") or "").splitlines():
+        fields = line.split(":", 2)
+        if len(fields) != 3:
+            continue
+        _, controllers, path = fields
+        if controllers == "":
+            root = mount / "unified" if (mount / "unified").is_dir() else mount
+        elif controller in controllers.split(","):
+            root = mount / controller
+        else:
+            continue
+        inner = Path(path.lstrip("/"))
+        if ".." in inner.parts:
+            inner = Path()
+        yield root / inner
+        if inner.parts:
+            yield from (root / parent for parent in inner.parents)
+
+
+def count_oom_kills(proc: Path = PROC, sysfs: Path = SYSFS) -> int | None:
+    """Kills in this process's memory cgroup and its ancestors; of the whole machine where no cgroup counts them.
+
+    Compare two counts: one that rose says that something here was killed meanwhile. None where nothing is counted.
+    Source: `memory.events` and `memory.oom_control` of the kernel's cgroup documentation, `/proc/vmstat`.
+    """
+    counts = [
+        int(match[1])
+        for group in _groups("memory", proc, sysfs)
+        for name in ("memory.events", "memory.oom_control")
+        if (match := _OOM_KILLS.search(read_text(group / name) or ""))
+    ]
+    if counts:
+        return sum(counts)
+    match = _OOM_KILLS.search(read_text(proc / "vmstat") or "")
+    return int(match[1]) if match else None
+
+
+def _reclaimable(stat: Path) -> int:
+    """Return the bytes of file cache; version 1 counts the group with its children under `total_`."""
+    counts = {}
+    for line in (read_text(stat) or "").splitlines():
+        key, _, value = line.partition(" ")
+        if value.isdigit():
+            counts[key] = int(value)
+    return sum(counts.get(f"total_{key}", counts.get(key, 0)) for key in ("inactive_file", "active_file"))
+
+
+class Ram(msgspec.Struct, frozen=True):
+    """Main memory within the container's limits, bytes."""
+
+    total_bytes: int
+    available_bytes: int
+    """Memory that can be allocated without swapping, file cache counted as free."""
+
+
+def describe_ram(proc: Path = PROC, sysfs: Path = SYSFS) -> Ram:
+    """Return the memory of the machine, or of the cgroup if that is smaller."""
+    import psutil
+
+    memory = psutil.virtual_memory()
+    limits = memory_limits(proc, sysfs)
+    return Ram(
+        total_bytes=min([memory.total, *(limit.limit_bytes for limit in limits)]),
+        available_bytes=min([memory.available, *(max(0, limit.limit_bytes - limit.used_bytes) for limit in limits)]),
+    )
+
+
+def peak_rss_bytes(pid: int, proc: Path = PROC) -> int | None:
+    """Return the peak resident memory of a running process, mapped files included.
+
+    None when the process has ended (also before it is reaped), or the system records no peak.
+    """
+    match = re.search(r"^VmHWM:\s*(\d+) kB$", read_text(proc / str(pid) / "status") or "", re.MULTILINE)
+    return int(match[1]) << 10 if match else None
+
+
+class Cpu(msgspec.Struct, frozen=True):
+    """The CPU resources available to this process."""
+
+    name: str
+    n_cores: int
+    """Physical cores within the affinity and the cgroup quota."""
+    n_performance_cores: int
+    """Cores without efficiency cores; equal to n_cores where all are alike."""
+    last_level_cache_bytes: int | None
+    """Total of the last-level caches of the available cores; None when the kernel does not report it."""
+
+
+def affinity() -> Collection[int]:
+    """Return the logical CPUs that this process may use: without those that were switched off meanwhile."""
+    return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+
+
+def describe_cpu(proc: Path = PROC, sysfs: Path = SYSFS, usable: Collection[int] | None = None) -> Cpu:
+    """Return the CPU of this machine; `usable` lists the logical CPUs to count, by default the process's own."""
+    cpus = sorted(affinity() if usable is None else usable)
+    quota = cpu_quota(proc, sysfs)
+    most = len(cpus) if quota is None else max(1, int(quota))
+    n_cores = _count_cores(cpus, sysfs)
+    # Intel's hybrid chips expose their performance cores as a separate device.
+    performance = _parse_cpu_list(read_text(sysfs / "devices/cpu_core/cpus")) & set(cpus)
+    n_performance = _count_cores(performance, sysfs) if performance else n_cores
+    return Cpu(
+        name=_cpu_name(proc),
+        n_cores=min(most, n_cores),
+        n_performance_cores=min(most, n_performance),
+        last_level_cache_bytes=_last_level_cache_bytes(cpus, sysfs),
+    )
+
+
+def default_threads(cpu: Cpu | None = None) -> int:
+    """Return the number of decode threads as llama.cpp's tools count: one per performance core available.
+
+    A second thread on a core shares its vector units, and a slow core delays all others at every tensor.
+    """
+    return (cpu or describe_cpu()).n_performance_cores
+
+
+def logical_cpus() -> int:
+    """Return how many threads run at once, those that share a core counted each, within affinity and cgroup quota."""
+    n_cpus = len(affinity())
+    quota = cpu_quota(PROC, SYSFS)
+    return n_cpus if quota is None else max(1, min(n_cpus, int(quota)))
+
+
+def _count_cores(cpus: Collection[int], sysfs: Path) -> int:
+    """Count distinct sets of sibling threads; without topology files, use psutil's count for the whole machine."""
+    siblings = {read_text(sysfs / f"devices/system/cpu/cpu{cpu}/topology/thread_siblings_list") for cpu in cpus}
+    if None not in siblings:
+        return max(1, len(siblings))
+    import psutil
+
+    return max(1, min(len(cpus), psutil.cpu_count(logical=False) or len(cpus)))
+
+
+def _cpu_name(proc: Path) -> str:
+    """Return the kernel's CPU name, one printable line; Arm boards without one report the board's."""
+    fields: dict[str, str] = {}
+    for line in (read_text(proc / "cpuinfo") or "").splitlines():
+        key, _, value = line.partition(":")
+        fields.setdefault(key.strip(), value.strip())
+    name = next((fields[key] for key in ("model name", "Model", "Hardware", "cpu") if fields.get(key)), "")
+    name = name or platform.processor() or platform.machine() or "unknown CPU"
+    return " ".join("".join(char if char.isprintable() else " " for char in name).split())
+
+
+def _last_level_cache_bytes(cpus: Collection[int], sysfs: Path) -> int | None:
+    """Sum the distinct caches of the highest level; each chiplet or socket has its own."""
+    caches: dict[int, dict[str, int]] = {}
+    for cpu in cpus:
+        for index in sorted((sysfs / f"devices/system/cpu/cpu{cpu}/cache").glob("index*")):
+            level, size, shared = (read_text(index / name) for name in ("level", "size", "shared_cpu_list"))
+            match = re.fullmatch(r"(\d+)([KM]?)", size or "")
+            if level and level.isdigit() and shared and match:
+                caches.setdefault(int(level), {})[shared] = int(match[1]) << {"": 0, "K": 10, "M": 20}[match[2]]
+    return sum(caches[max(caches)].values()) if caches else None
+
+
+def _parse_cpu_list(text: str | None) -> set[int]:
+    """Parse `0-3,8` into a set."""
+    cpus: set[int] = set()
+    for match in re.finditer(r"(\d+)(?:-(\d+))?", text or ""):
+        cpus.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return cpus

@@ -1,0 +1,417 @@
+"""Resolve a ModelRef to targets, for measuring and for planning: files, twins, downloads, servers and checkpoints.
+
+Making a twin and downloading a file are slow: a `Target` only describes how to obtain its file, and `materialize` does
+it when its turn comes. A plan needs headers alone: those of a catalog model are made, those of the Hub are fetched by
+range and cached, so that repeating a plan needs no network.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.engines.contract import EngineConfig
+from ggbench.errors import BadFile, GgbenchError, NetworkError, Unsupported, UsageError
+from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.quants import ftype_by_name, name_without_quant, quant_label
+from ggbench.gguf_file.twin import plan_twin, twin_of
+from ggbench.hub.access import HubAccess
+from ggbench.hub.headers import HeaderRead, read_headers, read_variant_header
+from ggbench.hub.hf_cache import repo_folder
+from ggbench.hub.repo_records import RepoListing
+from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
+from ggbench.models.checkpoints import CheckpointToRun, find_checkpoint, wanted_methods
+from ggbench.models.local_files import LocalVariant, local_variants
+from ggbench.models.reference import MAIN, ModelRef
+from ggbench.models.served_models import ServedModel, ServerOptions, served_models
+from ggbench.models.sources import (
+    ARTICLE_QUANTS,
+    NO_QUANT,
+    FileSource,
+    FoundVariant,
+    OnProgress,
+    PublishedTwin,
+    RepoRequest,
+    SynthTwin,
+    choose_by_quant,
+    find_variants,
+    selector_in,
+)
+from ggbench.models.subject import Subject
+from ggbench.text import plain
+from ggbench.units import format_bytes
+
+
+class FileToRun(msgspec.Struct, frozen=True):
+    """Where the weights of a quant are, or where they can be downloaded."""
+
+    model: str
+    """MODEL and QUANT arguments of `ggbench pull`, where there is something to pull; names for Ollama."""
+    quant: str
+    paths: tuple[Path, ...] = ()
+    """The file, or all its shards in order; where `is_here` is false the paths that `ggbench pull` will give them.
+    Empty where those are unknown.
+    """
+    is_here: bool = False
+    repo: str = ""
+    """Repo of the Hub, `org/name`; empty where no published file is known."""
+
+
+class Target(msgspec.Struct, frozen=True):
+    """One quant of a model: where its file comes from, and its header where that was read."""
+
+    model: str
+    """MODEL as typed, without `:QUANT`; printable. Of a plan of the catalog the id."""
+    quant: str
+    """Lower case, from the file name, else from its header, else `unknown`."""
+    provenance: Literal["file", "twin", "catalog", "hub", "endpoint"]
+    """Kind of weights: a file whose header marks it as a twin is a twin; `catalog` is a header derived from the
+    catalog's hyperparameters, with types chosen by llama.cpp's quantizer; a server's model may be anything.
+    """
+    path: Path | None = None
+    """The file, or its first shard; None where `source` has to make or download it."""
+    file_bytes: int | None = None
+    """Total size of all shards; None for a twin."""
+    source: FileSource | None = None
+    """How to obtain the file; None where it is on this disk."""
+    selector: str = ""
+    """QUANT argument that selects only this target in its repo or folder, where `quant` is ambiguous."""
+    served: ServedModel | None = None
+    """Of a server; None where there is a file, or will be."""
+    checkpoint: CheckpointToRun | None = None
+    """Of Transformers; `path` is its folder then. None where it is a GGUF or a server."""
+    published: FoundVariant | None = None
+    """Of a file of the Hub, wherever it is stored, and of a twin of one."""
+    file: ModelFile | None = None
+    """The header, where it was read."""
+    reason: str = ""
+    """Why the header cannot be read, in one line."""
+    moved_bytes: int = 0
+    """Received over the network to read the header."""
+
+    @property
+    def named(self) -> tuple[str, str]:
+        """MODEL and QUANT arguments that select this target again."""
+        if self.served is not None:
+            return self.served.setup.base_url, self.served.setup.model
+        return self.model, self.selector or self.quant
+
+    def setup(self, given: EngineConfig) -> EngineConfig:
+        """How it is to be loaded: as given, by its method, or how its server is asked.
+
+        Raises Unsupported for a checkpoint with code of its own that is not trusted.
+        """
+        if self.checkpoint is not None:
+            return self.checkpoint.setup(given)
+        return given if self.served is None else self.served.setup
+
+    @property
+    def subject(self) -> Subject:
+        """What a run of it measures, as far as is known without its header."""
+        if self.served is not None:
+            return self.served.subject
+        path = "" if self.path is None else str(self.path)
+        return Subject(model=self.model, quant=self.quant, source=self.provenance, file=path)
+
+    @property
+    def download_bytes(self) -> int:
+        """Bytes to download before it can be measured."""
+        source = self.checkpoint or self.source
+        return 0 if source is None else source.download_bytes
+
+    def header(self) -> ModelFile:
+        """Return the header, also of a file that is incomplete or not here yet. Raises GgbenchError."""
+        if self.served is not None:
+            raise Unsupported("a server does not show the header of its model")
+        if self.file is not None:
+            return self.file
+        if self.checkpoint is not None:
+            return self.checkpoint.header()
+        if self.source is not None:
+            return self.source.header()
+        assert self.path is not None
+        return read_model_file(self.path, allow_missing_data=True)
+
+    @property
+    def to_run(self) -> FileToRun | None:
+        """The file that a person would run, of a twin the published one; None where the header was not read."""
+        if self.file is None:
+            return None
+        if isinstance(self.source, SynthTwin):
+            model = self.source.model
+            is_published = self.quant in model.quants or not model.quants
+            return FileToRun(model.id, self.quant, repo=(model.repo or "") if is_published else "")
+        if self.published is None:
+            return FileToRun(self.file.name, self.quant, self.file.paths, is_here=True)
+        found = self.published
+        model_words = f"hf:{self.model.partition(':')[2]}" if self.provenance == "twin" else self.model
+        snapshot = repo_folder(found.access, found.repo) / "snapshots" / found.commit
+        paths = found.paths or tuple(snapshot / each.path for each in found.variant.files)
+        return FileToRun(model_words, found.selector, paths, is_here=found.paths is not None, repo=found.repo)
+
+
+def resolve(
+    ref: ModelRef,
+    *,
+    hub: HubAccess | None = None,
+    catalog: Catalog | None = None,
+    server: ServerOptions | None = None,
+    headers_only: bool = False,
+) -> tuple[Target, ...]:
+    """Return the targets that a reference selects, in order, without duplicates; makes and downloads no file.
+
+    Without quants: every variant of a folder or a repo, largest first, and the article's eight for a twin of a catalog
+    model; a checkpoint as it is stored; offline, every local variant of a repo; every model of a server, which is asked
+    as `server` says. With `headers_only` a catalog model needs no file, and a repo is listed whole. `hub` and `catalog`
+    default to the user's own.
+
+    Raises UnknownName for a model or a quant that does not exist, UsageError for an ambiguous one or a catalog model
+    without a repo, BadFile for a path without GGUF and a missing shard, and as `hub.listing.list_repo` does.
+    """
+    if ref.is_server:
+        found_models = served_models(ref, server or ServerOptions())
+        return tuple(Target(each.name, each.quant, "endpoint", None, served=each) for each in found_models)
+    if ref.is_checkpoint:
+        return _checkpoint_targets(ref, catalog, hub)
+    if ref.kind == "path":
+        return _local_targets(ref)
+    catalog = catalog or load_catalog()
+    if headers_only and ref.kind in ("catalog", "synth"):
+        return _catalog_targets(catalog.model(ref.name), ref.quants or ARTICLE_QUANTS)
+    if ref.kind == "synth":
+        found = catalog.model(ref.name)
+        for quant in ref.quants:
+            ftype_by_name(quant)
+        names = ref.quants or ARTICLE_QUANTS
+        return tuple(Target(ref.label, quant, "twin", source=SynthTwin(found, quant)) for quant in names)
+    is_twin = ref.kind == "twin"
+    local_only = not (is_twin or headers_only)
+    variants = find_published(ref, hub or HubAccess.from_environment(), catalog, local_only=local_only)
+    if not headers_only and (ref.quants or len(variants) == 1):
+        for variant in variants:
+            variant.require_all_shards()
+    return tuple(_hub_target(ref.label, variant, is_twin=is_twin) for variant in variants)
+
+
+def resolve_headers(
+    ref: ModelRef,
+    *,
+    hub: HubAccess | None = None,
+    catalog: Catalog | None = None,
+    on_progress: OnProgress | None = None,
+) -> tuple[Target, ...]:
+    """Return the targets of a plan with their headers; a catalog model needs no file.
+
+    A file whose header cannot be read is returned with the reason, unless it is the only one. `on_progress` receives
+    the number of headers read and the total. Raises UsageError for a server and a checkpoint, and as `resolve`,
+    `hub.headers.read_headers` and `plan_twin` do.
+    """
+    targets = resolve(ref.require_gguf(), hub=hub, catalog=catalog, headers_only=True)
+    reads = _read_remote([each.published for each in targets if each.published is not None], on_progress)
+    return tuple(_with_header(each, reads, alone=len(targets) == 1) for each in targets)
+
+
+def repo_read(targets: Sequence[Target]) -> tuple[RepoListing, int] | None:
+    """Return the repo that targets come from, and the bytes received to read their headers; None without a repo.
+
+    The listing is that of its local files where the Hub was not asked.
+    """
+    if not targets or targets[0].published is None:
+        return None
+    return targets[0].published.listing, sum(each.moved_bytes for each in targets)
+
+
+def smaller_targets(
+    ref: ModelRef,
+    planned: Sequence[Target],
+    most_bytes: int,
+    *,
+    hub: HubAccess | None = None,
+    catalog: Catalog | None = None,
+) -> tuple[Target, ...]:
+    """Return the quants of a planned model that are smaller than those planned, with headers, the largest first.
+
+    Of a file those beside it that are named alike; of a repo only the largest whose file takes up to `most_bytes`,
+    since its header has to be read.
+    """
+    catalog = catalog or load_catalog()
+    known = [target.file.file_bytes for target in planned if target.file is not None]
+    if ref.kind in ("hub", "twin"):
+        hub = hub or HubAccess.from_environment()
+        sizes = {each.selector: each.variant.file_bytes for each in find_published(ref.of_quants(), hub, catalog)}
+        small = [name for name, size in sizes.items() if size <= most_bytes]
+        others: tuple[Target, ...] = ()
+        if small:
+            largest = ref.of_quants(max(small, key=lambda name: sizes[name]))
+            others = resolve_headers(largest, hub=hub, catalog=catalog)
+    elif ref.kind == "path" and not ref.path.is_dir():
+        folder, stem = str(ref.path.absolute().parent), name_without_quant(ref.path.name)
+        beside = resolve_headers(ModelRef("path", folder, label=plain(folder)), catalog=catalog)
+        others = tuple(each for each in beside if each.path and name_without_quant(each.path.name) == stem)
+    else:
+        others = resolve_headers(ref.of_quants(), catalog=catalog)
+    sized = [(each.file.file_bytes, each) for each in others if each.file is not None]
+    return tuple(each for size, each in sorted(sized, key=lambda pair: -pair[0]) if size < min(known, default=0))
+
+
+def find_published(
+    ref: ModelRef,
+    access: HubAccess,
+    catalog: Catalog,
+    *,
+    refresh: bool = False,
+    local_only: bool = False,
+) -> tuple[FoundVariant, ...]:
+    """Return the published files of a repo or a catalog model, as `find_variants` does; UsageError without a repo."""
+    known: CatalogModel | None
+    if ref.kind == "catalog":
+        known = catalog.model(ref.name)
+        if known.repo is None:
+            raise UsageError(
+                f"{known.id} is not on this disk",
+                f"measure its twin with synth:{known.id}, or give the path of a .gguf",
+            )
+        request = RepoRequest(known.repo, MAIN, ref.quants, known.file_pattern, known.quants)
+    else:
+        known = catalog.of_repo(ref.name)
+        request = RepoRequest(ref.name, ref.revision, ref.quants)
+    try:
+        return find_variants(access, request, refresh=refresh, local_only=local_only)
+    except NetworkError as error:
+        if known is None:
+            raise
+        hint = f"{error.hint}; its twin needs no network: synth:{known.id}"
+        raise NetworkError(error.message, hint.removeprefix("; ")) from error
+
+
+def resolve_one(ref: ModelRef, *, hub: HubAccess | None = None, server: ServerOptions | None = None) -> Target:
+    """Return the single target that a reference selects; UsageError lists several with their sizes."""
+    targets = resolve(ref, hub=hub, server=server)
+    if len(targets) == 1:
+        return targets[0]
+    if targets[0].served is not None:
+        offered = ", ".join(each.served.setup.model for each in targets if each.served is not None)
+        raise UsageError(f"the server offers {len(targets)} models; name one after its URL", f"it offers: {offered}")
+    sizes = targets[0].source.sizes() if targets[0].source is not None else {}
+    candidates = ", ".join(
+        f"{each.selector or each.quant} ({format_bytes(each.file_bytes or sizes.get(each.quant))})" for each in targets
+    )
+    raise UsageError(f"{targets[0].model} has {len(targets)} quants; select one", f"candidates: {candidates}")
+
+
+def materialize(target: Target, on_progress: OnProgress | None = None) -> ModelFile:
+    """Return the header after making or downloading the file; `on_progress` receives bytes present and in total."""
+    if target.checkpoint is not None:
+        return target.checkpoint.materialize(on_progress)
+    path = target.path if target.source is None else target.source.materialize(on_progress)
+    assert path is not None
+    return read_model_file(path)
+
+
+def _checkpoint_targets(ref: ModelRef, catalog: Catalog | None, hub: HubAccess | None) -> tuple[Target, ...]:
+    """Return a target for each method, without any the one that the checkpoint is stored by."""
+    found = find_checkpoint(ref, catalog, hub)
+    methods = wanted_methods(found, ref)
+    for method in methods:
+        found.checkpoint.require(method)
+    return tuple(
+        Target(
+            ref.label,
+            method.name,
+            found.origin,
+            found.checkpoint.folder,
+            found.file_bytes,
+            checkpoint=CheckpointToRun(found, method),
+        )
+        for method in methods or (found.checkpoint.method,)
+    )
+
+
+def _hub_target(label: str, found: FoundVariant, *, is_twin: bool) -> Target:
+    if is_twin:
+        source = PublishedTwin(found)
+        return Target(label, found.quant, "twin", source=source, selector=found.selector, published=found)
+    path, size = found.paths[0] if found.paths else None, found.variant.file_bytes
+    return Target(label, found.quant, "hub", path, size, None if path else found, found.selector, published=found)
+
+
+def _catalog_targets(model: CatalogModel, quants: Sequence[str]) -> tuple[Target, ...]:
+    planned = plan_twin(model.hyper, quants, name=model.id, source=f"catalog:{model.id}")
+    return tuple(
+        Target(model.id, quant, "catalog", source=SynthTwin(model, quant), file=planned[quant]) for quant in quants
+    )
+
+
+def _local_targets(ref: ModelRef) -> tuple[Target, ...]:
+    headers: dict[LocalVariant, ModelFile | None] = {}
+    for variant in local_variants(ref.path):
+        file = _header(variant) if variant.quant is None else None
+        named = variant if file is None else replace(variant, quant=quant_label(file))
+        headers[named] = file
+    if not headers:
+        raise BadFile(f"no GGUF model in {ref.label}", "give a .gguf file, or a folder with some")
+    variants, targets = tuple(headers), []
+    for variant in choose_by_quant(ref.quants, variants, ref.label) if ref.quants else variants:
+        file = headers[variant] or _header(variant)
+        targets.append(
+            Target(
+                ref.label,
+                variant.quant or NO_QUANT,
+                "twin" if file is not None and file.is_twin else "file",
+                variant.paths[0],
+                variant.file_bytes,
+                selector=selector_in(variants, variant),
+                file=file,
+            )
+        )
+    return tuple(targets)
+
+
+def _header(variant: LocalVariant) -> ModelFile | None:
+    """Return the variant's header; None for a broken file, which stays a target so that its row shows the reason."""
+    try:
+        return read_model_file(variant.paths[0], allow_missing_data=True)
+    except GgbenchError:
+        return None
+
+
+def _with_header(target: Target, reads: Mapping[str, HeaderRead], *, alone: bool) -> Target:
+    """Return the target with its header; with the reason where it cannot be read, unless it is the only one."""
+    if target.file is not None:
+        return target
+    found = target.published
+    read = None if found is None else reads.get(found.variant.name)
+    try:
+        if read is None:
+            file = target.header()
+        elif read.file is None:
+            raise BadFile(read.reason, "take another quant of this repo")
+        else:
+            assert found is not None
+            file = twin_of(read.file, found.origin) if target.provenance == "twin" else read.file
+    except GgbenchError as error:
+        if alone:
+            raise
+        return replace(target, reason=error.message, moved_bytes=0 if read is None else read.moved_bytes)
+    is_unnamed = found is not None and found.variant.quant is None
+    quant = quant_label(file) if is_unnamed else target.quant
+    return replace(target, quant=quant, file=file, moved_bytes=0 if read is None else read.moved_bytes)
+
+
+def _read_remote(found: Sequence[FoundVariant], on_progress: OnProgress | None) -> dict[str, HeaderRead]:
+    """Read the headers of non-local variants, by variant name. Raises NetworkError where none could be read."""
+    remote = [each for each in found if each.paths is None and not each.variant.missing]
+    if not remote:
+        return {}
+    access, listing = remote[0].access, remote[0].listing
+    reads = read_headers(access, listing, [each.variant for each in remote], on_progress)
+    if all(read.file is None for read in reads):
+        with contextlib.suppress(BadFile):  # a broken file gets its own row; only a failure of all is an error
+            read_variant_header(access, listing, remote[0].variant)
+    return {read.variant.name: read for read in reads}
