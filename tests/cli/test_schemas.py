@@ -13,9 +13,7 @@ from ggbench.show.model_documents import SEARCH
 from ggbench.show.plan_document import CLUSTER_PLAN
 from ggbench.sizing.cluster import ClusterPlan, ClusterSplit, DeviceSpeed
 from tests.cli.conftest import Run
-from tests.schemas.validation import check_document
-
-pytest_plugins = ["tests.cli.conftest"]
+from tests.cli.validation import check_document
 
 
 @pytest.mark.parametrize("name", sorted(documents()))
