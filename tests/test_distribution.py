@@ -20,8 +20,8 @@ DATA = (
     "ggbench/machine/gpus.toml",
     "ggbench/cli/topics/*.txt",
     "ggbench/show/*.txt",
-    "ggbench/show/pages/page.css",
-    "ggbench/show/pages/page.js",
+    "ggbench/formats/report/page.css",
+    "ggbench/formats/report/page.js",
     "ggbench/tui/app.tcss",
     "ggbench/tui/screens/*.tcss",
 )

@@ -264,13 +264,16 @@ def _show(pick: Pick, request: PickRequest, output: Output, *, show_all: bool, p
 
         output.document(PICK, pick, commands=commands, machine=request.budget, config=request.setup)
         return
-    from ggbench.decisions.pick.report import pick_plot, pick_report
+    from ggbench.decisions.pick.report import pick_figure, pick_report
+    from ggbench.show.plot import plot_text
 
     console = output.console()
     output.show(pick_report(pick, request.budget, commands, width=console.width, show_all=show_all))
     if plot:
         height = min(24, shutil.get_terminal_size().lines - 4)
-        text = pick_plot(pick, console.width, height, color=console.color_system is not None)
+        color = console.color_system is not None and not console.no_color
+        figure = pick_figure(pick)
+        text = plot_text(figure, console.width, height, color) if figure else ""
         sys.stdout.write(f"\n{text or 'no two candidates with a speed and a loss to plot'}\n")
 
 

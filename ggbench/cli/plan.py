@@ -121,13 +121,13 @@ class _Shown(msgspec.Struct, frozen=True):
                 alternative=alternative,
             )
         else:
-            from ggbench.show.terminal.plan import plan_report
+            from ggbench.show.plan import plan_report
 
             width = output.console().width
             setup = self.setup if rows[0].engine == self.setup.engine else None
             output.show(plan_report(budget, setup, sources, rows, width=width))
             if self.against:
-                from ggbench.show.terminal.sizes_against import published_sizes_table
+                from ggbench.show.sizes_against import published_sizes_table
 
                 output.show(published_sizes_table(rows, width=width))
         if read is not None:

@@ -43,8 +43,8 @@ def command(
     the line that measures it again. It prints on paper, too. FILE.svg and FILE.png are its charts, further ones beside
     it as FILE-w.svg and the like; FILE.md its tables; FILE.csv its figures, with every sample in FILE-samples.csv.
     """
+    from ggbench.formats.report.files import check_ending, report_files
     from ggbench.runs.store.database import Store
-    from ggbench.show.report_files import check_ending, report_files
     from ggbench.show.saving import SavedRun, check_free, write_all
 
     output = Output(as_json=False, quiet=quiet)
@@ -55,7 +55,7 @@ def command(
         chosen = chosen_runs(store, run_ids, model)
         runs = [SavedRun.stored(store, each) for each in chosen] if run_ids else _readable(store, chosen, output)
     if without_paths:
-        from ggbench.show.anonymous_runs import anonymous_run
+        from ggbench.show.anonymous import anonymous_run
 
         runs = [anonymous_run(each) for each in runs]
     output.notice(*(f"saved {saved}" for saved in write_all(report_files(runs, path.suffix), path, force=force)))

@@ -48,7 +48,7 @@ def _list_runs(model: str | None, limit: int, output: Output) -> None:
     """List the most recent runs; the same without `list`."""
     from ggbench.runs.store.database import Store
     from ggbench.show.listed_runs import ListedRun
-    from ggbench.show.terminal.listings import runs_table
+    from ggbench.show.quants import runs_table
 
     with Store.open() as store:
         runs = [ListedRun.of(stored, store) for stored in store.list_runs(model=model, limit=limit)]

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.commands.options import as_record, memory_option, parse_reserve, projector_option
+from ggbench.commands.options import as_record, memory_option, projector_option
 from ggbench.errors import UsageError
+from ggbench.runs.options import SIZE_OR_NONE
 
 if TYPE_CHECKING:
     from ggbench.engines.llama.config import LlamaConfig
@@ -30,6 +31,11 @@ class BudgetOptions(msgspec.Struct, frozen=True):
         """Names and values, for the line that reproduces what they were given for."""
         values = ((name, getattr(self, name)) for name in self.__struct_fields__)
         return tuple((name, str(value)) for name, value in values if value is not None)
+
+    @property
+    def reserve_bytes(self) -> int | None:
+        """Memory to leave free. Raises UsageError."""
+        return None if self.reserve is None else SIZE_OR_NONE.read(self.reserve)
 
     def budget(self, setup: LlamaConfig, *, measures: bool = True) -> Budget:
         """Return the memory; `measures` lets the bandwidth of main memory be measured the first time.
@@ -55,7 +61,7 @@ class BudgetOptions(msgspec.Struct, frozen=True):
             return self._of_devices(setup)
         if setup.tensor_split:
             raise UsageError("a plan counts one GPU", "omit --tensor-split; --main-gpu says which one")
-        reserve_bytes = parse_reserve(self.reserve)
+        reserve_bytes = self.reserve_bytes
         rate = None if self.bandwidth is None else Bandwidth(parse_bandwidth(self.bandwidth), "given")
         vram_bytes = None if self.vram is None else parse_size(self.vram)
         limit_bytes = setup.memory_limit_bytes
@@ -87,7 +93,7 @@ class BudgetOptions(msgspec.Struct, frozen=True):
             raise UsageError("--rpc plans for the devices of the servers", "omit --gpu and --vram")
         check_rpc(setup)
         return devices_budget(
-            device_memories(setup), limit_bytes=setup.memory_limit_bytes, reserve_bytes=parse_reserve(self.reserve)
+            device_memories(setup), limit_bytes=setup.memory_limit_bytes, reserve_bytes=self.reserve_bytes
         )
 
 

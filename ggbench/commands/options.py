@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_args, get_type_hints
 
 import click
 import msgspec
@@ -20,7 +20,9 @@ from ggbench.commands.placements import parse_overrides, parse_servers, parse_sh
 from ggbench.engines.llama.config import KV_TYPES, MAX_THREADS, LlamaConfig
 from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.errors import UsageError
-from ggbench.units import MOST_TOKENS, format_count, parse_tokens
+from ggbench.runs import options
+from ggbench.runs.options import Kind
+from ggbench.units import format_count, parse_tokens
 
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
@@ -71,49 +73,32 @@ class Asked(msgspec.Struct, frozen=True):
     none."""
 
 
-class Tokens(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
-    """A number of tokens as `parse_tokens` reads it; one with a k or an m is echoed in full on stderr."""
+class Text(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
+    """Text that a kind of option reads; numbers of tokens with a k or an m are echoed in full on stderr."""
 
-    name = "tokens"
+    def __init__(self, kind: Kind, name: str = "text") -> None:
+        self.name, self._kind = name, kind
 
-    def __init__(self, least: int = 1, most: int = MOST_TOKENS) -> None:
-        self._least, self._most = least, most
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ANN401
-        """Return the number. Raises UsageError, naming the option."""
-        if isinstance(value, int):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
+        """Return the value. Raises UsageError, naming the option."""
+        if not isinstance(value, str):
             return value
         try:
-            n_tokens = parse_tokens(value, least=self._least, most=self._most)
+            found = self._kind.read(value)
         except UsageError as error:
             option = f"{max(param.opts, key=lambda each: each.startswith('--'))}: " if param else ""
             raise UsageError(f"{option}{error.message}", error.hint) from None
-        if ctx is not None:
-            echo_tokens(ctx, value, n_tokens)
-        return n_tokens
-
-
-def echo_tokens(ctx: click.Context, text: str, n_tokens: int) -> None:
-    """Have `16k = 16,384 tokens` printed once the command knows whether it is quiet."""
-    if text.strip()[-1].isalpha():
-        ctx.meta.setdefault(_ECHOES, []).append(f"{text.strip()} = {format_count(n_tokens)} tokens")
-
-
-def parse_token_list(ctx: click.Context, param: click.Parameter, text: str) -> tuple[int, ...]:
-    """Parse numbers of tokens separated by commas, without duplicates. Raises UsageError, naming the option."""
-    lengths = []
-    for part in text.split(","):
-        try:
-            lengths.append(parse_tokens(part))
-        except UsageError as error:
-            hint = "write numbers of tokens separated by commas: 1,25,512,16k"
-            raise UsageError(f"{param.opts[-1]}: {error.message}", hint) from None
-        echo_tokens(ctx, part, lengths[-1])
-    return tuple(dict.fromkeys(lengths))
+        if ctx is not None and self._kind.counts_tokens:
+            for part in map(str.strip, value.split(",")):
+                if part[-1:].isalpha():
+                    echo = f"{part} = {format_count(parse_tokens(part, least=0))} tokens"
+                    ctx.meta.setdefault(_ECHOES, []).append(echo)
+        return found
 
 
 _ECHOES = "ggbench.echoes"
-TOKENS = Tokens()
+TOKENS = Text(options.TOKENS, "tokens")
+TOKEN_LIST = Text(options.TOKEN_LIST)
 
 THREADS = click.IntRange(1, MAX_THREADS)
 
@@ -128,13 +113,6 @@ def _parse_size(_ctx: click.Context, _param: click.Parameter, text: str | None) 
     from ggbench.units import parse_size
 
     return None if text is None else parse_size(text)
-
-
-def parse_reserve(text: str | None) -> int | None:
-    """Parse the memory to leave free, a size or 0. Raises UsageError."""
-    from ggbench.units import parse_size
-
-    return None if text is None else 0 if text.strip() == "0" else parse_size(text)
 
 
 def _parse_bandwidth(_ctx: click.Context, _param: click.Parameter, text: str | None) -> Bandwidth | None:
@@ -268,15 +246,6 @@ _BANDWIDTH = memory_option(
 )
 
 no_measure_option = option("--no-measure", "Measure nothing: neither a model nor the memory's bandwidth.", is_flag=True)
-n_gen_option = option(
-    "-n --n-gen",
-    "Number of tokens to decode, e.g. 1k, which is 1024; fewer than 247 are too few for W and B.",
-    TOKENS,
-    default=10_000,
-)
-repeat_option = option(
-    "-r --repeat", "Measure N times, and fit all samples together.", click.IntRange(1), default=1, metavar="N"
-)
 samples_option = output_option("--samples", "With --json, include the time of every token.", is_flag=True)
 projector_option = memory_option(
     "--mmproj", "Leave room for this projector (mmproj GGUF), loaded beside the model.", PATH, metavar="FILE"
@@ -307,6 +276,35 @@ def as_record(name: str, make: Callable[..., object], names: Collection[str], *o
         return with_record  # type: ignore[return-value]
 
     return decorate
+
+
+def field_option(settings: type[Any], field: str) -> _Decorator:
+    """Return the option of a field of settings; the command gets None where it is not given and has no default."""
+    each, default = options.options_of(settings)[field], _default_of(settings, field)
+    flags = f"{each.flags} {field}"
+    if each.kind is options.FLAG:
+        return option(flags, each.help, is_flag=True, default=default)
+    kind: object = Text(each.kind, "tokens" if each.kind is options.TOKENS else "text")
+    if each.kind is options.COUNT:
+        kind = click.IntRange(1)
+    elif each.kind is options.CHOICE:
+        kind = click.Choice(get_args(get_type_hints(settings)[field]))
+    text = each.shown if each.shown is not None else each.kind.write(default) if default not in (None, ()) else ""
+    return option(flags, each.help, kind, metavar=each.kind.metavar, default=text or None)
+
+
+def settings_options(settings: type[Any], *, but: Collection[str] = ()) -> _Decorator:
+    """Add the options of a type of settings; the command gets them as `settings`, a record of it."""
+    names = [name for name in options.options_of(settings) if name not in but]
+
+    def make(**given: Any) -> object:  # noqa: ANN401 - the fields' own types
+        return settings(**{name: value for name, value in given.items() if value is not None})
+
+    return as_record("settings", make, names, *(field_option(settings, name) for name in names))
+
+
+def _default_of(settings: type[Any], field: str) -> object:
+    return next(each.default for each in msgspec.structs.fields(settings) if each.name == field)
 
 
 def _output(**given: bool) -> Output:

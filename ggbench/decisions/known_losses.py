@@ -12,9 +12,8 @@ import msgspec
 from ggbench.decisions.pick.record import Loss, PublishedLoss
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError
-from ggbench.models.published.quality import ln_ppl_ratio, size_octaves
-from ggbench.models.published.rows import PublishedRow, load_published
-from ggbench.models.published.selection import fold_quant
+from ggbench.models.published.rows import PublishedRow, ln_ppl_ratio, load_published
+from ggbench.models.published.selection import fold_quant, size_octaves
 from ggbench.runs.experiment import MeasuredLoss, experiment_of
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run

@@ -20,7 +20,7 @@ from ggbench.machine.records import Cell, Environment, ImportedRow
 from ggbench.runs.recording import ModelDescribed, PromptTiming, Recording, Series
 from ggbench.runs.run import Run
 from ggbench.runs.store.runs import WARMUP
-from ggbench.stats.window_fit import DecodeWindow
+from ggbench.stats.decode_timing import DecodeWindow
 
 WINDOW = 128
 """Tokens of a window, llama-bench's own n_gen."""

@@ -27,7 +27,7 @@ from ggbench.machine.records import Environment, Gpu, Imported
 from ggbench.models.subject import Subject
 from ggbench.runs.recording import PromptTiming
 from ggbench.runs.run import Result, Run, RunHead, Settings
-from ggbench.stats.window_fit import DecodeWindow
+from ggbench.stats.decode_timing import DecodeWindow
 from ggbench.text import in_words
 from ggbench.units import format_count
 

@@ -6,7 +6,7 @@ import pytest
 
 from ggbench.errors import UnknownName
 from ggbench.models.published.rows import METRICS, table_of, versions_of
-from ggbench.models.published.selection import filter_published, nearest_published
+from ggbench.models.published.selection import OwnSpeed, filter_published, nearest_published
 from tests.catalog.published_rows import ROWS, only, printed
 
 
@@ -214,14 +214,16 @@ def test_a_name_that_no_row_has_is_an_error_with_the_known_ones(asked: dict[str,
 
 
 def test_llama_cpp_rows_of_the_same_quant_come_first() -> None:
-    near = nearest_published(ROWS, "qwen1.5-7b", "Q4_K_M", device="NVIDIA GeForce RTX 4090", n_prompt=25, n_gen=10_000)
+    own = OwnSpeed("qwen1.5-7b", "Q4_K_M", device="NVIDIA GeForce RTX 4090", n_prompt=25, n_gen=10_000)
+    near = nearest_published(ROWS, own, 5)
     assert (near[0].row.table, near[0].row.quant, near[0].differences) == ("6.4.4", "q4_k_m", ())
     assert near[1].differences == ("quant q4_0, not q4_k_m",)
     assert len(near) == 5
 
 
 def test_every_difference_is_named() -> None:
-    (near,) = nearest_published(ROWS, "qwen2.5-72b", "bf16", "RTX 3060", n_prompt=512, n_gen=128, batch_size=2, limit=1)
+    own = OwnSpeed("qwen2.5-72b", "bf16", device="RTX 3060", n_prompt=512, n_gen=128, batch_size=2)
+    (near,) = nearest_published(ROWS, own, 1)
     assert near.differences == (
         f"system {near.row.system}, not llama.cpp",
         "device NVIDIA A100 80GB, not RTX 3060",
@@ -234,9 +236,9 @@ def test_every_difference_is_named() -> None:
 
 
 def test_the_nearest_rows_follow_device_and_length() -> None:
-    long = nearest_published(ROWS, "qwen2.5-7b", "q4_k_m", n_prompt=60_000, n_gen=256, limit=2)
+    long = nearest_published(ROWS, OwnSpeed("qwen2.5-7b", "q4_k_m", n_prompt=60_000, n_gen=256), 2)
     assert {(row.row.quant, row.row.n_prompt) for row in long} == {("gptq-int4", 63488), ("awq", 63488)}
-    on_h100 = nearest_published(ROWS, "llama-3.1-70b", "q8_0", device="NVIDIA H100 80GB HBM3", limit=2)
+    on_h100 = nearest_published(ROWS, OwnSpeed("llama-3.1-70b", "q8_0", device="NVIDIA H100 80GB HBM3"), 2)
     assert {row.row.device for row in on_h100} == {"NVIDIA H100 80GB SXM"}
 
 
@@ -252,5 +254,5 @@ def test_the_nearest_rows_follow_device_and_length() -> None:
     ],
 )
 def test_a_device_is_the_same_only_when_its_bandwidth_is(device: str | None, same: bool) -> None:
-    (near,) = nearest_published(ROWS, "qwen2.5-7b", "q4_k_m", device=device, limit=1)
+    (near,) = nearest_published(ROWS, OwnSpeed("qwen2.5-7b", "q4_k_m", device=device), 1)
     assert any(difference.startswith("device ") for difference in near.differences) != same

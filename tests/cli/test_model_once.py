@@ -13,7 +13,7 @@ from tests.cli.conftest import Run
     [
         ["decode", "-n", "40"],
         ["bench", "-n", "40"],
-        ["maxctx", "--memory-limit", "1GiB"],
+        ["maxctx", "--memory-limit", "1MiB"],
         ["plan", "--no-measure"],
         ["limits"],
         ["pick", "--no-measure"],

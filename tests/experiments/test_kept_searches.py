@@ -24,17 +24,6 @@ def job_of(target: Target) -> Job:
     return Job(EXPERIMENT, target, limited(), ContextSettings())
 
 
-def test_a_search_is_kept_with_its_certificate(target: Target, kv_bytes: int, store: Store) -> None:
-    context, run = found(SmallMachine(kv_bytes, 4096).rig(store), target)
-    assert run.run_id is not None
-    stored = store.load_run(run.run_id)
-    assert (stored.kind, stored.state, stored.command) == ("maxctx", "completed", run.head.command)
-    read = read_run(store, stored)
-    assert (read.result, read.memory, read.head.environment) == (context, run.memory, run.head.environment)
-    assert read_recording(store, stored).of(Probe) == context.probes
-    assert (context.max_n_ctx, run.memory.kv_bytes) == (4096, 4096 * kv_bytes)
-
-
 def not_proving(record: Progress) -> bool:
     """Whether the search has not come to its decode."""
     return not (

@@ -7,10 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.against import nearest_to, published_model
+from ggbench.show.against import against_tables, nearest_to, published_model
 from ggbench.show.document import json_text
 from ggbench.show.run_documents import QUANT
-from ggbench.show.terminal.against import against_tables
 from tests.fakes.summaries import with_subject
 
 

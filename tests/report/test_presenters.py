@@ -12,9 +12,9 @@ from ggbench.runs.run import Run
 from ggbench.runs.store.runs import StoredRun, encode
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.listed_runs import ListedRun
+from ggbench.show.machine import machine_table
 from ggbench.show.presenter import presenter_of
 from ggbench.show.run_documents import RESULTS
-from ggbench.show.terminal.machine import machine_table
 from tests.fakes.summaries import search_of
 
 GIB = 1 << 30

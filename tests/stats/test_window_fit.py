@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from ggbench.stats.window_fit import DecodeWindow, fit_windows, window_speed
+from ggbench.stats.decode_timing import DecodeWindow
+from ggbench.stats.window_fit import fit_windows, window_speed
 
 
 def window(n_depth: int, step_ms: float, n_gen: int = 16) -> DecodeWindow:

@@ -6,12 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engines.endings import Outcome
 from ggbench.errors import StoreError
-from ggbench.experiments.maxctx.record import ContextResult, Probe
 from ggbench.runs.store.database import Store
 from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, MeasuredRun, matching, read_measured, read_runs
-from tests.fakes.measured import fill, start_search
+from tests.fakes.measured import fill
 
 
 @pytest.fixture
@@ -24,18 +22,6 @@ def path(tmp_path: Path) -> Path:
 def measured(path: Path, *run_ids: int) -> tuple[MeasuredRun, ...]:
     with Store.open(path) as store:
         return tuple(read_measured(store, run_id) for run_id in run_ids)
-
-
-def test_a_killed_search_has_what_its_probes_show(path: Path) -> None:
-    probe = Probe(4096, "alloc", Outcome.COMPLETED, 1.5)
-    with Store.open(path) as store:
-        run_id = store.begin(start_search())
-        store.append_observations(run_id, [(1, "probe", probe)])
-    decode, search = measured(path, 1, run_id)
-    assert decode.summary.context is None
-    found = search.summary.context
-    assert isinstance(found, ContextResult)
-    assert (found.max_n_ctx, found.probes) == (4096, (probe,))
 
 
 @pytest.mark.parametrize(

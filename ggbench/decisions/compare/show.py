@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from ggbench.decisions.compare.comparison import NO_DIFFERENCE, Better, ComparedLine, Comparison, Tied
-from ggbench.show.plot.palette import letter
+from ggbench.show import letter
 from ggbench.text import in_words
 from ggbench.units import format_number
 

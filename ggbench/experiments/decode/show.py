@@ -12,7 +12,7 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import b_text, bench_columns, tok_s_text, w_text
 from ggbench.show.presenter import QuantPresenter
 from ggbench.show.run_documents import RunDocuments
-from ggbench.stats.window_fit import DecodeWindow
+from ggbench.stats.decode_timing import DecodeWindow
 from ggbench.units import with_unit
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ class DecodePresenter(QuantPresenter):
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """The columns of `ggbench bench`."""
-        from ggbench.show.terminal.listings import rows_table
+        from ggbench.show.quants import rows_table
 
         summaries = [QuantSummary.of([run]) for run in runs]
         return rows_table(summaries, bench_columns(summaries), width=width)

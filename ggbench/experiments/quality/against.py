@@ -6,37 +6,37 @@ model, ln PPL ratio and KL divergence, compares better, and is why rows of other
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from ggbench.experiments.quality.compared import row_name
 from ggbench.experiments.quality.record import QualityResult
 from ggbench.experiments.quality.texts import SHA256, WIKITEXT_2
-from ggbench.models.published.quality import Scored, ln_ppl_ratio, nearest_quality
-from ggbench.models.published.rows import Figure, PublishedRow
-from ggbench.models.published.selection import NearRow
+from ggbench.models.published.rows import Figure, PublishedRow, ln_ppl_ratio, load_published
+from ggbench.models.published.selection import NearRow, OwnScore, nearest_published
 from ggbench.runs.run import Run
 from ggbench.show import UNKNOWN
-from ggbench.show.against import published_model
+from ggbench.show.against import Beside, against_table, published_model
 from ggbench.show.columns import estimate_text
 from ggbench.show.names import kv_name, model_name
 from ggbench.show.published_document import NEAR
-from ggbench.show.terminal.against import difference_lines
-from ggbench.show.terminal.tables import fitted_table, names, right, spaced
+from ggbench.show.tables import spaced
 from ggbench.stats.intervals import Estimate
-from ggbench.text import plain
 from ggbench.units import format_count, format_number, format_percent
 
+_NEAREST = 3
+_COMPARES = (
+    "Perplexities of different texts, n_ctx or tokenizers do not compare. ln PPL ratio, here computed from the printed "
+    "perplexities, and KLD are relative to each model's own base and compare better."
+)
 _KV = "f16"
 
 
 def nearest_to_score(run: Run) -> tuple[NearRow, ...]:
     """Return the published qualities nearest to a run; empty where it has scored nothing."""
-    own = _scored(run)
-    return () if own is None else nearest_quality(own)
+    own = _own_score(run)
+    return () if own is None else nearest_published(load_published(), own, _NEAREST)
 
 
 def quality_against_document(run: Run) -> dict[str, object]:
@@ -48,13 +48,13 @@ def quality_against_document(run: Run) -> dict[str, object]:
     return {"against": rows}
 
 
-def _scored(run: Run) -> Scored | None:
+def _own_score(run: Run) -> OwnScore | None:
     found, setup, subject = run.result, run.head.setup, run.subject
     if not isinstance(found, QualityResult) or found.ppl is None:
         return None
     types = setup.cache_types or (_KV, _KV)
     base = found.base and kv_name(found.base.subject.quant, found.base.type_k, found.base.type_v)
-    return Scored(
+    return OwnScore(
         model=published_model(subject),
         own_model=model_name(subject),
         n_params=subject.n_params,
@@ -75,51 +75,26 @@ def _text_name(found: QualityResult) -> str:
     return f"another {WIKITEXT_2}" if found.text.name == WIKITEXT_2 else found.text.name
 
 
-_COMPARES = (
-    "Perplexities of different texts, n_ctx or tokenizers do not compare. ln PPL ratio, here computed from the printed "
-    "perplexities, and KLD are relative to each model's own base and compare better."
-)
-
-
 def quality_against(runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-    """Return a table for each run: its own figures, the nearest published ones below, and every difference."""
-    parts = [_quality_table(run, near, width) for run in runs if (near := nearest_to_score(run))]
-    return spaced([*parts, Text(_COMPARES, style="dim")])
+    """Return a table for each run: its own figures, the nearest published ones, and every difference below."""
+    tables = [_table(run, near, width) for run in runs if (near := nearest_to_score(run))]
+    return spaced([*tables, Text(_COMPARES, style="dim")])
 
 
-def _quality_table(run: Run, near: Sequence[NearRow], width: int | None) -> Table:
+def _table(run: Run, near: Sequence[NearRow], width: int | None) -> RenderableType:
     found = run.result
     assert isinstance(found, QualityResult)
-    apart, rows = found.divergence, [each.row for each in near]
-    text = f"yours: {found.text.name}, n_ctx {format_count(found.n_ctx)}, {format_count(found.n_chunks)} chunks"
-    return fitted_table(
-        [
-            names("", ["yours", *(row.model for row in rows)]),
-            names("quant", [row_name(run), *(row.quant or UNKNOWN for row in rows)]),
-            right("PPL", [estimate_text(found.ppl), *(_estimate(row.perplexity) for row in rows)]),
-            right("ln PPL ratio", [estimate_text(apart.ln_ppl_ratio if apart else None), *map(_ratio, rows)]),
-            right("KLD", [estimate_text(apart.kld if apart else None), *(_estimate(row.kld) for row in rows)], "nats"),
-            right(
-                "same top",
-                [
-                    format_percent(apart.same_top.mean if apart else None),
-                    *(_share(row.same_top_percent) for row in rows),
-                ],
-                priority=1,
-            ),
-            right(
-                "RMS Δp",
-                [
-                    format_percent(apart.rms_p_diff.mean if apart else None),
-                    *(_share(row.rms_dp_percent) for row in rows),
-                ],
-                priority=2,
-            ),
-        ],
-        title=f"{model_name(run.subject)} {row_name(run)} against published rows",
-        width=width,
-        caption="\n".join(map(plain, [text, *difference_lines(near, lambda row: f"{row.model} {row.quant}")])),
+    apart, quant = found.divergence, kv_name(run.subject.quant, *(run.head.setup.cache_types or ()))
+    columns = (
+        Beside("PPL", "", estimate_text(found.ppl), _estimated("perplexity")),
+        Beside("ln PPL ratio", "", estimate_text(apart.ln_ppl_ratio if apart else None), _ratio),
+        Beside("KLD", "nats", estimate_text(apart.kld if apart else None), _estimated("kld")),
+        Beside("same top", "", format_percent(apart.same_top.mean if apart else None), _share("same_top_percent"), 1),
+        Beside("RMS Δp", "", format_percent(apart.rms_p_diff.mean if apart else None), _share("rms_dp_percent"), 2),
     )
+    note = f"{found.text.name}, n_ctx {format_count(found.n_ctx)}, {format_count(found.n_chunks)} chunks"
+    title = f"{model_name(run.subject)} {quant} against published rows"
+    return against_table(title, quant, columns, near, note, width=width, name=lambda row: row.model)
 
 
 def _ratio(row: PublishedRow) -> str:
@@ -127,12 +102,20 @@ def _ratio(row: PublishedRow) -> str:
     return UNKNOWN if found is None else _number(*found)
 
 
-def _estimate(figure: Figure | None) -> str:
-    return UNKNOWN if figure is None or figure.value is None else _number(figure.value, figure.error)
+def _estimated(name: str) -> Callable[[PublishedRow], str]:
+    def text(row: PublishedRow) -> str:
+        figure: Figure | None = getattr(row, name)
+        return UNKNOWN if figure is None or figure.value is None else _number(figure.value, figure.error)
+
+    return text
 
 
-def _share(figure: Figure | None) -> str:
-    return format_percent(None if figure is None or figure.value is None else figure.value / 100)
+def _share(name: str) -> Callable[[PublishedRow], str]:
+    def text(row: PublishedRow) -> str:
+        figure: Figure | None = getattr(row, name)
+        return format_percent(None if figure is None or figure.value is None else figure.value / 100)
+
+    return text
 
 
 def _number(value: float, error: float | None) -> str:

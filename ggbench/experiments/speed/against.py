@@ -9,15 +9,13 @@ from rich.text import Text
 
 from ggbench.experiments.speed.document import CASE
 from ggbench.experiments.speed.record import Case, SpeedCase, case_note, result_of
-from ggbench.models.published.rows import Figure, PublishedRow, load_published
+from ggbench.models.published.rows import PublishedRow, load_published
 from ggbench.models.published.selection import NearRow, nearest_published
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show import UNKNOWN
-from ggbench.show.against import device_of, published_model, system_of
+from ggbench.show.against import Beside, against_table, device_of, own_speed, printed
 from ggbench.show.names import quant_name
-from ggbench.show.terminal.against import difference_lines
-from ggbench.show.terminal.tables import new_table, spaced
+from ggbench.show.tables import spaced
 from ggbench.text import plain
 from ggbench.units import format_count, format_gb, format_number
 
@@ -30,10 +28,10 @@ def nearest_to_case(run: Run, case: Case) -> tuple[NearRow, ...]:
     For one sequence those are speeds by input length, for several the throughputs of batches, where there are any.
     Rows of the case's own input length, or batch, come before those of the nearest.
     """
-    model = published_model(run.subject)
-    if model is None:
+    own = own_speed(QuantSummary.of([run]), case.n_input, case.n_gen, case.n_seqs)
+    if own is None:
         return ()
-    rows = [row for row in load_published() if row.model == model and _is_of_protocol(row)]
+    rows = [row for row in load_published() if row.model == own.model and _is_of_protocol(row)]
     if case.n_seqs > 1:
         rows = [row for row in rows if row.throughput_tok_s is not None] or rows
         rows = [row for row in rows if row.batch_size == case.n_seqs] or rows
@@ -41,17 +39,7 @@ def nearest_to_case(run: Run, case: Case) -> tuple[NearRow, ...]:
         rows = [row for row in rows if row.tok_s is not None] or rows
         rows = [row for row in rows if row.batch_size == 1] or rows
     rows = [row for row in rows if row.n_prompt == case.n_input] or rows
-    return nearest_published(
-        rows,
-        model,
-        run.subject.quant,
-        device=device_of(QuantSummary.of([run])),
-        n_prompt=case.n_input,
-        n_gen=case.n_gen,
-        batch_size=case.n_seqs,
-        limit=_NEAREST,
-        system=system_of(QuantSummary.of([run])),
-    )
+    return nearest_published(rows, own, _NEAREST)
 
 
 def speed_against_document(run: Run) -> dict[str, object]:
@@ -68,55 +56,29 @@ def _is_of_protocol(row: PublishedRow) -> bool:
     return row.batch_size is not None and (row.tok_s is not None or row.throughput_tok_s is not None)
 
 
-def case_against_tables(runs: Sequence[Run]) -> RenderableType:
+def case_against_tables(runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
     """Return a table for each case: its own figures, the nearest published rows, and every difference below."""
     parts: list[RenderableType] = []
     for run in runs:
-        found = [(each, nearest_to_case(run, each.case)) for each in result_of(run).cases]
-        if any(near for _, near in found):
+        found = [(each, near) for each in result_of(run).cases if (near := nearest_to_case(run, each.case))]
+        if found:
             parts.append(Text(f"{quant_name(run.subject)} against published rows", style="bold"))
-            parts += [_table(run, *each) for each in found if each[1]]
+            parts += [_table(run, each, near, width) for each, near in found]
         else:
             parts.append(Text(f"{quant_name(run.subject)}: no published row of speed measures this model"))
     return spaced(parts)
 
 
-def _table(run: Run, found: SpeedCase, near: Sequence[NearRow]) -> RenderableType:
-    rows = [_own(run, found), *map(_published, near)]
-    figures = ("Qwen2.5\ntok/s", "throughput\ntok/s", "memory\nGiB", "input\ntokens", "batch")
-    table = new_table(found.case.name, {"": "left", "quant": "left"} | dict.fromkeys(figures, "right"))
-    for number, row in enumerate(rows):
-        table.add_row(*map(Text, row), style="" if number else "bold")
-    device = device_of(QuantSummary.of([run])) or "device not known"
-    own = "; ".join(filter(None, (f"yours: llama.cpp, {device}", case_note(found))))
-    lines = [plain(own), *difference_lines(near, lambda row: f"{row.system} {row.quant or UNKNOWN}")]
-    table.lines_below = tuple(map(Text, lines))
-    return table
-
-
-def _own(run: Run, found: SpeedCase) -> tuple[str, ...]:
+def _table(run: Run, found: SpeedCase, near: Sequence[NearRow], width: int | None) -> RenderableType:
     case, memory = found.case, found.ended.memory
-    return (
-        "yours",
-        plain(run.subject.quant),
-        format_number(found.tok_s_qwen2_5),
-        format_number(found.decode_tok_s),
-        format_gb(None if memory is None else memory.total_bytes, binary=True),
-        format_count(case.n_input),
-        format_count(case.n_seqs),
+    own_memory = format_gb(None if memory is None else memory.total_bytes, binary=True)
+    columns = (
+        Beside("Qwen2.5", "tok/s", format_number(found.tok_s_qwen2_5), printed("tok_s")),
+        Beside("throughput", "tok/s", format_number(found.decode_tok_s), printed("throughput_tok_s")),
+        Beside("memory", "GiB", own_memory, printed("memory_gb"), 1),
+        Beside("input", "tokens", format_count(case.n_input), lambda row: format_count(row.n_prompt), 2),
+        Beside("batch", "", format_count(case.n_seqs), lambda row: format_count(row.batch_size), 3),
     )
-
-
-def _published(near: NearRow) -> tuple[str, ...]:
-    row = near.row
-    return (
-        row.system,
-        row.quant or UNKNOWN,
-        *map(_printed, (row.tok_s, row.throughput_tok_s, row.memory_gb)),
-        format_count(row.n_prompt),
-        format_count(row.batch_size),
-    )
-
-
-def _printed(figure: Figure | None) -> str:
-    return UNKNOWN if figure is None else figure.printed
+    device = device_of(QuantSummary.of([run])) or "device not known"
+    note = "; ".join(filter(None, (f"llama.cpp, {device}", case_note(found))))
+    return against_table(case.name, plain(run.subject.quant), columns, near, note, width=width)

@@ -18,14 +18,13 @@ from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import b_text, w_text
+from ggbench.show.figures import Curve, Figure, PlottedRun, batch_sizes, latency_figure
+from ggbench.show.machine import run_page, serving_caption
 from ggbench.show.metric import Metric
 from ggbench.show.names import quant_name, row_labels
-from ggbench.show.plot.curves import Curve, Figure, PlottedRun, batch_sizes, latency_figure
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_documents import RunDocuments
-from ggbench.show.serving import serving_caption
-from ggbench.show.terminal.machine import run_page
-from ggbench.show.terminal.tables import Cells, fitted_table, names, notes, right, spaced, twin_caption
+from ggbench.show.tables import Cells, fitted_table, names, notes, right, spaced, twin_caption
 from ggbench.stats.decode_timing import b_ratio, w_ratio
 from ggbench.units import (
     format_count,
@@ -129,7 +128,7 @@ class SpeedPresenter(Presenter):
         """The nearest published rows under each case."""
         from ggbench.experiments.speed.against import case_against_tables
 
-        return case_against_tables(runs)
+        return case_against_tables(runs, width=width)
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         """Return the cases, W and B, machine and command of one run."""

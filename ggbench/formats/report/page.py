@@ -6,27 +6,26 @@ that SVG and PNG are made from. The content security policy forbids every reques
 
 from __future__ import annotations
 
+import html
 import io
-from collections.abc import Iterator, Mapping, Sequence
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 
 from ggbench import __version__
 from ggbench.decisions.compare.comparison import ComparedLine, Comparison
 from ggbench.decisions.compare.show import sentence_of, spread_sentence
-from ggbench.show.charts.charts import BarChart, Chart, StackChart, runs_of
-from ggbench.show.charts.look import PAGE
-from ggbench.show.charts.measured import OUTSIDE
-from ggbench.show.charts.pictures import as_vega, vega_script
-from ggbench.show.charts.vega import LIMITS, Drawing, labels_of, title_of
+from ggbench.formats.report.files import ReportedModel, header_of
+from ggbench.show import letter
+from ggbench.show.charts import OUTSIDE, BarChart, Chart, StackChart, runs_of
 from ggbench.show.columns import all_columns, column_texts
-from ggbench.show.contents import ReportedModel, header_of
-from ggbench.show.pages.elements import json_script, lines, table, text
-from ggbench.show.plot.curves import Figure
-from ggbench.show.plot.palette import ON_PAPER, ON_SLATE, letter
+from ggbench.show.figures import Figure
+from ggbench.show.machine import machine_text, reproducing
 from ggbench.show.presenter import presenter_of
-from ggbench.show.provenance import machine_text, reproducing
 from ggbench.show.saving import SavedRun
-from ggbench.text import in_words
+from ggbench.show.vega import LIMITS, ON_PAPER, ON_SLATE, PAGE, Drawing, as_vega, labels_of, title_of, vega_script
+from ggbench.text import in_words, plain
 from ggbench.units import counted
 
 _DETAILS_WIDTH = 100
@@ -238,3 +237,55 @@ def _details(one: SavedRun, name: str) -> str:
         f"{text(name)}: {text(presenter.ending(run))}</summary>"
         f"<p>{_origin(one)}</p><pre>{lines(printed)}</pre></details>"
     )
+
+
+_JSON_ESCAPED = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
+
+
+def text(value: str) -> str:
+    """Return text, on one line and without control characters, that HTML shows as it is."""
+    return html.escape(plain(value))
+
+
+def lines(value: str) -> str:
+    """Return text of several lines that a `pre` element shows as it is."""
+    return "\n".join(map(text, value.split("\n")))
+
+
+def json_script(name: str, value: object) -> str:
+    """Return a script element with data: no text in it ends the element, or begins a comment."""
+    content = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    escaped = _JSON_ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", content)
+    return f'<script type="application/json" id="{name}">{escaped}</script>'
+
+
+def table(headers: Sequence[tuple[str, bool]], rows: Iterable[Sequence[tuple[str, object]]], *, css: str = "") -> str:
+    """Return a table that the page sorts by a click on a header; wider than the page it scrolls.
+
+    `headers` are texts and whether the column is right-aligned; cells are HTML and the value to sort by, None for last.
+    """
+    head = "".join(
+        f'<th scope="col"{_aligned(right)}><button type="button">{text(header)}</button></th>'
+        for header, right in headers
+    )
+    body = "".join(
+        "<tr>"
+        + "".join(
+            f"<td{_aligned(right)}{_sorted_by(value)}>{cell}</td>"
+            for (cell, value), (_, right) in zip(row, headers, strict=True)
+        )
+        + "</tr>"
+        for row in rows
+    )
+    return (
+        f'<div class="scroll"><table class="sortable {css}"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def _aligned(right: bool) -> str:
+    return ' class="right"' if right else ""
+
+
+def _sorted_by(value: object) -> str:
+    return "" if value is None else f' data-value="{text(str(value))}"'
