@@ -10,8 +10,8 @@ from ggbench.cli.cluster_plan import command as plan
 from ggbench.commands.documented import DocumentedGroup
 from ggbench.commands.options import THREADS, option, output_options
 from ggbench.commands.output import Output
+from ggbench.engines.llama.config import DEFAULT_PORT, parse_server
 from ggbench.errors import ExitCode, UsageError
-from ggbench.sizing.cluster import DEFAULT_PORT, parse_server
 
 if TYPE_CHECKING:
     from ggbench.engines.llama.rpc_serving import RpcServerProcess

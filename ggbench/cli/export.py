@@ -79,13 +79,13 @@ def command(
     --bundle takes runs with all they have to another machine, where `ggbench import` reads them; without folders, names
     of servers and serial numbers of GPUs, which --with-paths keeps.
     """
+    from ggbench.files import check_free, write_as
     from ggbench.formats.bundle import bundle_of
     from ggbench.formats.formats import SAMPLES, WHOLE
     from ggbench.formats.llama_bench_export import DEPTHS, ExportOptions
     from ggbench.formats.run_document import as_json
     from ggbench.formats.samples_csv import samples_csv
     from ggbench.runs.store.database import Store
-    from ggbench.show.saving import check_free, write_as
 
     output = Output(as_json=False, quiet=quiet)
     if (form is None) == (bundle is None):

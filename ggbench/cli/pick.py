@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, get_args
 import click
 import msgspec.structs
 
-from ggbench.commands.budget_options import BudgetOptions, budget_options
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.header_progress import reading_headers, reading_notice
-from ggbench.commands.kv_options import kv_list_options
+from ggbench.commands.load_options import BudgetOptions, budget_options, kv_list_options, load_options_but_cache
 from ggbench.commands.options import (
     TOKENS,
     HubOptions,
     as_record,
-    load_options_but_cache,
     no_measure_option,
     offline_option,
     option,

@@ -22,10 +22,9 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import Value, all_columns
 from ggbench.show.figures import Figure, PlottedRun
 from ggbench.show.glossary import UNSTEADY
-from ggbench.show.listed_runs import ListedRun, named_runs
+from ggbench.show.listed_runs import ListedRun, SavedRun, named_runs, saved_figures
 from ggbench.show.names import quant_name
 from ggbench.show.presenter import figures_of, presenter_of
-from ggbench.show.saving import SavedRun, saved_figures
 from ggbench.text import plain
 from ggbench.tui.tables import Column, has_words
 from ggbench.units import counted, format_count

@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from ggbench.errors import UnknownName
-from ggbench.models.published.rows import METRICS, table_of, versions_of
+from ggbench.models.published.rows import METRICS, table_of
 from ggbench.models.published.selection import OwnSpeed, filter_published, nearest_published
 from tests.catalog.published_rows import ROWS, only, printed
 
@@ -111,38 +111,6 @@ def test_a_word_is_never_a_number() -> None:
     assert set(words) == {"oom", "N/A", "Exception", "not reported"}
     assert words["Exception"] == 5
     assert {cell.plain for cell in cells if cell.value is None} == set(words)
-
-
-def test_vllm_rows_of_72b_carry_their_settings() -> None:
-    rows = filter_published(ROWS, model="qwen2.5-72b", system="vllm")
-    assert len(rows) == 27
-    by_note = {row.note: row.setting for row in rows}
-    assert by_note["Default"] == "gpu_memory_utilization=0.9 max_model_len=32768 enforce_eager=False"
-    assert by_note["Setting 1"] == "gpu_memory_utilization=0.98 max_model_len=4096 enforce_eager=True"
-    assert by_note["Setting 5"] == "gpu_memory_utilization=0.9 max_model_len=131072 enforce_eager=False"
-    other = only(source="qwen2.5-speed", table="32B (vLLM)", quant="bf16", n_prompt=1)
-    assert other.note == "setting1"
-    assert other.setting == "gpu_memory_utilization=1.0 max_model_len=32768 enforce_eager=True"
-
-
-def test_a_setting_that_cannot_have_held_the_input_is_not_claimed() -> None:
-    rows = [row for row in filter_published(ROWS, source="qwen2-speed", system="vllm") if (row.n_prompt or 0) > 32768]
-    assert len(rows) == 16
-    assert all(row.setting is None and "cannot hold" in (row.remark or "") for row in rows)
-
-
-def test_versions_are_the_tables_with_the_rows_own_over_them() -> None:
-    plain = only(source="qwen2.5-speed", table="7B (vLLM)", quant="awq", n_prompt=63488)
-    assert versions_of(plain)["vLLM"] == "0.6.3"
-    assert versions_of(only(source="qwen2.5-speed", table="7B (vLLM)", quant="awq", n_prompt=129024))["vLLM"] == "0.6.2"
-    int8 = only(source="qwen2.5-speed", table="7B (Transformer)", quant="gptq-int8", n_prompt=1)
-    assert versions_of(int8)["AutoGPTQ"] == "0.6.0+cu1210"
-    assert versions_of(int8)["Transformers"] == "4.46.0"
-    ada = only(
-        device="NVIDIA RTX 4090 24GB", model="qwen2.5-14b", quant="nf4", batch_size=8, versions="bitsandbytes 0.44.1"
-    )
-    assert (versions_of(ada)["CUDA"], versions_of(ada)["bitsandbytes"]) == ("12.4", "0.44.1")
-    assert versions_of(only(table="6.4.4", quant="q4_k_m")) == {}
 
 
 def test_slips_of_a_document_stay_with_a_remark() -> None:

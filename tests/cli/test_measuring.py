@@ -131,13 +131,6 @@ def test_bad_placement_is_a_usage_error(
     assert hint.startswith("Hint: ")
 
 
-def test_prefill_lists_lengths(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-    assert "512" in ggbench("prefill", tiny_twin, "--lengths", "1,512").out
-    document = ggbench("prefill", tiny_twin, "--lengths", "512,1", "--json").json
-    assert document["schema"] == "ggbench.prefill/1"
-    assert [entry["n_prompt"] for entry in document["prefills"]] == [1, 512]
-
-
 def test_bench_of_a_folder_with_one_bad_file(
     ggbench: Run, machine: FakeMachine, tiny_twin: Path, tmp_path: Path
 ) -> None:

@@ -1,18 +1,14 @@
 """What llama.cpp allocated, read from logs that llama.cpp wrote on real machines."""
 
-import re
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 from ggbench.engines.events import Allocated
 from ggbench.engines.llama.logs import parse_allocations
-from ggbench.engines.memory import DeviceBuffers, Place
+from ggbench.engines.memory import Place
 from ggbench.units import MIB
 from tests.fakes.recorded_logs import lines_of
-
-DATA = Path(__file__).parent.parent / "data"
 
 PLACES = {
     "CPU": Place.HOST,
@@ -227,46 +223,6 @@ def test_the_buffers_of_the_caches_add_up_to_the_size_that_the_log_gives(name: s
     allocations = read(lines_of(name))
     assert allocations.cache_bytes is not None
     assert mib(allocations.total("kv_bytes")) == pytest.approx(mib(allocations.cache_bytes), abs=0.03)
-
-
-def test_each_device_has_what_llama_cpp_itself_counts_there() -> None:
-    lines = lines_of("glm_dsa_4_gpus")
-    row = re.compile(r"- (CUDA\d) .*\( *\d+ = +(\d+) \+ +(\d+) \+ +(\d+)\)")
-    counted = {match[1]: tuple(int(match[n]) for n in (2, 3, 4)) for line in lines if (match := row.search(line))}
-    assert len(counted) == 4
-    assert counted == {
-        each.device: tuple(n_bytes // MIB for n_bytes in (each.weight_bytes, each.kv_bytes, each.compute_bytes))
-        for each in read(lines).buffers
-        if not each.is_host
-    }
-
-
-@pytest.mark.parametrize("name", ["qwen3_4b_gb10", "gemma4_iswa_gb10", "qwen3_6_hybrid_gb10"])
-def test_compute_buffers_are_those_that_the_context_had_at_its_end(name: str) -> None:
-    lines = lines_of(name)
-    last = re.compile(r"^~llama_context: +(\w+) compute buffer size is +([\d.]+) MiB, matches")
-    at_end = {match[1]: float(match[2]) for line in lines if (match := last.search(line))}
-    found = {each.device: each.compute_bytes / MIB for each in read(lines).buffers if each.compute_bytes}
-    assert len(at_end) == 2
-    assert found == pytest.approx(at_end, abs=0.006)
-
-
-def test_a_compute_buffer_that_is_reserved_again_takes_the_place_of_the_first() -> None:
-    lines = lines_of("qwen3_4b_gb10")
-    again = [line for line in lines_of("gemma4_iswa_gb10") if line.startswith("sched_reserve:")]
-    compute = in_mib(read([*lines, *again])).compute
-    assert compute == {"CUDA0": 569.01, "CUDA_Host": 159.02}
-
-
-def test_a_recorded_cpu_log() -> None:
-    lines = (DATA / "llama_cpu_0.5b_q8_0.log").read_text(encoding="utf-8").splitlines()
-    allocations = read(lines)
-    assert allocations.buffers == (
-        DeviceBuffers("CPU_Mapped", Place.HOST, weight_bytes=round(628.14 * MIB)),
-        DeviceBuffers("CPU", Place.HOST, kv_bytes=48 * MIB, compute_bytes=round(300.75 * MIB), output_bytes=151936 * 4),
-    )
-    assert allocations.flash_attn is True
-    assert allocations.total("kv_bytes") == 48 * MIB
 
 
 # llama-cpp-python 0.3.36 with `no_alloc`, qwen1.5-4b q8_0.

@@ -19,7 +19,7 @@ from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.condition import environment as environment_of
-from ggbench.machine.host import Cpu
+from ggbench.machine.host import describe_cpu
 from ggbench.machine.records import Environment, Imported
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Result, Run, RunHead, Settings
@@ -48,7 +48,7 @@ FORECAST = ForecastResult(
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setattr(module, "describe_cpu", lambda: Cpu("test", 1, 1, None))
+    monkeypatch.setattr(module, "describe_cpu", lambda: replace(describe_cpu(), last_level_cache_bytes=None))
     with Store.open(tmp_path / "results.sqlite") as opened:
         yield opened
 
@@ -186,16 +186,3 @@ def test_what_does_not_decide_the_speed_may_differ(store: Store) -> None:
     _add(store, file, _decode(file))
     setup = LlamaConfig(n_ctx=8192, n_gpu_layers=0, memory_limit_bytes=1 << 30, mmap=False)
     assert _one(store, file, setup).basis == "measured"
-
-
-def test_of_another_card_only_the_bound_is_known(store: Store) -> None:
-    file = _file()
-    _add(store, file, _decode(file))
-    assert _one(store, file, budget=replace(BUDGET, is_here=False)).basis == "bound"
-
-
-def test_a_model_within_the_cache_says_nothing_of_the_memory(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    for n_layer in (3, 4):
-        _add(store, _file(n_layer), _decode(_file(n_layer)))
-    monkeypatch.setattr(module, "describe_cpu", lambda: Cpu("test", 1, 1, 1000))
-    assert _one(store, _file()).basis == "bound"

@@ -53,13 +53,6 @@ def test_values_come_out_as_written(small_model: "Encoder") -> None:
     ]
 
 
-def test_version_2_reads_as_version_3(small_model: "Encoder") -> None:
-    expected = values_of(parse(small_model.file()))
-    small_model.version = 2
-    header = parse(small_model.file())
-    assert (header.version, values_of(header)) == (2, expected)
-
-
 @pytest.mark.parametrize("big_endian", [False, True])
 def test_files_of_ggufs_own_writer_read_back(tmp_path: Path, big_endian: bool) -> None:
     import gguf

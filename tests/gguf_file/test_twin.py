@@ -106,22 +106,6 @@ def test_a_quant_that_needs_an_imatrix_says_so(quant: str) -> None:
         plan_twin(DENSE, [quant], name="tiny")
 
 
-def test_fewer_layers_are_the_same_model_but_shallower() -> None:
-    whole = plan_twin(SIZES["0.5B"], ["q8_0"], name="0.5B")["q8_0"]
-    shallow = plan_twin(SIZES["0.5B"], ["q8_0"], 2, name="0.5B")["q8_0"]
-    assert (whole.n_layer, shallow.n_layer) == (24, 2)
-    shapes = {tensor.name: tensor.shape for tensor in whole.tensors}
-    assert all(shapes[tensor.name] == tensor.shape for tensor in shallow.tensors)
-    assert len(whole.tensors) - len(shallow.tensors) == 22 * 12
-
-
-def test_a_cached_twin_is_made_once(tmp_path: Path) -> None:
-    first = cached_twin("tiny", DENSE, "q4_0", tmp_path)
-    before = first.stat()
-    assert cached_twin("tiny", DENSE, "Q4_0", tmp_path) == first
-    assert (first.stat().st_ino, first.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
-
-
 def test_a_cached_twin_of_another_shape_or_cut_short_is_made_again(tmp_path: Path) -> None:
     path = cached_twin("tiny", DENSE, "q4_0", tmp_path)
     size = path.stat().st_size

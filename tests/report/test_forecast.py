@@ -11,8 +11,8 @@ from ggbench.experiments.forecast.measure import EXPERIMENT
 from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
-from ggbench.show.columns import expected_text
 from ggbench.show.presenter import presenter_of
+from ggbench.show.text import expected_text
 from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.stats.intervals import Expected
 

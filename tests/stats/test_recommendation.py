@@ -126,20 +126,6 @@ def _worse(one: Candidate, data: st.DataObject) -> Candidate | None:
     )
 
 
-def test_intervals_that_overlap_do_not_dominate() -> None:
-    close = candidate("a", loss=measured_loss(0.010, 0.2)), candidate("b", loss=measured_loss(0.012, 0.2))
-    apart = candidate("a", loss=measured_loss(0.010, 0.01)), candidate("b", loss=measured_loss(0.012, 0.01))
-    assert not dominates(*close)
-    assert dominates(*apart)
-
-
-def test_a_bound_on_speed_does_not_beat_a_measurement() -> None:
-    """And a measurement does not beat a bound above it, as the real speed may be anywhere below."""
-    measured, bound = candidate("a", tok_s=20.0), candidate("b", tok_s=turn_of(30.0, basis="bound"), loss=0.5)
-    assert not dominates(replace(bound, weights_loss=measured_loss(0.001)), measured)
-    assert not dominates(measured, bound)
-
-
 def test_quality_takes_the_least_loss_then_the_faster() -> None:
     found = [
         candidate("q8_0", loss=measured_loss(0.010, 0.3), tok_s=10, gib=7),

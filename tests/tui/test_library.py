@@ -13,7 +13,6 @@ from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.tui.app import GgbenchApp
-from ggbench.tui.host import RunStored
 from ggbench.tui.planner import PlannedQuant
 from ggbench.tui.services import Services
 from ggbench.tui.widgets.models_pane import ModelList
@@ -133,18 +132,6 @@ def test_a_store_that_cannot_be_read_is_reported(
         assert "q8_0    8.50  1.66 GiB  ✓" in shown
 
     drive(App(msgspec.structs.replace(services, open_store=open_store)), steps)
-
-
-def test_news_of_a_run_bring_its_measurement(app: App, jobs: FakeServices, drive: Drive) -> None:
-    async def steps(app: App, pilot: Page) -> None:
-        with Store.open(jobs.folder / "results.sqlite") as store:
-            put_run(store, start("synth:small-0.6b", "q8_0"))
-        app.screen.post_message(RunStored())
-        await settle(app, pilot)
-        line = next(line for line in words_of(app).splitlines() if " q8_0 " in line)
-        assert "—" not in line
-
-    drive(app, steps, (200, 40))
 
 
 def test_names_of_others_are_text(services: Services, planner: FakePlanner, drive: Drive) -> None:

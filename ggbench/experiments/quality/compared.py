@@ -15,9 +15,10 @@ from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.charts import Point, PointChart
-from ggbench.show.columns import Column, column, estimate_columns, estimate_text, reader, tok_s_text
+from ggbench.show.columns import Column, column, estimate_columns, reader
 from ggbench.show.metric import Metric, Property, metric_of, vary
 from ggbench.show.names import kv_name, model_name
+from ggbench.show.text import estimate_text, tok_s_text
 from ggbench.stats.decode_timing import LatencySummary
 from ggbench.stats.intervals import Estimate, Interval
 from ggbench.text import in_words
@@ -77,7 +78,7 @@ def scored_text(summary: QuantSummary) -> dict[str, object]:
         "texts": found.scored.tokens_sha256 if found.scored else unknown,
         "chunk lengths": found.n_ctx,
         "numbers of chunks": found.n_chunks,
-        "n_batch": summary.llama and summary.llama.n_batch,
+        "n_batch": summary.setup.n_batch,
     }
 
 

@@ -27,7 +27,7 @@ from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.columns import Column, estimate_text
+from ggbench.show.columns import Column
 from ggbench.show.figures import Curve, Figure, Floats, PlottedRun
 from ggbench.show.machine import run_page
 from ggbench.show.metric import MEMORY, Metric, Property
@@ -35,6 +35,7 @@ from ggbench.show.names import kv_name, model_name
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_documents import RunDocuments
 from ggbench.show.tables import facts_table, fitted_table, names, notes, right
+from ggbench.show.text import estimate_text
 from ggbench.stats.intervals import Estimate
 from ggbench.text import plain
 from ggbench.units import format_bytes, format_count, format_number, format_percent

@@ -8,7 +8,8 @@ import click
 from click.core import ParameterSource
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import Asked, against_option, load_options_of_cases, measuring_options, settings_options
+from ggbench.commands.load_options import load_options_of_cases
+from ggbench.commands.options import Asked, against_option, measuring_options, settings_options
 from ggbench.commands.tuned import tuned_option, with_tuned
 from ggbench.errors import ExitCode
 from ggbench.experiments.speed.record import SpeedSettings
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     load=load_options_of_cases,
     timeout="3600, as a long prompt is slow on a CPU",
     servers=True,
-    checkpoints=True,
+    own_models=True,
 )
 def command(settings: SpeedSettings, against: str | None, asked: Asked) -> None:
     """Measure tokens/s and memory for each input length and batch size, as the published tables count.

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from ggbench.experiments.speed.record import BatchLine, Case, SpeedCase, SpeedResult
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import b_text, w_text
 from ggbench.show.metric import MEMORY, B, Metric, W, estimated
+from ggbench.show.text import b_text, w_text
 from ggbench.units import format_interval, format_number
 
 

@@ -17,7 +17,6 @@ from ggbench.experiments.speed.record import Case, SpeedCase, SpeedResult, Speed
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import b_text, w_text
 from ggbench.show.figures import Curve, Figure, PlottedRun, batch_sizes, latency_figure
 from ggbench.show.machine import run_page, serving_caption
 from ggbench.show.metric import Metric
@@ -25,6 +24,7 @@ from ggbench.show.names import quant_name, row_labels
 from ggbench.show.presenter import Presenter
 from ggbench.show.run_documents import RunDocuments
 from ggbench.show.tables import Cells, fitted_table, names, notes, right, spaced, twin_caption
+from ggbench.show.text import b_text, w_text
 from ggbench.stats.decode_timing import b_ratio, w_ratio
 from ggbench.units import (
     format_count,

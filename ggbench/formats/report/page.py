@@ -21,9 +21,9 @@ from ggbench.show import letter
 from ggbench.show.charts import OUTSIDE, BarChart, Chart, StackChart, runs_of
 from ggbench.show.columns import all_columns, column_texts
 from ggbench.show.figures import Figure
+from ggbench.show.listed_runs import SavedRun
 from ggbench.show.machine import machine_text, reproducing
 from ggbench.show.presenter import presenter_of
-from ggbench.show.saving import SavedRun
 from ggbench.show.vega import LIMITS, ON_PAPER, ON_SLATE, PAGE, Drawing, as_vega, labels_of, title_of, vega_script
 from ggbench.text import in_words, plain
 from ggbench.units import counted
