@@ -99,15 +99,10 @@ def test_wrong_paths_are_clear_errors(tmp_path: Path, small_model: "Encoder") ->
     os.mkfifo(tmp_path / "fifo.gguf")
     (tmp_path / "loop.gguf").symlink_to(tmp_path / "loop.gguf")
     cases = {
-        "missing.gguf": "missing.gguf is not there",
-        "inside.gguf/x": "cannot be opened",
-        "": "is a folder",
-        "empty.gguf": "empty.gguf is empty",
-        "fifo.gguf": "not an ordinary file",
-        "loop.gguf": "cannot be opened",
-        "nul\0.gguf": "cannot be opened",
-        "long" * 200: "cannot be opened",
-    }
+        "missing.gguf": "missing.gguf is not there", "inside.gguf/x": "cannot be opened", "": "is a folder",
+        "empty.gguf": "empty.gguf is empty", "fifo.gguf": "not an ordinary file", "loop.gguf": "cannot be opened",
+        "nul\0.gguf": "cannot be opened", "long" * 200: "cannot be opened",
+    }  # fmt: skip
     for name, message in cases.items():
         with pytest.raises(BadFile, match=message) as caught:
             read_model_file(tmp_path / name)

@@ -44,15 +44,10 @@ def test_memory_of_a_gpu_and_beside_it_are_apart(render: Callable[..., str]) -> 
 
 def test_a_certificate_says_what_it_rests_on(render: Callable[..., str]) -> None:
     plan = SearchPlan(
-        planned_n_ctx=34_560,
-        theory_n_ctx=40_000,
-        budget_bytes=960 << 20,
-        memory_bytes=1 << 30,
-        memory_source="given as --memory-limit",
-        reserve_bytes=64 << 20,
-        reserve_source="for the process",
+        planned_n_ctx=34_560, theory_n_ctx=40_000, budget_bytes=960 << 20, memory_bytes=1 << 30,
+        memory_source="given as --memory-limit", reserve_bytes=64 << 20, reserve_source="for the process",
         free_bytes=22 << 30,
-    )
+    )  # fmt: skip
     probes = (
         Probe(34_560, "dry", Outcome.COMPLETED, 0.1),
         Probe(34_560, "alloc", Outcome.COMPLETED, 0.1),

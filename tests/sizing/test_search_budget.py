@@ -47,13 +47,9 @@ def test_a_plan_and_a_search_count_with_the_same_memory(
 ) -> None:
     monkeypatch.setattr("ggbench.machine.gpus.list_gpus", lambda: (CARD,))
     planned = machine_budget(
-        n_gpu_layers=n_gpu_layers,
-        main_gpu=None,
-        threads=1,
-        reserve_bytes=reserve_bytes,
-        bandwidth=Bandwidth(1e9, "given"),
-        limit_bytes=limit_bytes,
-    )
+        n_gpu_layers=n_gpu_layers, main_gpu=None, threads=1, reserve_bytes=reserve_bytes,
+        bandwidth=Bandwidth(1e9, "given"), limit_bytes=limit_bytes,
+    )  # fmt: skip
     if n_gpu_layers:
         search = gpu_budget([CARD], (), limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)
     else:

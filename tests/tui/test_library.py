@@ -41,18 +41,10 @@ def test_models_stand_in_sections(services: Services, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         prompts = [str(option.prompt).strip() for option in app.screen.query_one(ModelList).options]
         assert prompts == [
-            "on this disk",
-            "maker/tiny-gguf  2 quants",
-            "mine  q5_0",
-            "✗ ~/.ollama",
-            "twins: no download",
-            "synth:small-0.6b  1 made",
-            "synth:large-72b",
-            "synth:unpublished-1b",
-            "catalog, on the Hub",
-            "small-0.6b",
-            "large-72b",
-        ]
+            "on this disk", "maker/tiny-gguf  2 quants", "mine  q5_0", "✗ ~/.ollama", "twins: no download",
+            "synth:small-0.6b  1 made", "synth:large-72b", "synth:unpublished-1b", "catalog, on the Hub",
+            "small-0.6b", "large-72b",
+        ]  # fmt: skip
         shown = await press(app, pilot, "down", "down")
         assert "✗ ~/.ollama: it cannot be read" in shown
 
@@ -93,12 +85,9 @@ def test_a_later_choice_wins(app: App, planner: FakePlanner, drive: Drive) -> No
 def test_a_quant_that_cannot_be_planned_is_a_row(app: App, planner: FakePlanner, drive: Drive) -> None:
     """Its reason stands where the memory would be shown; the others are planned."""
     row = msgspec.structs.replace(
-        plan_row("x", "iq9_z", BUDGET),
-        outcome=Outcome.FAILED,
-        reason="no such\x1b[31m type",
-        weight_bytes=None,
+        plan_row("x", "iq9_z", BUDGET), outcome=Outcome.FAILED, reason="no such\x1b[31m type", weight_bytes=None,
         fits=None,
-    )
+    )  # fmt: skip
     planner.rows_of["synth:small-0.6b"] = [
         PlannedQuant("iq9_z", row),
         PlannedQuant("q8_0", plan_row("x", "q8_0", BUDGET)),

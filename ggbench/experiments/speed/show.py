@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
 from ggbench.engines.endings import Outcome
-from ggbench.experiments.speed.against import speed_against_document
-from ggbench.experiments.speed.compared import speed_metrics
+from ggbench.experiments.speed.compared import case_against_tables, speed_against_document, speed_metrics
 from ggbench.experiments.speed.document import DOCUMENTS
 from ggbench.experiments.speed.record import Case, SpeedCase, SpeedResult, SpeedSettings, case_note, result_of
 from ggbench.machine.records import MachineReading
@@ -126,8 +125,6 @@ class SpeedPresenter(Presenter):
 
     def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """The nearest published rows under each case."""
-        from ggbench.experiments.speed.against import case_against_tables
-
         return case_against_tables(runs, width=width)
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
