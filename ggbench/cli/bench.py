@@ -6,9 +6,10 @@ import click
 from msgspec.structs import replace
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import Asked, against_option, measuring_options, n_gen_option, option, repeat_option
+from ggbench.commands.options import Asked, against_option, measuring_options, option, settings_options
 from ggbench.commands.tuned import tuned_option, with_tuned
 from ggbench.errors import UsageError
+from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.show.glossary import DECODE
 
 
@@ -22,8 +23,7 @@ from ggbench.show.glossary import DECODE
     ggbench bench http://127.0.0.1:8080
     """,
 )
-@n_gen_option
-@repeat_option
+@settings_options(DecodeSettings)
 @option(
     "--maxctx",
     "Search the largest n_ctx of each as well, and prove it as maxctx does; the default --timeout is then 3600.",
@@ -40,7 +40,7 @@ from ggbench.show.glossary import DECODE
 @tuned_option
 @measuring_options(many=True, servers=True, checkpoints=True)
 def command(
-    n_gen: int, repeat: int, maxctx: bool, plot: bool, text_format: str, against: str | None, asked: Asked
+    settings: DecodeSettings, maxctx: bool, plot: bool, text_format: str, against: str | None, asked: Asked
 ) -> None:
     """Measure every quant of a model and show one table: BPW, memory, prefill, W and B beside their limits.
 
@@ -53,7 +53,6 @@ def command(
     from ggbench.commands.run_output import show_run_ids, show_summaries
     from ggbench.commands.server_options import check_server
     from ggbench.experiments.decode.measure import EXPERIMENT
-    from ggbench.experiments.decode.record import DecodeSettings
     from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
     from ggbench.experiments.maxctx.measure import SEARCH_TIMEOUT_S
     from ggbench.show.documents import summary_document
@@ -67,7 +66,6 @@ def command(
         raise UsageError(f"--against {against} does not go into {text_format}", "omit --format, or use --json")
     if maxctx:
         check_server(MAXCTX, asked)
-    settings = DecodeSettings(n_gen, repeat=repeat)
     jobs = with_tuned(make_jobs(EXPERIMENT, settings, asked, every=True), asked)
     if maxctx:
         warn_of_memory_use(asked)
@@ -80,7 +78,7 @@ def command(
         from ggbench.show.against import against_document
 
         rows = [summary_document(each) | (against_document(each) if against else {}) for each in summaries]
-        output.document("bench", model=asked.model.text, n_gen=n_gen, rows=rows)
+        output.document("bench", model=asked.model.text, n_gen=settings.n_gen, rows=rows)
     elif summaries and measured.error is None:
         show_summaries(summaries, output, text_format=text_format, plot=plot)
         if against:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ggbench.commands.budget_options import BudgetOptions
+from ggbench.commands.load_options import BudgetOptions
 from ggbench.commands.options import HubOptions
 from ggbench.errors import UsageError
 

@@ -10,11 +10,12 @@ from ggbench.cli.cluster_plan import command as plan
 from ggbench.commands.documented import DocumentedGroup
 from ggbench.commands.options import THREADS, option, output_options
 from ggbench.commands.output import Output
+from ggbench.engines.llama.config import DEFAULT_PORT, parse_server
 from ggbench.errors import ExitCode, UsageError
-from ggbench.sizing.cluster import DEFAULT_PORT, parse_server
 
 if TYPE_CHECKING:
     from ggbench.engines.llama.rpc_serving import RpcServerProcess
+
 
 _TRUST = (
     "llama.cpp's RPC has no authentication and no encryption: whoever reaches the port can use and crash the server"
@@ -144,7 +145,7 @@ def probe(servers: tuple[str, ...], timeout_s: float, output: Output) -> None:
     if output.as_json:
         output.document("cluster.probe", servers=probes)
     else:
-        from ggbench.show.terminal.cluster import probes_table
+        from ggbench.show.cluster import probes_table
 
         output.show(probes_table(probes, width=output.console().width))
     if not all(each.is_usable for each in probes):

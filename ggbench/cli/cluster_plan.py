@@ -9,7 +9,8 @@ import click
 from msgspec.structs import replace
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import HubOptions, load_options, model_arguments, offline_option, output_options
+from ggbench.commands.load_options import load_options
+from ggbench.commands.options import HubOptions, model_arguments, offline_option, output_options
 from ggbench.commands.output import Output
 from ggbench.errors import DoesNotFit, ExitCode, NetworkError, UsageError
 
@@ -55,7 +56,7 @@ def command(ref: ModelRef, setup: LlamaConfig, hub: HubOptions, output: Output) 
     if output.as_json:
         output.document("cluster.plan", model=ref.text, plans=plans)
     else:
-        from ggbench.show.terminal.cluster import cluster_report
+        from ggbench.show.cluster import cluster_report
 
         output.show(*(cluster_report(plan, width=output.console().width) for plan in plans))
     if all(plan.best is None for plan in plans):
@@ -68,7 +69,7 @@ def command(ref: ModelRef, setup: LlamaConfig, hub: HubOptions, output: Output) 
 
 def _cluster(setup: LlamaConfig, output: Output) -> tuple[LlamaConfig, Cluster]:
     """The machines, probed. Raises UsageError and NetworkError."""
-    from ggbench.commands.rpc_options import check_rpc
+    from ggbench.commands.load_options import check_rpc
     from ggbench.engines.contract import DEFAULT_TIMEOUT_S
     from ggbench.engines.llama.engine import launch
     from ggbench.engines.llama.rpc_probe import probe_server

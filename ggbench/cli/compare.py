@@ -84,7 +84,7 @@ def command(
     is undecided exits with 0 and says how many runs, or chunks of text, would decide it.
     """
     from ggbench.cli.compared_runs import PUBLISHED, compared_runs
-    from ggbench.decisions.compare.comparison import compare_columns
+    from ggbench.decisions.compare.comparison import compare
     from ggbench.decisions.compare.limits import check_limits
     from ggbench.decisions.compare.repeats import RunSpreads, stored_repeats
     from ggbench.runs.store.database import Store
@@ -104,7 +104,7 @@ def command(
         what = f"there is one quant of {model!r}, and" if model and compared.columns else ""
         raise UsageError(f"{what} comparing needs two runs or more".strip(), "their numbers are in: ggbench results")
     if not is_single:
-        comparison = _checked(compare_columns(compared.columns, RunSpreads(repeats)))
+        comparison = _checked(compare(compared.columns, RunSpreads(repeats)))
     checks = check_limits(comparison, asked) if comparison else ()
     _show(compared, comparison, checks, against == PUBLISHED, plot, output)
     if comparison is not None and checks:
@@ -114,7 +114,7 @@ def command(
 def _checked(comparison: Comparison) -> Comparison:
     """The comparison. Raises UsageError where nothing in it compares."""
     from ggbench.decisions.compare.show import sentence_of
-    from ggbench.show.plot.palette import letter
+    from ggbench.show import letter
 
     if comparison.is_empty:
         reasons = "; ".join(each for each in comparison.warnings if each.startswith("only "))

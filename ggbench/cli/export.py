@@ -9,7 +9,7 @@ import click
 
 from ggbench.cli.chosen_runs import chosen_runs
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import PATH, TOKENS, option, parse_token_list
+from ggbench.commands.options import PATH, TOKEN_LIST, TOKENS, option
 from ggbench.commands.output import Output
 from ggbench.errors import UsageError
 from ggbench.units import counted
@@ -31,10 +31,6 @@ _FORMATS = (
 _STDOUT = Path("-")
 
 
-def _depths(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[int, ...] | None:
-    return None if text is None else parse_token_list(ctx, param, text)
-
-
 @click.command(
     cls=DocumentedCommand,
     examples="""
@@ -54,9 +50,7 @@ def _depths(ctx: click.Context, param: click.Parameter, text: str | None) -> tup
 )
 @option("-o --output path", "Write to FILE; - is stdout.", PATH, metavar="FILE", default=_STDOUT)
 @option("--bundle", "Write the runs with their samples to a ZIP file for `ggbench import`.", PATH, metavar="FILE")
-@option(
-    "--depths", "Depths of the windows of a decode. Default: 256, 512 and so on.", metavar="N,N,...", callback=_depths
-)
+@option("--depths", "Depths of the windows of a decode. Default: 256, 512 and so on.", TOKEN_LIST, metavar="N,N,...")
 @option("-n --n-gen", "Tokens of each window.", TOKENS, default=128)
 @option("--build", "Write NAME as build_commit. Default: llama.cpp's commit, where the run knows it.", metavar="NAME")
 @option("--with-paths", "Keep whole paths and serial numbers of GPUs.", is_flag=True)

@@ -53,7 +53,7 @@ def command(path: Path, tensors: bool, output: Output) -> None:
 
         output.print_document(INSPECT, model_file, **({"tensors": model_file.tensors} if tensors else {}))
     else:
-        from ggbench.show.terminal.model_file import header_details, tensors_table
+        from ggbench.show.model_file import header_details, tensors_table
 
         output.show(header_details(model_file), *([tensors_table(model_file)] if tensors else []))
     if model_file.truncation:
@@ -84,7 +84,7 @@ def _show_checkpoint(ref: ModelRef, tensors: bool, output: Output) -> None:
         given = {"tensors": found.checkpoint.listed_tensors(method)} if tensors else {}
         output.print_document(CHECKPOINT, LoadedCheckpoint.of(found, method), **given)
     else:
-        from ggbench.show.terminal.checkpoint import checkpoint_details, stored_tensors_table
+        from ggbench.show.model_file import checkpoint_details, stored_tensors_table
 
         listed = [stored_tensors_table(found.checkpoint, method)] if tensors else []
         output.show(checkpoint_details(found, method), *listed)
@@ -103,7 +103,7 @@ def _list_folder(folder: Path, tensors: bool, output: Output) -> None:
 
         output.print_document(FOLDER, rows=entries)
     else:
-        from ggbench.show.terminal.model_file import folder_table
+        from ggbench.show.model_file import folder_table
 
         output.show(folder_table(entries, width=output.console().width))
 

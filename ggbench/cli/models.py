@@ -88,7 +88,7 @@ def _list_all(output: Output) -> None:
         rows = [CATALOG_MODEL.value(model, twins=twins.get(model.id, ())) for model in catalog]
         output.print_document(MODELS, rows=rows, files=found)
         return
-    from ggbench.show.terminal.models import catalog_table
+    from ggbench.show.models import catalog_table
 
     output.show(catalog_table(catalog, twins, width=output.console().width))
     if found:
@@ -114,7 +114,7 @@ def _list_folder(folder: Path, output: Output) -> None:
 
 
 def _show_models(found: Sequence[LocalModel], output: Output) -> None:
-    from ggbench.show.terminal.models import local_models_listing, local_models_total
+    from ggbench.show.models import local_models_listing, local_models_total
 
     console = output.console()
     console.print(local_models_listing(found, width=console.width), soft_wrap=True)
@@ -177,7 +177,7 @@ def _show_repo(repo: str, access: HubAccess, output: Output) -> None:
         ]
         output.print_document(REPO, listing, rows=rows)
     else:
-        from ggbench.show.terminal.models import repo_report
+        from ggbench.show.models import repo_report
 
         output.show(repo_report(listing, here, here_bytes, width=output.console().width))
         name = ref.name if ref.revision == MAIN else f"{ref.name}@{ref.revision}"
@@ -197,7 +197,7 @@ def _show_search(text: str, limit: int, access: HubAccess, output: Output) -> No
     if not found:
         output.notice(plain(f"The Hub finds no GGUF repo for {text!r}; try fewer or other words."))
         return
-    from ggbench.show.terminal.models import search_table
+    from ggbench.show.models import search_table
 
     output.show(search_table(found, width=output.console().width))
     what, repo = ("it", found[0].repo) if len(found) == 1 else ("one of them", "org/name")

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, get_args
 import click
 import msgspec.structs
 
-from ggbench.commands.budget_options import BudgetOptions, budget_options
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.header_progress import reading_headers, reading_notice
-from ggbench.commands.kv_options import kv_list_options
+from ggbench.commands.load_options import BudgetOptions, budget_options, kv_list_options, load_options_but_cache
 from ggbench.commands.options import (
     TOKENS,
     HubOptions,
     as_record,
-    load_options_but_cache,
     no_measure_option,
     offline_option,
     option,
@@ -260,8 +258,9 @@ def _show(pick: Pick, request: PickRequest, output: Output, *, show_all: bool, p
 
         output.document("pick", **pick_document(pick, request.budget, request.setup))
         return
-    from ggbench.decisions.pick.report import pick_plot, pick_report
+    from ggbench.decisions.pick.report import pick_figure, pick_report
     from ggbench.decisions.pick.show import commands_of
+    from ggbench.show.plot import plot_text
 
     console = output.console()
     recommended = pick.recommended
@@ -269,7 +268,9 @@ def _show(pick: Pick, request: PickRequest, output: Output, *, show_all: bool, p
     output.show(pick_report(pick, request.budget, commands, width=console.width, show_all=show_all))
     if plot:
         height = min(24, shutil.get_terminal_size().lines - 4)
-        text = pick_plot(pick, console.width, height, color=console.color_system is not None)
+        color = console.color_system is not None and not console.no_color
+        figure = pick_figure(pick)
+        text = plot_text(figure, console.width, height, color) if figure else ""
         sys.stdout.write(f"\n{text or 'no two candidates with a speed and a loss to plot'}\n")
 
 

@@ -9,14 +9,12 @@ import click
 import msgspec
 import msgspec.structs
 
-from ggbench.commands.budget_options import BudgetOptions, budget_options
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.gpu_options import IgnoredGpuOptions
 from ggbench.commands.header_progress import reading_headers, reading_notice
+from ggbench.commands.load_options import BudgetOptions, IgnoredGpuOptions, budget_options, load_options
 from ggbench.commands.options import (
     HubOptions,
     against_option,
-    load_options,
     model_arguments,
     no_measure_option,
     offline_option,
@@ -121,7 +119,7 @@ class _Shown(msgspec.Struct, frozen=True):
                 alternative=alternative,
             )
         else:
-            from ggbench.show.terminal.plan import plan_report
+            from ggbench.show.plan import plan_report
 
             width = output.console().width
             setup = self.setup if rows[0].engine == self.setup.engine else None

@@ -55,7 +55,7 @@ def command(
         chosen = chosen_runs(store, run_ids, model)
         runs = [SavedRun.stored(store, each) for each in chosen] if run_ids else _readable(store, chosen, output)
     if without_paths:
-        from ggbench.show.anonymous_runs import anonymous_run
+        from ggbench.show.anonymous import anonymous_run
 
         runs = [anonymous_run(each) for each in runs]
     output.notice(*(f"saved {saved}" for saved in write_all(report_files(runs, path.suffix), path, force=force)))

@@ -49,7 +49,7 @@ def _list_runs(model: str | None, limit: int, output: Output) -> None:
     from ggbench.runs.store.database import Store
     from ggbench.show.documents import run_summary_document
     from ggbench.show.listed_runs import ListedRun
-    from ggbench.show.terminal.listings import runs_table
+    from ggbench.show.quants import runs_table
 
     with Store.open() as store:
         runs = [ListedRun.of(stored, store) for stored in store.list_runs(model=model, limit=limit)]

@@ -16,12 +16,11 @@ from msgspec.structs import replace
 
 from ggbench.commands.checkpoint_options import check_packages_of, given_setup
 from ggbench.commands.downloads import allow_downloads, show_left_out
-from ggbench.commands.gpu_options import IgnoredGpuOptions, check_main_gpu
 from ggbench.commands.hints import hint_for, tuning_hint
 from ggbench.commands.interrupts import DOWNLOAD_INTERRUPTED, interrupt_sets, interruptible
+from ggbench.commands.load_options import IgnoredGpuOptions, check_main_gpu, check_rpc
 from ggbench.commands.options import Asked
 from ggbench.commands.progress import view_of
-from ggbench.commands.rpc_options import check_rpc
 from ggbench.commands.server_options import check_server
 from ggbench.engines.endings import Outcome
 from ggbench.errors import ExitCode, GgbenchError, StoreError

@@ -1,14 +1,14 @@
 """Options that several commands share, and the records that a command gets them as.
 
-Those of loading have llama.cpp's names and are the fields of LlamaConfig.
+An option of a field is made from what is written at the field: `ggbench.fields`.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 import msgspec
@@ -16,17 +16,20 @@ import msgspec
 from ggbench.commands import transformers_options
 from ggbench.commands.documented import GroupedOption, OptionGroup
 from ggbench.commands.output import Output
-from ggbench.commands.placements import parse_overrides, parse_servers, parse_shares
-from ggbench.engines.llama.config import KV_TYPES, MAX_THREADS, LlamaConfig
+from ggbench.engines.llama.config import MAX_THREADS, LlamaConfig
 from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.errors import UsageError
-from ggbench.units import MOST_TOKENS, format_count, parse_tokens
+from ggbench.fields import Option, long_flag, options_of
+from ggbench.runs import options
+from ggbench.runs.options import Kind
+from ggbench.units import format_count, parse_tokens
 
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
     from ggbench.models.reference import ModelRef
     from ggbench.models.served_models import ServerOptions
     from ggbench.stats.decode_timing import Bandwidth
+
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -38,11 +41,12 @@ class _Decorator(Protocol):
 class HubOptions(msgspec.Struct, frozen=True):
     """What a command may do with the network."""
 
-    offline: bool = False
-    yes: bool = False
-    """Download without asking, whatever the size."""
-    no_download: bool = False
-    """Download no model; headers may be downloaded."""
+    yes: Annotated[bool, Option("source")] = False
+    """Download without asking. By default, more than 1 GB is downloaded only after a question in a terminal."""
+    no_download: Annotated[bool, Option("source")] = False
+    """Never download a model; twins are still made."""
+    offline: Annotated[bool, Option("source")] = False
+    """Do not use the network; HF_HUB_OFFLINE=1 does the same."""
 
     def access(self) -> HubAccess:
         """The Hub as the environment variables and these options say."""
@@ -71,70 +75,36 @@ class Asked(msgspec.Struct, frozen=True):
     none."""
 
 
-class Tokens(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
-    """A number of tokens as `parse_tokens` reads it; one with a k or an m is echoed in full on stderr."""
+class Text(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
+    """Text that a kind of option reads; numbers of tokens with a k or an m are echoed in full on stderr."""
 
-    name = "tokens"
+    def __init__(self, kind: Kind, name: str = "text") -> None:
+        self.name, self._kind = name, kind
 
-    def __init__(self, least: int = 1, most: int = MOST_TOKENS) -> None:
-        self._least, self._most = least, most
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ANN401
-        """Return the number. Raises UsageError, naming the option."""
-        if isinstance(value, int):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
+        """Return the value. Raises UsageError, naming the option."""
+        if not isinstance(value, str):
             return value
         try:
-            n_tokens = parse_tokens(value, least=self._least, most=self._most)
+            found = self._kind.read(value)
         except UsageError as error:
             option = f"{max(param.opts, key=lambda each: each.startswith('--'))}: " if param else ""
             raise UsageError(f"{option}{error.message}", error.hint) from None
-        if ctx is not None:
-            echo_tokens(ctx, value, n_tokens)
-        return n_tokens
-
-
-def echo_tokens(ctx: click.Context, text: str, n_tokens: int) -> None:
-    """Have `16k = 16,384 tokens` printed once the command knows whether it is quiet."""
-    if text.strip()[-1].isalpha():
-        ctx.meta.setdefault(_ECHOES, []).append(f"{text.strip()} = {format_count(n_tokens)} tokens")
-
-
-def parse_token_list(ctx: click.Context, param: click.Parameter, text: str) -> tuple[int, ...]:
-    """Parse numbers of tokens separated by commas, without duplicates. Raises UsageError, naming the option."""
-    lengths = []
-    for part in text.split(","):
-        try:
-            lengths.append(parse_tokens(part))
-        except UsageError as error:
-            hint = "write numbers of tokens separated by commas: 1,25,512,16k"
-            raise UsageError(f"{param.opts[-1]}: {error.message}", hint) from None
-        echo_tokens(ctx, part, lengths[-1])
-    return tuple(dict.fromkeys(lengths))
+        if ctx is not None and self._kind.counts_tokens:
+            for part in map(str.strip, value.split(",")):
+                if part[-1:].isalpha():
+                    echo = f"{part} = {format_count(parse_tokens(part, least=0))} tokens"
+                    ctx.meta.setdefault(_ECHOES, []).append(echo)
+        return found
 
 
 _ECHOES = "ggbench.echoes"
-TOKENS = Tokens()
+TOKENS = Text(options.TOKENS, "tokens")
+TOKEN_LIST = Text(options.TOKEN_LIST)
 
 THREADS = click.IntRange(1, MAX_THREADS)
 
 PATH = click.Path(path_type=Path)
-
-_KV_TYPES = click.Choice(KV_TYPES, case_sensitive=False)
-_FLASH_ATTN = click.Choice(["auto", "on", "off"])
-_SPLIT_MODES = click.Choice(["none", "layer", "row", "tensor"])
-
-
-def _parse_size(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | None:
-    from ggbench.units import parse_size
-
-    return None if text is None else parse_size(text)
-
-
-def parse_reserve(text: str | None) -> int | None:
-    """Parse the memory to leave free, a size or 0. Raises UsageError."""
-    from ggbench.units import parse_size
-
-    return None if text is None else 0 if text.strip() == "0" else parse_size(text)
 
 
 def _parse_bandwidth(_ctx: click.Context, _param: click.Parameter, text: str | None) -> Bandwidth | None:
@@ -156,94 +126,48 @@ def option(flags: str, text: str, type: Any = None, **more: Any) -> _Decorator: 
     return click.option(*flags.split(), type=type, help=text, cls=GroupedOption, **more)
 
 
+def field_options(record: type[msgspec.Struct], names: Iterable[str] | None = None) -> list[_Decorator]:
+    """Return an option for each of these fields of a record, or for all that have one, as `ggbench.fields` says."""
+    fields, defaults = options_of(record), record.__struct_defaults__
+    values = dict(zip(record.__struct_fields__[-len(defaults) :], defaults, strict=True)) if defaults else {}
+    return [
+        _field_option(record, name, *fields[name], values.get(name)) for name in (fields if names is None else names)
+    ]
+
+
+def _field_option(record: type, name: str, kind: Any, given: Option, default: object) -> _Decorator:  # noqa: ANN401 - a type
+    more: dict[str, Any] = {
+        "group": OptionGroup[given.heading.upper()],
+        "metavar": given.metavar or None,
+        "help": given.help or None,
+    }
+    choices = given.choices or (get_args(kind) if get_origin(kind) is Literal else ())
+    if kind is bool:
+        more["is_flag"] = True
+    elif choices:
+        more["type"] = click.Choice(choices, case_sensitive=not given.choices)
+    elif given.is_tokens:
+        more["type"] = TOKENS
+    elif given.least is not None:
+        more["type"] = click.IntRange(given.least, given.most)
+    elif kind is int:
+        more["type"] = int
+    if given.parse is not None:
+        parse = given.parse
+        more["callback"] = lambda _ctx, _param, value: None if value is None else parse(value)
+    if (isinstance(default, str) and default) or (type(default) is int and default > 0):
+        more["default"] = default
+    flags = [*([given.short] if given.short else []), long_flag(name, default)]
+    value_name = f"no_{name}" if default is True else name
+    return click.option(*flags, value_name, cls=GroupedOption, field=(record, name), multiple=given.is_repeated, **more)
+
+
 model_option = functools.partial(option, group=OptionGroup.MODEL)
 memory_option = functools.partial(option, group=OptionGroup.MEMORY)
 source_option = functools.partial(option, group=OptionGroup.SOURCE)
 output_option = functools.partial(option, group=OptionGroup.OUTPUT)
 
 
-_KV_OPTIONS = (
-    model_option("-ctk --type-k", "Data type of the K cache, e.g. q8_0.", _KV_TYPES, metavar="TYPE", default="f16"),
-    model_option(
-        "-ctv --type-v",
-        "Data type of the V cache; a quantized one needs flash attention.",
-        _KV_TYPES,
-        metavar="TYPE",
-        default="f16",
-    ),
-)
-_N_CTX = model_option(
-    "-c --n-ctx", "Context length, e.g. 16k or 16,384. Default: as long as the command needs.", TOKENS
-)
-_REFUSED_N_CTX = model_option("-c --n-ctx", "", TOKENS, hidden=True)
-_LOAD_OPTIONS = (
-    model_option("-b --n-batch", "Logical batch size: tokens passed to llama.cpp at once.", TOKENS, default=2048),
-    model_option("-ub --n-ubatch", "Physical batch size: tokens computed at once.", TOKENS, default=512),
-    model_option(
-        "-fa --flash-attn", "Use flash attention, which shrinks the compute buffer.", _FLASH_ATTN, default="auto"
-    ),
-    memory_option("-ngl --n-gpu-layers", "Number of layers to put on the GPU. Default: all.", int, metavar="N"),
-    memory_option(
-        "-mg --main-gpu", "Use only the GPU with this index. Default: all GPUs.", click.IntRange(0), metavar="INDEX"
-    ),
-    memory_option(
-        "-ts --tensor-split",
-        "Proportion of the model for each GPU or RPC device, e.g. 3,1. Default: llama.cpp's choice.",
-        callback=parse_shares,
-        metavar="N,N,...",
-    ),
-    memory_option(
-        "--rpc rpc_servers",
-        "Use the devices of these RPC servers too, e.g. 192.168.1.7:50052; see ggbench cluster.",
-        callback=parse_servers,
-        metavar="HOST:PORT,...",
-    ),
-    memory_option("-sm --split-mode", "How to split the model across several GPUs.", _SPLIT_MODES, default="layer"),
-    memory_option("-cmoe --cpu-moe", "Keep the expert weights of all layers in main memory.", is_flag=True),
-    memory_option(
-        "-ncmoe --n-cpu-moe",
-        "Keep the expert weights of the first N layers in main memory.",
-        click.IntRange(0),
-        metavar="N",
-    ),
-    memory_option(
-        "-ot --override-tensor",
-        "Place tensors whose names match a regular expression in a buffer type, e.g. '\\.ffn_up=CPU'.",
-        callback=parse_overrides,
-        multiple=True,
-        metavar="PATTERN=BUFFER_TYPE,...",
-    ),
-    model_option("-t --threads", "CPU threads for decoding. Default: one per physical core.", THREADS, metavar="N"),
-    model_option(
-        "-tb --threads-batch", "CPU threads for prompts and batches. Default: as --threads.", THREADS, metavar="N"
-    ),
-    memory_option("--no-mmap", "Read the file into memory instead of mapping it.", is_flag=True),
-    memory_option("--mlock", "Lock the model in main memory, to prevent swapping.", is_flag=True),
-    memory_option("-nkvo --no-kv-offload", "Keep the KV cache in main memory, not on the GPU.", is_flag=True),
-    model_option("--swa-full", "Keep the whole context in the caches of sliding-window layers.", is_flag=True),
-    memory_option(
-        "--memory-limit memory_limit_bytes",
-        "Emulate a machine with this much memory, e.g. 24GiB.",
-        callback=_parse_size,
-        metavar="SIZE",
-    ),
-)
-_SWITCHED_OFF = {"mmap": "no_mmap", "kv_offload": "no_kv_offload"}
-"""Fields that are on by default, by the option that switches each off."""
-_OFFLINE = source_option("--offline", "Do not use the network; HF_HUB_OFFLINE=1 does the same.", is_flag=True)
-_DOWNLOAD_OPTIONS = (
-    source_option(
-        "--yes",
-        "Download without asking. By default, more than 1 GB is downloaded only after a question in a terminal.",
-        is_flag=True,
-    ),
-    source_option("--no-download", "Never download a model; twins are still made.", is_flag=True),
-    _OFFLINE,
-)
-_OUTPUT_OPTIONS = (
-    output_option("--json as_json", "Print one JSON document to stdout.", is_flag=True),
-    output_option("-q --quiet", "Print no progress and no notices.", is_flag=True),
-)
 _SERVER_OPTIONS = (
     source_option(
         "--api-key-env",
@@ -268,15 +192,6 @@ _BANDWIDTH = memory_option(
 )
 
 no_measure_option = option("--no-measure", "Measure nothing: neither a model nor the memory's bandwidth.", is_flag=True)
-n_gen_option = option(
-    "-n --n-gen",
-    "Number of tokens to decode, e.g. 1k, which is 1024; fewer than 247 are too few for W and B.",
-    TOKENS,
-    default=10_000,
-)
-repeat_option = option(
-    "-r --repeat", "Measure N times, and fit all samples together.", click.IntRange(1), default=1, metavar="N"
-)
 samples_option = output_option("--samples", "With --json, include the time of every token.", is_flag=True)
 projector_option = memory_option(
     "--mmproj", "Leave room for this projector (mmproj GGUF), loaded beside the model.", PATH, metavar="FILE"
@@ -309,32 +224,46 @@ def as_record(name: str, make: Callable[..., object], names: Collection[str], *o
     return decorate
 
 
+def field_option(settings: type[Any], field: str) -> _Decorator:
+    """Return the option of a field of settings; the command gets None where it is not given and has no default."""
+    each, default = options.options_of(settings)[field], _default_of(settings, field)
+    flags = f"{each.flags} {field}"
+    if each.kind is options.FLAG:
+        return option(flags, each.help, is_flag=True, default=default)
+    kind: object = Text(each.kind, "tokens" if each.kind is options.TOKENS else "text")
+    if each.kind is options.COUNT:
+        kind = click.IntRange(1)
+    elif each.kind is options.CHOICE:
+        kind = click.Choice(get_args(get_type_hints(settings)[field]))
+    text = each.shown if each.shown is not None else each.kind.write(default) if default not in (None, ()) else ""
+    return option(flags, each.help, kind, metavar=each.kind.metavar, default=text or None)
+
+
+def settings_options(settings: type[Any], *, but: Collection[str] = ()) -> _Decorator:
+    """Add the options of a type of settings; the command gets them as `settings`, a record of it."""
+    names = [name for name in options.options_of(settings) if name not in but]
+
+    def make(**given: Any) -> object:  # noqa: ANN401 - the fields' own types
+        return settings(**{name: value for name, value in given.items() if value is not None})
+
+    return as_record("settings", make, names, *(field_option(settings, name) for name in names))
+
+
+def _default_of(settings: type[Any], field: str) -> object:
+    return next(each.default for each in msgspec.structs.fields(settings) if each.name == field)
+
+
 def _output(**given: bool) -> Output:
     output = Output(**given)
     output.notice(*click.get_current_context().meta.pop(_ECHOES, ()))
     return output
 
 
-def _setup(**given: Any) -> LlamaConfig:  # noqa: ANN401 - the fields' own types
-    given |= {name: not given.pop(switch) for name, switch in _SWITCHED_OFF.items()}
-    return LlamaConfig(**{name: value for name, value in given.items() if value is not None})
-
-
-_LOADED = [*LlamaConfig.__struct_fields__, *_SWITCHED_OFF.values()]
-
-load_options = as_record("setup", _setup, _LOADED, *_KV_OPTIONS, _N_CTX, *_LOAD_OPTIONS)
-"""Add the options of how llama.cpp loads a model; the command gets them as `setup`, a LlamaConfig."""
-load_options_but_kv_types = as_record("setup", _setup, _LOADED, _N_CTX, *_LOAD_OPTIONS)
-"""The same without the types of the KV cache, for a command that takes several."""
-load_options_but_cache = as_record("setup", _setup, _LOADED, *_LOAD_OPTIONS)
-"""The same without n_ctx too, for a command that chooses the whole cache."""
-load_options_of_cases = as_record("setup", _setup, _LOADED, *_KV_OPTIONS, _REFUSED_N_CTX, *_LOAD_OPTIONS)
-"""The same for a command that chooses every n_ctx itself: its help has none, and a given one is refused."""
-offline_option = as_record("hub", HubOptions, HubOptions.__struct_fields__, _OFFLINE)
+offline_option = as_record("hub", HubOptions, HubOptions.__struct_fields__, *field_options(HubOptions, ["offline"]))
 """Add `--offline`; the command gets `hub`, a HubOptions."""
-output_options = as_record("output", _output, Output.__struct_fields__, *_OUTPUT_OPTIONS)
+output_options = as_record("output", _output, Output.__struct_fields__, *field_options(Output))
 """Add `--json` and `--quiet`; the command gets `output`, an Output."""
-_download_options = as_record("hub", HubOptions, HubOptions.__struct_fields__, *_DOWNLOAD_OPTIONS)
+_download_options = as_record("hub", HubOptions, HubOptions.__struct_fields__, *field_options(HubOptions))
 
 
 def _server(**given: Any) -> ServerOptions:  # noqa: ANN401 - the fields' own types
@@ -369,7 +298,7 @@ def measuring_options(
     *,
     many: bool = False,
     has_own_timeout: bool = False,
-    load: _Decorator = load_options,
+    load: _Decorator | None = None,
     timeout: str = "600",
     servers: bool = False,
     checkpoints: bool = False,
@@ -379,6 +308,7 @@ def measuring_options(
     `timeout` names the default of `--timeout`; `servers` and `checkpoints` say whether MODEL may be
     one.
     """
+    from ggbench.commands.load_options import load_options
 
     def decorate(function: _Function) -> _Function:
         function = output_options(as_record("asked", _asked, [*Asked.__struct_fields__, "quants"])(function))
@@ -388,7 +318,7 @@ def measuring_options(
             function = _server_options(function)
         if checkpoints:
             function = _checkpoint_options(function)
-        function = load(_download_options(function))
+        function = (load or load_options)(_download_options(function))
         if many:
             function = click.argument("quants", nargs=-1)(function)
         else:

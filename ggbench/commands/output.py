@@ -6,12 +6,13 @@ import contextlib
 import json
 import sys
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import click
 import msgspec
 
 from ggbench.commands.standard_streams import has_every_character
+from ggbench.fields import Option
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
 class Output(msgspec.Struct, frozen=True):
     """How one command writes."""
 
-    as_json: bool
-    quiet: bool
+    as_json: Annotated[bool, Option("output")] = False
+    """Print one JSON document to stdout."""
+    quiet: Annotated[bool, Option("output", "-q")] = False
+    """Print no progress and no notices."""
 
     def document(self, name: str, /, **fields: object) -> None:
         """One JSON document on stdout; `name` names its shape: the command, and which of its answers."""

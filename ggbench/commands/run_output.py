@@ -104,7 +104,7 @@ def show_summaries(summaries: Sequence[QuantSummary], output: Output, *, text_fo
 
         click.echo(rows_as_markdown(summaries, bench_columns(summaries)), nl=False)
     else:
-        from ggbench.show.terminal.listings import rows_table
+        from ggbench.show.quants import rows_table
 
         output.show(rows_table(summaries, bench_columns(summaries), width=output.console().width))
     if plot:
@@ -121,7 +121,7 @@ def show_against(runs: Sequence[Run], output: Output) -> None:
 
 def show_plot(summaries: Sequence[QuantSummary], output: Output) -> None:
     """Draw the figures of stored runs, a curve for each run that has values; nothing without any."""
-    from ggbench.show.plot.terminal import plot_text
+    from ggbench.show.plot import plot_text
     from ggbench.show.saving import SavedRun, saved_figures
 
     with Store.open() as store:

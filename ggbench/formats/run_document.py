@@ -30,7 +30,7 @@ from ggbench.runs.experiment import experiment_of
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import RUNNING, SampleChunk, StoredRun, storable_text
-from ggbench.show.anonymous_runs import anonymous
+from ggbench.show.anonymous import anonymous
 from ggbench.text import plain
 
 SCHEMA = "ggbench.run/1"

@@ -9,16 +9,12 @@ from typing import TYPE_CHECKING
 import msgspec.structs
 
 from ggbench.engines.contract import EngineConfig
+from ggbench.fields import long_flag
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import exact_size
 
 if TYPE_CHECKING:
     from ggbench.models.targets import Target
-
-_SWITCHED_OFF = {"mmap": "--no-mmap", "kv_offload": "--no-kv-offload"}
-"""Options of fields that are on by default."""
-_NAMES = {"rpc_servers": "--rpc"}
-"""Options that are not called as their fields."""
 
 
 def reproduce(command: str, words: tuple[str, ...], setup: EngineConfig, options: Mapping[str, object]) -> str:
@@ -36,11 +32,9 @@ def setup_options(setup: EngineConfig) -> list[str]:
         value = getattr(setup, field.name)
         if value == field.default or field.name in setup.in_words:
             continue
-        name = _NAMES.get(field.name, f"--{field.name.removesuffix('_bytes').replace('_', '-')}")
-        if isinstance(value, bool):
-            words.append(name if value else _SWITCHED_OFF[field.name])
-        else:
-            words += [name, _word(field.name, value)]
+        words.append(long_flag(field.name, field.default))
+        if not isinstance(value, bool):
+            words.append(_word(field.name, value))
     return words
 
 

@@ -14,8 +14,10 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import Memory
 from ggbench.errors import UsageError
+from ggbench.models.command_line import named, reproduce, stated_bandwidth
 from ggbench.models.reference import MEASURE_CHECKPOINTS
 from ggbench.plugins import load_plugin
+from ggbench.runs.options import stated_options
 from ggbench.runs.recording import Recording, WorkerPeak
 from ggbench.runs.run import Result, Settings
 from ggbench.stats.decode_timing import Bandwidth
@@ -141,9 +143,14 @@ class Experiment(abc.ABC):
     def reduce(self, recording: Recording) -> Result | None:
         """The result of what was recorded, live and of a run that was killed; None where nothing was measured."""
 
-    @abc.abstractmethod
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
-        """The command line that does the job again, from any folder; `bandwidth` is the person's own figure."""
+        """Return the command line that does the job again, from any folder; `bandwidth` is the person's own figure."""
+        given = stated_bandwidth(bandwidth) if self.measures_speed else {}
+        return reproduce(self.kind, named(job.target), job.setup, self.stated(job) | given)
+
+    def stated(self, job: Job) -> dict[str, object]:
+        """Return the options of that line besides those of the setup: by default those of the settings' fields."""
+        return stated_options(job.settings)
 
     def find_setup(self, store: Store, target: Target) -> FoundSetup | None:
         """Return the best settings that stored runs found for a file; None, the default, where none looked for any.

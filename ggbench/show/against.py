@@ -16,7 +16,7 @@ from ggbench.show import UNKNOWN
 from ggbench.show.columns import ANSWERS, COLUMNS
 from ggbench.show.names import quant_name
 from ggbench.show.published_document import NEAR
-from ggbench.show.terminal.tables import fitted_table, names, right, spaced
+from ggbench.show.tables import fitted_table, names, right, spaced
 from ggbench.text import plain
 from ggbench.units import format_count, format_ms, format_number
 

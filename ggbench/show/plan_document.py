@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ggbench.hub.repo_records import RepoListing
-from ggbench.show.changes import COSTS, change_options
 from ggbench.show.document import Document, Shape, field, many, of, sometimes, within
+from ggbench.show.plan import COSTS, change_options
 from ggbench.show.published_document import ROW as PUBLISHED_ROW
 from ggbench.show.sizes_against import PublishedSize
 from ggbench.sizing.plan_record import Budget, Change, PlanRow

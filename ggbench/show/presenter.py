@@ -12,14 +12,15 @@ from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import Column
 from ggbench.show.documents import summary_document
+from ggbench.show.figures import Figure, PlottedRun, latency_figure
 from ggbench.show.metric import MEMORY, Metric, Property, decode_metrics, decoded_lengths, joined, vary
-from ggbench.show.plot.curves import Figure, PlottedRun, latency_figure
 from ggbench.text import plain
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from ggbench.show.charts.charts import Chart
+    from ggbench.show.charts import Chart
+
 
 LiveView = Literal["figures", "bracket"]
 """What a front end draws while a run goes on: the presenter's figures, or what is known of the largest context."""
@@ -86,7 +87,7 @@ class Presenter(abc.ABC):
 
     def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
         """What a report draws of these runs beside `figures`; some may be of other kinds. Any may be empty."""
-        from ggbench.show.charts.measured import memory_stack
+        from ggbench.show.charts import memory_stack
 
         return (memory_stack(summaries),)
 
@@ -130,7 +131,7 @@ class QuantPresenter(Presenter):
 
     def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
         """Speed, W and B beside their limits, prompts, and memory."""
-        from ggbench.show.charts.measured import b_bars, memory_stack, prompt_speed, speed_bars, w_bars
+        from ggbench.show.charts import b_bars, memory_stack, prompt_speed, speed_bars, w_bars
 
         decodes = speed_bars(summaries), w_bars(summaries), b_bars(summaries)
         return (*decodes, prompt_speed(summaries, names), memory_stack(summaries))
@@ -163,7 +164,7 @@ class QuantPresenter(Presenter):
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         """File, memory, speed, limit, machine and command."""
-        from ggbench.show.terminal.row_details import row_details
+        from ggbench.show.quants import row_details
 
         return row_details(QuantSummary.of([run]), folded=folded, readings=readings)
 

@@ -17,14 +17,14 @@ from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import Samples, StoredRun
 from ggbench.runs.stored import read_recording, read_run
 from ggbench.runs.summary import QuantSummary
+from ggbench.show.figures import Figure, PlottedRun
 from ggbench.show.names import unambiguous_names
-from ggbench.show.plot.curves import Figure, PlottedRun
 from ggbench.show.presenter import figures_of
 from ggbench.show.text import csv_text, rows_as_csv
 from ggbench.text import plain
 
 if TYPE_CHECKING:
-    from ggbench.show.charts.charts import Chart
+    from ggbench.show.charts import Chart
 
 PictureForm: TypeAlias = Literal["svg", "png"]
 
@@ -99,10 +99,8 @@ def csv_of(runs: Sequence[SavedRun]) -> dict[str, bytes]:
 
 def pictures_of(charts: Sequence[Chart], summaries: Sequence[QuantSummary], form: PictureForm) -> dict[str, bytes]:
     """Return each chart as a picture, the first under the name as it is, others by their keys."""
-    from ggbench.show.charts.look import PICTURE
-    from ggbench.show.charts.pictures import as_png, as_svg
-    from ggbench.show.charts.vega import Drawing
-    from ggbench.show.provenance import source_line
+    from ggbench.show.machine import source_line
+    from ggbench.show.vega import PICTURE, Drawing, as_png, as_svg
 
     drawing = Drawing(PICTURE, unambiguous_names(summaries), is_interactive=False, source=source_line(summaries))
     return {

@@ -13,7 +13,7 @@ from ggbench.models.published.rows import Figure, PublishedRow, load_published
 from ggbench.models.published.selection import LLAMA_CPP
 from ggbench.show import UNKNOWN
 from ggbench.show.against import published_model
-from ggbench.show.terminal.tables import Cells, fitted_table, left, names, right
+from ggbench.show.tables import Cells, fitted_table, left, names, right
 from ggbench.sizing.plan_record import PlanRow
 from ggbench.units import GIB, format_bytes, format_gb, format_share
 

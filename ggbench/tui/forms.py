@@ -12,12 +12,11 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.decisions.pick.needs import LITTLE_LOSS, WORKLOADS, Needs, Preference
-from ggbench.engines.llama.config import KV_TYPES, MAX_THREADS, FlashAttn, LlamaConfig
+from ggbench.engines.llama.config import KV_TYPES, MAX_THREADS, FlashAttn, LlamaConfig, parse_servers
 from ggbench.errors import UsageError
 from ggbench.experiments.quality.record import N_CTX
 from ggbench.experiments.speed.record import INPUTS, N_GEN, SpeedSettings
 from ggbench.experiments.tune.record import DEPTHS, Objective, TuneSettings
-from ggbench.sizing.cluster import parse_servers
 from ggbench.text import plain
 from ggbench.tui.run_requests import LARGEST, NO_BASE, QualityAsked
 from ggbench.units import (

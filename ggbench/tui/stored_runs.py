@@ -20,10 +20,10 @@ from ggbench.runs.store.runs import RUNNING, Samples, StoredRun
 from ggbench.runs.stored import read_recording, read_run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import Value, all_columns
+from ggbench.show.figures import Figure, PlottedRun
 from ggbench.show.glossary import UNSTEADY
 from ggbench.show.listed_runs import ListedRun, named_runs
 from ggbench.show.names import quant_name
-from ggbench.show.plot.curves import Figure, PlottedRun
 from ggbench.show.presenter import figures_of, presenter_of
 from ggbench.show.saving import SavedRun, saved_figures
 from ggbench.text import plain

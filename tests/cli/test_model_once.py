@@ -8,6 +8,7 @@ import pytest
 from tests.cli.conftest import Run
 
 
+@pytest.mark.usefixtures("machine")
 @pytest.mark.parametrize(
     "command",
     [

@@ -19,7 +19,7 @@ from ggbench.formats.keeping import Kept, keep
 from ggbench.formats.run_document import as_json
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_recording, read_run
-from ggbench.show.anonymous_runs import anonymous
+from ggbench.show.anonymous import anonymous
 from tests.fakes import machines, measured
 from tests.interchange.conftest import ReadRuns
 

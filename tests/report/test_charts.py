@@ -10,14 +10,10 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.quality.compared import quality_over_speed
 from ggbench.experiments.quality.record import Divergence, QualityResult, ScoredBase, ScoredText, TextSource
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.charts.charts import runs_of
-from ggbench.show.charts.curve_data import BINS, curve_data
-from ggbench.show.charts.look import PAGE
-from ggbench.show.charts.measured import b_bars, memory_stack, w_bars
-from ggbench.show.charts.pictures import as_vega
-from ggbench.show.charts.vega import Drawing, chart_spec
-from ggbench.show.plot.curves import Curve, Figure, Floats, Line, latency_figure
-from ggbench.show.plot.palette import ON_PAPER, ON_SLATE
+from ggbench.show.axes import BINS, curve_data
+from ggbench.show.charts import b_bars, memory_stack, runs_of, w_bars
+from ggbench.show.figures import Curve, Figure, Floats, Line, latency_figure
+from ggbench.show.vega import ON_PAPER, ON_SLATE, PAGE, Drawing, as_vega, chart_spec
 from ggbench.stats.intervals import Estimate
 from tests.fakes.summaries import with_decode, with_head, with_memory, with_run, with_subject
 

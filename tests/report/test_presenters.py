@@ -12,8 +12,8 @@ from ggbench.runs.store.runs import StoredRun, encode
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.documents import run_summary_document
 from ggbench.show.listed_runs import ListedRun
+from ggbench.show.machine import machine_table
 from ggbench.show.presenter import presenter_of
-from ggbench.show.terminal.machine import machine_table
 from tests.fakes.summaries import search_of
 
 GIB = 1 << 30

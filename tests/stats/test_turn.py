@@ -3,8 +3,8 @@
 import pytest
 from msgspec.structs import replace
 
+from ggbench.decisions.pick.candidates import longest_fast_enough, turn_speed
 from ggbench.decisions.pick.needs import WORKLOADS, Needs, Workload, parse_workload
-from ggbench.decisions.pick.turn import longest_fast_enough, turn_speed
 from ggbench.errors import UsageError
 from ggbench.stats.intervals import Expected
 from ggbench.stats.known_speed import KnownSpeed

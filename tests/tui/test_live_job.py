@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ggbench.show.plot.curves import Line, latency_figure
+from ggbench.show.figures import Line, latency_figure
 from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.tui.live_job import LiveJob
 

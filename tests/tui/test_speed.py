@@ -18,7 +18,7 @@ from ggbench.experiments.speed.show import PRESENTER
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import Target, resolve
 from ggbench.runs.experiment import Job, experiment_of
-from ggbench.show.plot.curves import PlottedRun
+from ggbench.show.figures import PlottedRun
 from ggbench.show.presenter import figures_of
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.screens.settings_dialog import SettingsDialog

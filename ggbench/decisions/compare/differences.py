@@ -17,10 +17,10 @@ from ggbench.machine.records import Environment
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
+from ggbench.show import letter
 from ggbench.show.columns import on_off
 from ggbench.show.metric import Property, vary
 from ggbench.show.names import model_name
-from ggbench.show.plot.palette import letter
 from ggbench.show.presenter import own_caveats, own_differences
 from ggbench.text import in_words, plain
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_number

@@ -9,9 +9,9 @@ from typing import TypeVar
 from ggbench.decisions.compare.comparison import NO_DIFFERENCE, Better, ComparedLine, Comparison, Tied, Versus
 from ggbench.decisions.compare.limits import LimitCheck
 from ggbench.runs.summary import QuantSummary
+from ggbench.show import letter
 from ggbench.show.depths import reach_of
 from ggbench.show.documents import summary_document
-from ggbench.show.plot.palette import letter
 from ggbench.stats.intervals import Interval
 from ggbench.text import in_words
 from ggbench.units import format_number

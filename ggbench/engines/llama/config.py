@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+import re
+from typing import Annotated, ClassVar, Literal, Self
 
 import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.contract import EngineConfig, Request, Stage, check_given
 from ggbench.errors import UsageError
-from ggbench.units import KV_CELLS
+from ggbench.fields import Option
+from ggbench.units import KV_CELLS, parse_size
 
 FlashAttn = Literal["auto", "on", "off"]
-SplitMode = Literal["layer", "row", "none", "tensor"]
+SplitMode = Literal["none", "layer", "row", "tensor"]
 
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 """Those that llama.cpp's own tools take for a cache."""
@@ -26,12 +28,67 @@ LARGEST_N_CTX = (1 << 31) - KV_CELLS
 UNQUANTIZED = frozenset(KV_TYPES[:3])
 """Types of a V cache that need no flash attention."""
 
+DEFAULT_PORT = 50052
+"""Of llama.cpp's rpc-server."""
+MAX_SERVERS = 16
+"""GGML_RPC_MAX_SERVERS of ggml-rpc.h."""
+
+_SERVER = re.compile(r"(?P<host>[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?)(?::(?P<port>\d{1,5}))?")
+
 _OF_THE_LOAD = (
     "n_gpu_layers", "main_gpu", "tensor_split", "rpc_servers", "split_mode", "cpu_moe", "n_cpu_moe", "override_tensor",
     "mmap", "mlock", "memory_limit_bytes",
 )  # fmt: skip
 """Fields that llama.cpp takes with the model; the others come with the context."""
 _EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
+
+
+def _shares(text: str) -> tuple[float, ...]:
+    try:
+        shares = tuple(float(part) for part in text.split(",")) if text else ()
+    except ValueError:
+        raise UsageError(f"{text!r} is not a split", "write a share for each GPU, e.g. 3,1") from None
+    if any(not 0 <= share < float("inf") for share in shares) or (shares and sum(shares) == 0):
+        raise UsageError(f"{text!r} is not a split", "shares are zero or more, and one has to be above zero")
+    return shares
+
+
+def _overrides(texts: tuple[str, ...]) -> tuple[str, ...]:
+    overrides = tuple(part.strip() for text in texts for part in text.split(","))
+    for override in overrides:
+        pattern, _, buffer_type = override.rpartition("=")
+        if not pattern or not buffer_type:
+            raise UsageError(
+                f"{override!r} is not a tensor override", r"write PATTERN=BUFFER_TYPE, e.g. '\.ffn_.*_exps\.=CPU'"
+            )
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise UsageError(
+                f"{pattern!r} is not a regular expression: {error}", "escape what is meant literally, e.g. \\."
+            ) from None
+    return overrides
+
+
+def parse_server(text: str) -> str:
+    """Return `HOST:PORT` as llama.cpp reads it; without a port it is llama.cpp's own. Raises UsageError."""
+    match = _SERVER.fullmatch(text.strip())
+    port = int(match["port"] or DEFAULT_PORT) if match else 0
+    if match is None or not 0 < port < 1 << 16:
+        hint = "write HOST:PORT, e.g. 192.168.1.7:50052; llama.cpp's RPC takes names and IPv4 addresses"
+        raise UsageError(f"{text.strip()!r} is not the address of an RPC server", hint)
+    return f"{match['host'].lower()}:{port}"
+
+
+def parse_servers(text: str) -> tuple[str, ...]:
+    """Parse `HOST:PORT` separated by commas, in the order given. Raises UsageError."""
+    servers = tuple(parse_server(part) for part in text.split(","))
+    twice = next((server for server in servers if servers.count(server) > 1), None)
+    if twice is not None:
+        raise UsageError(f"the RPC server {twice} is named twice", "name each once; it may have several devices")
+    if len(servers) > MAX_SERVERS:
+        raise UsageError(f"{len(servers)} RPC servers, and llama.cpp takes {MAX_SERVERS}", "leave the slowest out")
+    return servers
 
 
 class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
@@ -42,47 +99,80 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     loads_gguf: ClassVar[bool] = True
     sizes_dry: ClassVar[bool] = True
 
-    n_ctx: int | None = None
-    """Tokens; None lets the experiment take just enough for its run."""
-    n_batch: int = 2048
-    n_ubatch: int = 512
-    type_k: str = "f16"
-    type_v: str = "f16"
-    flash_attn: FlashAttn = "auto"
-    n_gpu_layers: int = -1
-    """Layers offloaded to the GPU; negative means all."""
-    main_gpu: int | None = None
-    """The one GPU to use; None spreads the model over all, as llama.cpp does."""
-    tensor_split: tuple[float, ...] = ()
-    """Share of the model for each device, those of RPC servers first; empty leaves it to llama.cpp."""
-    rpc_servers: tuple[str, ...] = ()
-    """`HOST:PORT` of llama.cpp's RPC servers, whose devices come before the GPUs of this machine."""
-    split_mode: SplitMode = "layer"
-    """How several GPUs share a model; `none` where `main_gpu` is given."""
-    cpu_moe: bool = False
-    """Keep the expert tensors of every layer in main memory."""
-    n_cpu_moe: int = 0
-    """Keep the expert tensors of the first N layers in main memory."""
-    override_tensor: tuple[str, ...] = ()
-    """`PATTERN=BUFFER_TYPE` each: tensors whose names match the regular expression go into that buffer type."""
-    threads: int | None = None
-    """CPU threads; None means one for each physical core."""
-    threads_batch: int | None = None
-    """CPU threads for prompts and batches; None means as many as `threads`."""
-    mmap: bool = True
+    n_ctx: Annotated[int | None, Option("model", "-c", is_tokens=True)] = None
+    """Context length, e.g. 16k or 16,384. Default: as long as the command needs.
+
+    None lets the experiment take just enough for its run.
+    """
+    n_batch: Annotated[int, Option("model", "-b", is_tokens=True)] = 2048
+    """Logical batch size: tokens passed to llama.cpp at once."""
+    n_ubatch: Annotated[int, Option("model", "-ub", is_tokens=True)] = 512
+    """Physical batch size: tokens computed at once."""
+    type_k: Annotated[str, Option("model", "-ctk", "TYPE", KV_TYPES)] = "f16"
+    """Data type of the K cache, e.g. q8_0."""
+    type_v: Annotated[str, Option("model", "-ctv", "TYPE", KV_TYPES)] = "f16"
+    """Data type of the V cache; a quantized one needs flash attention."""
+    flash_attn: Annotated[FlashAttn, Option("model", "-fa")] = "auto"
+    """Use flash attention, which shrinks the compute buffer."""
+    n_gpu_layers: Annotated[int, Option("memory", "-ngl", "N")] = -1
+    """Number of layers to put on the GPU. Default: all.
+
+    Negative means all.
+    """
+    main_gpu: Annotated[int | None, Option("memory", "-mg", "INDEX", least=0)] = None
+    """Use only the GPU with this index. Default: all GPUs.
+
+    None spreads the model over all, as llama.cpp does.
+    """
+    tensor_split: Annotated[tuple[float, ...], Option("memory", "-ts", "N,N,...", parse=_shares)] = ()
+    """Proportion of the model for each GPU or RPC device, e.g. 3,1. Default: llama.cpp's choice.
+
+    Those of RPC servers come first; empty leaves it to llama.cpp.
+    """
+    rpc_servers: Annotated[tuple[str, ...], Option("memory", metavar="HOST:PORT,...", parse=parse_servers)] = ()
+    """Use the devices of these RPC servers too, e.g. 192.168.1.7:50052; see ggbench cluster.
+
+    `HOST:PORT` each; their devices come before the GPUs of this machine.
+    """
+    split_mode: Annotated[SplitMode, Option("memory", "-sm")] = "layer"
+    """How to split the model across several GPUs.
+
+    `none` where `main_gpu` is given.
+    """
+    cpu_moe: Annotated[bool, Option("memory", "-cmoe")] = False
+    """Keep the expert weights of all layers in main memory."""
+    n_cpu_moe: Annotated[int, Option("memory", "-ncmoe", "N", least=0)] = 0
+    """Keep the expert weights of the first N layers in main memory."""
+    override_tensor: Annotated[
+        tuple[str, ...], Option("memory", "-ot", "PATTERN=BUFFER_TYPE,...", parse=_overrides, is_repeated=True)
+    ] = ()
+    """Place tensors whose names match a regular expression in a buffer type, e.g. '\\.ffn_up=CPU'."""
+    threads: Annotated[int | None, Option("model", "-t", "N", least=1, most=MAX_THREADS)] = None
+    """CPU threads for decoding. Default: one per physical core."""
+    threads_batch: Annotated[int | None, Option("model", "-tb", "N", least=1, most=MAX_THREADS)] = None
+    """CPU threads for prompts and batches. Default: as --threads."""
+    mmap: Annotated[bool, Option("memory", help="Read the file into memory instead of mapping it.")] = True
     """Map the file instead of reading it; a memory limit of main memory turns it off."""
-    mlock: bool = False
-    """Keep the model's pages in main memory."""
-    kv_offload: bool = True
+    mlock: Annotated[bool, Option("memory")] = False
+    """Lock the model in main memory, to prevent swapping."""
+    kv_offload: Annotated[bool, Option("memory", "-nkvo", help="Keep the KV cache in main memory, not on the GPU.")] = (
+        True
+    )
     """Keep the KV cache on the GPU with the layers that use it."""
-    swa_full: bool = False
-    """Keep all of the context in the caches of sliding-window layers; llama-server's default is off."""
+    swa_full: Annotated[bool, Option("model")] = False
+    """Keep the whole context in the caches of sliding-window layers.
+
+    llama-server's default is off.
+    """
     n_seq_max: int = 1
     """Sequences that a context can hold; n_ctx is shared out among them."""
     n_outputs_max: int | None = None
     """Tokens of one batch whose logits are computed; None means one of each sequence, as llama-server reserves."""
-    memory_limit_bytes: int | None = None
-    """What model and context together may take; None means all there is."""
+    memory_limit_bytes: Annotated[int | None, Option("memory", metavar="SIZE", parse=parse_size)] = None
+    """Emulate a machine with this much memory, e.g. 24GiB.
+
+    What model and context together may take; None means all there is.
+    """
 
     @property
     def may_use_gpu(self) -> bool:

@@ -34,7 +34,7 @@ class DecodePresenter(QuantPresenter):
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """The columns of `ggbench bench`."""
-        from ggbench.show.terminal.listings import rows_table
+        from ggbench.show.quants import rows_table
 
         summaries = [QuantSummary.of([run]) for run in runs]
         return rows_table(summaries, bench_columns(summaries), width=width)

@@ -58,8 +58,7 @@ def command(asked: Asked, no_measure: bool) -> None:
 
 def _targets(asked: Asked) -> tuple[Target, ...]:
     """The quants that are meant; a catalog model's are those of its twins, as `plan` has them. Raises as `resolve`."""
-    from ggbench.commands.gpu_options import check_main_gpu
-    from ggbench.commands.rpc_options import check_rpc
+    from ggbench.commands.load_options import check_main_gpu, check_rpc
     from ggbench.models.targets import resolve
 
     check_main_gpu(asked.setup)

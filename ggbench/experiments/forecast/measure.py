@@ -16,11 +16,10 @@ from ggbench.experiments.forecast.record import (
     ForecastTwin,
     TwinTiming,
 )
-from ggbench.models.command_line import named, reproduce, stated_bandwidth
-from ggbench.runs.experiment import Conclusion, Experiment, Job
+from ggbench.runs.experiment import Conclusion, Experiment
 from ggbench.runs.recording import Recording
 from ggbench.runs.run import Settings
-from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
+from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.units import counted
 
 if TYPE_CHECKING:
@@ -81,10 +80,6 @@ class ForecastExperiment(Experiment):
             w = found.w_tokens_per_ms
             rates = rates_of_line(found.limit, found.b_ms.value, None if w is None else w.value)
         return RunSpeed("forecast", found.basis, steps, found.prefill_ms, reach=steps[-1][0], rates=rates)
-
-    def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
-        """`ggbench forecast MODEL QUANT` with every option that is not the default."""
-        return reproduce("forecast", named(job.target), job.setup, stated_bandwidth(bandwidth))
 
 
 EXPERIMENT = ForecastExperiment()

@@ -13,12 +13,10 @@ from ggbench.engines.contract import EngineConfig
 from ggbench.engines.memory import Memory
 from ggbench.errors import UsageError
 from ggbench.experiments.maxctx.record import ContextResult, ContextSettings, Probe, SearchPlan
-from ggbench.models.command_line import named, reproduce
 from ggbench.runs.experiment import Conclusion, Experiment, Job, ProbedContext
 from ggbench.runs.recording import Recording
 from ggbench.runs.run import Result, Settings
-from ggbench.stats.decode_timing import Bandwidth
-from ggbench.units import exact_size, format_count
+from ggbench.units import format_count
 
 if TYPE_CHECKING:
     from ggbench.runs.progress import Progress
@@ -90,14 +88,11 @@ class MaxctxExperiment(Experiment):
         found = [memory for memory in recording.of(Memory) if memory.n_ctx == largest and largest is not None]
         return found[-1] if found else Memory()
 
-    def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
-        """`ggbench maxctx MODEL QUANT` with every option that is not the default."""
+    def stated(self, job: Job) -> dict[str, object]:
+        """The projector too."""
         settings = job.settings
         assert isinstance(settings, ContextSettings)
-        given = {} if settings.reserve_bytes is None else {"reserve": exact_size(settings.reserve_bytes)}
-        given |= {"mmproj": settings.mmproj} if settings.mmproj else {}
-        flags = [*(["--cap-train"] if settings.cap_train else []), *([] if settings.prove else ["--no-prove"])]
-        return " ".join([reproduce("maxctx", named(job.target), job.setup, given), *flags])
+        return super().stated(job) | ({"mmproj": settings.mmproj} if settings.mmproj else {})
 
 
 EXPERIMENT = MaxctxExperiment()

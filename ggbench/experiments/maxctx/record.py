@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
 from ggbench.engines.endings import Outcome
 from ggbench.machine.records import GpuProcess
+from ggbench.runs.options import FLAG, SIZE_OR_NONE, Option
 from ggbench.runs.run import LargestContext, Run, Settings
 from ggbench.units import format_bytes, format_count, format_number
 
@@ -18,12 +19,21 @@ ProbeKind = Literal["dry", "alloc", "decode"]
 class ContextSettings(Settings, msgspec.Struct, frozen=True):
     """How to search; the setup's `n_ctx` is a ceiling."""
 
-    reserve_bytes: int | None = None
+    reserve_bytes: Annotated[
+        int | None,
+        Option(
+            "--reserve",
+            "Memory to leave free. Default: without a limit a quarter of main memory, at most 1 GiB; else none.",
+            SIZE_OR_NONE,
+        ),
+    ] = None
     """Memory to leave free; None leaves a quarter, at most 1 GiB, of main memory that has no limit."""
-    prove: bool = True
-    """Decode at the far end of the largest context."""
-    cap_train: bool = False
+    cap_train: Annotated[
+        bool, Option("--cap-train", "Search no further than the context that the model was trained on.", FLAG)
+    ] = False
     """Search no further than the training context."""
+    prove: Annotated[bool, Option("--prove/--no-prove", "Decode at the far end of the largest context.", FLAG)] = True
+    """Decode at the far end of the largest context."""
     mmproj: str = ""
     """Path of a projector that will be loaded beside the model; empty for none."""
     mmproj_bytes: int = 0

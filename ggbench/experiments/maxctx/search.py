@@ -89,12 +89,12 @@ class _Search:
         session.recorder.observe(seen.plan)
         for probe in seen.probes:
             yield self._answered(probe)
-        if seen.versions is not None:
-            self._begin(seen.versions)
         if seen.weight_bytes is not None and seen.weight_bytes > seen.budget.held_bytes:
-            session.begin(None)
+            self._begin(seen.versions)
             raise self._does_not_fit(seen.weight_bytes)
         file = yield from session.prepare_file()
+        if seen.versions is not None:
+            self._begin(seen.versions)
         prober = self._prober = ContextProber(
             session.engine,
             file,

@@ -34,7 +34,7 @@ class PrefillPresenter(QuantPresenter):
         """The prompts of each run under its model."""
         from rich.console import Group
 
-        from ggbench.show.terminal.row_details import prefill_table
+        from ggbench.show.quants import prefill_table
 
         return Group(*(prefill_table(QuantSummary.of([run])) for run in runs))
 

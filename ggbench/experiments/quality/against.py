@@ -21,7 +21,7 @@ from ggbench.show.against import Beside, against_table, published_model
 from ggbench.show.columns import estimate_text
 from ggbench.show.names import kv_name, model_name
 from ggbench.show.published_document import NEAR
-from ggbench.show.terminal.tables import spaced
+from ggbench.show.tables import spaced
 from ggbench.stats.intervals import Estimate
 from ggbench.units import format_count, format_number, format_percent
 

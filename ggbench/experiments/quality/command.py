@@ -10,10 +10,11 @@ import click
 from msgspec.structs import replace
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.kv_options import kv_list_options
-from ggbench.commands.options import PATH, Asked, against_option, load_options_but_kv_types, measuring_options, option
+from ggbench.commands.load_options import kv_list_options, load_options_but_kv_types
+from ggbench.commands.options import PATH, Asked, against_option, field_option, measuring_options, option
 from ggbench.commands.tuned import tuned_option, with_tuned
 from ggbench.errors import ExitCode, UsageError
+from ggbench.experiments.quality.record import N_CTX, QualitySettings
 
 if TYPE_CHECKING:
     from ggbench.models.targets import Target
@@ -38,8 +39,8 @@ _NO_BASE = "none"
     "./wikitext-2. Default: Python's own reference manual.",
     metavar="FILE",
 )
-@option("--chunks n_chunks", "Score at most N chunks. Default: the whole text.", click.IntRange(1), metavar="N")
-@option("--within", "Score as many chunks of each row as fit into this time, e.g. 10m.", metavar="TIME")
+@field_option(QualitySettings, "n_chunks")
+@field_option(QualitySettings, "within_s")
 @option(
     "--base base_quant",
     "Compare with this quant, or this file. Default: the largest on this disk; `none` computes the perplexity alone.",
@@ -53,7 +54,7 @@ _NO_BASE = "none"
 def command(
     text: str | None,
     n_chunks: int | None,
-    within: str | None,
+    within_s: float | None,
     base_quant: str | None,
     base_logits: Path | None,
     save_base_logits: Path | None,
@@ -82,9 +83,7 @@ def command(
     from ggbench.commands.run_output import show_measured
     from ggbench.commands.server_options import check_server
     from ggbench.experiments.quality.measure import EXPERIMENT, quality_jobs
-    from ggbench.experiments.quality.record import N_CTX, QualitySettings
     from ggbench.experiments.quality.texts import WIKITEXT_2, find_text
-    from ggbench.units import parse_duration
 
     if base_logits and (base_quant or save_base_logits):
         raise UsageError("--base-logits is the base already", "omit --base and --save-base-logits")
@@ -104,7 +103,7 @@ def command(
         source,
         n_ctx,
         n_chunks,
-        None if within is None else parse_duration(within),
+        within_s,
         max(1, asked.setup.n_batch // n_ctx),
         str(base_logits.absolute()) if base_logits else "",
         str(save_base_logits.absolute()) if save_base_logits else "",

@@ -14,7 +14,7 @@ from ggbench.experiments.quality.scores import paired_difference
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.charts.charts import Point, PointChart
+from ggbench.show.charts import Point, PointChart
 from ggbench.show.columns import Column, column, estimate_columns, estimate_text, reader, tok_s_text
 from ggbench.show.metric import Metric, Property, metric_of, vary
 from ggbench.show.names import kv_name, model_name

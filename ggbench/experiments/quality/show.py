@@ -28,18 +28,18 @@ from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.columns import Column, estimate_text
+from ggbench.show.figures import Curve, Figure, Floats, PlottedRun
+from ggbench.show.machine import run_page
 from ggbench.show.metric import MEMORY, Metric, Property
 from ggbench.show.names import kv_name, model_name
-from ggbench.show.plot.curves import Curve, Figure, Floats, PlottedRun
 from ggbench.show.presenter import Presenter
-from ggbench.show.terminal.machine import run_page
-from ggbench.show.terminal.tables import facts_table, fitted_table, names, notes, right
+from ggbench.show.tables import facts_table, fitted_table, names, notes, right
 from ggbench.stats.intervals import Estimate
 from ggbench.text import plain
 from ggbench.units import format_bytes, format_count, format_number, format_percent
 
 if TYPE_CHECKING:
-    from ggbench.show.charts.charts import Chart
+    from ggbench.show.charts import Chart
 
 
 _LEAST_RANGE = 1e-6
@@ -134,7 +134,7 @@ class QualityPresenter(Presenter):
 
     def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
         """Quality over speed where both were measured, and memory."""
-        from ggbench.show.charts.measured import memory_stack
+        from ggbench.show.charts import memory_stack
 
         return (compared.quality_over_speed(summaries), memory_stack(summaries))
 

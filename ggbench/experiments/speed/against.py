@@ -16,7 +16,7 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show.against import Beside, against_table, device_of, own_speed, printed
 from ggbench.show.names import quant_name
 from ggbench.show.published_document import NEAR
-from ggbench.show.terminal.tables import spaced
+from ggbench.show.tables import spaced
 from ggbench.text import plain
 from ggbench.units import format_count, format_gb, format_number
 

@@ -18,13 +18,12 @@ from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import b_text, w_text
+from ggbench.show.figures import Curve, Figure, PlottedRun, batch_sizes, latency_figure
+from ggbench.show.machine import run_page, serving_caption
 from ggbench.show.metric import Metric
 from ggbench.show.names import quant_name, row_labels
-from ggbench.show.plot.curves import Curve, Figure, PlottedRun, batch_sizes, latency_figure
 from ggbench.show.presenter import Presenter
-from ggbench.show.serving import serving_caption
-from ggbench.show.terminal.machine import run_page
-from ggbench.show.terminal.tables import Cells, fitted_table, names, notes, right, spaced, twin_caption
+from ggbench.show.tables import Cells, fitted_table, names, notes, right, spaced, twin_caption
 from ggbench.stats.decode_timing import b_ratio, w_ratio
 from ggbench.units import (
     format_count,

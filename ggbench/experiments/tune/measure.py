@@ -25,10 +25,8 @@ from ggbench.experiments.tune.record import (
     changes,
     changes_text,
 )
-from ggbench.models.command_line import named, reproduce, stated_bandwidth
-from ggbench.runs.experiment import Conclusion, Experiment, FoundSetup, Job
+from ggbench.runs.experiment import Conclusion, Experiment, FoundSetup
 from ggbench.runs.recording import Recording
-from ggbench.stats.decode_timing import Bandwidth
 from ggbench.stats.intervals import Expected
 from ggbench.units import format_percent, format_ratio
 
@@ -37,9 +35,6 @@ if TYPE_CHECKING:
     from ggbench.runs.progress import Progress
     from ggbench.runs.session import Session
     from ggbench.runs.store.database import Store
-
-
-_DEFAULTS = TuneSettings()
 
 
 class TuneExperiment(Experiment):
@@ -74,23 +69,6 @@ class TuneExperiment(Experiment):
         from ggbench.experiments.tune.tuned import find_tuned
 
         return find_tuned(store, target)
-
-    def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
-        """`ggbench tune MODEL QUANT` with every option that is not the default."""
-        settings = job.settings
-        assert isinstance(settings, TuneSettings)
-        options: dict[str, object] = {}
-        if settings.depths != _DEFAULTS.depths:
-            options["depth"] = ",".join(map(str, settings.depths))
-        if settings.objective != _DEFAULTS.objective:
-            options["for"] = settings.objective
-        if settings.within_s != _DEFAULTS.within_s:
-            options["within"] = f"{settings.within_s:g}s"
-        if settings.kv_types:
-            options["allow-kv"] = ",".join(settings.kv_types)
-        if settings.n_prompt != _DEFAULTS.n_prompt:
-            options["n-prompt"] = settings.n_prompt
-        return reproduce("tune", named(job.target), job.setup, options | stated_bandwidth(bandwidth))
 
 
 EXPERIMENT = TuneExperiment()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from ggbench.decisions.this_machine import ThisMachine
+from ggbench.decisions.known_speeds import ThisMachine
 from ggbench.errors import GgbenchError, StoreError
 from ggbench.experiments.tune.record import TuneResult, changes_text, ratio_text
 from ggbench.machine.gpus import list_gpus

@@ -17,16 +17,16 @@ from ggbench.errors import GgbenchError, UsageError
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.columns import all_columns, column_texts
+from ggbench.show.machine import machine_text, reproducing
 from ggbench.show.names import model_names, unambiguous_names
 from ggbench.show.presenter import charts_of, figures_of, presenter_of
-from ggbench.show.provenance import machine_text, reproducing
 from ggbench.show.saving import PictureForm, SavedRun, csv_of, pictures_of, plotted_runs, write_new
 from ggbench.show.text import markdown_code, markdown_escaped, rows_as_markdown
 from ggbench.text import in_words, plain
 from ggbench.units import counted
 
 if TYPE_CHECKING:
-    from ggbench.show.charts.charts import Chart
+    from ggbench.show.charts import Chart
 
 
 _NAMED_RUNS = 6

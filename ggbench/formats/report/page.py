@@ -17,17 +17,14 @@ from ggbench import __version__
 from ggbench.decisions.compare.comparison import ComparedLine, Comparison
 from ggbench.decisions.compare.show import sentence_of, spread_sentence
 from ggbench.formats.report.files import ReportedModel, header_of
-from ggbench.show.charts.charts import BarChart, Chart, StackChart, runs_of
-from ggbench.show.charts.look import PAGE
-from ggbench.show.charts.measured import OUTSIDE
-from ggbench.show.charts.pictures import as_vega, vega_script
-from ggbench.show.charts.vega import LIMITS, Drawing, labels_of, title_of
+from ggbench.show import letter
+from ggbench.show.charts import OUTSIDE, BarChart, Chart, StackChart, runs_of
 from ggbench.show.columns import all_columns, column_texts
-from ggbench.show.plot.curves import Figure
-from ggbench.show.plot.palette import ON_PAPER, ON_SLATE, letter
+from ggbench.show.figures import Figure
+from ggbench.show.machine import machine_text, reproducing
 from ggbench.show.presenter import presenter_of
-from ggbench.show.provenance import machine_text, reproducing
 from ggbench.show.saving import SavedRun
+from ggbench.show.vega import LIMITS, ON_PAPER, ON_SLATE, PAGE, Drawing, as_vega, labels_of, title_of, vega_script
 from ggbench.text import in_words, plain
 from ggbench.units import counted
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -10,10 +11,10 @@ from rich.text import Text
 
 from ggbench.show import FITS_NOT, UNKNOWN
 from ggbench.show.limits_document import knees_text
-from ggbench.show.terminal.tables import Cells, Facts, facts_table, fitted_table, left, names, right, spaced
+from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, right, spaced
 from ggbench.sizing.theory.hardware import MEANING, Hardware
 from ggbench.sizing.theory.kv_cache import KvCache
-from ggbench.sizing.theory.limits import Bound, DecodePoint, Prefill, SchemeLimits
+from ggbench.sizing.theory.limits import DECODE_POSITIONS, Bound, DecodePoint, Prefill, SchemeLimits, decode_latency_ms
 from ggbench.sizing.theory.weights import Parameters
 from ggbench.text import plain
 from ggbench.units import (
@@ -25,6 +26,9 @@ from ggbench.units import (
     format_number,
     format_params,
 )
+
+if TYPE_CHECKING:
+    from ggbench.show.figures import Figure
 
 _PREFILL_LENGTHS = (512, 4096, 32768)
 _BOUND_NAMES = {Bound.WEIGHTS: "weights", Bound.COMPUTE: "compute", Bound.KV: "KV"}
@@ -155,3 +159,73 @@ def _prefill_notes(longest: int) -> str:
             "floor: the KV cache is read once for the prompt, as flash attention does",
         )
     )
+
+
+_AROUND_KNEES = 6
+"""The prefill plot starts at the first knee divided by this and ends at the last knee times this."""
+_WITHOUT_KNEES = 4096
+_POINTS = 640
+"""Of a plotted curve: four to a column of a wide terminal."""
+
+
+def prefill_figure(rows: Sequence[SchemeLimits]) -> Figure | None:
+    """Return compute time and, for each scheme, read time of a prompt with knees marked ◆; None without any.
+
+    Only rows with the first row's batch size are drawn. The axes are logarithmic, since read and compute time are close
+    to each other over decades of lengths.
+    """
+    import numpy as np
+
+    from ggbench.show.figures import Curve, Figure, Mark
+
+    drawn = [(row, row.prefill) for row in rows if row.prefill is not None and row.batch_size == rows[0].batch_size]
+    if not drawn:
+        return None
+    prefill = drawn[0][1]
+    knees = [knee for _, each in drawn for knee in each.knees()]
+    first = max(1, min(knees) // _AROUND_KNEES) if knees else 1
+    last = min(prefill.longest, max(knees) * _AROUND_KNEES if knees else _WITHOUT_KNEES)
+    x = np.unique(np.geomspace(first, last, _POINTS).astype(np.int64))
+
+    def curve(name: str, note: str, ms: Callable[[int], float]) -> Curve:
+        return Curve(name, x, np.array([ms(int(n)) for n in x]), np.zeros(len(x)), note=note, is_formula=True)
+
+    curves = [
+        curve(f"read {row.scheme}", f"knee{'s' * (len(each.knees()) != 1)} ◆ {knees_text(each)}", each.read_ms)
+        for row, each in drawn
+    ]
+    marks = [
+        Mark(knee, each.compute_ms(knee), "◆", index)
+        for index, (_, each) in enumerate(drawn)
+        for knee in each.knees()
+        if knee <= last
+    ]
+    curves.append(curve("compute", "", prefill.compute_ms))
+    return Figure("prefill", "first token", "ms", "prompt", "tokens", tuple(curves), marks=tuple(marks), is_log=True)
+
+
+def decode_figure(rows: Sequence[SchemeLimits], hardware: Hardware) -> Figure | None:
+    """Return the latency of one step by position, a curve for each scheme; ◆ marks the longest context that fits."""
+    import numpy as np
+
+    from ggbench.show.figures import Curve, Figure, Mark
+
+    drawn = [row for row in rows if row.b_ms is not None and row.batch_size == rows[0].batch_size]
+    bandwidth = hardware.bandwidth_bytes_per_s
+    if not drawn or bandwidth is None:
+        return None
+    curves, marks = [], []
+    for index, row in enumerate(drawn):
+        last = min(DECODE_POSITIONS[-1], row.max_n_ctx or DECODE_POSITIONS[-1])
+        x = np.unique(np.linspace(1, max(2, last), _POINTS).astype(np.int64))
+        rates = bandwidth, hardware.compute_flop_per_s
+        y = np.array([decode_latency_ms(row.weights, row.kv, *rates, int(n), row.batch_size) for n in x])
+        note = f"W {format_number(row.w_tokens_per_ms, 4)} tokens/ms, B {format_ms(row.b_ms)} ms"
+        if last < DECODE_POSITIONS[-1]:
+            marks.append(Mark(float(x[-1]), float(y[-1]), "◆", index))
+            note += f", fits {format_count(row.max_n_ctx)} ◆"
+        elif row.fits is False:
+            note += ", does not fit"
+        curves.append(Curve(row.scheme, x, y, np.zeros(len(x)), note=note, is_formula=True))
+    titles = "latency of one step", "ms", "position", "tokens"
+    return Figure("decode", *titles, tuple(curves), y_low=0.0, marks=tuple(marks))

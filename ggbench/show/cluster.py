@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ggbench.engines.llama.rpc_client import RemoteDevice
 from ggbench.show import ESSENTIAL, UNKNOWN
-from ggbench.show.terminal.tables import fitted_table, names, notes, right
+from ggbench.show.tables import fitted_table, names, notes, right
 from ggbench.sizing.cluster import ClusterPlan, ClusterSplit, Link, Percentiles, ServerProbe
 from ggbench.text import plain
 from ggbench.units import format_bandwidth, format_bytes, format_length, format_ms, format_number

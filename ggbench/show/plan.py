@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from msgspec.structs import replace
 from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
@@ -13,10 +14,18 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.show import FITS, FITS_NOT, UNKNOWN
 from ggbench.show.columns import planned_speed_text, projector_text, swa_text
 from ggbench.show.names import models_title, row_labels
-from ggbench.show.terminal.changes import changes_report
-from ggbench.show.terminal.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right, row_names
-from ggbench.sizing.plan_record import Budget, PlannedDevice, PlannedForecast, PlannedSpeed, PlanRow
-from ggbench.text import plain
+from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right, row_names
+from ggbench.sizing.plan_record import (
+    Budget,
+    Change,
+    ChangeKind,
+    PlannedDevice,
+    PlannedForecast,
+    PlannedSpeed,
+    PlanRow,
+    Program,
+)
+from ggbench.text import in_words, plain
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_length, format_ms, format_number
 
 _MOST_SOURCES = 4
@@ -265,3 +274,81 @@ def _legend(rows: Sequence[PlanRow], budget: Budget) -> str:
     if any(speed.fits is False for row in rows for speed in (*row.decode, *([row.at_n_ctx] if row.at_n_ctx else []))):
         lines.append(f"{FITS_NOT} after a speed: a context of that length does not fit")
     return "\n".join(lines)
+
+
+def changes_report(title: str, changes: Sequence[Change], *, width: int) -> RenderableType:
+    """Return the changes that are enough, the best first; where none is, all, with what is still missing."""
+    enough = [change for change in changes if change.fits]
+    shown = enough or changes
+    if not enough:
+        title += "; no single change is enough: combine some, or take a smaller model"
+    if not shown:
+        return Text(title)
+    cells = [
+        replace(left("change", map(change_text, shown), stays=True), wraps=True),
+        right("memory", (format_bytes(change.needed_bytes) for change in shown), stays=True),
+        left("fits", map(_fit_text, shown), stays=True),
+        right("max n_ctx", map(_longest_text, shown), "tokens", 2),
+        right("tok/s", (format_number(change.tok_s) for change in shown), "at best", 3),
+        replace(left("costs", (COSTS[change.kind] for change in shown), stays=True), wraps=True),
+    ]
+    return Group(Text(title), fitted_table(cells, labels=[], dim=[False] * len(shown), width=width))
+
+
+def _fit_text(change: Change) -> str:
+    verdict = f"{FITS} {{}} left" if change.fits else f"{FITS_NOT} {{}} missing"
+    return verdict.format(format_bytes(abs(change.left_bytes)))
+
+
+def _longest_text(change: Change) -> str:
+    return UNKNOWN if change.planned_n_ctx is None else format_count(change.planned_n_ctx)
+
+
+def _cache_options(setup: LlamaConfig) -> str:
+    return f"-ctk {setup.type_k} -ctv {setup.type_v}{' -fa on' if setup.flash_attn == 'on' else ''}"
+
+
+_OPTIONS: Mapping[ChangeKind, Callable[[LlamaConfig], str]] = {
+    "n_ubatch": lambda setup: f"-ub {setup.n_ubatch}",
+    "flash attention": lambda setup: f"-fa {setup.flash_attn}",
+    "KV q8_0": _cache_options,
+    "KV q4_0": _cache_options,
+    "n_cpu_moe": lambda setup: f"-ncmoe {setup.n_cpu_moe}",
+    "n_ctx": lambda setup: f"-c {setup.n_ctx}",
+    "n_gpu_layers": lambda setup: f"-ngl {setup.n_gpu_layers}",
+}
+COSTS: Mapping[ChangeKind, str] = {
+    "close programs": "nothing of the model",
+    "n_ubatch": "slower prompts",
+    "flash attention": "nothing",
+    "KV q8_0": "a little quality",
+    "n_cpu_moe": "speed: experts are read from main memory",
+    "quant": "quality",
+    "n_ctx": "context",
+    "KV q4_0": "quality, most in long contexts",
+    "n_gpu_layers": "speed: the other layers are computed by the CPU",
+}
+"""What each change takes in exchange."""
+
+
+def change_options(change: Change) -> str:
+    """Return the options of the change, as ggbench and llama.cpp name them: `-ctk q8_0 -ctv q8_0`; else empty."""
+    return "" if change.setup is None else _OPTIONS[change.kind](change.setup)
+
+
+def change_text(change: Change) -> str:
+    """Return the change in a few words: its options, `q4_0 as planned`, or the programs to close."""
+    if change.programs:
+        return f"close {programs_text(change.programs)}"
+    return change_options(change) or f"{plain(change.quant)} as planned"
+
+
+def programs_text(programs: Sequence[Program]) -> str:
+    """Return names and sizes: `firefox (3.20 GiB in 12 processes) and python (pid 4242, 1.10 GiB)`."""
+
+    def text(program: Program) -> str:
+        size, n_pids = format_bytes(program.held_bytes), len(program.pids)
+        where = f"{size} in {format_count(n_pids)} processes" if n_pids > 1 else f"pid {program.pids[0]}, {size}"
+        return f"{plain(program.name)} ({where})"
+
+    return in_words([text(program) for program in programs])

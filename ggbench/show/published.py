@@ -11,7 +11,7 @@ from rich.text import Text
 from ggbench.models.published.rows import METRICS, Figure, PublishedRow, Source, table_of
 from ggbench.show import ESSENTIAL, UNKNOWN
 from ggbench.show.published_document import versions_text
-from ggbench.show.terminal.tables import Cells, fitted_table, left, names, new_table, right
+from ggbench.show.tables import Cells, fitted_table, left, names, new_table, right
 from ggbench.units import format_count
 
 _HEADERS = {

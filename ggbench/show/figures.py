@@ -55,6 +55,20 @@ class Curve(msgspec.Struct, frozen=True):
     """Drawn behind the others and paler, without its band."""
     run: int | None = None
     """Index of its run among those of the figure; None where each run has one curve, in their order."""
+    is_formula: bool = False
+    """Whether its letter is written along it, as it was computed and crosses others."""
+
+
+class Mark(msgspec.Struct, frozen=True):
+    """A point with a character or two."""
+
+    x: float
+    y: float
+    text: str
+    index: int | None = None
+    """Of the curve whose colour it has; None for the colour of text."""
+    label: str = ""
+    """For the legend. Printable."""
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -75,6 +89,13 @@ class Figure(msgspec.Struct, frozen=True):
     """Differences below it are not worth drawing."""
     y_low: float | None = None
     """Where the y axis begins at the latest; None for the least value."""
+    marks: tuple[Mark, ...] = ()
+    caption: str = ""
+    """Above the legend: what the marks mean. Printable."""
+    is_log: bool = False
+    """Whether both axes are logarithmic."""
+    ends: tuple[tuple[float, float], tuple[float, float]] | None = None
+    """Of the x and of the y axis; None for those of the values."""
 
     @property
     def is_empty(self) -> bool:

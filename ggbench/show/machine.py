@@ -10,11 +10,16 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ggbench.engines.server.config import EndpointConfig
 from ggbench.machine.records import Environment, GpuReading, GpuUse, Imported, MachineReading
 from ggbench.runs.run import Run
-from ggbench.show.terminal.tables import new_table, spaced
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.columns import imported_text
+from ggbench.show.tables import new_table, spaced
+from ggbench.stats.serving import Serving
+from ggbench.stats.token_times import RARE
 from ggbench.text import plain
-from ggbench.units import counted, format_bytes, format_count, format_number, format_percent
+from ggbench.units import counted, format_bytes, format_count, format_ms, format_number, format_percent
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _CURVE_WIDTH = 24
@@ -145,3 +150,112 @@ def again_line(command: str, *, folded: bool) -> list[Text]:
     """
     text = f"Again: {plain(command)}"
     return [Text(text, overflow="fold") if folded else Text(text, no_wrap=True, overflow="ignore")] if command else []
+
+
+_CLOCKS = {
+    "server": "the server's own, for each token: its sampling included, the network not",
+    "client": "this program's, as tokens arrive: sampling, the server's queue and the network included",
+    "engine": "",
+}
+
+
+def serving_in(run: Run) -> Serving | None:
+    """Return how a server answered; None of a run without one."""
+    serving: Serving | None = getattr(run.result, "serving", None)
+    return serving
+
+
+def serving_facts(run: Run) -> list[tuple[str, str]]:
+    """Return names and values for a section of the run's details; none of a run without a server. Printable."""
+    serving, setup = serving_in(run), run.head.setup
+    if serving is None:
+        return []
+    url = f" at {setup.base_url}" if isinstance(setup, EndpointConfig) else ""
+    draft = ""
+    if serving.n_drafted:
+        share = format_percent((serving.n_accepted or 0) / serving.n_drafted)
+        accepted = f"{format_count(serving.n_accepted)} of {format_count(serving.n_drafted)} drafted tokens"
+        draft = f"{accepted} accepted, {share}"
+    return [
+        ("server", plain(f"{serving.server}{url}")),
+        ("clock", clock_text(serving)),
+        ("network", _network(serving)),
+        (
+            "TTFT",
+            "" if serving.ttft_ms is None else f"{format_ms(serving.ttft_ms)} ms, from sending to the first token",
+        ),
+        ("chunks", _chunks(serving)),
+        ("speculation", draft),
+        *(("not as asked" if index == 0 else "", plain(each)) for index, each in enumerate(serving.remarks)),
+    ]
+
+
+def clock_text(serving: Serving) -> str:
+    """Return whose clock timed the tokens, and what that includes."""
+    return _CLOCKS[serving.clock]
+
+
+def serving_caption(run: Run) -> str:
+    """Return the same in one line below a table; empty of a run without a server. Printable."""
+    serving = serving_in(run)
+    if serving is None:
+        return ""
+    parts = [f"{serving.server}; clock of the tokens: {clock_text(serving)}", _network(serving), _chunks(serving)]
+    parts += [f"not as asked: {each}" for each in serving.remarks]
+    return plain("; ".join(filter(None, parts)))
+
+
+def _network(serving: Serving) -> str:
+    if serving.round_trip_ms is None:
+        return ""
+    jitter = "" if serving.jitter_ms is None else f"; arrival adds ±{format_ms(serving.jitter_ms)} ms to a token's time"
+    return f"{format_ms(serving.round_trip_ms)} ms to the first byte of an empty request{jitter}"
+
+
+def _chunks(serving: Serving) -> str:
+    """That tokens came several at once."""
+    if not serving.n_tokens_together:
+        return ""
+    share = serving.n_tokens_together / max(1, serving.n_tokens)
+    count = f"{format_count(serving.n_tokens_together)} of {format_count(serving.n_tokens)} tokens came several at once"
+    what = "left out of W, B and percentiles" if share <= RARE else "timed in blocks, so there are no percentiles"
+    return f"{count}, {what}"
+
+
+_DATE = len("2026-11-20")
+
+
+def source_line(summaries: Sequence[QuantSummary]) -> str:
+    """Return `runs 1, 3 of 2026-11-20, Xeon, 2 cores, 24.0 GiB; ggbench 0.1.0, llama.cpp b7000`. Printable."""
+    numbers = [str(summary.run.run_id) for summary in summaries if summary.run.run_id is not None]
+    dates = sorted({summary.run.head.started_at[:_DATE] for summary in summaries} - {""})
+    parts = []
+    if numbers:
+        days = f" of {dates[0]}{f' to {dates[-1]}' if len(dates) > 1 else ''}" if dates else ""
+        parts.append(f"run{'' if len(numbers) == 1 else 's'} {', '.join(numbers)}{days}")
+    machines = dict.fromkeys(machine_text(summary.environment) for summary in summaries)
+    parts += [text for text in machines if text]
+    return plain("; ".join(parts))
+
+
+def machine_text(environment: Environment | None) -> str:
+    """Return `EPYC, 2 cores, 24.0 GiB, ggbench 0.1.0, llama.cpp 7000`; empty where nothing is known. Printable."""
+    if environment is None:
+        return ""
+    cores = (
+        "" if environment.n_cores is None else f"{environment.n_cores} core{'' if environment.n_cores == 1 else 's'}"
+    )
+    ram = "" if environment.ram_bytes is None else format_bytes(environment.ram_bytes)
+    llama = f"llama.cpp {environment.llama_cpp}" if environment.llama_cpp else ""
+    ggbench = f"ggbench {environment.ggbench}" if environment.ggbench else ""
+    gpus = (gpu.name for gpu in environment.gpus)
+    torch = f"Transformers {environment.transformers}" if environment.transformers else ""
+    parts = (environment.cpu, cores, ram, *gpus, imported_text(environment), ggbench, llama, torch)
+    return plain(", ".join(filter(None, parts)))
+
+
+def reproducing(run: Run) -> str:
+    """Return the line that measures a run again; of an imported one, that shows it. Printable."""
+    if run.head.command:
+        return plain(run.head.command)
+    return f"ggbench results show {run.run_id}"

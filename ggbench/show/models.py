@@ -15,7 +15,7 @@ from rich.text import Text
 
 from ggbench.gguf_file.blueprint import count_params
 from ggbench.show import UNKNOWN
-from ggbench.show.terminal.tables import GAP, TWIN_CAPTION, facts_table, fitted_table, left, names, notes, right
+from ggbench.show.tables import GAP, TWIN_CAPTION, facts_table, fitted_table, left, names, notes, right
 from ggbench.text import plain
 from ggbench.units import format_bytes, format_count, format_params, format_percent
 
