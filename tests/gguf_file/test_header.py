@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ggbench.errors import BadFile
-from ggbench.gguf_file.header import assemble, read_local_header, read_model_file
-from ggbench.gguf_file.quants import ShardName, model_name, parse_shard_name
+from ggbench.gguf_file.header import read_local_header, read_model_file
 
 if TYPE_CHECKING:
     from tests.gguf_file.conftest import Encoder
@@ -94,33 +93,16 @@ def test_a_lost_tensor_is_noticed(tmp_path: Path, encoder: "type[Encoder]") -> N
         read_model_file(paths[0])
 
 
-def test_headers_from_elsewhere_make_the_same_model(tmp_path: Path, encoder: "type[Encoder]") -> None:
-    paths = write_shards(tmp_path, encoder)
-    local = read_model_file(paths[0])
-    remote = assemble([read_local_header(path) for path in paths], "model-q8_0")
-    assert remote.paths == ()
-    assert (remote.tensors, remote.header_sha256, remote.file_bytes) == (
-        local.tensors,
-        local.header_sha256,
-        local.file_bytes,
-    )
-
-
 def test_wrong_paths_are_clear_errors(tmp_path: Path, small_model: "Encoder") -> None:
     (tmp_path / "inside.gguf").write_bytes(small_model.file())
     (tmp_path / "empty.gguf").touch()
     os.mkfifo(tmp_path / "fifo.gguf")
     (tmp_path / "loop.gguf").symlink_to(tmp_path / "loop.gguf")
     cases = {
-        "missing.gguf": "missing.gguf is not there",
-        "inside.gguf/x": "cannot be opened",
-        "": "is a folder",
-        "empty.gguf": "empty.gguf is empty",
-        "fifo.gguf": "not an ordinary file",
-        "loop.gguf": "cannot be opened",
-        "nul\0.gguf": "cannot be opened",
-        "long" * 200: "cannot be opened",
-    }
+        "missing.gguf": "missing.gguf is not there", "inside.gguf/x": "cannot be opened", "": "is a folder",
+        "empty.gguf": "empty.gguf is empty", "fifo.gguf": "not an ordinary file", "loop.gguf": "cannot be opened",
+        "nul\0.gguf": "cannot be opened", "long" * 200: "cannot be opened",
+    }  # fmt: skip
     for name, message in cases.items():
         with pytest.raises(BadFile, match=message) as caught:
             read_model_file(tmp_path / name)
@@ -148,17 +130,3 @@ def test_a_damaged_file_is_one_clear_error(tmp_path: Path, small_model: "Encoder
     with pytest.raises(BadFile, match=r"damaged\.gguf: the name of tensor 0 claims a length of") as caught:
         read_model_file(path)
     assert "damaged" in caught.value.hint
-
-
-@pytest.mark.llama
-def test_shard_names_are_those_of_llama_split_path() -> None:
-    import ctypes
-
-    import llama_cpp
-
-    buffer = ctypes.create_string_buffer(256)
-    llama_cpp.llama_split_path(buffer, 256, b"dir/model-q4_0", 1, 12)
-    name = Path(buffer.value.decode()).name
-    assert parse_shard_name(name) == ShardName("model-q4_0", 2, 12)
-    assert ShardName("model-q4_0", 5, 12).sibling(2) == name
-    assert model_name(name) == model_name("model-q4_0.gguf") == "model-q4_0"

@@ -42,18 +42,6 @@ def test_the_vocabulary_is_not_read() -> None:
     assert source.n_read < raw.index(b"tokenizer.ggml.tokens") + 128
 
 
-def test_a_tokenizer_that_comes_first_is_passed_over() -> None:
-    raw = (
-        Encoder()
-        .array("tokenizer.ggml.tokens", STRING, ["a", "b"])
-        .key("general.architecture", STRING, "qwen2")
-        .key("tokenizer.ggml.model", STRING, "gpt2")
-        .key("qwen2.context_length", U32, 4096)
-        .file()
-    )
-    assert read_leading_metadata(io.BytesIO(raw), len(raw), "x.gguf")["general.architecture"] == "qwen2"
-
-
 @pytest.mark.parametrize(
     ("raw", "error"), [(b"", BadFile), (b"GGUF", BadFile), (b"lmgg" + bytes(40), Unsupported), (b"PK\3\4" * 9, BadFile)]
 )

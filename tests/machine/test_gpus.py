@@ -16,17 +16,11 @@ def test_every_value_of_a_card_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert list_gpus() == (
         Gpu(
-            index=0,
-            name="NVIDIA GeForce RTX 5090",
-            uuid="GPU-ea2294a3-4d61-1757-8aed-f91723f16ad2",
-            pci_bus_id="00000000:02:00.0",
-            total_bytes=32607 * MIB,
-            free_bytes=32119 * MIB,
-            bus_width_bits=512,
-            memory_clock_mhz=14001,
-            driver="570.124.06",
+            index=0, name="NVIDIA GeForce RTX 5090", uuid="GPU-ea2294a3-4d61-1757-8aed-f91723f16ad2",
+            pci_bus_id="00000000:02:00.0", total_bytes=32607 * MIB, free_bytes=32119 * MIB, bus_width_bits=512,
+            memory_clock_mhz=14001, driver="570.124.06",
         ),
-    )
+    )  # fmt: skip
     assert nvml.sessions == 0
 
 
@@ -74,14 +68,11 @@ def test_no_gpu_is_no_error(monkeypatch: pytest.MonkeyPatch, nvml: FakeNvml | No
 @pytest.mark.parametrize(
     ("card", "bits", "mhz", "datasheet_gb_per_s"),
     [
-        ("GeForce RTX 4090", 384, 10501, 1008),
-        ("GeForce RTX 3090", 384, 9751, 936),
-        ("A100 80GB PCIe", 5120, 1512, 1935),
-        ("A100 80GB SXM", 5120, 1593, 2039),
-        ("H100 SXM", 5120, 2619, 3352),
+        ("GeForce RTX 4090", 384, 10501, 1008), ("GeForce RTX 3090", 384, 9751, 936),
+        ("A100 80GB PCIe", 5120, 1512, 1935), ("A100 80GB SXM", 5120, 1593, 2039), ("H100 SXM", 5120, 2619, 3352),
         ("Tesla T4", 256, 5001, 320),
     ],
-)
+)  # fmt: skip
 def test_bandwidth_agrees_with_the_datasheet(card: str, bits: int, mhz: int, datasheet_gb_per_s: float) -> None:
     gpu = Gpu(0, card, None, None, None, None, bits, mhz, None)
 

@@ -23,19 +23,12 @@ def test_bandwidth_is_bus_width_times_the_rate_of_a_pin(entry: dict[str, Any]) -
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("rtx-4090", "rtx-4090"),
-        ("RTX 4090", "rtx-4090"),
-        ("4090", "rtx-4090"),
-        ("NVIDIA GeForce RTX 4090", "rtx-4090"),
-        ("4070 ti", "rtx-4070-ti"),
-        ("4070ti super", "rtx-4070-ti-super"),
-        ("a6000", "rtx-a6000"),
-        ("NVIDIA A100-SXM4-80GB", "a100-sxm-80gb"),
-        ("h100 sxm", "h100-sxm"),
-        ("L40", "l40"),
-        ("Tesla T4", "t4"),
+        ("rtx-4090", "rtx-4090"), ("RTX 4090", "rtx-4090"), ("4090", "rtx-4090"),
+        ("NVIDIA GeForce RTX 4090", "rtx-4090"), ("4070 ti", "rtx-4070-ti"), ("4070ti super", "rtx-4070-ti-super"),
+        ("a6000", "rtx-a6000"), ("NVIDIA A100-SXM4-80GB", "a100-sxm-80gb"), ("h100 sxm", "h100-sxm"),
+        ("L40", "l40"), ("Tesla T4", "t4"),
     ],
-)
+)  # fmt: skip
 def test_a_gpu_is_found_in_any_spelling(text: str, expected: str) -> None:
     assert find_gpu(text).id == expected
 

@@ -22,16 +22,11 @@ def process(pid: int, name: str | None, rss: int, shared: int = 0, user: str = M
 
 
 PROCESSES = (
-    process(os.getpid(), "ggbench", 9 * GIB),
-    process(os.getppid(), "bash", 9 * GIB),
-    process(-11, "browser", 2 * GIB, GIB),
-    process(-12, "browser", 2 * GIB, GIB),
-    process(-13, "editor", 5 * GIB),
-    process(-14, "daemon", 8 * GIB, user="another"),
-    process(-15, "small", 127 * MIB),
-    process(-16, None, 200 * MIB),
-    process(-17, "last", 150 * MIB),
-)
+    process(os.getpid(), "ggbench", 9 * GIB), process(os.getppid(), "bash", 9 * GIB),
+    process(-11, "browser", 2 * GIB, GIB), process(-12, "browser", 2 * GIB, GIB), process(-13, "editor", 5 * GIB),
+    process(-14, "daemon", 8 * GIB, user="another"), process(-15, "small", 127 * MIB),
+    process(-16, None, 200 * MIB), process(-17, "last", 150 * MIB),
+)  # fmt: skip
 
 
 @pytest.fixture(autouse=True)

@@ -4,8 +4,8 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.experiments.forecast.placement import layer_placements
 from ggbench.gguf_file.blueprint import build_model
+from ggbench.sizing.layer_sample import layer_placements
 from tests.conftest import TINY
 
 MODEL = build_model(replace(TINY, n_layer=4), "tiny")

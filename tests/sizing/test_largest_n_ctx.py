@@ -23,12 +23,9 @@ def count(need: Callable[[int], int]) -> tuple[Callable[[int], int], list[int]]:
 
 
 @given(
-    growth=st.integers(1, 1 << 20),
-    mask=st.integers(0, 1 << 17),
-    flat=st.integers(0, 1 << 30),
-    budget=st.integers(0, 1 << 36),
-    first=st.integers(1, CEILING),
-)
+    growth=st.integers(1, 1 << 20), mask=st.integers(0, 1 << 17), flat=st.integers(0, 1 << 30),
+    budget=st.integers(0, 1 << 36), first=st.integers(1, CEILING),
+)  # fmt: skip
 def test_it_finds_what_looking_at_every_length_finds(
     growth: int, mask: int, flat: int, budget: int, first: int
 ) -> None:

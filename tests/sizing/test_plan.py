@@ -171,15 +171,6 @@ def test_the_budget_is_used_up_to_one_step() -> None:
     assert row.exceeds_training
 
 
-def test_a_memory_smaller_than_the_weights_says_what_is_missing() -> None:
-    """Also where not even the weights fit, what is missing for the requested context is reported."""
-    [row] = plan_tiny(dry_answer(2), budget_of(0.001), LlamaConfig(n_ctx=1024))
-    assert row.device_weight_bytes is not None
-    assert (row.fits, row.planned_n_ctx) == (False, None)
-    assert row.left_bytes == row.budget_bytes - row.device_weight_bytes - 109 * MIB  # type: ignore[operator]
-    assert all(speed.fits is False for speed in row.decode)
-
-
 def test_on_the_cpu_everything_lies_in_main_memory() -> None:
     [row] = plan_tiny(dry_answer(2), budget_of(1, on_gpu=False))
     assert (row.device_weight_bytes, row.host_weight_bytes) == (row.weight_bytes, 0)
@@ -206,16 +197,6 @@ def test_what_is_planned_is_what_is_allocated(tiny_twin: Path, flash_attn: Flash
     for kind, n_bytes in planned.items():
         assert n_bytes == pytest.approx(allocated.total(f"{kind}_bytes"), abs=0.02 * MIB), kind
     assert row.flash_attn == allocated.flash_attn
-
-
-def test_a_formula_that_disagrees_is_shown() -> None:
-    [row] = plan_tiny(dry_answer(3), budget_of(1), LlamaConfig(n_ctx=1024))
-    assert (row.kv_bytes, row.theory_kv_bytes) == (3 * MIB, 2 * MIB)
-    assert [note for note in row.notes if "theory" in note] == [
-        "KV: the theory counts 2.00 MiB, llama.cpp's allocator 3.00 MiB"
-    ]
-    [agreeing] = plan_tiny(dry_answer(2.001), budget_of(1), LlamaConfig(n_ctx=1024))
-    assert agreeing.notes == ()
 
 
 def test_a_refused_context_is_a_row_with_the_reason_and_the_weights() -> None:

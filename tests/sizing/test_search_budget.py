@@ -19,14 +19,6 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ggbench.sizing.budget.describe_ram", lambda: Ram(16 * GIB, 10 * GIB))
 
 
-def test_main_memory_is_always_limited() -> None:
-    """Plain malloc overcommits, so without a limit the worker is held to what is available, less a reserve."""
-    budget = main_memory_budget(limit_bytes=None, reserve_bytes=None)
-    assert budget.planned.usable_bytes == 9 * GIB
-    assert budget.held_bytes == budget.worker_limit_bytes == 9 * GIB + BESIDE_BUFFERS_BYTES
-    assert budget.free_bytes == 10 * GIB
-
-
 def test_a_limit_is_what_the_worker_is_held_to() -> None:
     for reserve_bytes in (None, GIB):
         budget = main_memory_budget(limit_bytes=3 * GIB, reserve_bytes=reserve_bytes)
@@ -55,13 +47,9 @@ def test_a_plan_and_a_search_count_with_the_same_memory(
 ) -> None:
     monkeypatch.setattr("ggbench.machine.gpus.list_gpus", lambda: (CARD,))
     planned = machine_budget(
-        n_gpu_layers=n_gpu_layers,
-        main_gpu=None,
-        threads=1,
-        reserve_bytes=reserve_bytes,
-        bandwidth=Bandwidth(1e9, "given"),
-        limit_bytes=limit_bytes,
-    )
+        n_gpu_layers=n_gpu_layers, main_gpu=None, threads=1, reserve_bytes=reserve_bytes,
+        bandwidth=Bandwidth(1e9, "given"), limit_bytes=limit_bytes,
+    )  # fmt: skip
     if n_gpu_layers:
         search = gpu_budget([CARD], (), limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)
     else:

@@ -45,11 +45,3 @@ def test_a_measured_line_is_surest_where_it_was_measured() -> None:
     grown = 32768 - 501
     assert far.value == pytest.approx(100 + grown / 20)
     assert far.high == pytest.approx(far.value + grown * (1 / 10 - 1 / 20), rel=1e-3)
-
-
-def test_a_slope_that_is_not_known_is_the_limits() -> None:
-    (_, middle), (far, last) = measured_steps([(1, _latency(60.0))], _fit(None, (25.0, None)), LIMIT)
-    assert middle.value == pytest.approx(60.0)
-    assert last.value == pytest.approx(60 + (far - 1) / 50)
-    assert last.high == pytest.approx(60 + (far - 1) / 25, rel=1e-3)
-    assert measured_steps([(1, _latency(60.0))], _fit(None, None), LIMIT) == ()

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from ggbench.experiments.tune.race import BASELINE, Race, block_of, drift_of, is_steady, proven, scores_of
+from ggbench.experiments.tune.race import BASELINE, Race, block_of, drift_of, proven, scores_of
 from ggbench.experiments.tune.record import DepthTiming, TuneSegment, TuneTiming
 
 
@@ -38,20 +38,6 @@ def test_a_steady_drift_cancels() -> None:
     assert candidate == 1
     assert [math.exp(each) for each in score] == pytest.approx([2.0, 1.0])
     assert drift_of(timings) == pytest.approx(1.0201, abs=1e-4)
-
-
-@pytest.mark.parametrize(("drift", "is_kept"), [(1.0, True), (1.09, True), (1.11, False), (0.92, True), (0.9, False)])
-def test_a_drift_over_ten_percent_does_not_count(drift: float, is_kept: bool) -> None:
-    assert is_steady(drift) is is_kept
-
-
-def test_the_slower_are_dropped_and_the_leader_stays() -> None:
-    race = raced(random.Random(1), {1: 0.9, 2: 1.3, 3: 1.0}, 4, 0.02)
-    assert race.alive == [2]
-    assert race.leader == 2
-    assert race.is_decided
-    ratio = race.ratio(2)
-    assert ratio is not None and ratio.low < ratio.value == pytest.approx(1.3, rel=0.05)
 
 
 def test_the_best_of_equals_is_rarely_dropped() -> None:

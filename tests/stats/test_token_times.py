@@ -53,11 +53,3 @@ def test_common_chunks_keep_the_line(sizes: list[int]) -> None:
     assert fit is not None and fit.b_ms is not None
     assert fit.w_tokens_per_ms == pytest.approx(200, rel=1e-6)
     assert fit.b_ms == pytest.approx(10, rel=1e-6)
-
-
-def test_blocks_weigh_slow_and_fast_chunks_by_their_tokens() -> None:
-    """A draft's pass takes as long for one token as for seven: the mean of the chunks' rates would be another."""
-    chunks = [TokenChunks((1 + 8 * i,), (7,), (10_000_000,)) for i in range(200)]
-    singles = [8 + 8 * i for i in range(200)]
-    times = TokenTimes.of([TimedSeries(singles, [10_000_000] * 200, chunks=chunks)])
-    assert sum(times.step_ns) / len(times.step_ns) == pytest.approx(20_000_000 / 8)

@@ -32,9 +32,9 @@ from ggbench.decisions.pick.record import (
 from ggbench.decisions.pick.run_commands import RunCommands, run_commands
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.show import UNKNOWN
-from ggbench.show.columns import expected_text
 from ggbench.show.documents import picked, setup_document
 from ggbench.show.names import kv_name
+from ggbench.show.text import expected_text
 from ggbench.sizing.plan import with_cache
 from ggbench.sizing.plan_record import Budget, KvCacheTypes
 from ggbench.text import in_words, plain
