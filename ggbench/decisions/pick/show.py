@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import (Iterator, Mapping)
-from ggbench.decisions.pick.needs import (RULES)
-from ggbench.decisions.pick.record import (BestIn, BeyondTraining, Candidate, Checked, IsBest, Loss, ModelsDoNotCompare, NearestMisses, Need, NeedCheck, NeedsAreClose, NeedsDecide, NextLarger, NotKnown, NothingToChoose, Pick, Reason, Unknowns, WhatSpeedsUp)
-from ggbench.decisions.pick.run_commands import (RunCommands, run_commands)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.show import (UNKNOWN)
-from ggbench.show.names import (kv_name)
-from ggbench.show.text import (expected_text)
-from ggbench.sizing.plan import (with_cache)
-from ggbench.sizing.plan_record import (Budget, KvCacheTypes)
-from ggbench.text import (in_words, plain)
-from ggbench.units import (format_bytes, format_count, format_number)
-from pathlib import (Path)
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
+from ggbench.decisions.pick.record import (
+    BestIn,
+    BeyondTraining,
+    Candidate,
+    Checked,
+    IsBest,
+    Loss,
+    ModelsDoNotCompare,
+    NearestMisses,
+    Need,
+    NeedCheck,
+    NeedsAreClose,
+    NeedsDecide,
+    NextLarger,
+    NothingToChoose,
+    NotKnown,
+    Pick,
+    Reason,
+    Unknowns,
+    WhatSpeedsUp,
+)
+from ggbench.decisions.pick.run_commands import RunCommands, run_commands
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.show import UNKNOWN
+from ggbench.show.names import kv_name
+from ggbench.show.text import expected_text
+from ggbench.sizing.plan import with_cache
+from ggbench.sizing.plan_record import Budget, KvCacheTypes
+from ggbench.text import in_words, plain
+from ggbench.units import format_bytes, format_count, format_number
 
 _BEST_IN: Mapping[BestIn, str] = {
     "loss": "loses least",
