@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ggbench.decisions.pick.needs import Needs, Workload, workload_text
-from ggbench.decisions.pick.recommend import RULES
+from ggbench.decisions.pick.needs import RULES, Needs, Workload, workload_text
 from ggbench.decisions.pick.record import (
     Alternative,
     Candidate,
