@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ggbench.decisions.pick.needs import workload_text
-from ggbench.decisions.pick.recommend import RULES
+from ggbench.decisions.pick.needs import RULES, workload_text
 from ggbench.decisions.pick.record import (
     BestIn,
     BeyondTraining,
