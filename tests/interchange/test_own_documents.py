@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ggbench.engines.endings import Outcome
 from ggbench.engines.memory import DeviceBuffers, Memory
 from ggbench.errors import BadFile
-from ggbench.experiments.maxctx.record import ContextResult, ContextSettings, Probe, SearchPlan
+from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings, Probe, SearchPlan
 from ggbench.experiments.quality.record import (
     Divergence,
     QualityResult,
@@ -68,10 +68,10 @@ def search() -> Run:
         memory_source="given", reserve_bytes=1 << 20, reserve_source="for the process", free_bytes=3 << 30,
         warnings=("one",),
     )  # fmt: skip
-    result = ContextResult(
+    result = MaxctxResult(
         plan=plan, max_n_ctx=8192, first_fail_n_ctx=8448, verified_by_decode=True, probes=probes, warnings=("one",)
     )
-    head = replace(measured.start(), kind="maxctx", settings=ContextSettings())
+    head = replace(measured.start(), kind="maxctx", settings=MaxctxSettings())
     return Run(head=head, outcome=Outcome.COMPLETED, memory=MEMORY, result=result)
 
 
