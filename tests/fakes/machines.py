@@ -1,4 +1,4 @@
-"""A machine with one GPU, as records keep it and as `ggbench doctor` sees it; change it with msgspec.structs.replace."""
+"""A machine with one GPU, as records keep it and as `ggbench doctor` sees it."""
 
 from msgspec.structs import replace
 
