@@ -3,9 +3,10 @@
 from ggbench.decisions.doctor.checkup import Checkup
 from ggbench.decisions.doctor.findings import Finding
 from ggbench.engines.llama.build import LlamaBuild
+from ggbench.engines.llama.rpc_probe import ServerProbe
 from ggbench.engines.llama.rpc_serving import Serving
 from ggbench.machine.condition import GpuDriver, GpuState
-from ggbench.sizing.cluster import ClusterPlan, ServerProbe
+from ggbench.sizing.cluster import ClusterPlan
 from tests.schemas.shapes import Fields, Struct, about, by, many, of, struct
 
 _DOTTED = about(str | None, "Such as `12.4`; null where it is unknown.")
