@@ -52,7 +52,7 @@ def command(path: Path, tensors: bool, output: Output) -> None:
     if output.as_json:
         from ggbench.show.model_documents import INSPECT
 
-        output.print_document(INSPECT, model_file, **({"tensors": model_file.tensors} if tensors else {}))
+        output.document(INSPECT, model_file, **({"tensors": model_file.tensors} if tensors else {}))
     else:
         from ggbench.show.model_file import header_details, tensors_table
 
@@ -81,7 +81,7 @@ def _list_folder(folder: Path, tensors: bool, output: Output) -> None:
     if output.as_json:
         from ggbench.show.model_documents import FOLDER
 
-        output.print_document(FOLDER, rows=entries)
+        output.document(FOLDER, rows=entries)
     else:
         from ggbench.show.model_file import folder_table
 

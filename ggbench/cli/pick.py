@@ -250,18 +250,19 @@ def _pick(models: tuple[PickedModel, ...], request: PickRequest, allocator: DryA
 
 
 def _show(pick: Pick, request: PickRequest, output: Output, *, show_all: bool, plot: bool) -> None:
-    if output.as_json:
-        from ggbench.decisions.pick.show import pick_document
+    from ggbench.decisions.pick.show import commands_of
 
-        output.document("pick", **pick_document(pick, request.budget, request.setup))
+    recommended = pick.recommended
+    commands = None if recommended is None else commands_of(recommended.candidate, request.budget, request.setup)
+    if output.as_json:
+        from ggbench.decisions.pick.document import PICK
+
+        output.document(PICK, pick, commands=commands, machine=request.budget, config=request.setup)
         return
     from ggbench.decisions.pick.report import pick_figure, pick_report
-    from ggbench.decisions.pick.show import commands_of
     from ggbench.show.plot import plot_text
 
     console = output.console()
-    recommended = pick.recommended
-    commands = None if recommended is None else commands_of(recommended.candidate, request.budget, request.setup)
     output.show(pick_report(pick, request.budget, commands, width=console.width, show_all=show_all))
     if plot:
         height = min(24, shutil.get_terminal_size().lines - 4)
