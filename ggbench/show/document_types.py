@@ -119,7 +119,7 @@ def _setups() -> tuple[type[EngineConfig], ...]:
     found = []
     for each in pkgutil.iter_modules(engines.__path__):
         try:
-            found.append(engine_module(each.name).SETUP)
+            found.append(engine_module(each.name).CONFIG)
         except StoreError:
             continue
     return tuple(found)

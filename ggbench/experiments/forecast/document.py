@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.forecast.record import result_of
 from ggbench.runs.run import Run
 from ggbench.show.documents import origin_document, picked
@@ -17,7 +16,7 @@ def forecast_document(run: Run) -> dict[str, object]:
         **picked(subject, "model quant file"),
         "provenance": subject.source,
         **picked(subject, "file_bytes n_params bpw weight_bytes kv_bytes_per_token n_layer"),
-        **picked(setup if isinstance(setup, LlamaConfig) else None, "type_k type_v"),
+        **picked(setup, "type_k type_v"),
         "b_ms": _value(found.b_ms),
         "b_ci95": _interval(found.b_ms),
         "w_tokens_per_ms": _value(found.w_tokens_per_ms),

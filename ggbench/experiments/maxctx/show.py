@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from ggbench.engines.endings import Outcome
-from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory, Place
 from ggbench.experiments.maxctx.record import ContextResult, Probe, SearchPlan, context_bytes, context_of, outcome_text
 from ggbench.machine.readings import name_processes
@@ -137,9 +136,7 @@ class MaxctxPresenter(Presenter):
 
 def _facts(run: Run, found: ContextResult) -> Facts:
     setup, memory, plan = run.head.setup, run.memory, found.plan
-    n_ubatch = memory.n_ubatch
-    if n_ubatch is None and isinstance(setup, LlamaConfig):
-        n_ubatch = setup.n_ubatch
+    n_ubatch = memory.n_ubatch or setup.n_ubatch
     n_dry = sum(probe.is_dry for probe in found.probes)
     attention = {True: "flash attention on", False: "flash attention off", None: ""}[memory.flash_attn]
     cache = "K {}, V {}".format(*setup.cache_types) if setup.cache_types else ""
@@ -298,7 +295,7 @@ def probes(summaries: Sequence[QuantSummary]) -> PointChart:
 def certificate_document(run: Run) -> dict[str, object]:
     """A search for the largest context, with the names of a measured quant."""
     subject, memory, found = run.subject, run.memory, context_of(run)
-    setup = run.head.setup if isinstance(run.head.setup, LlamaConfig) else None
+    setup = run.head.setup
     kv_bytes, compute_bytes = context_bytes(run)
     probes = [
         asdict(probe) | {"reason": probe.reason or None, "device": probe.device or None} for probe in found.probes

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.quality.record import QualityResult
 from ggbench.runs.run import Run
 from ggbench.show.documents import origin_document, picked
@@ -13,14 +12,13 @@ _BASE = "model quant file header_sha256"
 def quality_document(run: Run) -> dict[str, object]:
     """Return the run for JSON: every key is always there, null for unknown."""
     subject, setup = run.subject, run.head.setup
-    llama = setup if isinstance(setup, LlamaConfig) else None
     found = run.result if isinstance(run.result, QualityResult) else None
     apart, ppl, base = (None, None, None) if found is None else (found.divergence, found.ppl, found.base)
     return {
         **picked(subject, "model quant file"),
         "provenance": subject.source,
         **picked(subject, "file_bytes n_params bpw weight_bytes kv_bytes_per_token"),
-        **picked(llama, "type_k type_v"),
+        **picked(setup, "type_k type_v"),
         **picked(found, "n_ctx n_chunks n_scored"),
         "ppl": ppl and ppl.mean,
         "ppl_error": ppl and ppl.error,
