@@ -109,7 +109,7 @@ class _Shown(msgspec.Struct, frozen=True):
             from ggbench.show.plan_document import PLAN, PLAN_ROW
             from ggbench.show.sizes_against import published_sizes
 
-            output.print_document(
+            output.document(
                 PLAN,
                 read,
                 model=rows[0].model,

@@ -8,8 +8,33 @@ import msgspec
 
 from ggbench.formats.imported_run import ImportedRun
 from ggbench.formats.run_document import document_of, document_sha256
+from ggbench.machine.records import Imported
+from ggbench.models.subject import Subject
+from ggbench.runs.run import RunHead
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import RUNNING, StoredRun
+from ggbench.show.document import Document, Shape, field, many, of
+
+IMPORTED = Document(
+    "import",
+    "import FILE...",
+    "The runs of the files, in their order.",
+    field(
+        "rows",
+        many(
+            Shape(
+                "ImportedRun",
+                "A run of a file, in the store.",
+                field("run_id", int),
+                field("is_new", bool, "Whether it was not in the store before."),
+                of(RunHead, "kind", lambda kept: kept.imported.run.head),
+                of(Subject, "model quant", lambda kept: kept.imported.run.subject),
+                of(Imported, "tool file file_sha256 content_sha256 lacks", lambda kept: kept.imported.mark),
+            )
+        ),
+    ),
+)
+"""Of each a `Kept`."""
 
 
 class Kept(msgspec.Struct, frozen=True):

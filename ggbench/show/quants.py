@@ -21,7 +21,7 @@ from ggbench.runs.run import DecodeTiming
 from ggbench.runs.store.runs import RUNNING
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.columns import all_columns, column_texts, imported_text, note
+from ggbench.show.columns import column_of, column_texts, imported_text, note
 from ggbench.show.glossary import MARKED, MARKED_RUN, UNSTEADY
 from ggbench.show.listed_runs import ListedRun, named_runs
 from ggbench.show.machine import again_line, environment_line, machine_table, serving_facts
@@ -337,6 +337,6 @@ def _caption(*lines: str | bool) -> str:
 
 
 def _cells(key: str, texts: Iterable[str]) -> Cells:
-    column, is_name = all_columns()[key], key in ("model", "quant")
+    column, is_name = column_of(key), key in ("model", "quant")
     sides = column.unit, column.right_aligned, column.priority
     return Cells(column.header, tuple(texts), *sides, is_note=key == "note", is_name=is_name)

@@ -57,10 +57,7 @@ def test_sums_over_a_table_are_those_of_the_raw_text(
     [
         (
             {
-                "source": "qwen1.5-hf",
-                "model": "qwen1.5-7b",
-                "quant": "awq",
-                "n_prompt": 30720,
+                "source": "qwen1.5-hf", "model": "qwen1.5-7b", "quant": "awq", "n_prompt": 30720,
                 "system": "hf-transformers",
             },
             "tok_s",
@@ -68,10 +65,7 @@ def test_sums_over_a_table_are_those_of_the_raw_text(
         ),
         (
             {
-                "source": "qwen1.5-hf",
-                "model": "qwen1.5-moe-a2.7b",
-                "quant": "bf16",
-                "n_prompt": 1,
+                "source": "qwen1.5-hf", "model": "qwen1.5-moe-a2.7b", "quant": "bf16", "n_prompt": 1,
                 "system": "hf-transformers-fa2",
             },
             "tok_s",
@@ -91,16 +85,14 @@ def test_sums_over_a_table_are_those_of_the_raw_text(
         ({"source": "article", "table": "6.4.1", "system": "autogptq-marlin"}, "prefill_ms", "6.06"),
         (
             {
-                "device": "NVIDIA T4 16GB",
-                "printed_name": "INT8+Decomp",
-                "batch_size": 32,
+                "device": "NVIDIA T4 16GB", "printed_name": "INT8+Decomp", "batch_size": 32,
                 "versions": "bitsandbytes 0.44.1",
             },
             "latency_s",
             "0.3413",
         ),
     ],
-)
+)  # fmt: skip
 def test_cells_are_as_printed(asked: dict[str, str | int], metric: str, expected: str) -> None:
     assert printed(only(**asked), metric) == expected
 
@@ -164,16 +156,10 @@ def test_rows_are_found_by_name(asked: dict[str, str], count: int) -> None:
 @pytest.mark.parametrize(
     "asked",
     [
-        {"model": "qwen2.5-7"},
-        {"system": "tgi"},
-        {"device": "b200"},
-        {"device": "90"},
-        {"device": " "},
-        {"quant": "q9_k"},
-        {"metric": "elo"},
-        {"source": "blog"},
+        {"model": "qwen2.5-7"}, {"system": "tgi"}, {"device": "b200"}, {"device": "90"}, {"device": " "},
+        {"quant": "q9_k"}, {"metric": "elo"}, {"source": "blog"},
     ],
-)
+)  # fmt: skip
 def test_a_name_that_no_row_has_is_an_error_with_the_known_ones(asked: dict[str, str]) -> None:
     """A name that nothing matches is refused, so that a slip of the pen is not read as "nobody measured it"."""
     with pytest.raises(UnknownName) as caught:
@@ -193,14 +179,9 @@ def test_every_difference_is_named() -> None:
     own = OwnSpeed("qwen2.5-72b", "bf16", device="RTX 3060", n_prompt=512, n_gen=128, batch_size=2)
     (near,) = nearest_published(ROWS, own, 1)
     assert near.differences == (
-        f"system {near.row.system}, not llama.cpp",
-        "device NVIDIA A100 80GB, not RTX 3060",
-        "2 GPUs",
-        "input 1 tokens, not 512",
-        "generated 2048 tokens, not 128",
-        "batch 1, not 2",
-        "Instruct variant",
-    )
+        f"system {near.row.system}, not llama.cpp", "device NVIDIA A100 80GB, not RTX 3060", "2 GPUs",
+        "input 1 tokens, not 512", "generated 2048 tokens, not 128", "batch 1, not 2", "Instruct variant",
+    )  # fmt: skip
 
 
 def test_the_nearest_rows_follow_device_and_length() -> None:
@@ -213,14 +194,10 @@ def test_the_nearest_rows_follow_device_and_length() -> None:
 @pytest.mark.parametrize(
     ("device", "same"),
     [
-        ("NVIDIA A100-SXM4-80GB", True),
-        ("a100", True),
-        ("NVIDIA A100-SXM4-40GB", False),
-        ("NVIDIA A100-PCIE-80GB", False),
-        ("NVIDIA A10", False),
-        (None, False),
+        ("NVIDIA A100-SXM4-80GB", True), ("a100", True), ("NVIDIA A100-SXM4-40GB", False),
+        ("NVIDIA A100-PCIE-80GB", False), ("NVIDIA A10", False), (None, False),
     ],
-)
+)  # fmt: skip
 def test_a_device_is_the_same_only_when_its_bandwidth_is(device: str | None, same: bool) -> None:
     (near,) = nearest_published(ROWS, OwnSpeed("qwen2.5-7b", "q4_k_m", device=device), 1)
     assert any(difference.startswith("device ") for difference in near.differences) != same

@@ -127,31 +127,14 @@ def test_an_existing_path_is_a_path(make_file: MakeFile) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "  ",
-        "a\0b",
-        "synth:",
-        "synth:org/name",
-        "hf:name",
-        "hf:org/na me",
-        "hf:org/name@",
-        "hf:org/name@../x",
-        "twin:x",
-        "qwen1.5-7b:",
-        "hf:org/name:",
-        "https://example.com/org/name.gguf",
-        "ftp://example.com/org/name",
-        "https://huggingface.co",
-        "https://huggingface.co/org",
-        "http://user:key@127.0.0.1:8080",
-        "http://127.0.0.1:8080?key=1",
-        "http://127.0.0.1:x",
-        "https://huggingface.co/datasets/org/name",
-        "https://huggingface.co/org/name/blob/main/README.md",
-        "https://huggingface.co/org/name/tree/main/q8_0",
+        "", "  ", "a\0b", "synth:", "synth:org/name", "hf:name", "hf:org/na me", "hf:org/name@", "hf:org/name@../x",
+        "twin:x", "qwen1.5-7b:", "hf:org/name:", "https://example.com/org/name.gguf", "ftp://example.com/org/name",
+        "https://huggingface.co", "https://huggingface.co/org", "http://user:key@127.0.0.1:8080",
+        "http://127.0.0.1:8080?key=1", "http://127.0.0.1:x", "https://huggingface.co/datasets/org/name",
+        "https://huggingface.co/org/name/blob/main/README.md", "https://huggingface.co/org/name/tree/main/q8_0",
         "https://huggingface.co/org/na me",
     ],
-)
+)  # fmt: skip
 def test_an_invalid_model_is_a_usage_error(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_model(text)
@@ -178,15 +161,8 @@ def test_the_intended_form_is_suggested(text: str, hint: str) -> None:
 def test_twin_without_a_quant_is_made_in_the_articles_eight(tmp_path: Path) -> None:
     targets = resolve(parse_model("synth:Qwen1.5-0.5B"))
     assert [target.quant for target in targets] == [
-        "q8_0",
-        "q6_k",
-        "q5_k_m",
-        "q5_0",
-        "q4_k_m",
-        "q4_0",
-        "q3_k_m",
-        "q2_k",
-    ]
+        "q8_0", "q6_k", "q5_k_m", "q5_0", "q4_k_m", "q4_0", "q3_k_m", "q2_k",
+    ]  # fmt: skip
     assert {(target.model, target.provenance, target.path) for target in targets} == {
         ("synth:Qwen1.5-0.5B", "twin", None)
     }

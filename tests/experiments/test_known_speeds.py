@@ -38,12 +38,9 @@ HERE = environment_of(VERSIONS)
 ELSEWHERE = Imported(tool="ggbench 0.1.0", file="x.zip", file_sha256="1", content_sha256="2")
 ON_CPU = Memory(buffers=(DeviceBuffers("CPU", weight_bytes=100),))
 FORECAST = ForecastResult(
-    "twins of 2 and 6 of 32 layers",
-    Expected(100.0, 90.0, 110.0),
-    Expected(40.0, 30.0, 50.0),
-    ((1, Expected(10.0, 9.0, 11.0)), (4096, Expected(5.0, 4.5, 5.5))),
-    ((512, Expected(900.0, 800.0, 1000.0)),),
-)
+    "twins of 2 and 6 of 32 layers", Expected(100.0, 90.0, 110.0), Expected(40.0, 30.0, 50.0),
+    ((1, Expected(10.0, 9.0, 11.0)), (4096, Expected(5.0, 4.5, 5.5))), ((512, Expected(900.0, 800.0, 1000.0)),),
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -165,14 +162,11 @@ def test_other_runs_say_what_share_of_the_bound_is_reached(store: Store) -> None
     [
         {"environment": replace(HERE, cpu="another")},
         {"environment": replace(HERE, n_cores=(HERE.n_cores or 0) + 1)},
-        {"environment": replace(HERE, llama_cpp_python="0.0.1")},
-        {"environment": None},
-        {"environment": replace(HERE, imported=ELSEWHERE)},
-        {"setup": LlamaConfig(type_k="q8_0")},
-        {"setup": LlamaConfig(threads=(HERE.n_cores or 0) + 1)},
-        {"outcome": Outcome.INTERRUPTED},
+        {"environment": replace(HERE, llama_cpp_python="0.0.1")}, {"environment": None},
+        {"environment": replace(HERE, imported=ELSEWHERE)}, {"setup": LlamaConfig(type_k="q8_0")},
+        {"setup": LlamaConfig(threads=(HERE.n_cores or 0) + 1)}, {"outcome": Outcome.INTERRUPTED},
     ],
-)
+)  # fmt: skip
 def test_what_was_run_otherwise_says_nothing(store: Store, changed: dict[str, Any]) -> None:
     file = _file()
     for each in (file, _file(3), _file(4)):

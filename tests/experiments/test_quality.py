@@ -95,13 +95,8 @@ def test_every_chunk_is_scored_in_its_second_half(trained: Target, settings: Qua
     assert scored[1].chunks[0] == tuple(range(2 * N_CTX, 3 * N_CTX))
     assert scored[1].targets[0] == tuple(range(2 * N_CTX + 17, 3 * N_CTX))
     assert [each.done for each in progress if isinstance(each, Working) and each.stage == "score"] == [
-        0,
-        2,
-        4,
-        6,
-        8,
-        10,
-    ]
+        0, 2, 4, 6, 8, 10,
+    ]  # fmt: skip
 
 
 def test_a_base_is_computed_right_before_the_model(trained: Target, settings: QualitySettings) -> None:

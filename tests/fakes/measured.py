@@ -11,7 +11,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
-from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
+from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
@@ -32,17 +32,10 @@ def start(model: str = "synth:qwen1.5-0.5b", quant: str = "q4_k_m", command: str
     """What is known of a decode before it measures anything."""
     n_bytes = round(BPW.get(quant, 4.0) * 77e6)
     subject = Subject(
-        model=model,
-        quant=quant,
-        source="twin",
-        file=f"/cache/twins/{quant}.gguf",
-        file_bytes=n_bytes,
-        header_sha256=quant.encode().hex().ljust(64, "0"),
-        n_params=619_570_176,
-        bpw=BPW.get(quant, 4.0),
-        weight_bytes=n_bytes,
-        kv_bytes_per_token=98_304,
-    )
+        model=model, quant=quant, source="twin", file=f"/cache/twins/{quant}.gguf", file_bytes=n_bytes,
+        header_sha256=quant.encode().hex().ljust(64, "0"), n_params=619_570_176, bpw=BPW.get(quant, 4.0),
+        weight_bytes=n_bytes, kv_bytes_per_token=98_304,
+    )  # fmt: skip
     return RunHead(
         kind="decode",
         subject=subject,
@@ -55,7 +48,7 @@ def start(model: str = "synth:qwen1.5-0.5b", quant: str = "q4_k_m", command: str
 
 def start_search() -> RunHead:
     """What is known of a search before it probes anything."""
-    return replace(start(), kind="maxctx", settings=ContextSettings())
+    return replace(start(), kind="maxctx", settings=MaxctxSettings())
 
 
 def put_run(store: Store, head: RunHead, b_ms: float = 10.0, w: float = 400.0, n_gen: int = 3000) -> int:
@@ -79,13 +72,10 @@ def put_run(store: Store, head: RunHead, b_ms: float = 10.0, w: float = 400.0, n
         flash_attn=True,
     )
     result = DecodeResult(
-        n_prompt=25,
-        n_gen=n_gen,
-        prefill_ms=130.0,
-        fit=fit_line(position, step_ns),
+        n_prompt=25, n_gen=n_gen, prefill_ms=130.0, fit=fit_line(position, step_ns),
         latency=summarize(position, step_ns),
         limit=DecodeLimit(610.4, weight_bytes / 60e9 * 1e3, 60e9, "measured in a test"),
-    )
+    )  # fmt: skip
     store.finish(run_id, Run(head=head, outcome=Outcome.COMPLETED, memory=memory, result=result))
     return run_id
 
@@ -96,7 +86,7 @@ def put_failed(store: Store, head: RunHead, outcome: Outcome, reason: str) -> in
     return run_id
 
 
-def put_search(store: Store, found: ContextResult, outcome: Outcome = Outcome.COMPLETED) -> int:
+def put_search(store: Store, found: MaxctxResult, outcome: Outcome = Outcome.COMPLETED) -> int:
     head = start_search()
     run_id = store.begin(head)
     store.finish(run_id, Run(head=head, outcome=outcome, result=found))

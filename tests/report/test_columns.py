@@ -8,7 +8,7 @@ from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import all_columns
+from ggbench.show.columns import all_columns, column_of
 from ggbench.show.text import b_text, tok_s_text, w_text
 from ggbench.stats.decode_timing import LatencySummary, LineFit
 
@@ -16,13 +16,10 @@ from ggbench.stats.decode_timing import LatencySummary, LineFit
 @pytest.mark.parametrize(
     ("w", "ci95", "text"),
     [
-        (205.31, (201.4, 209.5), "205 ±4"),
-        (None, (1234.4, None), "> 1234"),
-        (205.31, (150.0, None), "> 150"),
-        (None, None, "—"),
-        (205.31, None, "205"),
+        (205.31, (201.4, 209.5), "205 ±4"), (None, (1234.4, None), "> 1234"), (205.31, (150.0, None), "> 150"),
+        (None, None, "—"), (205.31, None, "205"),
     ],
-)
+)  # fmt: skip
 def test_w_is_a_value_or_a_bound(w: float | None, ci95: tuple[float, float | None] | None, text: str) -> None:
     assert w_text(LineFit(300, w, ci95, None, None, None, None)) == text
     assert w_text(None) == "—"
@@ -54,5 +51,5 @@ def test_unknown_is_a_dash_for_people_and_nothing_for_programs() -> None:
     row = QuantSummary.of([Run(head=head, outcome=Outcome.FAILED, reason="refused")])
     known = {"model", "quant", "file", "source", "outcome", "note", "command"}
     for key in set(all_columns()) - known:
-        assert all_columns()[key].value(row) is None
-        assert all_columns()[key].text(row) == "—"
+        assert column_of(key).value(row) is None
+        assert column_of(key).text(row) == "—"

@@ -30,26 +30,15 @@ def row(
     """A decode; `changes` go to the record that has a field of that name."""
     records: list[Any] = [
         DecodeResult(
-            n_prompt=25,
-            n_gen=400,
-            fit=LineFit(400, w[0], w[1], b[0], b[1], 0.9, None),
-            latency=LatencySummary(11.0, 12.0, 13.0, 90.0, None),
-            limit=DecodeLimit(250.0, 8.0, 20e9, "given"),
+            n_prompt=25, n_gen=400, fit=LineFit(400, w[0], w[1], b[0], b[1], 0.9, None),
+            latency=LatencySummary(11.0, 12.0, 13.0, 90.0, None), limit=DecodeLimit(250.0, 8.0, 20e9, "given"),
         ),
         Memory(buffers=(DeviceBuffers("CPU", Place.HOST, 900, 50, 25, 25),), n_ctx=512),
         Subject(
-            model="m",
-            quant="q4_k_m",
-            source="file",
-            file="/m/q4.gguf",
-            file_bytes=1000,
-            n_params=1000,
-            bpw=4.0,
-            weight_bytes=900,
-            kv_bytes_per_token=10,
-            header_sha256="ab" * 32,
+            model="m", quant="q4_k_m", source="file", file="/m/q4.gguf", file_bytes=1000, n_params=1000, bpw=4.0,
+            weight_bytes=900, kv_bytes_per_token=10, header_sha256="ab" * 32,
         ),
-    ]
+    ]  # fmt: skip
     head_changes: dict[str, Any] = {name: changes.pop(name) for name in ("environment", "setup") if name in changes}
     for index, record in enumerate(records):
         own = {name: changes.pop(name) for name in tuple(changes) if hasattr(record, name)}

@@ -64,13 +64,9 @@ def test_a_recurrent_state_is_kept_and_read_at_every_length() -> None:
 @pytest.mark.parametrize("architecture", ["cohere2", "gemma2", "gemma3", "gemma3n", "olmo2", "plamo3"])
 def test_layers_with_a_window_are_llama_cpps_where_the_header_does_not_say(architecture: str) -> None:
     keys = BASE | {
-        "block_count": 26,
-        "attention.key_length": 64,
-        "attention.value_length": 64,
-        "attention.sliding_window": 256,
-        "logit_scale": 1.0,
-        "rope.dimension_count": 32,
-    }
+        "block_count": 26, "attention.key_length": 64, "attention.value_length": 64,
+        "attention.sliding_window": 256, "logit_scale": 1.0, "rope.dimension_count": 32,
+    }  # fmt: skip
     metadata = {f"{architecture}.{key}": value for key, value in keys.items()}
     metadata |= {"general.architecture": architecture, "tokenizer.ggml.model": "none"}
     log = run_llama_cpp(KV_CACHE_OF_METADATA, json.dumps(metadata))

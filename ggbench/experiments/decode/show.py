@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
+from ggbench.experiments.decode.document import DOCUMENTS
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import bench_columns
 from ggbench.show.presenter import QuantPresenter
+from ggbench.show.run_documents import RunDocuments
 from ggbench.show.text import b_text, tok_s_text, w_text
 from ggbench.stats.decode_timing import DecodeWindow
 from ggbench.units import with_unit
@@ -22,6 +24,7 @@ class DecodePresenter(QuantPresenter):
     """Runs of kind `decode`."""
 
     kind: ClassVar[str] = "decode"
+    documents: ClassVar[RunDocuments] = DOCUMENTS
     plotted: ClassVar[tuple[type, ...]] = (DecodeWindow,)
 
     def answer(self, run: Run) -> str:

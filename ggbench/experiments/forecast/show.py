@@ -9,7 +9,7 @@ from typing import ClassVar
 from msgspec.structs import replace
 from rich.console import RenderableType
 
-from ggbench.experiments.forecast.document import forecast_document
+from ggbench.experiments.forecast.document import DOCUMENTS
 from ggbench.experiments.forecast.record import ForecastResult, result_of
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
@@ -18,6 +18,7 @@ from ggbench.show.machine import run_page
 from ggbench.show.metric import B, Metric, W, estimated
 from ggbench.show.names import quant_name, row_labels
 from ggbench.show.presenter import Presenter
+from ggbench.show.run_documents import RunDocuments
 from ggbench.show.tables import facts_table, fitted_table, names, notes, right
 from ggbench.show.text import expected_text
 from ggbench.stats.intervals import Expected
@@ -36,7 +37,7 @@ class ForecastPresenter(Presenter):
 
     kind: ClassVar[str] = "forecast"
     title: ClassVar[str] = "forecast"
-    schema: ClassVar[str] = "forecast"
+    documents: ClassVar[RunDocuments] = DOCUMENTS
     has_line: ClassVar[bool] = False
     has_samples: ClassVar[bool] = False
     no_answer: ClassVar[str] = "nothing is expected"
@@ -56,10 +57,6 @@ class ForecastPresenter(Presenter):
     def has_details(self, run: Run) -> bool:
         """Whether anything is expected."""
         return result_of(run).b_ms is not None
-
-    def document(self, run: Run) -> dict[str, object]:
-        """Every expected figure with its interval."""
-        return forecast_document(run)
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
         """W and B."""

@@ -5,25 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from msgspec.structs import asdict
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from ggbench.engines.endings import Outcome
 from ggbench.engines.memory import DeviceBuffers, Memory, Place
-from ggbench.experiments.maxctx.record import ContextResult, Probe, SearchPlan, context_bytes, context_of, outcome_text
+from ggbench.experiments.maxctx.document import DOCUMENTS
+from ggbench.experiments.maxctx.record import MaxctxResult, Probe, SearchPlan, context_bytes, context_of, outcome_text
 from ggbench.machine.readings import name_processes
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.charts import Point, PointChart
 from ggbench.show.columns import max_n_ctx_text
-from ggbench.show.documents import picked, setup_document
 from ggbench.show.machine import again_line, environment_line, machine_table
 from ggbench.show.metric import MEMORY, Metric, column_metric
 from ggbench.show.names import models_title, quant_name, row_labels
 from ggbench.show.presenter import LiveView, Presenter
+from ggbench.show.run_documents import RunDocuments
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, notes, right, row_names, twin_caption
 from ggbench.show.text import projector_text, swa_text
 from ggbench.stats.intervals import Interval
@@ -42,7 +42,7 @@ class MaxctxPresenter(Presenter):
 
     kind: ClassVar[str] = "maxctx"
     title: ClassVar[str] = "largest context"
-    schema: ClassVar[str] = "search"
+    documents: ClassVar[RunDocuments] = DOCUMENTS
     live_view: ClassVar[LiveView] = "bracket"
     has_samples: ClassVar[bool] = False
 
@@ -75,10 +75,6 @@ class MaxctxPresenter(Presenter):
         if run.is_complete or context_of(run).max_n_ctx is None:
             return Presenter.ending(self, run)
         return self.answer(run)
-
-    def document(self, run: Run) -> dict[str, object]:
-        """The answer, what it rests on, and every probe."""
-        return certificate_document(run)
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         """The answer, where its memory goes, and every probe; dry ones are only counted.
@@ -134,7 +130,7 @@ class MaxctxPresenter(Presenter):
         )
 
 
-def _facts(run: Run, found: ContextResult) -> Facts:
+def _facts(run: Run, found: MaxctxResult) -> Facts:
     setup, memory, plan = run.head.setup, run.memory, found.plan
     n_ubatch = memory.n_ubatch or setup.n_ubatch
     n_dry = sum(probe.is_dry for probe in found.probes)
@@ -157,7 +153,7 @@ def _facts(run: Run, found: ContextResult) -> Facts:
     ]
 
 
-def _answer(found: ContextResult, n_ubatch: int | None) -> str:
+def _answer(found: MaxctxResult, n_ubatch: int | None) -> str:
     if found.max_n_ctx is None:
         return "no n_ctx that was tried"
     works = f"n_ctx {format_count(found.max_n_ctx)}"
@@ -218,7 +214,7 @@ def _peak(memory: Memory) -> str:
     return f"{format_bytes(memory.peak_bytes)}{other}"
 
 
-def _failure(found: ContextResult, program: str) -> str:
+def _failure(found: MaxctxResult, program: str) -> str:
     """What the smallest n_ctx that failed did, by its last probe."""
     if found.first_fail_n_ctx is not None:
         tried = [probe for probe in found.probes if probe.n_ctx == found.first_fail_n_ctx and not probe.is_dry]
@@ -229,7 +225,7 @@ def _failure(found: ContextResult, program: str) -> str:
     return ""
 
 
-def _crash_notes(found: ContextResult, program: str) -> list[str]:
+def _crash_notes(found: MaxctxResult, program: str) -> list[str]:
     """What happened and what to do next, for each cause of a crash."""
     crashed = {probe.reason: probe.n_ctx for probe in found.probes if probe.outcome is Outcome.CRASHED}
     return [
@@ -284,46 +280,9 @@ def probes(summaries: Sequence[QuantSummary]) -> PointChart:
     """Return every n_ctx that searches for the largest context tried, in their order, by how each ended."""
     points = []
     for index, summary in enumerate(summaries):
-        for number, probe in enumerate(found.probes if (found := summary.result(ContextResult)) else (), 1):
+        for number, probe in enumerate(found.probes if (found := summary.result(MaxctxResult)) else (), 1):
             kind = {"dry": "dry run", "alloc": "allocated", "decode": "decoded at its end"}[probe.kind]
             text = f"n_ctx {format_count(probe.n_ctx)}: {kind}, {probe.outcome.text}, {format_number(probe.seconds)} s"
             group = f"{kind}, {'works' if probe.passed else 'does not work'}"
             points.append(Point(index, number, probe.n_ctx, text, group))
     return PointChart("probes", "Search for the largest context", "probe", "n_ctx [tokens]", tuple(points), counts=True)
-
-
-def certificate_document(run: Run) -> dict[str, object]:
-    """A search for the largest context, with the names of a measured quant."""
-    subject, memory, found = run.subject, run.memory, context_of(run)
-    setup = run.head.setup
-    kv_bytes, compute_bytes = context_bytes(run)
-    probes = [
-        asdict(probe) | {"reason": probe.reason or None, "device": probe.device or None} for probe in found.probes
-    ]
-    return {
-        **picked(subject, "model quant file"),
-        "provenance": subject.source,
-        **picked(subject, "file_bytes n_params bpw weight_bytes kv_bytes_per_token n_ctx_train"),
-        **picked(found, "max_n_ctx first_fail_n_ctx"),
-        **picked(found.plan, "planned_n_ctx is_planned_higher theory_n_ctx ceiling_n_ctx"),
-        "verified_by_decode": found.verified_by_decode,
-        **picked(
-            found.plan, "budget_bytes memory_bytes memory_source reserve_bytes reserve_source mmproj_bytes free_bytes"
-        ),
-        "kv_bytes": kv_bytes,
-        "compute_bytes": compute_bytes,
-        **picked(memory, "peak_bytes other_bytes"),
-        "gpu_processes": found.plan.gpu_processes,
-        "buffers": memory.buffers,
-        **picked(setup, "type_k type_v"),
-        **picked(memory, "flash_attn swa_cells n_batch n_ubatch"),
-        **picked(found, "n_allocations seconds"),
-        "probes": probes,
-        "warnings": found.warnings,
-        "outcome": run.outcome,
-        "reason": run.reason or None,
-        "config": setup_document(run.head.setup),
-        "environment": run.head.environment,
-        "run_id": run.run_id,
-        "command": run.head.command,
-    }
