@@ -46,7 +46,7 @@ def is_csv(text: str) -> bool:
     return {"n_prompt", "n_gen"} <= {name.strip() for name in header}
 
 
-def read_rows(text: str, name: str) -> Iterator[tuple[str, Mapping[str, object]]]:
+def read_csv(text: str, name: str) -> Iterator[tuple[str, Mapping[str, object]]]:
     """Yield the fields of each line, with where it stands. Raises BadFile, naming the line."""
     reader = csv.reader(io.StringIO(text, newline=""))
     header: list[str] = []
@@ -59,10 +59,10 @@ def read_rows(text: str, name: str) -> Iterator[tuple[str, Mapping[str, object]]
                 continue
             where = f"{name}, line {reader.line_num}"
             if len(cells) != len(header):
-                raise BadFile(f"{where}: it has {len(cells)} values under {len(header)} names", _HINT)
+                raise BadFile(f"{where}: it has {len(cells)} values under {len(header)} names", _CSV_HINT)
             yield where, dict(zip(header, cells, strict=True))
     except csv.Error as error:
-        raise BadFile(f"{name}, line {reader.line_num}: {plain(str(error))}", _HINT) from None
+        raise BadFile(f"{name}, line {reader.line_num}: {plain(str(error))}", _CSV_HINT) from None
 
 
-_HINT = "give the file as llama-bench wrote it"
+_CSV_HINT = "give the file as llama-bench wrote it"

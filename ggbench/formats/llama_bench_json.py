@@ -39,18 +39,18 @@ def read_objects(text: str, name: str) -> Iterator[tuple[str, Mapping[str, objec
             where = f"{name}, line {number}"
             entry = _parse(line, name, number)
             if not isinstance(entry, dict):
-                raise BadFile(f"{where}: this is not a JSON object", _HINT)
+                raise BadFile(f"{where}: this is not a JSON object", _JSON_HINT)
             yield where, entry
 
 
-_HINT = "give the file as the tool wrote it, without other output in it"
+_JSON_HINT = "give the file as the tool wrote it, without other output in it"
 
 
 def _entries(entries: object, name: str) -> Iterator[tuple[str, Mapping[str, object]]]:
     assert isinstance(entries, list)
     for number, entry in enumerate(entries, start=1):
         if not isinstance(entry, dict):
-            raise BadFile(f"{name}, entry {number}: this is not a JSON object", _HINT)
+            raise BadFile(f"{name}, entry {number}: this is not a JSON object", _JSON_HINT)
         yield f"{name}, entry {number}", entry
 
 
@@ -59,9 +59,9 @@ def _parse(text: str, name: str, first_line: int) -> object:
         return json.loads(text)
     except json.JSONDecodeError as error:
         line = first_line + error.lineno - 1
-        raise BadFile(f"{name}, line {line}, column {error.colno}: {plain(error.msg)}", _HINT) from None
+        raise BadFile(f"{name}, line {line}, column {error.colno}: {plain(error.msg)}", _JSON_HINT) from None
     except (ValueError, RecursionError):  # an integer of more digits than Python reads, or a thousand brackets
-        raise BadFile(f"{name}, line {first_line}: this is not JSON that a tool writes", _HINT) from None
+        raise BadFile(f"{name}, line {first_line}: this is not JSON that a tool writes", _JSON_HINT) from None
 
 
 def _document(row: BenchRow) -> dict[str, object]:

@@ -62,19 +62,19 @@ def read_table(text: str, name: str) -> Iterator[tuple[str, Mapping[str, object]
         elif header and not set("".join(cells)) <= set("-: "):
             where = f"{name}, line {number}"
             if len(cells) != len(header):
-                raise BadFile(f"{where}: it has {len(cells)} cells under {len(header)} headers", _HINT)
+                raise BadFile(f"{where}: it has {len(cells)} cells under {len(header)} headers", _TABLE_HINT)
             yield where, _fields(dict(zip(header, cells, strict=True)), where) | _build(build)
 
 
-_HINT = "give the table as llama-bench printed it"
+_TABLE_HINT = "give the table as llama-bench printed it"
 
 
 def _fields(cells: Mapping[str, str], where: str) -> dict[str, object]:
     test, speed = _TEST.fullmatch(cells["test"]), _SPEED.fullmatch(cells["t/s"])
     if test is None or not (test[1] or test[2]):
-        raise BadFile(f"{where}: {shorten(cells['test'], 40)!r} is not a test such as pp512 or tg128 @ d4096", _HINT)
+        raise BadFile(f"{where}: {shorten(cells['test'], 40)!r} is not a test such as pp512 or tg128 @ d4096", _TABLE_HINT)
     if speed is None:
-        raise BadFile(f"{where}: {shorten(cells['t/s'], 40)!r} is not a speed such as 12.34 ± 0.56", _HINT)
+        raise BadFile(f"{where}: {shorten(cells['t/s'], 40)!r} is not a speed such as 12.34 ± 0.56", _TABLE_HINT)
     counts = {"n_prompt": test[1] or "0", "n_gen": test[2] or "0", "n_depth": test[3] or "0"}
     named = {_NAMES.get(short, short): text for short, text in cells.items() if text}
     rounded = {"size", "params", "test", "t/s"}  # of size and params a few digits are left, which is no count of bytes
