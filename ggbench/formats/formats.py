@@ -10,10 +10,20 @@ from ggbench.formats import perplexity
 from ggbench.formats.bench_row import BenchRow
 from ggbench.formats.bundle import is_bundle, read_bundle
 from ggbench.formats.imported_run import ImportedRun, Named
-from ggbench.formats.llama_bench_csv import as_csv, as_sql, is_csv, read_csv
 from ggbench.formats.llama_bench_import import runs_of
-from ggbench.formats.llama_bench_json import as_json, as_jsonl, is_objects, read_objects
-from ggbench.formats.llama_bench_md import as_markdown, is_table, read_table
+from ggbench.formats.llama_bench_md import (
+    as_csv,
+    as_json,
+    as_jsonl,
+    as_markdown,
+    as_sql,
+    is_csv,
+    is_objects,
+    is_table,
+    read_csv,
+    read_objects,
+    read_table,
+)
 from ggbench.formats.run_document import is_document, read_documents
 from ggbench.formats.source_file import STDIN, SourceFile, read_source
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from ggbench.errors import BadFile
-from ggbench.formats.bench_row import BenchRow, cell_text
-from ggbench.show.text import markdown_escaped
-from ggbench.text import shorten
+from ggbench.formats.bench_row import FIELDS, BenchRow, FieldType, cell_text
+from ggbench.show.text import markdown_escaped, without_formula
+from ggbench.text import plain, shorten
 
 _NAMES = {
     "ngl": "n_gpu_layers", "sm": "split_mode", "threads": "n_threads", "nkvo": "no_kv_offload", "fa": "flash_attn",
@@ -72,7 +75,9 @@ _TABLE_HINT = "give the table as llama-bench printed it"
 def _fields(cells: Mapping[str, str], where: str) -> dict[str, object]:
     test, speed = _TEST.fullmatch(cells["test"]), _SPEED.fullmatch(cells["t/s"])
     if test is None or not (test[1] or test[2]):
-        raise BadFile(f"{where}: {shorten(cells['test'], 40)!r} is not a test such as pp512 or tg128 @ d4096", _TABLE_HINT)
+        raise BadFile(
+            f"{where}: {shorten(cells['test'], 40)!r} is not a test such as pp512 or tg128 @ d4096", _TABLE_HINT
+        )
     if speed is None:
         raise BadFile(f"{where}: {shorten(cells['t/s'], 40)!r} is not a speed such as 12.34 ± 0.56", _TABLE_HINT)
     counts = {"n_prompt": test[1] or "0", "n_gen": test[2] or "0", "n_depth": test[3] or "0"}
@@ -115,3 +120,125 @@ def _size(row: BenchRow) -> str:
 def _params(row: BenchRow) -> str:
     millions = row.integer("model_n_params") / 1e6
     return f"{millions:.2f} M" if millions < 1000 else f"{millions / 1e3:.2f} B"
+
+
+def as_json(rows: Sequence[BenchRow]) -> str:
+    """Return one array."""
+    objects = (
+        "  {\n" + ",\n".join(f"    {_json(name)}: {_json(value)}" for name, value in _document(row).items()) + "\n  }"
+        for row in rows
+    )
+    return "[\n" + ",\n".join(objects) + "\n]\n"
+
+
+def as_jsonl(rows: Sequence[BenchRow]) -> str:
+    """Return an object a line."""
+    return "".join(f"{_json(_document(row))}\n" for row in rows)
+
+
+def is_objects(text: str) -> bool:
+    """Whether it begins as one of the two does."""
+    return text.lstrip().startswith(("[", "{"))
+
+
+def read_objects(text: str, name: str) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Yield the objects of an array, or of lines, each with where it stands. Raises BadFile, naming the line."""
+    if text.lstrip().startswith("["):
+        yield from _entries(_parse(text, name, 1), name)
+        return
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip():
+            where = f"{name}, line {number}"
+            entry = _parse(line, name, number)
+            if not isinstance(entry, dict):
+                raise BadFile(f"{where}: this is not a JSON object", _JSON_HINT)
+            yield where, entry
+
+
+_JSON_HINT = "give the file as the tool wrote it, without other output in it"
+
+
+def _entries(entries: object, name: str) -> Iterator[tuple[str, Mapping[str, object]]]:
+    assert isinstance(entries, list)
+    for number, entry in enumerate(entries, start=1):
+        if not isinstance(entry, dict):
+            raise BadFile(f"{name}, entry {number}: this is not a JSON object", _JSON_HINT)
+        yield f"{name}, entry {number}", entry
+
+
+def _parse(text: str, name: str, first_line: int) -> object:
+    try:
+        return json.loads(text)
+    except json.JSONDecodeError as error:
+        line = first_line + error.lineno - 1
+        raise BadFile(f"{name}, line {line}, column {error.colno}: {plain(error.msg)}", _JSON_HINT) from None
+    except (ValueError, RecursionError):  # an integer of more digits than Python reads, or a thousand brackets
+        raise BadFile(f"{name}, line {first_line}: this is not JSON that a tool writes", _JSON_HINT) from None
+
+
+def _document(row: BenchRow) -> dict[str, object]:
+    document: dict[str, object] = dict(row.whole)
+    if row.samples_ns:
+        document |= {"samples_ns": row.samples_ns, "samples_ts": [round(each, 4) for each in row.samples_ts]}
+    return document
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=True)
+
+
+_TABLE = "llama_bench"
+_TYPES = {FieldType.STRING: "TEXT", FieldType.BOOL: "INTEGER", FieldType.INT: "INTEGER", FieldType.FLOAT: "REAL"}
+
+
+def as_csv(rows: Sequence[BenchRow]) -> str:
+    """Return a header and a line for each row, every value quoted as llama-bench does.
+
+    Text that a spreadsheet would take for a formula gets an apostrophe in front.
+    """
+    buffer = io.StringIO()
+    buffer.write(",".join(FIELDS) + "\n")
+    writer = csv.writer(buffer, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    for row in rows:
+        writer.writerow(
+            without_formula(value) if isinstance(value, str) else cell_text(value) for value in row.whole.values()
+        )
+    return buffer.getvalue()
+
+
+def as_sql(rows: Sequence[BenchRow]) -> str:
+    """Return the table and a statement for each row; quotes in a text are doubled, which llama-bench omits."""
+    columns = ",\n".join(f"  {name} {_TYPES[kind]}" for name, (kind, _) in FIELDS.items())
+    statements = [f"CREATE TABLE IF NOT EXISTS {_TABLE} (\n{columns}\n);\n\n"]
+    for row in rows:
+        values = ", ".join("'" + plain(cell_text(value)).replace("'", "''") + "'" for value in row.whole.values())
+        statements.append(f"INSERT INTO {_TABLE} ({', '.join(FIELDS)}) VALUES ({values});\n")
+    return "".join(statements)
+
+
+def is_csv(text: str) -> bool:
+    """Whether its first line names columns of llama-bench."""
+    header = text.lstrip().partition("\n")[0].replace('"', "").split(",")
+    return {"n_prompt", "n_gen"} <= {name.strip() for name in header}
+
+
+def read_csv(text: str, name: str) -> Iterator[tuple[str, Mapping[str, object]]]:
+    """Yield the fields of each line, with where it stands. Raises BadFile, naming the line."""
+    reader = csv.reader(io.StringIO(text, newline=""))
+    header: list[str] = []
+    try:
+        for cells in reader:
+            if not cells:
+                continue
+            if not header:
+                header = [cell.strip() for cell in cells]
+                continue
+            where = f"{name}, line {reader.line_num}"
+            if len(cells) != len(header):
+                raise BadFile(f"{where}: it has {len(cells)} values under {len(header)} names", _CSV_HINT)
+            yield where, dict(zip(header, cells, strict=True))
+    except csv.Error as error:
+        raise BadFile(f"{name}, line {reader.line_num}: {plain(str(error))}", _CSV_HINT) from None
+
+
+_CSV_HINT = "give the file as llama-bench wrote it"
