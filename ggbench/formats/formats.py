@@ -11,7 +11,7 @@ from ggbench.formats.bench_row import BenchRow
 from ggbench.formats.bundle import is_bundle, read_bundle
 from ggbench.formats.imported_run import ImportedRun, Named
 from ggbench.formats.llama_bench_import import runs_of
-from ggbench.formats.llama_bench_md import (
+from ggbench.formats.llama_bench_text import (
     as_csv,
     as_json,
     as_jsonl,
