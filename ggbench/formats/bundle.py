@@ -17,9 +17,8 @@ from typing import Any
 
 import ggbench
 from ggbench.errors import BadFile
-from ggbench.formats.imported_run import ImportedRun
+from ggbench.formats.imported_run import MOST_BYTES, ImportedRun, SourceFile
 from ggbench.formats.run_document import document_of, parse_finite, read_document
-from ggbench.formats.source_file import MOST_BYTES, SourceFile
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import StoredRun
 from ggbench.text import plain

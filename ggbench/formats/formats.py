@@ -9,7 +9,7 @@ from ggbench.errors import BadFile
 from ggbench.formats import perplexity
 from ggbench.formats.bench_row import BenchRow
 from ggbench.formats.bundle import is_bundle, read_bundle
-from ggbench.formats.imported_run import ImportedRun, Named
+from ggbench.formats.imported_run import STDIN, ImportedRun, Named, SourceFile, read_source
 from ggbench.formats.llama_bench_import import runs_of
 from ggbench.formats.llama_bench_text import (
     as_csv,
@@ -25,7 +25,6 @@ from ggbench.formats.llama_bench_text import (
     read_table,
 )
 from ggbench.formats.run_document import is_document, read_documents
-from ggbench.formats.source_file import STDIN, SourceFile, read_source
 
 LLAMA_BENCH: dict[str, Callable[[Sequence[BenchRow]], str]] = {
     "llama-bench-json": as_json,
