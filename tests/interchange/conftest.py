@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.formats.formats import read_runs
+from ggbench.formats.importing import read_runs
 from ggbench.formats.imported_run import ImportedRun, Named
 from ggbench.runs.store.database import Store
 

@@ -32,7 +32,7 @@ from ggbench.experiments.speed.record import (
     SpeedResult,
     SpeedSettings,
 )
-from ggbench.formats.formats import keep, read_runs
+from ggbench.formats.importing import keep, read_runs
 from ggbench.formats.imported_run import Named
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from ggbench.errors import BadFile
-from ggbench.formats.formats import read_runs
+from ggbench.formats.importing import read_runs
 from ggbench.formats.imported_run import STDIN, Named
 from tests.interchange.conftest import PEERS
 
