@@ -40,8 +40,8 @@ def command(paths: tuple[Path, ...], model: str, quant: str, output: Output) -> 
     there already is not stored again. W and B are fitted over llama-bench's depths, with an interval from three timings
     on; percentiles and steadiness stay unknown, and what else a file lacks is shown with the run.
     """
-    from ggbench.formats.importing import keep, read_runs
     from ggbench.formats.imported_run import Named
+    from ggbench.formats.importing import keep, read_runs
     from ggbench.runs.store.database import Store
     from ggbench.show.names import quant_name
     from ggbench.text import plain

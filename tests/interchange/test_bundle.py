@@ -13,8 +13,8 @@ from ggbench.errors import BadFile, UsageError
 from ggbench.experiments.quality.record import ChunkScores
 from ggbench.formats import bundle, imported_run
 from ggbench.formats.bundle import bundle_of, read_bundle
-from ggbench.formats.importing import Kept, keep, read_runs
 from ggbench.formats.imported_run import Named
+from ggbench.formats.importing import Kept, keep, read_runs
 from ggbench.formats.run_document import as_json
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_recording, read_run

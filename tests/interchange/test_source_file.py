@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from ggbench.errors import BadFile
-from ggbench.formats.importing import read_runs
 from ggbench.formats.imported_run import STDIN, Named
+from ggbench.formats.importing import read_runs
 from tests.interchange.conftest import PEERS
 
 
