@@ -1,4 +1,4 @@
-"""A run read from a file, ready for the store, and what every reader needs to make one."""
+"""A file to import, within a limit, and a run read from it, ready for the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Every format by its name, to write and to recognize: a new one is a module and a line here."""
+"""Read files of any format that is known, and keep their runs in the store, each once.
+
+A run is known by the hash of its content, and one of this machine by its own samples. A new format is a module and a
+line here.
+"""
 
 from __future__ import annotations
 

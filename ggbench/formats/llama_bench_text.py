@@ -1,4 +1,8 @@
-"""llama-bench's table, which is what people paste into issues: rounded, and without the time of a test."""
+"""llama-bench's outputs, each written and read but for SQL, which is only written.
+
+JSON and JSON lines keep every repetition; CSV and SQL have every field without them; the table, which is what people
+paste into issues, is rounded and has no time of a test.
+"""
 
 from __future__ import annotations
 
