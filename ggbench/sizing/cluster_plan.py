@@ -23,6 +23,7 @@ from ggbench.engines.endings import Completed, Ending, EngineEnded
 from ggbench.engines.events import Steps
 from ggbench.engines.llama.config import LlamaConfig, whole_steps
 from ggbench.engines.llama.engine import LlamaEngine
+from ggbench.engines.llama.rpc_probe import Link
 from ggbench.engines.workloads import DecodeAtDepth
 from ggbench.errors import EngineFailed, Unsupported
 from ggbench.gguf_file.model_file import ModelFile
@@ -32,7 +33,7 @@ from ggbench.models.command_line import reproduce
 from ggbench.models.targets import Target
 from ggbench.paths import forecasts_dir
 from ggbench.sizing.budget import main_memory_budget
-from ggbench.sizing.cluster import ClusterPlan, ClusterSplit, DeviceSpeed, DeviceSplit, Link
+from ggbench.sizing.cluster import ClusterPlan, ClusterSplit, DeviceSpeed, DeviceSplit
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.layer_sample import StepCost, step_cost, twin_layers
 from ggbench.sizing.plan import DEFAULT_N_CTX

@@ -11,7 +11,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
-from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
+from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
@@ -48,7 +48,7 @@ def start(model: str = "synth:qwen1.5-0.5b", quant: str = "q4_k_m", command: str
 
 def start_search() -> RunHead:
     """What is known of a search before it probes anything."""
-    return replace(start(), kind="maxctx", settings=ContextSettings())
+    return replace(start(), kind="maxctx", settings=MaxctxSettings())
 
 
 def put_run(store: Store, head: RunHead, b_ms: float = 10.0, w: float = 400.0, n_gen: int = 3000) -> int:
@@ -86,7 +86,7 @@ def put_failed(store: Store, head: RunHead, outcome: Outcome, reason: str) -> in
     return run_id
 
 
-def put_search(store: Store, found: ContextResult, outcome: Outcome = Outcome.COMPLETED) -> int:
+def put_search(store: Store, found: MaxctxResult, outcome: Outcome = Outcome.COMPLETED) -> int:
     head = start_search()
     run_id = store.begin(head)
     store.finish(run_id, Run(head=head, outcome=outcome, result=found))

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from ggbench.engines.endings import Outcome
 from ggbench.engines.memory import Memory
 from ggbench.experiments.decode.record import DecodeResult
-from ggbench.experiments.maxctx.record import ContextResult, ContextSettings, Probe
+from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings, Probe
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 
@@ -37,7 +37,7 @@ def search_of(
     """A search for the largest context of what the run measured."""
     first_fail = None if max_n_ctx is None else max_n_ctx + 256
     probes = () if max_n_ctx is None else (Probe(max_n_ctx, "alloc", Outcome.COMPLETED, 0.3),)
-    result = ContextResult(max_n_ctx=max_n_ctx, first_fail_n_ctx=first_fail, verified_by_decode=proven, probes=probes)
-    head = replace(run.head, kind="maxctx", settings=ContextSettings())
+    result = MaxctxResult(max_n_ctx=max_n_ctx, first_fail_n_ctx=first_fail, verified_by_decode=proven, probes=probes)
+    head = replace(run.head, kind="maxctx", settings=MaxctxSettings())
     memory = replace(run.memory, n_ctx=max_n_ctx) if max_n_ctx else Memory()
     return Run(head=head, outcome=outcome, reason=reason, memory=memory, result=result)

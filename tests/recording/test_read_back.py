@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
-from ggbench.experiments.maxctx.record import ContextSettings, Probe
+from ggbench.experiments.maxctx.record import MaxctxSettings, Probe
 from ggbench.gguf_file.header import read_model_file
 from ggbench.machine.records import GpuProcess, GpuReading, MachineReading
 from ggbench.models.targets import Target
@@ -53,7 +53,7 @@ def decode(store: Store, target: Target) -> tuple[RunContext, Job]:
 def maxctx(store: Store, target: Target) -> tuple[RunContext, Job]:
     kv_bytes = read_model_file(target.path or Path()).kv_bytes_per_token()
     rig = SmallMachine(kv_bytes, 16384, decode_edge=15000).rig(store)
-    return rig, Job(MAXCTX, target, limited(), ContextSettings())
+    return rig, Job(MAXCTX, target, limited(), MaxctxSettings())
 
 
 @pytest.fixture(autouse=True)

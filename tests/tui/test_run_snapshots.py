@@ -16,7 +16,7 @@ from ggbench.engines.contract import Request
 from ggbench.engines.endings import Ending
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads import BatchedDecode
-from ggbench.experiments.maxctx.record import ContextResult
+from ggbench.experiments.maxctx.record import MaxctxResult
 from ggbench.experiments.speed.record import SpeedSettings
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import Target, resolve
@@ -96,7 +96,7 @@ def test_a_search(app: GgbenchApp, jobs: FakeServices, targets: list[Target], dr
         await show_run(app, pilot)
         run = app.run_queue.items[0].run
         assert run is not None
-        assert isinstance(run.result, ContextResult)
+        assert isinstance(run.result, MaxctxResult)
         assert run.result.max_n_ctx == 2048
         check_snapshot(app, "run_maxctx")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from ggbench.experiments.maxctx.record import (
-    ContextResult,
-    ContextSettings,
+    MaxctxResult,
+    MaxctxSettings,
     Probe,
     SearchPlan,
     context_bytes,
@@ -35,9 +35,9 @@ _SEARCH = Shape(
     "A search for the largest context.",
     MEASURED_FILE,
     subject("n_ctx_train"),
-    of(ContextResult, "max_n_ctx first_fail_n_ctx", context_of),
+    of(MaxctxResult, "max_n_ctx first_fail_n_ctx", context_of),
     _plan("planned_n_ctx is_planned_higher theory_n_ctx ceiling_n_ctx"),
-    of(ContextResult, "verified_by_decode", context_of),
+    of(MaxctxResult, "verified_by_decode", context_of),
     _plan("budget_bytes memory_bytes memory_source reserve_bytes reserve_source mmproj_bytes free_bytes"),
     field("kv_bytes", int | None, "KV cache of the largest context.", lambda run: context_bytes(run)[0]),
     field("compute_bytes", int | None, "Compute buffers of the largest context.", lambda run: context_bytes(run)[1]),
@@ -46,9 +46,9 @@ _SEARCH = Shape(
     memory("buffers"),
     CACHE_TYPES,
     memory("flash_attn swa_cells n_batch n_ubatch"),
-    of(ContextResult, "n_allocations seconds", context_of),
+    of(MaxctxResult, "n_allocations seconds", context_of),
     field("probes", many(_PROBE), get=lambda run: context_of(run).probes),
-    of(ContextResult, "warnings", context_of),
+    of(MaxctxResult, "warnings", context_of),
     of(Run, "outcome reason?"),
     CONFIG,
     of(RunHead, "environment", lambda run: run.head),
@@ -62,7 +62,7 @@ def _read(found: Any) -> ReadRun:  # noqa: ANN401 - an object of the shape
 
     plan = record_of(_SEARCH, found, SearchPlan, warnings=found.warnings or ())
     probes = tuple(record_of(_PROBE, each, Probe) for each in found.probes or ())
-    return ReadRun(ContextSettings(), record_of(_SEARCH, found, ContextResult, plan=plan, probes=probes))
+    return ReadRun(MaxctxSettings(), record_of(_SEARCH, found, MaxctxResult, plan=plan, probes=probes))
 
 
 DOCUMENTS = run_documents("maxctx", _SEARCH, stored="search", is_swept=True, read=_read)

@@ -13,7 +13,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory, Place
 from ggbench.experiments.maxctx.document import DOCUMENTS
-from ggbench.experiments.maxctx.record import ContextResult, Probe, SearchPlan, context_bytes, context_of, outcome_text
+from ggbench.experiments.maxctx.record import MaxctxResult, Probe, SearchPlan, context_bytes, context_of, outcome_text
 from ggbench.machine.readings import name_processes
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
@@ -131,7 +131,7 @@ class MaxctxPresenter(Presenter):
         )
 
 
-def _facts(run: Run, found: ContextResult) -> Facts:
+def _facts(run: Run, found: MaxctxResult) -> Facts:
     setup, memory, plan = run.head.setup, run.memory, found.plan
     n_ubatch = memory.n_ubatch
     if n_ubatch is None and isinstance(setup, LlamaConfig):
@@ -156,7 +156,7 @@ def _facts(run: Run, found: ContextResult) -> Facts:
     ]
 
 
-def _answer(found: ContextResult, n_ubatch: int | None) -> str:
+def _answer(found: MaxctxResult, n_ubatch: int | None) -> str:
     if found.max_n_ctx is None:
         return "no n_ctx that was tried"
     works = f"n_ctx {format_count(found.max_n_ctx)}"
@@ -217,7 +217,7 @@ def _peak(memory: Memory) -> str:
     return f"{format_bytes(memory.peak_bytes)}{other}"
 
 
-def _failure(found: ContextResult, program: str) -> str:
+def _failure(found: MaxctxResult, program: str) -> str:
     """What the smallest n_ctx that failed did, by its last probe."""
     if found.first_fail_n_ctx is not None:
         tried = [probe for probe in found.probes if probe.n_ctx == found.first_fail_n_ctx and not probe.is_dry]
@@ -228,7 +228,7 @@ def _failure(found: ContextResult, program: str) -> str:
     return ""
 
 
-def _crash_notes(found: ContextResult, program: str) -> list[str]:
+def _crash_notes(found: MaxctxResult, program: str) -> list[str]:
     """What happened and what to do next, for each cause of a crash."""
     crashed = {probe.reason: probe.n_ctx for probe in found.probes if probe.outcome is Outcome.CRASHED}
     return [
@@ -283,7 +283,7 @@ def probes(summaries: Sequence[QuantSummary]) -> PointChart:
     """Return every n_ctx that searches for the largest context tried, in their order, by how each ended."""
     points = []
     for index, summary in enumerate(summaries):
-        for number, probe in enumerate(found.probes if (found := summary.result(ContextResult)) else (), 1):
+        for number, probe in enumerate(found.probes if (found := summary.result(MaxctxResult)) else (), 1):
             kind = {"dry": "dry run", "alloc": "allocated", "decode": "decoded at its end"}[probe.kind]
             text = f"n_ctx {format_count(probe.n_ctx)}: {kind}, {probe.outcome.text}, {format_number(probe.seconds)} s"
             group = f"{kind}, {'works' if probe.passed else 'does not work'}"
