@@ -1,30 +1,47 @@
 """What commands print with --json, read back: every figure, once, and nothing that is not there."""
 
 import json
-import pytest
-from collections.abc import (Callable)
-from ggbench.engines.endings import (Outcome)
-from ggbench.engines.memory import (DeviceBuffers, Memory)
-from ggbench.errors import (BadFile)
-from ggbench.experiments.maxctx.record import (MaxctxResult, MaxctxSettings, Probe, SearchPlan)
-from ggbench.experiments.quality.record import (Divergence, QualityResult, QualitySettings, ScoredBase, ScoredText, TextSource)
-from ggbench.experiments.speed.document import (joined_documents)
-from ggbench.experiments.speed.record import (BatchLine, Case, CaseEnded, CaseMemory, SpeedCase, SpeedResult, SpeedSettings)
-from ggbench.formats.imported_run import (Named)
-from ggbench.formats.importing import (keep, read_runs)
-from ggbench.runs.run import (Run)
-from ggbench.runs.store.database import (Store)
-from ggbench.runs.stored import (read_run)
-from ggbench.show.document import (json_text)
-from ggbench.show.presenter import (presenter_of)
-from ggbench.stats.decode_timing import (DecodeLimit, LatencySummary, LineFit)
-from ggbench.stats.intervals import (Estimate)
-from hypothesis import (HealthCheck, given, settings, strategies as st)
-from msgspec.structs import (replace)
-from pathlib import (Path)
-from tests.fakes import (measured)
-from typing import (Any)
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from ggbench.engines.endings import Outcome
+from ggbench.engines.memory import DeviceBuffers, Memory
+from ggbench.errors import BadFile
+from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings, Probe, SearchPlan
+from ggbench.experiments.quality.record import (
+    Divergence,
+    QualityResult,
+    QualitySettings,
+    ScoredBase,
+    ScoredText,
+    TextSource,
+)
+from ggbench.experiments.speed.document import joined_documents
+from ggbench.experiments.speed.record import (
+    BatchLine,
+    Case,
+    CaseEnded,
+    CaseMemory,
+    SpeedCase,
+    SpeedResult,
+    SpeedSettings,
+)
+from ggbench.formats.imported_run import Named
+from ggbench.formats.importing import keep, read_runs
+from ggbench.runs.run import Run
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import read_run
+from ggbench.show.document import json_text
+from ggbench.show.presenter import presenter_of
+from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
+from ggbench.stats.intervals import Estimate
+from tests.fakes import measured
 
 FIT = LineFit(3000, 400.0, (390.0, 411.0), 10.0, (9.5, 10.5), 0.99, 398.0)
 LIMIT = DecodeLimit(610.0, 6.0, 60e9, "measured in a test")
