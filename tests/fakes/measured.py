@@ -1,4 +1,4 @@
-"""A store with runs in it, as measurements leave them."""
+"""A store with runs in it, as measurements leave them, and changes of summaries where a test needs them."""
 
 import contextlib
 import sqlite3
@@ -11,10 +11,11 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
-from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings
+from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings, Probe
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
+from ggbench.runs.summary import QuantSummary
 from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.stats.linefit import fit_line
 from ggbench.stats.speed import summarize
@@ -118,3 +119,36 @@ def fill(path: Path) -> list[int]:
         ]
     freeze_times(path)
     return run_ids
+
+
+def with_run(summary: QuantSummary, **changes: object) -> QuantSummary:
+    return QuantSummary((replace(summary.run, **changes), *summary.runs[1:]))
+
+
+def with_head(summary: QuantSummary, **changes: object) -> QuantSummary:
+    return with_run(summary, head=replace(summary.run.head, **changes))
+
+
+def with_subject(summary: QuantSummary, **changes: object) -> QuantSummary:
+    return with_head(summary, subject=replace(summary.subject, **changes))
+
+
+def with_memory(summary: QuantSummary, **changes: object) -> QuantSummary:
+    return with_run(summary, memory=replace(summary.memory, **changes))
+
+
+def with_decode(summary: QuantSummary, **changes: object) -> QuantSummary:
+    assert isinstance(summary.run.result, DecodeResult)
+    return with_run(summary, result=replace(summary.run.result, **changes))
+
+
+def search_of(
+    run: Run, max_n_ctx: int | None, *, proven: bool = True, outcome: Outcome = Outcome.COMPLETED, reason: str = ""
+) -> Run:
+    """A search for the largest context of what the run measured."""
+    first_fail = None if max_n_ctx is None else max_n_ctx + 256
+    probes = () if max_n_ctx is None else (Probe(max_n_ctx, "alloc", Outcome.COMPLETED, 0.3),)
+    result = MaxctxResult(max_n_ctx=max_n_ctx, first_fail_n_ctx=first_fail, verified_by_decode=proven, probes=probes)
+    head = replace(run.head, kind="maxctx", settings=MaxctxSettings())
+    memory = replace(run.memory, n_ctx=max_n_ctx) if max_n_ctx else Memory()
+    return Run(head=head, outcome=outcome, reason=reason, memory=memory, result=result)

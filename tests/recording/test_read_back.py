@@ -23,8 +23,7 @@ from ggbench.runs.run import Run
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run, read_run
-from tests.fakes.engine import fake_rig
-from tests.fakes.gpu_worker import WORKER_PID, on_gpu, with_gpu
+from tests.fakes.engine import WORKER_PID, fake_rig, on_gpu, with_gpu
 from tests.fakes.recorded import decode_job, decoded, runs_of
 from tests.fakes.small_machine import SmallMachine, context_of, limited
 

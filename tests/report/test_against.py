@@ -7,7 +7,7 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show.against import against_tables, nearest_to
 from ggbench.show.document import json_text
 from ggbench.show.run_documents import QUANT
-from tests.fakes.summaries import with_subject
+from tests.fakes.measured import with_subject
 
 
 def test_the_articles_row_stands_under_the_same_measurement(

@@ -10,7 +10,7 @@ from ggbench.decisions.doctor.findings import findings
 from ggbench.decisions.doctor.show import DOCTOR, checkup_text, shown_checkup
 from ggbench.machine.records import GpuProcess
 from ggbench.show.anonymous import Paths
-from tests.fakes.checkups import DRIVER, HOME, SOUND, WITH_GPU
+from tests.fakes.machines import DRIVER, HOME, SOUND, WITH_GPU
 
 PERSONAL = replace(
     WITH_GPU,

@@ -15,7 +15,7 @@ from ggbench.show.listed_runs import ListedRun
 from ggbench.show.machine import machine_table
 from ggbench.show.presenter import presenter_of
 from ggbench.show.run_documents import RESULTS
-from tests.fakes.summaries import search_of
+from tests.fakes.measured import search_of
 
 GIB = 1 << 30
 

@@ -16,12 +16,10 @@ from ggbench.tui.app import GgbenchApp
 from ggbench.tui.planner import PlannedQuant
 from ggbench.tui.services import Services
 from ggbench.tui.widgets.models_pane import ModelList
-from tests.fakes.driving import press, settle
+from tests.fakes.driving import names, press, settle, with_disk, words_of
 from tests.fakes.jobs import FakeServices
 from tests.fakes.library import BUDGET, FakePlanner, local, plan_row
-from tests.fakes.library_screen import names, with_disk
 from tests.fakes.measured import put_run, start
-from tests.fakes.snapshots import words_of
 from tests.tui.conftest import Drive
 
 App = GgbenchApp

@@ -27,10 +27,10 @@ from ggbench.stats.decode_timing import Bandwidth
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.screens.run import RunScreen
 from ggbench.tui.work_queue import WorkState
+from tests.fakes.driving import check_snapshot
 from tests.fakes.engine import obey
 from tests.fakes.jobs import FakeServices, Gate, decodes, scored, searches, small_context
 from tests.fakes.scores import Scattered
-from tests.fakes.snapshots import check_snapshot
 from tests.tui.test_run_queue import crash
 
 if TYPE_CHECKING:

@@ -2,39 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
-
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
-from ggbench.engines.endings import Outcome
-from ggbench.engines.memory import DeviceBuffers, Memory, Place
-from ggbench.experiments.maxctx.document import DOCUMENTS
-from ggbench.experiments.maxctx.record import MaxctxResult, Probe, SearchPlan, context_bytes, context_of, outcome_text
-from ggbench.machine.readings import name_processes
-from ggbench.machine.records import MachineReading
-from ggbench.runs.run import Run
-from ggbench.runs.summary import QuantSummary
-from ggbench.show.charts import Point, PointChart
-from ggbench.show.columns import max_n_ctx_text
-from ggbench.show.machine import again_line, environment_line, machine_table
-from ggbench.show.metric import MEMORY, Metric, column_metric
-from ggbench.show.names import models_title, quant_name, row_labels
-from ggbench.show.presenter import LiveView, Presenter
-from ggbench.show.run_documents import RunDocuments
-from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, notes, right, row_names, twin_caption
-from ggbench.show.text import projector_text, swa_text
-from ggbench.stats.intervals import Interval
-from ggbench.text import plain
-from ggbench.units import counted, format_bytes, format_count, format_number
+from collections.abc import (Sequence)
+from ggbench.engines.endings import (Outcome)
+from ggbench.engines.memory import (DeviceBuffers, Memory, Place)
+from ggbench.experiments.maxctx.record import (MaxctxResult, MaxctxSettings, Probe, SearchPlan, context_bytes, context_of, outcome_text)
+from ggbench.machine.readings import (name_processes)
+from ggbench.machine.records import (MachineReading)
+from ggbench.runs.run import (Run, RunHead)
+from ggbench.runs.summary import (QuantSummary)
+from ggbench.show.charts import (Point, PointChart)
+from ggbench.show.columns import (max_n_ctx_text)
+from ggbench.show.document import (Field, Shape, field, many, of)
+from ggbench.show.machine import (again_line, environment_line, machine_table)
+from ggbench.show.metric import (MEMORY, Metric, column_metric)
+from ggbench.show.names import (models_title, quant_name, row_labels)
+from ggbench.show.presenter import (LiveView, Presenter)
+from ggbench.show.run_documents import (CACHE_TYPES, CONFIG, MEASURED_FILE, ReadRun, RunDocuments, memory, run_documents, subject)
+from ggbench.show.tables import (Cells, Facts, facts_table, fitted_table, left, notes, right, row_names, twin_caption)
+from ggbench.show.text import (projector_text, swa_text)
+from ggbench.stats.intervals import (Interval)
+from ggbench.text import (plain)
+from ggbench.units import (counted, format_bytes, format_count, format_number)
+from rich.console import (Group, RenderableType)
+from rich.table import (Table)
+from rich.text import (Text)
+from typing import (Any, ClassVar, TYPE_CHECKING)
 
 if TYPE_CHECKING:
-    from ggbench.show.charts import Chart
+    from ggbench.show.charts import (Chart)
+
 
 
 _PARTS = "weights", "KV", "compute"
+
+
+def _plan(names: str) -> tuple[Field, ...]:
+    return of(SearchPlan, names, lambda run: context_of(run).plan)
+
+
+_PROBE = Shape("Probe", "One n_ctx that was tried.", of(Probe), of(Probe, "reason? device?"))
+
+
+_SEARCH = Shape(
+    "Search",
+    "A search for the largest context.",
+    MEASURED_FILE,
+    subject("n_ctx_train"),
+    of(MaxctxResult, "max_n_ctx first_fail_n_ctx", context_of),
+    _plan("planned_n_ctx is_planned_higher theory_n_ctx ceiling_n_ctx"),
+    of(MaxctxResult, "verified_by_decode", context_of),
+    _plan("budget_bytes memory_bytes memory_source reserve_bytes reserve_source mmproj_bytes free_bytes"),
+    field("kv_bytes", int | None, "KV cache of the largest context.", lambda run: context_bytes(run)[0]),
+    field("compute_bytes", int | None, "Compute buffers of the largest context.", lambda run: context_bytes(run)[1]),
+    memory("peak_bytes other_bytes"),
+    _plan("gpu_processes"),
+    memory("buffers"),
+    CACHE_TYPES,
+    memory("flash_attn swa_cells n_batch n_ubatch"),
+    of(MaxctxResult, "n_allocations seconds", context_of),
+    field("probes", many(_PROBE), get=lambda run: context_of(run).probes),
+    of(MaxctxResult, "warnings", context_of),
+    of(Run, "outcome reason?"),
+    CONFIG,
+    of(RunHead, "environment", lambda run: run.head),
+    of(Run, "run_id"),
+    of(RunHead, "command", lambda run: run.head),
+)
+
+
+def _read(found: Any) -> ReadRun:  # noqa: ANN401 - an object of the shape
+    from ggbench.show.document_types import record_of
+
+    plan = record_of(_SEARCH, found, SearchPlan, warnings=found.warnings or ())
+    probes = tuple(record_of(_PROBE, each, Probe) for each in found.probes or ())
+    return ReadRun(MaxctxSettings(), record_of(_SEARCH, found, MaxctxResult, plan=plan, probes=probes))
+
+
+DOCUMENTS = run_documents("maxctx", _SEARCH, stored="search", is_swept=True, read=_read)
 
 
 class MaxctxPresenter(Presenter):
@@ -50,11 +94,11 @@ class MaxctxPresenter(Presenter):
         """Every probe in its order, and memory."""
         from ggbench.show.charts import memory_stack
 
-        return (probes(summaries), memory_stack(summaries))
+        return (_probes_chart(summaries), memory_stack(summaries))
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
         """Memory and the largest context."""
-        return context_metrics()
+        return MEMORY, _MAX_N_CTX
 
     def answer(self, run: Run) -> str:
         """`n_ctx 8,192, proven by a decode, after 3 contexts`; of a search that was cut short, so far."""
@@ -252,14 +296,6 @@ def _probes_table(probes: Sequence[Probe], program: str) -> Table:
     return fitted_table(columns)
 
 
-PRESENTER = MaxctxPresenter()
-
-
-def context_metrics() -> tuple[Metric, ...]:
-    """Return the largest context and memory."""
-    return (MEMORY, _MAX_N_CTX)
-
-
 def _max_n_ctx_interval(summary: QuantSummary) -> Interval | None:
     """Exact where a decode proved it."""
     n_ctx = summary.max_n_ctx
@@ -276,7 +312,7 @@ _MAX_N_CTX = column_metric(
 )
 
 
-def probes(summaries: Sequence[QuantSummary]) -> PointChart:
+def _probes_chart(summaries: Sequence[QuantSummary]) -> PointChart:
     """Return every n_ctx that searches for the largest context tried, in their order, by how each ended."""
     points = []
     for index, summary in enumerate(summaries):
@@ -286,3 +322,6 @@ def probes(summaries: Sequence[QuantSummary]) -> PointChart:
             group = f"{kind}, {'works' if probe.passed else 'does not work'}"
             points.append(Point(index, number, probe.n_ctx, text, group))
     return PointChart("probes", "Search for the largest context", "probe", "n_ctx [tokens]", tuple(points), counts=True)
+
+
+PRESENTER = MaxctxPresenter()
