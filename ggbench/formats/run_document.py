@@ -6,30 +6,31 @@ strictly as a stored run, and every text in it is untrusted.
 
 from __future__ import annotations
 
-import ggbench
 import json
 import math
-import msgspec
 import re
-from collections.abc import (Mapping, Sequence)
-from ggbench.engines.contract import (engine_module)
-from ggbench.engines.endings import (Outcome)
-from ggbench.engines.memory import (Memory)
-from ggbench.errors import (BadFile, StoreError, UsageError)
-from ggbench.formats.imported_run import (ImportedRun, Named, SourceFile, content_sha256, environment_of)
-from ggbench.formats.own_documents import (read_own)
-from ggbench.gguf_file.quants import (name_without_quant)
-from ggbench.machine.records import (Environment, GpuUse, Imported)
-from ggbench.models.subject import (Subject)
-from ggbench.runs.experiment import (experiment_of)
-from ggbench.runs.run import (Run, RunHead)
-from ggbench.runs.store.database import (Store)
-from ggbench.runs.store.runs import (RUNNING, SampleChunk, StoredRun, storable_text)
-from ggbench.show.anonymous import (anonymous)
-from ggbench.text import (plain)
-from msgspec.structs import (replace)
-from typing import (Any, TypeVar)
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
+import msgspec
+from msgspec.structs import replace
+
+import ggbench
+from ggbench.engines.contract import engine_module
+from ggbench.engines.endings import Outcome
+from ggbench.engines.memory import Memory
+from ggbench.errors import BadFile, StoreError, UsageError
+from ggbench.formats.imported_run import ImportedRun, Named, SourceFile, content_sha256, environment_of
+from ggbench.formats.own_documents import read_own
+from ggbench.gguf_file.quants import name_without_quant
+from ggbench.machine.records import Environment, GpuUse, Imported
+from ggbench.models.subject import Subject
+from ggbench.runs.experiment import experiment_of
+from ggbench.runs.run import Run, RunHead
+from ggbench.runs.store.database import Store
+from ggbench.runs.store.runs import RUNNING, SampleChunk, StoredRun, storable_text
+from ggbench.show.anonymous import anonymous
+from ggbench.text import plain
 
 SCHEMA = "ggbench.run/1"
 SEVERAL = "ggbench.runs/1"
