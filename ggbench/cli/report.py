@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.cli.chosen_runs import chosen_runs
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import PATH, option
 from ggbench.commands.output import Output
@@ -43,6 +42,7 @@ def command(
     the line that measures it again. It prints on paper, too. FILE.svg and FILE.png are its charts, further ones beside
     it as FILE-w.svg and the like; FILE.md its tables; FILE.csv its figures, with every sample in FILE-samples.csv.
     """
+    from ggbench.cli.named_runs import chosen_runs
     from ggbench.files import check_free
     from ggbench.formats.report.files import check_ending, report_files, write_all
     from ggbench.runs.store.database import Store

@@ -67,7 +67,7 @@ FLAG = Kind(bool)
 """`--on/--off` for one that is on by default."""
 TOKENS = Kind(parse_tokens, counts_tokens=True)
 TOKEN_LIST = Kind(_token_list, _joined, "N,N,...", counts_tokens=True)
-DEPTHS = Kind(
+DEPTH_LIST = Kind(
     lambda text: _token_list(text, 0, "write depths in tokens: 0,8192"), _joined, "N,N,...", counts_tokens=True
 )
 BATCH_SIZES = Kind(parse_batch_sizes, _joined, "N,N,...")

@@ -297,6 +297,11 @@ COLUMNS = {each.key: each for each in _OWN}
 """By key, those that every kind of run has."""
 
 
+def column_of(key: str) -> Column:
+    """Return a column by its key; loads what kinds of runs add only for one of those."""
+    return COLUMNS.get(key) or all_columns()[key]
+
+
 def all_columns() -> Mapping[str, Column]:
     """Return every column by its key, those that kinds of runs add among them, in the order of a CSV file."""
     return _columns(plugin_names("ggbench.experiments"))
@@ -329,7 +334,7 @@ def column_texts(key: str, summaries: Sequence[QuantSummary]) -> tuple[str, ...]
     """What people read in one column of these rows; models by names that distinguish them."""
     if key == "model":
         return model_names([summary.subject for summary in summaries])
-    return tuple(map(all_columns()[key].text, summaries))
+    return tuple(map(column_of(key).text, summaries))
 
 
 def bench_columns(summaries: Iterable[QuantSummary]) -> tuple[str, ...]:

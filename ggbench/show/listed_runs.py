@@ -17,7 +17,7 @@ from ggbench.runs.store.runs import Samples, StoredRun
 from ggbench.runs.stored import listed_run, read_recording, read_run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.columns import ANSWERS, all_columns, note
+from ggbench.show.columns import ANSWERS, column_of, note
 from ggbench.show.figures import Figure, PlottedRun
 from ggbench.show.names import model_names, unambiguous_names
 from ggbench.show.presenter import figures_of, presenter_of
@@ -87,7 +87,7 @@ class ListedRun(msgspec.Struct, frozen=True):
     def text(self, key: str) -> str:
         """The text of a column of `ggbench.show.columns`; an em dash where the run cannot be read."""
         summary = self.summary
-        return UNKNOWN if summary is None else all_columns()[key].text(summary)
+        return UNKNOWN if summary is None else column_of(key).text(summary)
 
     @property
     def note(self) -> str:

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import pairwise
+from collections.abc import (Callable, Iterable, Iterator, Sequence)
+from ggbench.machine.records import (Environment, GpuReading, GpuUse, Imported, MachineReading)
+from ggbench.runs.run import (Run)
+from ggbench.runs.summary import (QuantSummary)
+from ggbench.show.columns import (imported_text)
+from ggbench.show.tables import (new_table, spaced)
+from ggbench.stats.serving import (Serving)
+from ggbench.stats.token_times import (RARE)
+from ggbench.text import (plain)
+from ggbench.units import (counted, format_bytes, format_count, format_ms, format_number, format_percent)
+from itertools import (pairwise)
+from rich.console import (Group, RenderableType)
+from rich.table import (Table)
+from rich.text import (Text)
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
-from ggbench.engines.server.config import EndpointConfig
-from ggbench.machine.records import Environment, GpuReading, GpuUse, Imported, MachineReading
-from ggbench.runs.run import Run
-from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import imported_text
-from ggbench.show.tables import new_table, spaced
-from ggbench.stats.serving import Serving
-from ggbench.stats.token_times import RARE
-from ggbench.text import plain
-from ggbench.units import counted, format_bytes, format_count, format_ms, format_number, format_percent
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _CURVE_WIDTH = 24
@@ -172,7 +170,7 @@ def serving_facts(run: Run) -> list[tuple[str, str]]:
     serving, setup = serving_in(run), run.head.setup
     if serving is None:
         return []
-    url = f" at {setup.base_url}" if isinstance(setup, EndpointConfig) else ""
+    url = f" at {setup.base_url}" if setup.base_url else ""
     draft = ""
     if serving.n_drafted:
         share = format_percent((serving.n_accepted or 0) / serving.n_drafted)

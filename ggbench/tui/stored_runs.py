@@ -19,7 +19,7 @@ from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import RUNNING, Samples, StoredRun
 from ggbench.runs.stored import read_recording, read_run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import Value, all_columns
+from ggbench.show.columns import Value, column_of
 from ggbench.show.figures import Figure, PlottedRun
 from ggbench.show.glossary import UNSTEADY
 from ggbench.show.listed_runs import ListedRun, SavedRun, named_runs, saved_figures
@@ -91,7 +91,7 @@ def may_draw(run: ListedRun) -> bool:
 
 
 def _measured(key: str) -> RunColumn:
-    column = all_columns()[key]
+    column = column_of(key)
 
     def value(run: ListedRun) -> Value:
         return None if run.summary is None else column.value(run.summary)

@@ -36,7 +36,7 @@ class TuneSettings(Settings, msgspec.Struct, frozen=True):
         Option(
             "--depth",
             "Tokens in the KV cache at which to compare, e.g. 0,32k. The mean of all decides.",
-            options.DEPTHS,
+            options.DEPTH_LIST,
         ),
     ] = DEPTHS
     """Tokens in the KV cache before what is timed."""

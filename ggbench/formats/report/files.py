@@ -17,7 +17,7 @@ from ggbench.errors import GgbenchError, UsageError
 from ggbench.files import check_free, write_as, write_new
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.columns import all_columns, column_texts, rows_as_csv, rows_as_markdown
+from ggbench.show.columns import column_of, column_texts, rows_as_csv, rows_as_markdown
 from ggbench.show.listed_runs import SavedRun, plotted_runs
 from ggbench.show.machine import machine_text, reproducing, source_line
 from ggbench.show.names import model_names, unambiguous_names
@@ -213,7 +213,7 @@ def all_charts(runs: Sequence[SavedRun]) -> tuple[Chart, ...]:
 
 def header_of(key: str) -> str:
     """Return the header of a column with its unit: `W [tokens/ms]`."""
-    column = all_columns()[key]
+    column = column_of(key)
     return f"{column.header} [{column.unit}]" if column.unit else column.header
 
 
