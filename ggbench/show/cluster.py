@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import (Callable, Sequence)
-from ggbench.engines.llama.rpc_client import (RemoteDevice)
-from ggbench.engines.llama.rpc_probe import (Link, Percentiles, ServerProbe)
-from ggbench.show import (UNKNOWN)
-from ggbench.show.tables import (fitted_table, names, notes, right)
-from ggbench.sizing.cluster import (ClusterPlan, ClusterSplit)
-from ggbench.text import (plain)
-from ggbench.units import (format_bandwidth, format_bytes, format_length, format_ms, format_number)
-from rich.console import (Group, RenderableType)
-from rich.padding import (Padding)
-from rich.table import (Table)
-from rich.text import (Text)
+from collections.abc import Callable, Sequence
 
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ggbench.engines.llama.rpc_client import RemoteDevice
+from ggbench.engines.llama.rpc_probe import Link, Percentiles, ServerProbe
+from ggbench.show import UNKNOWN
+from ggbench.show.tables import fitted_table, names, notes, right
+from ggbench.sizing.cluster import ClusterPlan, ClusterSplit
+from ggbench.text import plain
+from ggbench.units import format_bandwidth, format_bytes, format_length, format_ms, format_number
 
 _CAPTION = "each the median; p95 is what 95 % of the measurements are no worse than"
 

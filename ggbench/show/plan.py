@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import (Callable, Mapping, Sequence)
-from ggbench.engines.contract import (config_type)
-from ggbench.engines.endings import (Outcome)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.machine.programs import (Program)
-from ggbench.show import (FITS, FITS_NOT, UNKNOWN)
-from ggbench.show.names import (models_title, row_labels)
-from ggbench.show.tables import (Cells, Facts, facts_table, fitted_table, left, names, notes, right, row_names)
-from ggbench.show.text import (planned_speed_text, projector_text, swa_text)
-from ggbench.sizing.plan_record import (Budget, Change, ChangeKind, PlanRow, PlannedForecast, PlannedSpeed)
-from ggbench.text import (in_words, plain)
-from ggbench.units import (format_bandwidth, format_bytes, format_count, format_length, format_ms, format_number)
-from rich.console import (Group, RenderableType)
-from rich.padding import (Padding)
-from rich.text import (Text)
+from collections.abc import Callable, Mapping, Sequence
 
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from ggbench.engines.contract import config_type
+from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.machine.programs import Program
+from ggbench.show import FITS, FITS_NOT, UNKNOWN
+from ggbench.show.names import models_title, row_labels
+from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right, row_names
+from ggbench.show.text import planned_speed_text, projector_text, swa_text
+from ggbench.sizing.plan_record import Budget, Change, ChangeKind, PlannedForecast, PlannedSpeed, PlanRow
+from ggbench.text import in_words, plain
+from ggbench.units import format_bandwidth, format_bytes, format_count, format_length, format_ms, format_number
 
 _MOST_SOURCES = 4
 """Of expected speeds, named under the table."""

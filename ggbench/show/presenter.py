@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import (Iterable, Mapping, Sequence)
-from ggbench.machine.records import (MachineReading)
-from ggbench.plugins import (load_plugin, plugin_names)
-from ggbench.runs.run import (Run)
-from ggbench.runs.summary import (QuantSummary)
-from ggbench.show.columns import (Column)
-from ggbench.show.figures import (Figure, PlottedRun, latency_figure)
-from ggbench.show.metric import (MEMORY, Metric, Property, decode_metrics, decoded_lengths, joined, vary)
-from ggbench.show.run_documents import (RunDocuments)
-from ggbench.text import (plain)
-from typing import (ClassVar, Literal, TYPE_CHECKING)
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from ggbench.machine.records import MachineReading
+from ggbench.plugins import load_plugin, plugin_names
+from ggbench.runs.run import Run
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.columns import Column
+from ggbench.show.figures import Figure, PlottedRun, latency_figure
+from ggbench.show.metric import MEMORY, Metric, Property, decode_metrics, decoded_lengths, joined, vary
+from ggbench.show.run_documents import RunDocuments
+from ggbench.text import plain
 
 if TYPE_CHECKING:
-    from ggbench.show.charts import (Chart)
-    from rich.console import (RenderableType)
+    from rich.console import RenderableType
 
+    from ggbench.show.charts import Chart
 
 
 LiveView = Literal["figures", "bracket"]

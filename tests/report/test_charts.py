@@ -1,20 +1,21 @@
 """Charts: what they show of runs, how little of a long run they need, and their colours."""
 
 import json
+
 import numpy as np
 import pytest
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.experiments.quality.compared import (quality_over_speed)
-from ggbench.experiments.quality.record import (Divergence, QualityResult, ScoredBase, ScoredText, TextSource)
-from ggbench.runs.summary import (QuantSummary)
-from ggbench.show.axes import (BINS, curve_data)
-from ggbench.show.charts import (decode_bars, runs_of)
-from ggbench.show.figures import (Curve, Figure, Floats, Line, latency_figure)
-from ggbench.show.vega import (Drawing, ON_PAPER, ON_SLATE, PAGE, as_vega, chart_spec)
-from ggbench.stats.intervals import (Estimate)
-from msgspec.structs import (replace)
-from tests.fakes.measured import (with_decode, with_head, with_run, with_subject)
+from msgspec.structs import replace
 
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.experiments.quality.compared import quality_over_speed
+from ggbench.experiments.quality.record import Divergence, QualityResult, ScoredBase, ScoredText, TextSource
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.axes import BINS, curve_data
+from ggbench.show.charts import decode_bars, runs_of
+from ggbench.show.figures import Curve, Figure, Floats, Line, latency_figure
+from ggbench.show.vega import ON_PAPER, ON_SLATE, PAGE, Drawing, as_vega, chart_spec
+from ggbench.stats.intervals import Estimate
+from tests.fakes.measured import with_decode, with_head, with_run, with_subject
 
 POSITIONS = np.arange(26, 10_026)
 STAIRS = 10 + np.ceil(POSITIONS / 256)
