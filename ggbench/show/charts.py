@@ -136,19 +136,17 @@ def decode_bars(summaries: Sequence[QuantSummary]) -> tuple[BarChart, BarChart, 
     bound is known.
     """
 
-    def bars(
-        value: str, interval: str, of: Callable[[QuantSummary], Any], text: Callable[[Any], str]
-    ) -> tuple[Bar, ...]:
-        return tuple(
-            Bar(index, getattr(found, value), text(found), *(getattr(found, interval) or (None, None)),
-                getattr(summary.limit, value, None))
-            for index, summary in enumerate(summaries)
-            if (found := of(summary)) is not None and getattr(found, value) is not None
-        )  # fmt: skip
+    def bars(part: str, value: str, interval: str, text: Callable[[Any], str]) -> tuple[Bar, ...]:
+        found = []
+        for index, summary in enumerate(summaries):
+            of = getattr(summary, part)
+            if of is not None and (shown := getattr(of, value)) is not None:
+                low, high = getattr(of, interval) or (None, None)
+                found.append(Bar(index, shown, text(of), low, high, getattr(summary.limit, value, None)))
+        return tuple(found)
 
-    speeds = bars("tok_s", "tok_s_ci95", lambda summary: summary.latency, tok_s_text)
-    w = bars("w_tokens_per_ms", "w_ci95", lambda summary: summary.fit, w_text)
-    b = bars("b_ms", "b_ci95", lambda summary: summary.fit, b_text)
+    speeds = bars("latency", "tok_s", "tok_s_ci95", tok_s_text)
+    w, b = bars("fit", "w_tokens_per_ms", "w_ci95", w_text), bars("fit", "b_ms", "b_ci95", b_text)
     return (
         BarChart("speed", "Tokens decoded in a second", "tok/s", speeds),
         BarChart("w", "W: tokens until one takes 1 ms longer", "tokens/ms", w),
