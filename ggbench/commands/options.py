@@ -88,10 +88,8 @@ class Text(click.ParamType):  # type: ignore[type-arg]  # generic only in newer 
         try:
             found = self._kind.read(value)
         except UsageError as error:
-            if param is None or not self._kind.counts_tokens:
-                raise
-            option = max(param.opts, key=lambda each: each.startswith("--"))
-            raise UsageError(f"{option}: {error.message}", error.hint) from None
+            option = f"{max(param.opts, key=lambda each: each.startswith('--'))}: " if param else ""
+            raise UsageError(f"{option}{error.message}", error.hint) from None
         if ctx is not None and self._kind.counts_tokens:
             for part in map(str.strip, value.split(",")):
                 if part[-1:].isalpha():
