@@ -32,6 +32,8 @@ class Kind(msgspec.Struct, frozen=True):
     write: Callable[[Any], str] = str
     metavar: str | None = None
     """In help; None takes the parser's own."""
+    names_option: bool = True
+    """Whether an error begins with the name of the option."""
     counts_tokens: bool = False
     """Whether its numbers may have a k or an m."""
     least: int | None = None
@@ -85,12 +87,12 @@ FLAG = Kind(bool)
 """`--on/--off` for one that is on by default."""
 TOKENS = Kind(parse_tokens, counts_tokens=True)
 TOKEN_LIST = Kind(_token_list, joined, "N,N,...", counts_tokens=True)
-DEPTHS = Kind(
+DEPTH_LIST = Kind(
     lambda text: _token_list(text, 0, "write depths in tokens: 0,8192"), joined, "N,N,...", counts_tokens=True
 )
 BATCH_SIZES = Kind(parse_batch_sizes, joined, "N,N,...")
 DURATION = Kind(parse_duration, lambda seconds: f"{seconds:g}s", "TIME")
-SIZE = Kind(parse_size, exact_size, "SIZE")
+SIZE = Kind(parse_size, exact_size, "SIZE", names_option=False)
 SIZE_OR_NONE = Kind(lambda text: 0 if text.strip() == "0" else parse_size(text), exact_size, "SIZE")
 CHOICE = Kind(str)
 """One of the values of the field's Literal."""

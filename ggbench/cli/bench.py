@@ -38,7 +38,7 @@ from ggbench.show.glossary import DECODE
 )
 @against_option
 @tuned_option
-@measuring_options(many=True, servers=True, checkpoints=True)
+@measuring_options(many=True, servers=True, own_models=True)
 def command(
     settings: DecodeSettings, maxctx: bool, plot: bool, text_format: str, against: str | None, asked: Asked
 ) -> None:
@@ -49,9 +49,9 @@ def command(
     as a run, and so is each search of --maxctx, which finds the largest n_ctx whatever the length of the run.
     """
     from ggbench.cli.bench_runs import run_bench, with_expected_speeds
+    from ggbench.commands.engine_options import given_setup
     from ggbench.commands.measuring import make_jobs, measure, warn_of_memory_use
     from ggbench.commands.run_output import show_run_ids, show_summaries
-    from ggbench.commands.server_options import check_server
     from ggbench.experiments.decode.measure import EXPERIMENT
     from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
     from ggbench.experiments.maxctx.measure import SEARCH_TIMEOUT_S
@@ -65,7 +65,7 @@ def command(
     if against and text_format != "table":
         raise UsageError(f"--against {against} does not go into {text_format}", "omit --format, or use --json")
     if maxctx:
-        check_server(MAXCTX, asked)
+        given_setup(MAXCTX, asked)
     jobs = with_tuned(make_jobs(EXPERIMENT, settings, asked, every=True), asked)
     if maxctx:
         warn_of_memory_use(asked)

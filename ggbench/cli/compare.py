@@ -13,7 +13,7 @@ from ggbench.commands.output import Output
 from ggbench.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from ggbench.cli.compared_runs import Compared
+    from ggbench.cli.named_runs import Compared
     from ggbench.decisions.compare.comparison import Comparison
     from ggbench.decisions.compare.limits import LimitCheck
 
@@ -83,7 +83,7 @@ def command(
     A limit (--fail-if-...) exits with 1, and a line that says why, only where the whole interval is beyond it. One that
     is undecided exits with 0 and says how many runs, or chunks of text, would decide it.
     """
-    from ggbench.cli.compared_runs import PUBLISHED, compared_runs
+    from ggbench.cli.named_runs import PUBLISHED, compared_runs
     from ggbench.decisions.compare.comparison import compare
     from ggbench.decisions.compare.limits import check_limits
     from ggbench.decisions.compare.repeats import RunSpreads, stored_repeats

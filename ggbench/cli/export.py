@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.cli.chosen_runs import chosen_runs
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import PATH, TOKEN_LIST, TOKENS, option
 from ggbench.commands.output import Output
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from ggbench.formats.llama_bench_export import ExportedRun, ExportOptions
     from ggbench.runs.store.database import Store
     from ggbench.runs.store.runs import StoredRun
+
 
 _FORMATS = (
     "llama-bench-json",
@@ -79,13 +79,14 @@ def command(
     --bundle takes runs with all they have to another machine, where `ggbench import` reads them; without folders, names
     of servers and serial numbers of GPUs, which --with-paths keeps.
     """
+    from ggbench.cli.named_runs import chosen_runs
+    from ggbench.files import check_free, write_as
     from ggbench.formats.bundle import bundle_of
     from ggbench.formats.formats import SAMPLES, WHOLE
     from ggbench.formats.llama_bench_export import DEPTHS, ExportOptions
     from ggbench.formats.run_document import as_json
     from ggbench.formats.samples_csv import samples_csv
     from ggbench.runs.store.database import Store
-    from ggbench.show.saving import check_free, write_as
 
     output = Output(as_json=False, quiet=quiet)
     if (form is None) == (bundle is None):

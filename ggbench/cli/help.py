@@ -41,9 +41,11 @@ _WITH_DOCUMENTS = (
 
 def documents() -> dict[str, Document]:
     """Return what commands print with --json, by the names in `schema`."""
+    from ggbench.plugins import plugin_names
     from ggbench.show.document import Document
 
-    modules = [vars(importlib.import_module(name)).values() for name in _WITH_DOCUMENTS]
+    by_engines = [f"ggbench.engines.{name}.show" for name in plugin_names("ggbench.engines", "show")]
+    modules = [vars(importlib.import_module(name)).values() for name in (*_WITH_DOCUMENTS, *by_engines)]
     return {each.schema: each for values in modules for each in values if isinstance(each, Document)}
 
 

@@ -22,7 +22,7 @@ from ggbench.commands.options import (
     option,
     output_options,
 )
-from ggbench.decisions.pick.needs import Needs, Preference
+from ggbench.decisions.pick.needs import RULES, Needs, Preference
 from ggbench.errors import ExitCode, UsageError
 from ggbench.show.glossary import PICK
 from ggbench.units import parse_duration
@@ -77,8 +77,28 @@ _need_options = as_record(
 )
 
 
+_HELP = f"""Recommend one of QUANTS of MODEL and a KV cache, say why, and print the commands that run it.
+
+MODEL is as for plan; without it, the models on this disk are compared. Each quant is sized with each KV cache. Its
+speed is measured, else forecast, else what other models reach on this machine, else (≤) the bound of the memory's
+bandwidth, which can prove only that a need is missed. Its loss is that of a quality run, else (~) the published
+typical of its type; what a quantized cache loses is known only where quality measured it. Nothing is measured, or
+downloaded but headers.
+
+The rules, in this order. {" ".join(RULES)}
+
+Where nothing meets the needs, the nearest miss is shown with single changes that would make it fit, and the exit code
+is 3.
+
+The llama-server line has -np 1: its default of four slots shares the same -c, but grows the caches of
+sliding-window layers beyond what was planned. Ollama has no setting for experts or single tensors in main memory,
+two types of KV cache, or a projector in a file of its own; then no Modelfile is printed, and a note says why.
+"""
+
+
 @click.command(
     cls=DocumentedCommand,
+    help=_HELP,
     terms=PICK,
     examples="""
     ggbench pick qwen2.5-14b --gpu rtx-3060 --need-ctx 16k
@@ -121,30 +141,7 @@ def command(
     hub: HubOptions,
     output: Output,
 ) -> None:
-    """Recommend one of QUANTS of MODEL and a KV cache, say why, and print the commands that run it.
-
-    MODEL is as for plan; without it, the models on this disk are compared. Each quant is sized with each KV cache. Its
-    speed is measured, else forecast, else what other models reach on this machine, else (≤) the bound of the memory's
-    bandwidth, which can prove only that a need is missed. Its loss is that of a quality run, else (~) the published
-    typical of its type; what a quantized cache loses is known only where quality measured it. Nothing is measured, or
-    downloaded but headers.
-
-    The rules, in this order. (1) Out is what misses a need, and what another candidate dominates: is as good in loss,
-    speed and context and clearly better in one, their intervals apart. What meets all needs comes before what may meet
-    them, where a figure is unknown. (2) A little loss, up to --max-loss or 0.05 nats, comes before an unknown one, and
-    this before more; of unknown ones the larger cache comes first. (3) --prefer decides: quality takes the least loss,
-    where that is unknown the most bits per weight, and of what is not clearly worse the fastest; speed takes the
-    fastest and, of what is not clearly slower, the least loss; context takes the longest. Then the faster, the longer
-    context, the smaller file. A bound on speed comes after what is known.
-
-    Between models quality does not compare: of those, and of the sizes of a --family, the one with the most parameters
-    is taken, by habit. Where nothing meets the needs, the nearest miss is shown with single changes that would make it
-    fit, and the exit code is 3.
-
-    The llama-server line has -np 1: its default of four slots shares the same -c, but grows the caches of
-    sliding-window layers beyond what was planned. Ollama has no setting for experts or single tensors in main memory,
-    two types of KV cache, or a projector in a file of its own; then no Modelfile is printed, and a note says why.
-    """
+    """Recommend a quant and a KV cache."""
     if model is not None and family is not None:
         raise UsageError("MODEL and --family are two choices", "give one of them")
     if measures and (memory.gpu or memory.vram):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ggbench.hub.repo_records import RepoListing
     from ggbench.models.reference import ModelRef
     from ggbench.models.targets import Target
-    from ggbench.sizing.plan_record import Budget, PlanRow
+    from ggbench.sizing.plan_record import Budget, EnginePlan, PlanRow
 
 
 @click.command(
@@ -80,8 +80,8 @@ def command(
     sliding-window layers that keep their window alone. ggbench help defaults lists what differs.
     """
     shown = _Shown(output, setup, against=against is not None)
-    if ref.is_checkpoint:
-        rows = _plan_checkpoint(ref, memory, no_measure, setup, hub, shown)
+    if ref.engine:
+        rows = _plan_own(ref, memory, no_measure, setup, hub, shown)
     else:
         rows = _plan_files(ref, memory, no_measure, setup, hub, shown)
     raise click.exceptions.Exit(_exit_code(rows, named=bool(ref.quants) or len(rows) == 1))
@@ -136,21 +136,17 @@ class _Shown(msgspec.Struct, frozen=True):
             output.notice("For W, B and tok/s, give the memory's bandwidth: --bandwidth 1008GB/s")
 
 
-def _plan_checkpoint(
-    ref: ModelRef,
-    memory: BudgetOptions,
-    no_measure: bool,
-    setup: LlamaConfig,
-    hub: HubOptions,
-    shown: _Shown,
+def _plan_own(
+    ref: ModelRef, memory: BudgetOptions, no_measure: bool, setup: LlamaConfig, hub: HubOptions, shown: _Shown
 ) -> Sequence[PlanRow]:
-    """Show a plan without llama.cpp."""
-    from ggbench.cli.checkpoint_plan import planned_rows, sources
+    """Show a plan of what an engine loads from something else than a GGUF."""
+    from ggbench.plugins import load_plugin
 
-    budget, rows, found = planned_rows(ref, memory, setup, hub, measures=not no_measure)
+    module = load_plugin("ggbench.engines", ref.engine, "plan", "engine")
+    found: EnginePlan = module.plan_model(ref, memory, setup, hub, measures=not no_measure)
     read = None if found.listing is None else (found.listing, found.moved_bytes)
-    shown.show(budget, dict(sources(found)), rows, read)
-    return rows
+    shown.show(found.budget, dict(found.sources), found.rows, read)
+    return found.rows
 
 
 def _plan_files(

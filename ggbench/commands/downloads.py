@@ -136,7 +136,7 @@ def _names(targets: Sequence[Target]) -> str:
 
 def _pull(targets: Sequence[Target]) -> str:
     """The second half of a hint; empty for checkpoints, which only the commands that run them download."""
-    if targets[0].checkpoint is not None:
+    if targets[0].own is not None:
         return ""
     quants = [target.selector or target.quant for target in targets]
     return ", or download it: " + plain(shlex.join(("ggbench", "pull", targets[0].model, *quants)))

@@ -14,14 +14,13 @@ import click
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.commands.checkpoint_options import check_packages_of, given_setup
 from ggbench.commands.downloads import allow_downloads, show_left_out
+from ggbench.commands.engine_options import given_setup
 from ggbench.commands.hints import hint_for, tuning_hint
 from ggbench.commands.interrupts import DOWNLOAD_INTERRUPTED, interrupt_sets, interruptible
 from ggbench.commands.load_options import IgnoredGpuOptions, check_main_gpu, check_rpc
 from ggbench.commands.options import Asked
 from ggbench.commands.progress import view_of
-from ggbench.commands.server_options import check_server
 from ggbench.engines.endings import Outcome
 from ggbench.errors import ExitCode, GgbenchError, StoreError
 from ggbench.models.targets import resolve, resolve_one
@@ -103,7 +102,6 @@ def make_jobs(experiment: Experiment, settings: Settings, asked: Asked, *, every
     Downloads are agreed to. Raises UsageError for a setup that does not hold the settings, for a GPU that is not here
     and where several targets are meant by what has to be one, and as `resolve` and `allow_downloads`.
     """
-    check_server(experiment, asked)
     given = given_setup(experiment, asked)
     if not asked.model.is_server:
         experiment.check(given, settings)
@@ -119,7 +117,9 @@ def make_jobs(experiment: Experiment, settings: Settings, asked: Asked, *, every
             targets = (resolve_one(asked.model, hub=hub, server=server),)
     if every:
         show_left_out(asked, targets)
-    check_packages_of(targets)
+    for target in targets:
+        if target.own is not None:
+            target.own.check_runs()
     setups = [target.setup(given) for target in targets]
     allow_downloads(targets, asked.hub, asked.output)
     return [Job(experiment, target, setup, settings) for target, setup in zip(targets, setups, strict=True)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
@@ -15,13 +15,13 @@ import click
 import msgspec
 
 from ggbench import fields
-from ggbench.commands import transformers_options
 from ggbench.commands.documented import GroupedOption, OptionGroup
 from ggbench.commands.output import Output
+from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import MAX_THREADS, LlamaConfig
-from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.errors import UsageError
 from ggbench.fields import Kind, Option
+from ggbench.plugins import load_plugin, plugin_names
 from ggbench.units import format_count, parse_tokens
 
 if TYPE_CHECKING:
@@ -70,9 +70,9 @@ class Asked(msgspec.Struct, frozen=True):
     """Whether to measure with the settings that a search found."""
     server: ServerOptions | None = None
     """How a server is asked; None of a command that measures files only."""
-    checkpoint: TransformersConfig | None = None
-    """How Transformers loads a checkpoint, beside what `setup` says for every engine; None of a command that measures
-    none."""
+    configs: Mapping[str, EngineConfig] = {}
+    """As the options say, of each engine with models of its own, beside what `setup` says for every engine; empty of a
+    command that measures none."""
 
 
 class Text(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
@@ -88,8 +88,10 @@ class Text(click.ParamType):  # type: ignore[type-arg]  # generic only in newer 
         try:
             found = self._kind.read(value)
         except UsageError as error:
-            option = f"{max(param.opts, key=lambda each: each.startswith('--'))}: " if param else ""
-            raise UsageError(f"{option}{error.message}", error.hint) from None
+            if param is None or not self._kind.names_option:
+                raise
+            option = max(param.opts, key=lambda each: each.startswith("--"))
+            raise UsageError(f"{option}: {error.message}", error.hint) from None
         if ctx is not None and self._kind.counts_tokens:
             for part in map(str.strip, value.split(",")):
                 if part[-1:].isalpha():
@@ -253,9 +255,24 @@ def _server(**given: Any) -> ServerOptions:  # noqa: ANN401 - the fields' own ty
     return ServerOptions(**given)
 
 
-_checkpoint_options = as_record(
-    "checkpoint", TransformersConfig, transformers_options.NAMES, *transformers_options.OPTIONS
-)
+def _engine_options(function: _Function) -> _Function:
+    """Add the options of every engine with models of its own; the command gets `configs`, by the engines' names."""
+    modules = {
+        name: load_plugin("ggbench.engines", name, "options", "engine")
+        for name in plugin_names("ggbench.engines", "options")
+    }
+
+    def configs(**given: Any) -> dict[str, EngineConfig]:  # noqa: ANN401 - the options' own types
+        return {
+            name: module.CONFIG(**{field: given[field] for field in module.NAMES if field in given})
+            for name, module in modules.items()
+        }
+
+    own_fields = [field for module in modules.values() for field in module.NAMES]
+    options = [option for module in modules.values() for option in module.OPTIONS]
+    return as_record("configs", configs, own_fields, *options)(function)
+
+
 _server_options = as_record("server", _server, ["api_key_env", "clock"], *_SERVER_OPTIONS)
 
 
@@ -282,12 +299,12 @@ def measuring_options(
     load: _Decorator | None = None,
     timeout: str = "600",
     servers: bool = False,
-    checkpoints: bool = False,
+    own_models: bool = False,
 ) -> _Decorator:
     """Add MODEL, a QUANT or `many`, and the options of a run; the command gets them as `asked`, an Asked.
 
-    `timeout` names the default of `--timeout`; `servers` and `checkpoints` say whether MODEL may be
-    one.
+    `timeout` names the default of `--timeout`; `servers` and `own_models` say whether MODEL may be
+    one, or a model of an engine's own.
     """
     from ggbench.commands.load_options import load_options
 
@@ -297,8 +314,8 @@ def measuring_options(
             function = _BANDWIDTH(timeout_option(timeout)(function))
         if servers:
             function = _server_options(function)
-        if checkpoints:
-            function = _checkpoint_options(function)
+        if own_models:
+            function = _engine_options(function)
         function = (load or load_options)(_download_options(function))
         if many:
             function = click.argument("quants", nargs=-1)(function)

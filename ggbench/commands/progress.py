@@ -12,8 +12,8 @@ from ggbench.commands.downloads import TransferRate, download_lines
 from ggbench.commands.output import Output
 from ggbench.runs.progress import Finished, ModelReady, Point, Progress, Samples, Started, Working
 from ggbench.runs.recording import PromptTiming
-from ggbench.show.columns import b_text, w_text
 from ggbench.show.presenter import presenter_of
+from ggbench.show.text import b_text, w_text
 from ggbench.stats.linefit import RunningFit
 from ggbench.units import format_count, format_duration, format_ms, format_number, format_percent
 

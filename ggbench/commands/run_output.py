@@ -96,11 +96,11 @@ def show_summaries(summaries: Sequence[QuantSummary], output: Output, *, text_fo
     from ggbench.show.columns import bench_columns
 
     if text_format == "csv":
-        from ggbench.show.text import rows_as_csv
+        from ggbench.show.columns import rows_as_csv
 
         click.echo(rows_as_csv(summaries), nl=False)
     elif text_format == "md":
-        from ggbench.show.text import rows_as_markdown
+        from ggbench.show.columns import rows_as_markdown
 
         click.echo(rows_as_markdown(summaries, bench_columns(summaries)), nl=False)
     else:
@@ -121,8 +121,8 @@ def show_against(runs: Sequence[Run], output: Output) -> None:
 
 def show_plot(summaries: Sequence[QuantSummary], output: Output) -> None:
     """Draw the figures of stored runs, a curve for each run that has values; nothing without any."""
+    from ggbench.show.listed_runs import SavedRun, saved_figures
     from ggbench.show.plot import plot_text
-    from ggbench.show.saving import SavedRun, saved_figures
 
     with Store.open() as store:
         runs = [SavedRun.of(store, each) for each in summaries if each.run.run_id is not None]

@@ -8,7 +8,7 @@ with `unsupported`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, Self
 
@@ -27,6 +27,10 @@ DEFAULT_TIMEOUT_S = 600.0
 """Longest time without a message that is not yet a hang: a long prompt on a slow CPU reports nothing meanwhile."""
 
 
+ON_OFF = {True: "on", False: "off"}
+"""A switch, for people."""
+
+
 class EngineConfig:
     """How one engine loads a model. A stored setup is read as the type of its engine."""
 
@@ -41,6 +45,8 @@ class EngineConfig:
     """Whether that file is a GGUF."""
     sizes_dry: ClassVar[bool] = False
     """Whether the engine can say what a context takes without making it."""
+    failure_hints: ClassVar[Mapping[str, str]] = {}
+    """What to do about a run that failed, by words of its reason; the first that matches counts."""
     in_words: ClassVar[frozenset[str]] = frozenset()
     """Fields that MODEL and QUANT of a command line say, so that they are no options."""
 
@@ -48,6 +54,31 @@ class EngineConfig:
     def may_use_gpu(self) -> bool:
         """Whether the engine is to compute on a GPU where it finds one."""
         return False
+
+    @property
+    def threads(self) -> int | None:
+        """CPU threads that were asked for; None where that was left to the engine."""
+        return None
+
+    @property
+    def main_gpu(self) -> int | None:
+        """The GPU that it was to use first; None where it was left to the engine."""
+        return None
+
+    @property
+    def described(self) -> Mapping[str, str]:
+        """What else says how a model is loaded, as people read it, each under its name."""
+        return {}
+
+    @property
+    def flash_attn(self) -> str:
+        """Whether flash attention was asked for; empty where the engine has no such option."""
+        return ""
+
+    @property
+    def n_batch(self) -> int | None:
+        """Tokens that are passed to the model at once; None where the engine does not say."""
+        return None
 
     @property
     def n_ubatch(self) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec.structs
@@ -25,12 +25,12 @@ def reproduce(command: str, words: tuple[str, ...], setup: EngineConfig, options
     return shlex.join([*line, *setup_options(setup)])
 
 
-def setup_options(setup: EngineConfig) -> list[str]:
-    """The options of every field of a setup that is not the default, and that MODEL and QUANT do not say."""
+def setup_options(setup: EngineConfig, *, without: Collection[str] = ()) -> list[str]:
+    """The options of every field that is not the default and not said by MODEL and QUANT, `without` some."""
     words = []
     for field in msgspec.structs.fields(setup):  # type: ignore[arg-type]  # every setup is a dataclass
         value = getattr(setup, field.name)
-        if value == field.default or field.name in setup.in_words:
+        if value == field.default or field.name in setup.in_words or field.name in without:
             continue
         words.append(long_flag(field.name, field.default))
         if not isinstance(value, bool):
@@ -40,8 +40,8 @@ def setup_options(setup: EngineConfig) -> list[str]:
 
 def named(target: Target) -> tuple[str, ...]:
     """The words of a command line for a target, which mean it from any folder."""
-    if target.checkpoint is not None and target.provenance != "hub" and target.path is not None:
-        return f"tf:{target.path.absolute()}", target.quant
+    if target.own is not None:
+        return target.own.words or target.named
     is_local = target.path is not None and target.provenance != "hub"
     return (str(target.path.absolute()),) if is_local and target.path else target.named
 

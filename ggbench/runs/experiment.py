@@ -16,7 +16,8 @@ from ggbench.engines.memory import Memory
 from ggbench.errors import UsageError
 from ggbench.fields import stated_options
 from ggbench.models.command_line import named, reproduce, stated_bandwidth
-from ggbench.models.reference import MEASURE_CHECKPOINTS
+from ggbench.models.engine_models import own_models
+from ggbench.models.reference import MEASURE_OWN
 from ggbench.plugins import load_plugin
 from ggbench.runs.recording import Recording, WorkerPeak
 from ggbench.runs.run import Result, Settings
@@ -105,7 +106,7 @@ class Experiment(abc.ABC):
     needs_file: ClassVar[str] = ""
     """Why it cannot measure what a server runs, in one line; empty where it can."""
     needs_gguf: ClassVar[str] = ""
-    """Why it cannot measure a checkpoint of Transformers, in one line; empty where it can."""
+    """Why it cannot measure what an engine loads from something else, in one line; empty where it can."""
     timeout_s: ClassVar[float | None] = None
     """Longest time without a message that is not yet a hang; None takes the engine's default."""
 
@@ -114,7 +115,7 @@ class Experiment(abc.ABC):
         if not setup.loads_file:
             self.refuse_servers()
         elif not setup.loads_gguf:
-            self.refuse_checkpoints()
+            self.refuse_all_but_gguf()
         setup.check()
         if settings.n_ctx_needed is not None:
             setup.check_holds(settings.n_ctx_needed)
@@ -127,12 +128,13 @@ class Experiment(abc.ABC):
                 "name the file that the server runs; decode, prefill, speed and bench measure the server itself",
             )
 
-    def refuse_checkpoints(self) -> None:
+    def refuse_all_but_gguf(self) -> None:
         """Raise UsageError where it needs a GGUF."""
         if self.needs_gguf:
+            others = [f"{package.NOUN}s of {package.PROGRAM}" for _, package in own_models()]
             raise UsageError(
                 f"{self.kind} needs a GGUF: {self.needs_gguf}",
-                f"{in_words(MEASURE_CHECKPOINTS)} measure checkpoints of Transformers",
+                f"{in_words(MEASURE_OWN)} measure {in_words(others)}",
             )
 
     @abc.abstractmethod

@@ -156,10 +156,10 @@ def device_of(summary: QuantSummary) -> str | None:
     """Return what ran the model: the main GPU where layers lay on one, else the CPU; None where it is not known, as of
     a server.
     """
-    environment, setup = summary.environment, summary.llama
-    if environment is None or not summary.setup.loads_file:
+    environment, setup = summary.environment, summary.setup
+    if environment is None or not setup.loads_file:
         return None
     if summary.memory.weights_on_gpu and environment.gpus:
-        main = (setup.main_gpu if setup else None) or 0
+        main = setup.main_gpu or 0
         return environment.gpus[main if main < len(environment.gpus) else 0].name
     return environment.cpu

@@ -17,7 +17,7 @@ from ggbench.models.subject import Subject
 from ggbench.plugins import plugin_names
 
 if TYPE_CHECKING:
-    from ggbench.show.saving import SavedRun
+    from ggbench.show.listed_runs import SavedRun
 
 _PATH = re.compile(r"(?<![\w.:/~\\-])(?:/|[A-Za-z]:\\)[^\s'\"(),;:]+")
 

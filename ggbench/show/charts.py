@@ -9,8 +9,8 @@ import numpy as np
 
 from ggbench.engines.memory import Memory
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import b_text, tok_s_text, w_text
 from ggbench.show.figures import Curve, Figure
+from ggbench.show.text import b_text, tok_s_text, w_text
 from ggbench.units import GIB, MIB, format_bytes, format_count
 
 

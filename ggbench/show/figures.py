@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ggbench.runs.run import Result, Settings
-from ggbench.show.columns import b_text, w_text
+from ggbench.show.text import b_text, w_text
 from ggbench.stats.decode_timing import DecodeLimit, DecodeWindow, LineFit
 from ggbench.units import format_count, with_unit
 

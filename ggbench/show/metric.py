@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from ggbench.engines.endings import Outcome
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.columns import COLUMNS, Column, reader, tok_s_text
+from ggbench.show.columns import COLUMNS, Column, reader
+from ggbench.show.text import tok_s_text
 from ggbench.stats.decode_timing import PrefillSpeed
 from ggbench.stats.intervals import Interval
 from ggbench.text import plain

@@ -12,9 +12,9 @@ from rich.text import Text
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.show import FITS, FITS_NOT, UNKNOWN
-from ggbench.show.columns import planned_speed_text, projector_text, swa_text
 from ggbench.show.names import models_title, row_labels
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right, row_names
+from ggbench.show.text import planned_speed_text, projector_text, swa_text
 from ggbench.sizing.plan_record import (
     Budget,
     Change,

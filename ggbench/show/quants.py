@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from msgspec.structs import replace
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
-from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory
 from ggbench.machine.readings import name_processes
 from ggbench.machine.records import GpuUse, MachineReading
@@ -22,7 +21,7 @@ from ggbench.runs.run import DecodeTiming
 from ggbench.runs.store.runs import RUNNING
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.columns import all_columns, b_text, column_texts, imported_text, note, swa_text, tok_s_text, w_text
+from ggbench.show.columns import column_of, column_texts, imported_text, note
 from ggbench.show.glossary import MARKED, MARKED_RUN, UNSTEADY
 from ggbench.show.listed_runs import ListedRun, named_runs
 from ggbench.show.machine import again_line, environment_line, machine_table, serving_facts
@@ -41,6 +40,7 @@ from ggbench.show.tables import (
     spaced,
     twin_caption,
 )
+from ggbench.show.text import b_text, swa_text, tok_s_text, w_text
 from ggbench.stats.decode_timing import DecodeLimit, PrefillSpeed
 from ggbench.text import plain
 from ggbench.units import (
@@ -98,7 +98,7 @@ def _heading(summary: QuantSummary) -> Text:
 
 
 def _model(summary: QuantSummary) -> Facts:
-    subject, memory, decode, setup = summary.subject, summary.memory, summary.decode, summary.llama
+    subject, memory, decode, setup = summary.subject, summary.memory, summary.decode, summary.setup
     run = [f"{format_count(memory.n_ctx)} tokens"] if memory.n_ctx else []
     run += [f"prompt {format_count(decode.n_prompt)}"] if decode else []
     repeat = f" x {summary.repeat}" if (summary.repeat or 1) > 1 else ""
@@ -112,7 +112,7 @@ def _model(summary: QuantSummary) -> Facts:
         ("context", ", ".join(run)),
         ("max n_ctx", _largest_context(summary)),
     ]
-    return facts if setup is None else [*facts, *_loaded(setup, summary)]
+    return facts if setup.cache_types is None else [*facts, *_loaded(setup, summary)]
 
 
 def _parameters(subject: Subject) -> str:
@@ -122,16 +122,14 @@ def _parameters(subject: Subject) -> str:
     return f"{format_params(subject.n_params)} at {format_number(subject.bpw)} BPW"
 
 
-_SHOWN: dict[str, Any] = {
-    name: getattr(LlamaConfig(), name)
-    for name in ("n_ctx", "n_batch", "n_ubatch", "type_k", "type_v", "flash_attn", "threads", "memory_limit_bytes")
-}
-"""The defaults of what has a line of its own."""
+_SHOWN = ("n_ctx", "n_batch", "n_ubatch", "type_k", "type_v", "flash_attn", "threads", "memory_limit_bytes")
+"""What has a line of its own."""
 
 
-def _loaded(setup: LlamaConfig, summary: QuantSummary) -> Facts:
+def _loaded(setup: EngineConfig, summary: QuantSummary) -> Facts:
     flash_attn, per_token = summary.memory.flash_attn, summary.subject.kv_bytes_per_token
-    cache = setup.type_k if setup.type_k == setup.type_v else f"K {setup.type_k}, V {setup.type_v}"
+    type_k, type_v = setup.cache_types or ("", "")
+    cache = type_k if type_k == type_v else f"K {type_k}, V {type_v}"
     flash = "" if flash_attn is None else f", flash attention {'on' if flash_attn else 'off'}"
     size = "" if per_token is None else f", {format_bytes(per_token)} per token"
     limit = setup.memory_limit_bytes
@@ -141,7 +139,7 @@ def _loaded(setup: LlamaConfig, summary: QuantSummary) -> Facts:
         ("batches", _batches(setup, summary.memory)),
         ("threads", format_count(setup.threads) if setup.threads else ""),
         ("memory limit", "" if limit is None else _limit_text(limit, summary.memory)),
-        ("other options", shlex.join(setup_options(replace(setup, **_SHOWN)))),
+        ("other options", shlex.join(setup_options(setup, without=_SHOWN))),
     ]
 
 
@@ -152,8 +150,10 @@ def _limit_text(limit_bytes: int, memory: Memory) -> str:
     return f"{format_bytes(limit_bytes)} of address space on top of the idle worker, which the peak resident includes"
 
 
-def _batches(setup: LlamaConfig, memory: Memory) -> str:
+def _batches(setup: EngineConfig, memory: Memory) -> str:
     """What llama.cpp took; what was requested where there was no context, or it is not known what it took."""
+    if setup.n_batch is None:
+        return ""
     if memory.n_batch is None or memory.n_ubatch is None:
         return f"n_batch {setup.n_batch}, n_ubatch {setup.n_ubatch} requested"
     return f"n_batch {memory.n_batch}, n_ubatch {memory.n_ubatch}"
@@ -337,6 +337,6 @@ def _caption(*lines: str | bool) -> str:
 
 
 def _cells(key: str, texts: Iterable[str]) -> Cells:
-    column, is_name = all_columns()[key], key in ("model", "quant")
+    column, is_name = column_of(key), key in ("model", "quant")
     sides = column.unit, column.right_aligned, column.priority
     return Cells(column.header, tuple(texts), *sides, is_note=key == "note", is_name=is_name)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -28,6 +28,7 @@ from ggbench.text import plain
 from ggbench.units import GIB, format_bytes
 
 Spec = dict[str, Any]
+PictureForm = Literal["svg", "png"]
 
 _VERSION = "6.4"
 """Of Vega-Lite, of those that vl-convert has."""
@@ -421,15 +422,13 @@ def _config(look: Look) -> Spec:
     }
 
 
-def as_svg(chart: Chart, drawing: Drawing) -> str:
-    """Return a chart that is not empty as SVG, which loads nothing."""
-    svg: str = _library().vegalite_to_svg(chart_spec(chart, drawing), vl_version=_VERSION)
-    return svg
-
-
-def as_png(chart: Chart, drawing: Drawing) -> bytes:
-    """Return a chart that is not empty as PNG."""
-    png: bytes = _library().vegalite_to_png(chart_spec(chart, drawing), vl_version=_VERSION, scale=_SCALE)
+def as_picture(chart: Chart, drawing: Drawing, form: PictureForm) -> bytes:
+    """Return a chart that is not empty as SVG, which loads nothing, or as PNG."""
+    spec, library = chart_spec(chart, drawing), _library()
+    if form == "svg":
+        svg: str = library.vegalite_to_svg(spec, vl_version=_VERSION)
+        return svg.encode()
+    png: bytes = library.vegalite_to_png(spec, vl_version=_VERSION, scale=_SCALE)
     return png
 
 

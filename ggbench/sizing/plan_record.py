@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
 
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import FlashAttn, LlamaConfig
+from ggbench.hub.repo_records import RepoListing
 from ggbench.models.subject import Subject
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.stats.known_speed import SpeedBasis
@@ -253,3 +255,16 @@ class Change(msgspec.Struct, frozen=True):
     def fits(self) -> bool:
         """Whether the change alone is enough."""
         return self.left_bytes >= 0
+
+
+class EnginePlan(msgspec.Struct, frozen=True):
+    """What the module `plan` of an engine's folder plans of its own models, by its function `plan_model`."""
+
+    budget: Budget
+    rows: tuple[PlanRow, ...]
+    sources: Mapping[str, str]
+    """Where each kind of figure comes from."""
+    listing: RepoListing | None
+    """Of the repo; None where the Hub was not asked."""
+    moved_bytes: int = 0
+    """Received over the network."""

@@ -22,10 +22,11 @@ from ggbench.models.disk import LocalModel
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import FITS, FITS_NOT, UNKNOWN
-from ggbench.show.columns import b_text, planned_speed_text, speed_text, w_text
+from ggbench.show.columns import speed_text
 from ggbench.show.figures import Line, fitted_line
 from ggbench.show.glossary import UNSTEADY
 from ggbench.show.plan import longest_text
+from ggbench.show.text import b_text, planned_speed_text, w_text
 from ggbench.sizing.plan_record import PlanRow
 from ggbench.sizing.theory.limits import DECODE_POSITIONS
 from ggbench.stats.decode_timing import LineFit

@@ -40,13 +40,9 @@ def test_every_difference_of_a_score_is_named() -> None:
     own = OwnScore(None, "smol", 135_000_000, "q4_1", "q8_0/q4_0", "prose.txt", 128, 16, is_whole=False, base="q8_0")
     (near,) = nearest_published(ROWS, own, 1)
     assert near.differences == (
-        "model llama-3-8b, not smol",
-        "KV cache f16, not q8_0/q4_0",
-        "text wikitext-2, not prose.txt",
-        "n_ctx 512, not 128",
-        "the whole text, not 16 chunks",
-        "compared with f16, not q8_0",
-    )
+        "model llama-3-8b, not smol", "KV cache f16, not q8_0/q4_0", "text wikitext-2, not prose.txt",
+        "n_ctx 512, not 128", "the whole text, not 16 chunks", "compared with f16, not q8_0",
+    )  # fmt: skip
     (near,) = nearest_published(ROWS, replace(own, model="qwen1.5-7b", quant="q2_k_l", base=None), 1)
     assert near.row.model == "qwen1.5-7b"
     assert "n_ctx not stated, not 128" in near.differences

@@ -103,17 +103,6 @@ def test_another_limit_takes_another_worker(setup: LlamaConfig, reserve_bytes: i
     ]
 
 
-@pytest.mark.parametrize("ending", [Failed("load", "no"), OutOfMemory("load", "cudaMalloc failed")])
-def test_a_refused_load_reports_what_was_allocated_and_keeps_the_worker(ending: Ending) -> None:
-    bench = llama_bench({**HEALTHY, LoadModel: (protocol.Devices(PLACES), *LOAD_LOG, ending)})
-    allocated, last = bench.open()
-    assert isinstance(allocated, Allocated)
-    assert allocated.total("weight_bytes") >> 20 == 110
-    assert last == ending
-    bench.open()
-    assert bench.asked == [[LoadModel, LoadModel]]
-
-
 def test_a_refused_context_reports_what_was_allocated_and_keeps_the_model() -> None:
     refusal = OutOfMemory("context", "failed to allocate")
     bench = llama_bench(HEALTHY)

@@ -38,8 +38,8 @@ from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run, read_recording, read_run
 from ggbench.runs.summary import QuantSummary
+from ggbench.show.listed_runs import SavedRun, saved_figures
 from ggbench.show.presenter import charts_of, metrics_of, presenter_of
-from ggbench.show.saving import SavedRun, saved_figures
 from tests.fakes.engine import fake_rig
 from tests.fakes.planted import PlantedMachine
 from tests.fakes.scores import scores, without_mark

@@ -23,11 +23,8 @@ SOUND = Checkup(
     python="3.11.2",
     os="Debian GNU/Linux 12 (bookworm), Linux 6.1.0 x86_64",
     llama=LlamaBuild(
-        llama_cpp_python="0.3.36",
-        llama_cpp="0.5.0",
-        commit="0c1e570",
-        features=(("CPU", (("AVX2", "1"), ("AVX512", "1"), ("OPENMP", "1"))),),
-        backends=("CPU",),
+        llama_cpp_python="0.3.36", llama_cpp="0.5.0", commit="0c1e570",
+        features=(("CPU", (("AVX2", "1"), ("AVX512", "1"), ("OPENMP", "1"))),), backends=("CPU",),
         devices=(LlamaDevice("CPU", "AMD EPYC 9B14", "CPU", False),),
     ),
     cpu=CpuState(
@@ -44,7 +41,7 @@ SOUND = Checkup(
     store=StoreHealth(f"{HOME}/.local/share/ggbench/results.sqlite", 3 << 20, 5, 5, 12),
     hub=HubLogin(None, False, False, None),
     calibration=Calibration(Bandwidth(12.8e9, "measured 2026-11-22 with 8 threads (memcmp)")),
-)
+)  # fmt: skip
 
 CUDA_BUILD = replace(
     SOUND.llama,

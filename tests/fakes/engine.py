@@ -109,11 +109,7 @@ def fake_rig(
         return LlamaEngine(start)
 
     rig = RunContext(
-        launch=launch,
-        threads=2,
-        describe_environment=environment,
-        store=store,
-        cpu_bandwidth=Bandwidth(20e9, "measured in a test"),
-        cancel=cancel or threading.Event(),
-    )
+        launch=launch, threads=2, describe_environment=environment, store=store,
+        cpu_bandwidth=Bandwidth(20e9, "measured in a test"), cancel=cancel or threading.Event(),
+    )  # fmt: skip
     return rig, workers

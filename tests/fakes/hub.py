@@ -35,23 +35,9 @@ from tests.fakes.hub_repos import HubFile, HubRepo
 from tests.fakes.hub_server import MEMBER_TOKEN, HubRequest, HubServer
 
 __all__ = [
-    "MEMBER_TOKEN",
-    "Corrupt",
-    "Cut",
-    "Fault",
-    "Gated",
-    "Hang",
-    "HubFile",
-    "HubRequest",
-    "IgnoresRanges",
-    "Says",
-    "TestHub",
-    "TooMany",
-    "Unavailable",
-    "WrongLength",
-    "WrongRange",
-    "served",
-]
+    "MEMBER_TOKEN", "Corrupt", "Cut", "Fault", "Gated", "Hang", "HubFile", "HubRequest", "IgnoresRanges", "Says",
+    "TestHub", "TooMany", "Unavailable", "WrongLength", "WrongRange", "served",
+]  # fmt: skip
 
 _LFS_BYTES = 10 << 20
 

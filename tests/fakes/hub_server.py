@@ -125,13 +125,9 @@ class _Handler(BaseHTTPRequestHandler):
         address = urlsplit(self.path)
         self.query = {key: values[-1] for key, values in parse_qs(address.query).items()}
         self.asked = HubRequest(
-            self.command,
-            unquote(address.path),
-            address.query,
-            self.headers.get("Range"),
-            self.headers.get("Authorization", "").startswith(_BEARER),
-            self.headers.get("Host", ""),
-        )
+            self.command, unquote(address.path), address.query, self.headers.get("Range"),
+            self.headers.get("Authorization", "").startswith(_BEARER), self.headers.get("Host", ""),
+        )  # fmt: skip
         self.hub.requests.append(self.asked)
         try:
             if not self._answer_with_fault():
@@ -218,17 +214,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _summary(self, repo: HubRepo) -> dict[str, object]:
         return {
-            "_id": hashlib.sha1(repo.name.encode()).hexdigest()[:24],
-            "id": repo.name.removeprefix("datasets/"),
-            "modelId": repo.name,
-            "downloads": 1000,
-            "likes": 10,
-            "private": repo.private,
-            "gated": "auto" if repo.gated else False,
-            "lastModified": "2026-01-02T03:04:05.000Z",
-            "createdAt": "2025-01-02T03:04:05.000Z",
-            "tags": ["gguf"] if repo.has_gguf else [],
-        }
+            "_id": hashlib.sha1(repo.name.encode()).hexdigest()[:24], "id": repo.name.removeprefix("datasets/"),
+            "modelId": repo.name, "downloads": 1000, "likes": 10, "private": repo.private,
+            "gated": "auto" if repo.gated else False, "lastModified": "2026-01-02T03:04:05.000Z",
+            "createdAt": "2025-01-02T03:04:05.000Z", "tags": ["gguf"] if repo.has_gguf else [],
+        }  # fmt: skip
 
     def _send_info(self, repo: HubRepo, revision: str) -> None:
         commit = self._commit(repo, revision)

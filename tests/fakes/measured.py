@@ -32,17 +32,10 @@ def start(model: str = "synth:qwen1.5-0.5b", quant: str = "q4_k_m", command: str
     """What is known of a decode before it measures anything."""
     n_bytes = round(BPW.get(quant, 4.0) * 77e6)
     subject = Subject(
-        model=model,
-        quant=quant,
-        source="twin",
-        file=f"/cache/twins/{quant}.gguf",
-        file_bytes=n_bytes,
-        header_sha256=quant.encode().hex().ljust(64, "0"),
-        n_params=619_570_176,
-        bpw=BPW.get(quant, 4.0),
-        weight_bytes=n_bytes,
-        kv_bytes_per_token=98_304,
-    )
+        model=model, quant=quant, source="twin", file=f"/cache/twins/{quant}.gguf", file_bytes=n_bytes,
+        header_sha256=quant.encode().hex().ljust(64, "0"), n_params=619_570_176, bpw=BPW.get(quant, 4.0),
+        weight_bytes=n_bytes, kv_bytes_per_token=98_304,
+    )  # fmt: skip
     return RunHead(
         kind="decode",
         subject=subject,
@@ -79,13 +72,10 @@ def put_run(store: Store, head: RunHead, b_ms: float = 10.0, w: float = 400.0, n
         flash_attn=True,
     )
     result = DecodeResult(
-        n_prompt=25,
-        n_gen=n_gen,
-        prefill_ms=130.0,
-        fit=fit_line(position, step_ns),
+        n_prompt=25, n_gen=n_gen, prefill_ms=130.0, fit=fit_line(position, step_ns),
         latency=summarize(position, step_ns),
         limit=DecodeLimit(610.4, weight_bytes / 60e9 * 1e3, 60e9, "measured in a test"),
-    )
+    )  # fmt: skip
     store.finish(run_id, Run(head=head, outcome=Outcome.COMPLETED, memory=memory, result=result))
     return run_id
 

@@ -196,11 +196,8 @@ _JSON = st.recursive(
 @given(data=st.data())
 def test_any_field_may_hold_anything(tmp_path: Path, data: st.DataObject) -> None:
     makers: dict[str, Callable[[], Run]] = {
-        "maxctx": search,
-        "quality": quality,
-        "speed": lambda: speed("q8_0"),
-        "decode": lambda: decode(tmp_path),
-    }
+        "maxctx": search, "quality": quality, "speed": lambda: speed("q8_0"), "decode": lambda: decode(tmp_path),
+    }  # fmt: skip
     kind = data.draw(st.sampled_from(sorted(makers)))
     (tmp_path / "one.sqlite").unlink(missing_ok=True)
     whole = json.loads(document(kind, **presenter_of(kind).document(makers[kind]())))

@@ -75,16 +75,11 @@ def test_readings_beside_a_run_are_stored_and_reported(target: Target, store: St
             2,
             (
                 GpuReading(
-                    0,
-                    "Card",
-                    sm_clock_mhz=1900,
-                    power_w=250,
-                    energy_mj=next(energies),
-                    throttle=("sw_power_cap",),
+                    0, "Card", sm_clock_mhz=1900, power_w=250, energy_mj=next(energies), throttle=("sw_power_cap",),
                     processes=(GpuProcess(WORKER_PID, "python", 640 << 20), DESKTOP),
                 ),
             ),
-        )
+        )  # fmt: skip
         taken.release()
         return reading
 

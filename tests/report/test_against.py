@@ -2,11 +2,8 @@
 
 from collections.abc import Callable
 
-import pytest
-from msgspec.structs import replace
-
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.against import against_document, against_tables, nearest_to, published_model
+from ggbench.show.against import against_document, against_tables, nearest_to
 from tests.fakes.summaries import with_subject
 
 
@@ -31,20 +28,3 @@ def test_json_has_every_difference(twin: QuantSummary) -> None:
         assert any(words.startswith("device ") for words in near["differences"])
         assert near["model"] == "qwen2.5-7b"
         assert near["tok_s"] is not None
-
-
-@pytest.mark.parametrize(
-    ("model", "file", "expected"),
-    [
-        ("synth:qwen1.5-7b", "", "qwen1.5-7b"),
-        ("Qwen/Qwen1.5-7B-Chat-GGUF", "", "qwen1.5-7b"),
-        ("/models", "/models/qwen1_5-72b-chat-q4_k_m.gguf", "qwen1.5-72b"),
-        (".", "./Qwen2-57B-A14B-Instruct-Q8_0-00001-of-00002.gguf", "qwen2-57b-a14b"),
-        ("qwen1.5-7bis", "", None),
-        ("gemma-7b", "gemma.gguf", None),
-    ],
-)
-def test_a_published_model_is_found_by_name_or_file(
-    completed: QuantSummary, model: str, file: str, expected: str | None
-) -> None:
-    assert published_model(replace(completed.subject, model=model, file=file)) == expected

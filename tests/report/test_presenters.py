@@ -38,23 +38,12 @@ def readings(n_readings: int = 5) -> list[MachineReading]:
 
 def stored(run: Run, **changes: object) -> StoredRun:
     made = StoredRun(
-        run_id=run.run_id or 0,
-        kind=run.head.kind,
-        engine=run.head.setup.engine,
-        state=run.outcome.value,
-        reason=run.reason,
-        subject=run.subject,
-        command=run.head.command,
-        started_at="2026-11-20T15:04:05+00:00",
-        finished_at="2026-11-20T15:05:05+00:00",
-        n_samples=300,
-        environment=run.head.environment,
-        memory=run.memory,
-        gpu_use=run.gpu_use,
-        setup_json=encode(run.head.setup),
-        settings_json=encode(run.head.settings),
+        run_id=run.run_id or 0, kind=run.head.kind, engine=run.head.setup.engine, state=run.outcome.value,
+        reason=run.reason, subject=run.subject, command=run.head.command, started_at="2026-11-20T15:04:05+00:00",
+        finished_at="2026-11-20T15:05:05+00:00", n_samples=300, environment=run.head.environment, memory=run.memory,
+        gpu_use=run.gpu_use, setup_json=encode(run.head.setup), settings_json=encode(run.head.settings),
         result_json=encode(run.result),
-    )
+    )  # fmt: skip
     return replace(made, **changes)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from ggbench.experiments.quality.against import nearest_to_score, quality_against_document
+from ggbench.experiments.quality.compared import nearest_to_score, quality_against_document
 from ggbench.experiments.quality.record import Divergence, QualityResult, QualitySettings, ScoredText, TextSource
 from ggbench.experiments.quality.texts import SHA256
 from ggbench.runs.run import Run

@@ -10,15 +10,9 @@ from tests.schemas.shapes import Fields, Struct, about, by, many, of, one, somet
 _LETTER: Fields = {"letter": about(str, "What the run is called in texts: the first is `a`.")}
 _NUMBERS = many(int | None)
 _VERSUS = struct(
-    "Versus",
-    "A run beside the first.",
-    _LETTER,
-    of(Versus, "ratio"),
-    {"ratio_ci95": ENDS},
-    of(Versus, "difference"),
-    {"difference_ci95": ENDS},
-    of(Versus, "is_different"),
-)
+    "Versus", "A run beside the first.", _LETTER, of(Versus, "ratio"), {"ratio_ci95": ENDS},
+    of(Versus, "difference"), {"difference_ci95": ENDS}, of(Versus, "is_different"),
+)  # fmt: skip
 _METRIC: Fields = {
     "metric": one(ComparedLine, "key"),
     "compared": about(_NUMBERS, "Numbers of the runs whose values can be compared; null of one that is not stored."),

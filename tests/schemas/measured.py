@@ -218,17 +218,14 @@ TUNED: Fields = {
     "unsteady": about(str | None, "Why the machine was too noisy to decide; null where it was not."),
     "commands": about(
         struct(
-            "TunedCommands",
-            "Each runs the model with what was found.",
-            {"ggbench": str},
-            of(RunCommands, "llama_server llama_cli"),
-            {"ollama": str | None},
+            "TunedCommands", "Each runs the model with what was found.", {"ggbench": str},
+            of(RunCommands, "llama_server llama_cli"), {"ollama": str | None},
         )
         | None,
         "Null where nothing was found.",
     ),
     **ORIGIN,
-}
+}  # fmt: skip
 
 FORECAST: Fields = {
     **MEASURED_FILE,

@@ -104,13 +104,8 @@ _LIMITS: Fields = {
         {"name": str, "giga": int, "tera": int, "meaning": str},
     ),
     "machine": struct(
-        "Hardware",
-        "",
-        of(Hardware, "name memory_bytes"),
-        {"memory_source": str | None},
-        of(Hardware, "bandwidth_bytes_per_s"),
-        {"bandwidth_source": str | None},
-        of(Hardware, "compute_flop_per_s"),
+        "Hardware", "", of(Hardware, "name memory_bytes"), {"memory_source": str | None},
+        of(Hardware, "bandwidth_bytes_per_s"), {"bandwidth_source": str | None}, of(Hardware, "compute_flop_per_s"),
         {"compute_source": str | None},
     ),
     "parameters": struct(
@@ -119,16 +114,12 @@ _LIMITS: Fields = {
         of(Parameters, "layers layers_active lm_head active embedding total n_expert n_expert_used"),
     ),
     "kv": struct(
-        "Kv",
-        "The KV cache.",
-        of(KvCache, "params_per_token bytes_per_token type_k type_v window"),
-        {"windowed_bytes_per_token": int},
-        of(KvCache, "state_bytes"),
-        {"remark": str | None},
+        "Kv", "The KV cache.", of(KvCache, "params_per_token bytes_per_token type_k type_v window"),
+        {"windowed_bytes_per_token": int}, of(KvCache, "state_bytes"), {"remark": str | None},
     ),
     **of(ModelFile, "n_ctx_train"),
     "rows": many(_SCHEME),
-}
+}  # fmt: skip
 
 
 def documents() -> dict[str, Struct]:

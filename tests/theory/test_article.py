@@ -51,12 +51,9 @@ def computed(size: str, gqa: str, quantity: str, scheme: str, counting: str) -> 
     """What the functions give for a cell, in the unit of its column and rounded as it is printed."""
     hyper = shape(size, gqa)
     direct = {
-        "vocab_size": hyper.n_vocab,
-        "hidden_size": hyper.n_embd,
-        "num_hidden_layers": hyper.n_layer,
-        "intermediate_size": hyper.n_ff,
-        "n_groups": hyper.n_head // hyper.n_head_kv,
-    }
+        "vocab_size": hyper.n_vocab, "hidden_size": hyper.n_embd, "num_hidden_layers": hyper.n_layer,
+        "intermediate_size": hyper.n_ff, "n_groups": hyper.n_head // hyper.n_head_kv,
+    }  # fmt: skip
     if quantity in direct:
         return direct[quantity]
     parameters, kv = counted(size, gqa)

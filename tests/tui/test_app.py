@@ -8,8 +8,6 @@ from threading import Event, Thread
 
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import Footer
-from textual.widgets._footer import FooterKey
 
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import resolve
@@ -40,20 +38,6 @@ def test_digits_and_clicks_change_the_screen(app: App, drive: Drive) -> None:
         await pilot.click(ModeBar, offset=(14, 0))
         await settle(app, pilot)
         assert app.current_mode == "run"
-
-    drive(app, steps)
-
-
-@pytest.mark.parametrize("key", MODES)
-def test_the_footer_fits_80_columns(app: App, drive: Drive, key: str) -> None:
-    async def steps(app: App, pilot: Page) -> None:
-        await press(app, pilot, key)
-        if key == "1":
-            await press(app, pilot, "j", "j", "j", "j", "enter")
-            assert "p Pull" in words_of(app).splitlines()[-1]
-        shown = [each for each in app.screen.query_one(Footer).query(FooterKey) if each.display]
-        assert shown
-        assert max(each.region.right for each in shown) <= 80
 
     drive(app, steps)
 

@@ -13,7 +13,6 @@ from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.tui.app import GgbenchApp
-from ggbench.tui.host import RunStored
 from ggbench.tui.planner import PlannedQuant
 from ggbench.tui.services import Services
 from ggbench.tui.widgets.models_pane import ModelList
@@ -42,18 +41,10 @@ def test_models_stand_in_sections(services: Services, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         prompts = [str(option.prompt).strip() for option in app.screen.query_one(ModelList).options]
         assert prompts == [
-            "on this disk",
-            "maker/tiny-gguf  2 quants",
-            "mine  q5_0",
-            "✗ ~/.ollama",
-            "twins: no download",
-            "synth:small-0.6b  1 made",
-            "synth:large-72b",
-            "synth:unpublished-1b",
-            "catalog, on the Hub",
-            "small-0.6b",
-            "large-72b",
-        ]
+            "on this disk", "maker/tiny-gguf  2 quants", "mine  q5_0", "✗ ~/.ollama", "twins: no download",
+            "synth:small-0.6b  1 made", "synth:large-72b", "synth:unpublished-1b", "catalog, on the Hub",
+            "small-0.6b", "large-72b",
+        ]  # fmt: skip
         shown = await press(app, pilot, "down", "down")
         assert "✗ ~/.ollama: it cannot be read" in shown
 
@@ -94,12 +85,9 @@ def test_a_later_choice_wins(app: App, planner: FakePlanner, drive: Drive) -> No
 def test_a_quant_that_cannot_be_planned_is_a_row(app: App, planner: FakePlanner, drive: Drive) -> None:
     """Its reason stands where the memory would be shown; the others are planned."""
     row = msgspec.structs.replace(
-        plan_row("x", "iq9_z", BUDGET),
-        outcome=Outcome.FAILED,
-        reason="no such\x1b[31m type",
-        weight_bytes=None,
+        plan_row("x", "iq9_z", BUDGET), outcome=Outcome.FAILED, reason="no such\x1b[31m type", weight_bytes=None,
         fits=None,
-    )
+    )  # fmt: skip
     planner.rows_of["synth:small-0.6b"] = [
         PlannedQuant("iq9_z", row),
         PlannedQuant("q8_0", plan_row("x", "q8_0", BUDGET)),
@@ -133,18 +121,6 @@ def test_a_store_that_cannot_be_read_is_reported(
         assert "q8_0    8.50  1.66 GiB  ✓" in shown
 
     drive(App(msgspec.structs.replace(services, open_store=open_store)), steps)
-
-
-def test_news_of_a_run_bring_its_measurement(app: App, jobs: FakeServices, drive: Drive) -> None:
-    async def steps(app: App, pilot: Page) -> None:
-        with Store.open(jobs.folder / "results.sqlite") as store:
-            put_run(store, start("synth:small-0.6b", "q8_0"))
-        app.screen.post_message(RunStored())
-        await settle(app, pilot)
-        line = next(line for line in words_of(app).splitlines() if " q8_0 " in line)
-        assert "—" not in line
-
-    drive(app, steps, (200, 40))
 
 
 def test_names_of_others_are_text(services: Services, planner: FakePlanner, drive: Drive) -> None:

@@ -28,17 +28,6 @@ def test_the_numbers_are_those_of_the_samples() -> None:
     assert numbers.eta_s == pytest.approx(left_ms / 1e3, rel=1e-6)
 
 
-def test_few_tokens_show_neither_w_nor_b_nor_an_eta() -> None:
-    """One slow token must not look like B, and how fast latency rises is not known yet."""
-    live = grown(200)
-    numbers = live.numbers()
-    assert numbers.latency is not None
-    assert (numbers.fit, numbers.eta_s, numbers.n_for_line) == (None, None, 247)
-    assert latency_figure([live.plotted("q8_0")]).curves[0].fit is None
-    live.n_total = 240
-    assert live.numbers().eta_s == pytest.approx(40 * (10 + 124.5 / 200) / 1e3, rel=0.01)
-
-
 def test_no_line_is_drawn_where_w_is_only_a_bound() -> None:
     """Flat samples have no W; a line through them would look like a fit."""
     live = LiveJob(0)

@@ -66,25 +66,6 @@ def queue(clock: Clock) -> Iterator[PullQueue]:
     queue.close()
 
 
-def test_a_download_is_reported_before_its_first_byte() -> None:
-    started = threading.Event()
-
-    def note() -> None:
-        if any(item.state is WorkState.DOWNLOADING for item in pulls.items):
-            started.set()
-
-    def wait(on_progress: OnProgress) -> Path:
-        assert started.wait(10)
-        return Path("/models/m.gguf")
-
-    pulls = PullQueue(note)
-    watched = WatchedQueue(pulls)
-    pulls.add([scripted(wait)])
-    watched.wait(lambda queue: not queue.is_busy)
-    pulls.close()
-    assert pulls.items[0].state is WorkState.DONE
-
-
 def test_one_after_another_and_none_twice(queue: PullQueue) -> None:
     reached, opened, done = threading.Event(), threading.Event(), []
 

@@ -242,10 +242,7 @@ def test_text_of_a_model_cannot_steer_the_terminal(tmp_path: Path) -> None:
 
     drive(FakeServices(tmp_path), steps)
     item = QueueItem(
-        Subject(model="a\x1b[2Jb", quant="q8_0", source="file"),
-        "decode",
-        id=0,
-        state=WorkState.FAILED,
+        Subject(model="a\x1b[2Jb", quant="q8_0", source="file"), "decode", id=0, state=WorkState.FAILED,
         reason="no\x1b]0;title\x07 luck",
-    )
+    )  # fmt: skip
     assert queue_lines([item], {}, paused=False) == ["✗   a[2Jb q8_0  no]0;title luck"]

@@ -38,14 +38,10 @@ def test_the_library(services: Services, jobs: FakeServices, drive: Drive) -> No
             put_run(store, start("small-0.6b", quant))
     disk = (local("maker/small-gguf", "q8_0"), local("~/models/mine.gguf", "q5_0", store="folder", name="mine"))
     keys = {
-        "help": ["question_mark"],
-        "card": ["g", *"30"],
-        "confirm": [],
-        "options": ["o", *"12GiB", "down", "down", "right"],
-        "search": ["m"],
-        "quality": ["Q", "down", *"wikitext-2"],
-        "speed": ["T", *"1,2k"],
-    }
+        "help": ["question_mark"], "card": ["g", *"30"], "confirm": [],
+        "options": ["o", *"12GiB", "down", "down", "right"], "search": ["m"],
+        "quality": ["Q", "down", *"wikitext-2"], "speed": ["T", *"1,2k"],
+    }  # fmt: skip
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         app.animation_level = "none"
@@ -69,17 +65,12 @@ def test_pulls_in_every_state(app: GgbenchApp, drive: Drive) -> None:
         PullItem("maker/small-gguf", "q8_0", GIB, GIB, path=Path("/hub/small-q8_0.gguf"), id=0, state=WorkState.DONE),
         PullItem("maker/large-gguf", "q4_k_m", 12 * GIB, 41 * GIB, 36e6, id=1, state=WorkState.DOWNLOADING),
         PullItem(
-            "maker/large-gguf",
-            "q2_k",
-            GIB,
-            27 * GIB,
-            reason="the disk is full; make room",
-            id=2,
+            "maker/large-gguf", "q2_k", GIB, 27 * GIB, reason="the disk is full; make room", id=2,
             state=WorkState.FAILED,
         ),
         PullItem("maker/other-gguf", "q8_0", GIB, 3 * GIB, id=3, state=WorkState.STOPPED),
         PullItem("maker/other-gguf", "ud-q4_k_xl", id=4),
-    )
+    )  # fmt: skip
 
     async def steps(app: GgbenchApp, pilot: Page) -> None:
         app.pull_queue._items = {item.id: item for item in states}

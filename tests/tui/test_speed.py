@@ -111,11 +111,7 @@ def test_what_did_not_run_is_marked() -> None:
     failed = CaseEnded(Case(1, 512, 8), Outcome.OUT_OF_MEMORY, "no room")
     lines = PRESENTER.live_lines(plotted(SpeedCase(skipped), SpeedCase(failed), doing=Case(1, 1, 8)))
     assert lines == (
-        "input 1, batch 1",
-        "   input    b1    b4",
-        "       1     …     ·",
-        "     512     ✗  ~2.0",
-        "~ forecast, and skipped",
-        "tok/s as Qwen2.5 counts",
-    )
+        "input 1, batch 1", "   input    b1    b4", "       1     …     ·", "     512     ✗  ~2.0",
+        "~ forecast, and skipped", "tok/s as Qwen2.5 counts",
+    )  # fmt: skip
     assert figures_of(["speed"], [plotted(SpeedCase(skipped))]) == ()

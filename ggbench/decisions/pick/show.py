@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ggbench.decisions.pick.needs import workload_text
-from ggbench.decisions.pick.recommend import RULES
+from ggbench.decisions.pick.needs import RULES, workload_text
 from ggbench.decisions.pick.record import (
     BestIn,
     BeyondTraining,
@@ -32,9 +31,9 @@ from ggbench.decisions.pick.record import (
 from ggbench.decisions.pick.run_commands import RunCommands, run_commands
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.show import UNKNOWN
-from ggbench.show.columns import expected_text
 from ggbench.show.documents import picked, setup_document
 from ggbench.show.names import kv_name
+from ggbench.show.text import expected_text
 from ggbench.sizing.plan import with_cache
 from ggbench.sizing.plan_record import Budget, KvCacheTypes
 from ggbench.text import in_words, plain

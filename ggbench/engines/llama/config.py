@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, Self
 
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.engines.contract import EngineConfig, Request, Stage, check_given
+from ggbench.engines.contract import ON_OFF, EngineConfig, Request, Stage, check_given
 from ggbench.errors import UsageError
 from ggbench.fields import SIZE, TOKENS, Kind, Option, joined
-from ggbench.units import KV_CELLS
+from ggbench.units import KV_CELLS, format_number
 
 FlashAttn = Literal["auto", "on", "off"]
 SplitMode = Literal["none", "layer", "row", "tensor"]
@@ -41,6 +42,21 @@ _OF_THE_LOAD = (
 )  # fmt: skip
 """Fields that llama.cpp takes with the model; the others come with the context."""
 _EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
+
+
+_FAILURE_HINTS = {
+    "quantized V cache": "--flash-attn on is what it needs; --type-v f16 does without flash attention",
+    "requires flash_attn": "--flash-attn on",
+    "does not support different K": "give both caches one type, e.g. --type-k q8_0 --type-v q8_0",
+    "K cache type": "--type-k f16 suits heads of every width",
+    "V cache type": "--type-v f16 suits heads of every width",
+    "are not numbers": "get the file that may be broken again: download it, or save the logits again",
+    "RPC server": "start the server again where it ended; ggbench cluster probe HOST:PORT shows whether it answers",
+    "shares": "give --tensor-split at most one share for each device",
+    "unknown model architecture": "a newer llama-cpp-python may know it; ggbench inspect shows what the file says",
+    "": "the message is llama.cpp's own; another quant or other options may work",
+}
+"""Source: `llama_init_from_model` in llama-context.cpp, and llama-model.cpp; the score and tokenize workloads."""
 
 
 def _shares(text: str) -> tuple[float, ...]:
@@ -91,11 +107,24 @@ def parse_servers(text: str) -> tuple[str, ...]:
     return servers
 
 
+def _kv_types(text: str) -> tuple[str, ...]:
+    types = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",")))
+    if unknown := [each for each in types if each not in KV_TYPES]:
+        raise UsageError(f"{unknown[0]!r} is not a type of a KV cache", f"llama.cpp has {', '.join(KV_TYPES)}")
+    return types
+
+
 _KV_TYPE = Kind(metavar="TYPE", choices=KV_TYPES)
 _NUMBER, _LAYERS, _INDEX = Kind(int, metavar="N"), Kind(int, metavar="N", least=0), Kind(int, metavar="INDEX", least=0)
-_SHARES, _OVERRIDES = Kind(_shares, joined, "N,N,..."), Kind(_overrides, joined, "PATTERN=BUFFER_TYPE,...")
-_SERVERS = Kind(parse_servers, joined, "HOST:PORT,...")
+_SHARES, _OVERRIDES = (
+    Kind(_shares, joined, "N,N,...", names_option=False),
+    Kind(_overrides, joined, "PATTERN=BUFFER_TYPE,...", names_option=False),
+)
+_SERVERS = Kind(parse_servers, joined, "HOST:PORT,...", names_option=False)
 THREADS = Kind(int, metavar="N", least=1, most=MAX_THREADS)
+
+
+KV_TYPE_LIST = Kind(_kv_types, joined, "TYPE,...")
 
 
 class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
@@ -103,6 +132,7 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
 
     engine: ClassVar[str] = "llama"
     program: ClassVar[str] = "llama.cpp"
+    failure_hints: ClassVar[Mapping[str, str]] = _FAILURE_HINTS
     loads_gguf: ClassVar[bool] = True
     sizes_dry: ClassVar[bool] = True
 
@@ -188,6 +218,28 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     def cache_types(self) -> tuple[str, str]:
         """Types of the K and the V cache."""
         return self.type_k, self.type_v
+
+    @property
+    def described(self) -> Mapping[str, str]:
+        """What else says how a model is loaded, as people read it, each under its name."""
+        split = " ".join(map(format_number, self.tensor_split))
+        overrides = " ".join(f"{pattern}={device}" for pattern, device in self.tensor_overrides)
+        n_outputs = "one per sequence" if self.n_outputs_max is None else str(self.n_outputs_max)
+        return {
+            "n_gpu_layers": "all" if self.n_gpu_layers < 0 else str(self.n_gpu_layers),
+            "main_gpu": "all" if self.main_gpu is None else str(self.main_gpu),
+            "tensor_split": split or "llama.cpp's default",
+            "split_mode": self.split_mode,
+            "tensor overrides": overrides or "none",
+            "threads": "one per core" if self.threads is None else str(self.threads),
+            "threads_batch": "as threads" if self.threads_batch is None else str(self.threads_batch),
+            "mmap": ON_OFF[self.mmap],
+            "mlock": ON_OFF[self.mlock],
+            "KV offload": ON_OFF[self.kv_offload],
+            "full SWA cache": ON_OFF[self.swa_full],
+            "sequences": str(self.n_seq_max),
+            "outputs": n_outputs,
+        }
 
     def check(self) -> None:
         """Raise UsageError for a V cache that llama.cpp refuses, which it does only once the model is loaded.

@@ -28,7 +28,7 @@ from ggbench.show.glossary import DECODE
 @samples_option
 @plot_option
 @tuned_option
-@measuring_options(servers=True, checkpoints=True)
+@measuring_options(servers=True, own_models=True)
 def command(settings: DecodeSettings, samples: bool, plot: bool, asked: Asked) -> None:
     """Time every token of a long decode, past any end of generation, and fit latency(n) = (n - 1) / W + B.
 

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import b_text, bench_columns, tok_s_text, w_text
+from ggbench.show.columns import bench_columns
 from ggbench.show.presenter import QuantPresenter
+from ggbench.show.text import b_text, tok_s_text, w_text
 from ggbench.stats.decode_timing import DecodeWindow
 from ggbench.units import with_unit
 

@@ -14,12 +14,12 @@ from ggbench.experiments.forecast.record import ForecastResult, result_of
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import expected_text
 from ggbench.show.machine import run_page
 from ggbench.show.metric import B, Metric, W, estimated
 from ggbench.show.names import quant_name, row_labels
 from ggbench.show.presenter import Presenter
 from ggbench.show.tables import facts_table, fitted_table, names, notes, right
+from ggbench.show.text import expected_text
 from ggbench.stats.intervals import Expected
 from ggbench.text import plain
 from ggbench.units import format_count, format_interval, format_number

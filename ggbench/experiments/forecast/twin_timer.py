@@ -18,7 +18,6 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import Memory
 from ggbench.engines.workloads import DecodeAtDepth
 from ggbench.errors import StoreError, UnknownName, Unsupported
-from ggbench.experiments.forecast.placement import LayerPlacement, layer_placements, without_gpu
 from ggbench.experiments.forecast.record import (
     ForecastCost,
     ForecastModel,
@@ -41,7 +40,7 @@ from ggbench.runs.recording import Recording
 from ggbench.runs.run import Result
 from ggbench.runs.session import Session
 from ggbench.runs.stored import listed_run, read_recording
-from ggbench.sizing.layer_sample import step_cost, twin_layers
+from ggbench.sizing.layer_sample import LayerPlacement, layer_placements, step_cost, twin_layers, without_gpu
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.units import counted, format_bytes, format_rough_seconds
 

@@ -36,7 +36,7 @@ from ggbench.show.glossary import MAXCTX
 @projector_option
 @timeout_option("3600, as a batch at the far end is slow on a CPU")
 @tuned_option
-@measuring_options(many=True, has_own_timeout=True, checkpoints=True)
+@measuring_options(many=True, has_own_timeout=True, own_models=True)
 def command(every: bool, settings: ContextSettings, mmproj: Path | None, asked: Asked) -> None:
     """Find the largest n_ctx by real allocations, and decode at its far end to prove it.
 

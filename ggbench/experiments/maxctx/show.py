@@ -19,13 +19,14 @@ from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.charts import Point, PointChart
-from ggbench.show.columns import max_n_ctx_text, projector_text, swa_text
+from ggbench.show.columns import max_n_ctx_text
 from ggbench.show.documents import picked, setup_document
 from ggbench.show.machine import again_line, environment_line, machine_table
 from ggbench.show.metric import MEMORY, Metric, column_metric
 from ggbench.show.names import models_title, quant_name, row_labels
 from ggbench.show.presenter import LiveView, Presenter
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, notes, right, row_names, twin_caption
+from ggbench.show.text import projector_text, swa_text
 from ggbench.stats.intervals import Interval
 from ggbench.text import plain
 from ggbench.units import counted, format_bytes, format_count, format_number

@@ -20,7 +20,7 @@ from ggbench.show.glossary import PREFILL
     """,
 )
 @settings_options(PrefillSettings)
-@measuring_options(servers=True, checkpoints=True)
+@measuring_options(servers=True, own_models=True)
 def command(settings: PrefillSettings, asked: Asked) -> None:
     """Time prompts of several lengths, each from an empty cache after an untimed one, and show the medians.
 

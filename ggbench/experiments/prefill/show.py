@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar
 from ggbench.experiments.prefill.record import PrefillResult
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import tok_s_text
 from ggbench.show.presenter import QuantPresenter
+from ggbench.show.text import tok_s_text
 from ggbench.units import format_count, format_ms
 
 if TYPE_CHECKING:

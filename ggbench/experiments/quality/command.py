@@ -79,9 +79,9 @@ def command(
     shows the nearest rows of llama.cpp's and Qwen's tables and names what differs; of these, perplexities rarely
     compare, and ln PPL ratio and KL divergence, which are relative to each model's base, do better.
     """
+    from ggbench.commands.engine_options import given_setup
     from ggbench.commands.measuring import make_jobs, measure
     from ggbench.commands.run_output import show_measured
-    from ggbench.commands.server_options import check_server
     from ggbench.experiments.quality.measure import EXPERIMENT, quality_jobs
     from ggbench.experiments.quality.texts import WIKITEXT_2, find_text
 
@@ -94,7 +94,7 @@ def command(
         raise UsageError(
             f"{base_logits.name} cannot be read: {why}", "name a file that llama-perplexity or ggbench has written"
         )
-    check_server(EXPERIMENT, asked)
+    given_setup(EXPERIMENT, asked)
     if text == WIKITEXT_2:
         _fetch_wikitext(asked)
     source, _ = find_text(text)

@@ -13,7 +13,6 @@ import numpy as np
 from rich.console import RenderableType
 
 from ggbench.experiments.quality import compared
-from ggbench.experiments.quality.compared import row_name
 from ggbench.experiments.quality.document import quality_document
 from ggbench.experiments.quality.record import ChunkScores, QualityResult, TextSource
 from ggbench.experiments.quality.scores import (
@@ -27,13 +26,14 @@ from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.columns import Column, estimate_text
+from ggbench.show.columns import Column
 from ggbench.show.figures import Curve, Figure, Floats, PlottedRun
 from ggbench.show.machine import run_page
 from ggbench.show.metric import MEMORY, Metric, Property
 from ggbench.show.names import kv_name, model_name
 from ggbench.show.presenter import Presenter
 from ggbench.show.tables import facts_table, fitted_table, names, notes, right
+from ggbench.show.text import estimate_text
 from ggbench.stats.intervals import Estimate
 from ggbench.text import plain
 from ggbench.units import format_bytes, format_count, format_number, format_percent
@@ -162,15 +162,11 @@ class QualityPresenter(Presenter):
 
     def against_document(self, run: Run) -> dict[str, object] | None:
         """The nearest published perplexities and divergences."""
-        from ggbench.experiments.quality.against import quality_against_document
-
-        return quality_against_document(run) if self.answer(run) else None
+        return compared.quality_against_document(run) if self.answer(run) else None
 
     def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """The nearest published perplexities and divergences under each run's own."""
-        from ggbench.experiments.quality.against import quality_against
-
-        return quality_against(runs, width=width)
+        return compared.quality_against(runs, width=width)
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         """Return the figures, text, machine and command of one run."""
@@ -214,14 +210,14 @@ class QualityPresenter(Presenter):
                     ],
                 )
             )
-        name = f"{model_name(subject)} {plain(row_name(run))}"
+        name = f"{model_name(subject)} {plain(compared.row_name(run))}"
         return run_page(run, name, parts, folded=folded, readings=readings)
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """Return a line for each run, with the base and the verdicts below."""
         found = [run.result if isinstance(run.result, QualityResult) else None for run in runs]
         apart = [each.divergence if each else None for each in found]
-        compared = [
+        beside = [
             right("KLD", _texts(apart, "kld", estimate_text), "nats"),
             right("99 %", _texts(apart, "kld_percentiles", _largest_but_one_percent), "KLD", 3),
             right("same top", _texts(apart, "same_top", _percent), priority=1),
@@ -230,11 +226,11 @@ class QualityPresenter(Presenter):
         ]
         return fitted_table(
             [
-                names("quant", map(row_name, runs)),
+                names("quant", map(compared.row_name, runs)),
                 right("BPW", (format_number(run.subject.bpw) for run in runs), "bits", 2),
                 right("KV/token", (format_bytes(run.subject.kv_bytes_per_token) for run in runs), priority=4),
                 right("PPL", _texts(found, "ppl", estimate_text)),
-                *(compared if any(apart) else []),
+                *(beside if any(apart) else []),
                 right("chunks", _texts(found, "n_chunks", format_count), priority=5),
                 notes(run.reason for run in runs),
             ],
@@ -333,11 +329,11 @@ def _scored(runs: Sequence[Run]) -> list[_Scored]:
     A base that has a row of its own is that row.
     """
     found = []
-    rows = {(run.subject.model, row_name(run)) for run in runs}
+    rows = {(run.subject.model, compared.row_name(run)) for run in runs}
     for run in runs:
         result = run.result
         if isinstance(result, QualityResult) and result.scored is not None and result.chunk_nll:
-            found.append(_Scored((result.scored.tokens_sha256, result.n_ctx), row_name(run), result.chunk_nll))
+            found.append(_Scored((result.scored.tokens_sha256, result.n_ctx), compared.row_name(run), result.chunk_nll))
             if result.base is not None and result.base_chunk_nll:
                 base = kv_name(result.base.subject.quant, result.base.type_k, result.base.type_v)
                 if (result.base.subject.model, base) not in rows:

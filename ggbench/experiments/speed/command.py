@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     load=load_options_of_cases,
     timeout="3600, as a long prompt is slow on a CPU",
     servers=True,
-    checkpoints=True,
+    own_models=True,
 )
 def command(settings: SpeedSettings, against: str | None, asked: Asked) -> None:
     """Measure tokens/s and memory for each input length and batch size, as the published tables count.

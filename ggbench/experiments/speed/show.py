@@ -10,20 +10,19 @@ from msgspec.structs import replace
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
 from ggbench.engines.endings import Outcome
-from ggbench.experiments.speed.against import speed_against_document
-from ggbench.experiments.speed.compared import speed_metrics
+from ggbench.experiments.speed.compared import case_against_tables, speed_against_document, speed_metrics
 from ggbench.experiments.speed.document import speed_document
 from ggbench.experiments.speed.record import Case, SpeedCase, SpeedResult, SpeedSettings, case_note, result_of
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import b_text, w_text
 from ggbench.show.figures import Curve, Figure, PlottedRun, batch_sizes, latency_figure
 from ggbench.show.machine import run_page, serving_caption
 from ggbench.show.metric import Metric
 from ggbench.show.names import quant_name, row_labels
 from ggbench.show.presenter import Presenter
 from ggbench.show.tables import Cells, fitted_table, names, notes, right, spaced, twin_caption
+from ggbench.show.text import b_text, w_text
 from ggbench.stats.decode_timing import b_ratio, w_ratio
 from ggbench.units import (
     format_count,
@@ -129,8 +128,6 @@ class SpeedPresenter(Presenter):
 
     def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """The nearest published rows under each case."""
-        from ggbench.experiments.speed.against import case_against_tables
-
         return case_against_tables(runs, width=width)
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:

@@ -9,7 +9,7 @@ import msgspec
 
 from ggbench import fields
 from ggbench.decisions.pick.record import Loss
-from ggbench.engines.llama.config import KV_TYPES, LlamaConfig
+from ggbench.engines.llama.config import KV_TYPE_LIST, LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.fields import Option
 from ggbench.runs.run import Result, Run, Settings
@@ -28,16 +28,6 @@ MOST_GEN = 64
 """Tokens that one measurement times at most at each depth."""
 
 
-def _kv_types(text: str) -> tuple[str, ...]:
-    types = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",")))
-    if unknown := [each for each in types if each not in KV_TYPES]:
-        raise UsageError(f"{unknown[0]!r} is not a type of a KV cache", f"llama.cpp has {', '.join(KV_TYPES)}")
-    return types
-
-
-_KV_TYPE_LIST = fields.Kind(_kv_types, fields.joined, "TYPE,...")
-
-
 class TuneSettings(Settings, msgspec.Struct, frozen=True):
     """Where and for how long to search. Raises UsageError for numbers that make no search."""
 
@@ -46,7 +36,7 @@ class TuneSettings(Settings, msgspec.Struct, frozen=True):
         Option(
             "--depth",
             "Tokens in the KV cache at which to compare, e.g. 0,32k. The mean of all decides.",
-            fields.DEPTHS,
+            fields.DEPTH_LIST,
         ),
     ] = DEPTHS
     """Tokens in the KV cache before what is timed."""
@@ -60,7 +50,7 @@ class TuneSettings(Settings, msgspec.Struct, frozen=True):
     """Seconds from the first measurement on; a download takes none of them."""
     kv_types: Annotated[
         tuple[str, ...],
-        Option("--allow-kv", "Try the KV cache in these types too, which cost quality, e.g. q8_0.", _KV_TYPE_LIST),
+        Option("--allow-kv", "Try the KV cache in these types too, which cost quality, e.g. q8_0.", KV_TYPE_LIST),
     ] = ()
     """Types of both caches that may be tried besides those of the setup; they cost quality."""
     n_prompt: Annotated[

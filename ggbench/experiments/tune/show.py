@@ -26,12 +26,12 @@ from ggbench.experiments.tune.record import (
 )
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
-from ggbench.show.columns import expected_text
 from ggbench.show.figures import Curve, Figure, Floats, PlottedRun
 from ggbench.show.machine import run_page
 from ggbench.show.names import quant_name, row_labels
 from ggbench.show.presenter import Presenter
 from ggbench.show.tables import Cells, facts_table, fitted_table, left, names, notes, right
+from ggbench.show.text import expected_text
 from ggbench.text import plain
 from ggbench.units import counted, format_count, format_number, format_percent
 

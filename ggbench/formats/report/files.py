@@ -14,19 +14,21 @@ from ggbench.decisions.compare.comparison import Comparison, compare_quants
 from ggbench.decisions.compare.repeats import RunSpreads, repeats_among
 from ggbench.decisions.compare.show import sentence_of
 from ggbench.errors import GgbenchError, UsageError
+from ggbench.files import check_free, write_as, write_new
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.columns import all_columns, column_texts
-from ggbench.show.machine import machine_text, reproducing
+from ggbench.show.columns import column_of, column_texts, rows_as_csv, rows_as_markdown
+from ggbench.show.listed_runs import SavedRun, plotted_runs
+from ggbench.show.machine import machine_text, reproducing, source_line
 from ggbench.show.names import model_names, unambiguous_names
 from ggbench.show.presenter import charts_of, figures_of, presenter_of
-from ggbench.show.saving import PictureForm, SavedRun, csv_of, pictures_of, plotted_runs, write_new
-from ggbench.show.text import markdown_code, markdown_escaped, rows_as_markdown
+from ggbench.show.text import csv_text, markdown_code, markdown_escaped
 from ggbench.text import in_words, plain
 from ggbench.units import counted
 
 if TYPE_CHECKING:
     from ggbench.show.charts import Chart
+    from ggbench.show.vega import PictureForm
 
 
 _NAMED_RUNS = 6
@@ -46,12 +48,38 @@ def _as_markdown(runs: Sequence[SavedRun]) -> Contents:
     return {"": report_markdown(report_contents(runs)).encode()}
 
 
+def _as_csv(runs: Sequence[SavedRun]) -> Contents:
+    """Figures and samples as two files."""
+    rows = rows_as_csv([one.summary for one in runs])
+    return {"": rows.encode(), "-samples": _samples_as_csv(runs).encode()}
+
+
+def _samples_as_csv(runs: Sequence[SavedRun]) -> str:
+    """A line for every timed step: run, repeat, position, ns of the step, ns of the sampler or empty."""
+    rows: list[tuple[object, ...]] = []
+    for one in runs:
+        samples = one.samples
+        sample_ns = [None] * len(samples.step_ns) if samples.sample_ns is None else samples.sample_ns.tolist()
+        columns = (samples.repeat.tolist(), samples.position.tolist(), samples.step_ns.tolist(), sample_ns)
+        rows += ((one.run_id, *cells) for cells in zip(*columns, strict=True))
+    return csv_text(("run_id", "repeat", "position", "step_ns", "sample_ns"), rows)
+
+
 def _as_pictures(form: PictureForm) -> Callable[[Sequence[SavedRun]], Contents]:
+    """Each chart as a picture, the first under the name as it is, others by their keys."""
+
     def pictures(runs: Sequence[SavedRun]) -> Contents:
-        charts = all_charts(runs)
+        from ggbench.show import vega
+
+        charts, summaries = all_charts(runs), [one.summary for one in runs]
         if not charts:
             raise GgbenchError("there is nothing to draw of these runs", "write the report as .html or .md")
-        return pictures_of(charts, [one.summary for one in runs], form)
+        names, source = unambiguous_names(summaries), source_line(summaries)
+        drawing = vega.Drawing(vega.PICTURE, names, is_interactive=False, source=source)
+        return {
+            f"-{chart.key}" if number else "": vega.as_picture(chart, drawing, form)
+            for number, chart in enumerate(charts)
+        }
 
     return pictures
 
@@ -59,7 +87,7 @@ def _as_pictures(form: PictureForm) -> Callable[[Sequence[SavedRun]], Contents]:
 _FORMS: Mapping[str, Callable[[Sequence[SavedRun]], Contents]] = {
     ".html": _as_html,
     ".md": _as_markdown,
-    ".csv": csv_of,
+    ".csv": _as_csv,
     ".svg": _as_pictures("svg"),
     ".png": _as_pictures("png"),
 }
@@ -185,5 +213,17 @@ def all_charts(runs: Sequence[SavedRun]) -> tuple[Chart, ...]:
 
 def header_of(key: str) -> str:
     """Return the header of a column with its unit: `W [tokens/ms]`."""
-    column = all_columns()[key]
+    column = column_of(key)
     return f"{column.header} [{column.unit}]" if column.unit else column.header
+
+
+def write_all(contents: Mapping[str, bytes], path: Path, *, force: bool) -> tuple[Path, ...]:
+    """Write several files under one name, each with its own part added, and return their paths; none where one of them
+    exists. Raises as `write_as`.
+    """
+    files = {path.with_name(f"{path.stem}{part}{path.suffix}"): content for part, content in contents.items()}
+    for each in files:
+        check_free(each, force=force)
+    for each, content in files.items():
+        write_as(each, content, force=force)
+    return tuple(files)

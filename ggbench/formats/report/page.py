@@ -19,11 +19,11 @@ from ggbench.decisions.compare.show import sentence_of, spread_sentence
 from ggbench.formats.report.files import ReportedModel, header_of
 from ggbench.show import letter
 from ggbench.show.charts import OUTSIDE, BarChart, Chart, StackChart, runs_of
-from ggbench.show.columns import all_columns, column_texts
+from ggbench.show.columns import column_of, column_texts
 from ggbench.show.figures import Figure
+from ggbench.show.listed_runs import SavedRun
 from ggbench.show.machine import machine_text, reproducing
 from ggbench.show.presenter import presenter_of
-from ggbench.show.saving import SavedRun
 from ggbench.show.vega import LIMITS, ON_PAPER, ON_SLATE, PAGE, Drawing, as_vega, labels_of, title_of, vega_script
 from ggbench.text import in_words, plain
 from ggbench.units import counted
@@ -98,7 +98,7 @@ def _model(model: ReportedModel, number: int, specs: list[object]) -> str:
 
 
 def _runs_table(model: ReportedModel) -> str:
-    columns = [all_columns()[key] for key in model.columns]
+    columns = [column_of(key) for key in model.columns]
     headers = [("", False), *((header_of(column.key), column.right_aligned) for column in columns)]
     texts = [column_texts(column.key, model.summaries) for column in columns]
     rows = []

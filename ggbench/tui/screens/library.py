@@ -216,10 +216,11 @@ class LibraryScreen(StartScreen):
 
         def search() -> Iterator[Sequence[RepoSummary]]:
             from ggbench.hub.listing import search_repos
+            from ggbench.models.engine_models import engine_of_scheme
             from ggbench.models.reference import parse_model
 
-            if text.lower().startswith(("tf:", "synth-tf:")):
-                parse_model(text).require_gguf()  # raises UsageError: checkpoints are measured on the command line
+            if engine_of_scheme(text.partition(":")[0].lower()):
+                parse_model(text).require_gguf()  # raises UsageError: such are measured on the command line
             yield search_repos(hub, text, _MAX_FOUND)
 
         self.perform("search", search, lambda found: self._left.show_found(text, found_models(found)))

@@ -16,9 +16,9 @@ from ggbench.engines.memory import DeviceBuffers
 from ggbench.experiments.maxctx.record import BracketEnds, ContextResult, Probe, Question
 from ggbench.runs.progress import Stage
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import b_text, tok_s_text, w_text
 from ggbench.show.names import distinct_by_kv, model_names
 from ggbench.show.presenter import presenter_of
+from ggbench.show.text import b_text, tok_s_text, w_text
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
 from ggbench.text import plain, shorten, shorten_middle
 from ggbench.tui.live_job import Answer, LiveJob, LiveNumbers

@@ -10,24 +10,81 @@ from collections.abc import Iterator, Sequence
 
 from msgspec.structs import replace
 
+from ggbench.commands.load_options import BudgetOptions
+from ggbench.commands.options import HubOptions
 from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.transformers.config import TransformersConfig
+from ggbench.engines.transformers.models import FoundCheckpoint, find_checkpoint, planned_methods, wanted_methods
 from ggbench.engines.transformers.storage import Method
-from ggbench.errors import GgbenchError, Unsupported
+from ggbench.errors import GgbenchError, Unsupported, UsageError
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.models.checkpoints import FoundCheckpoint
-from ggbench.models.command_line import reproduce
+from ggbench.models.catalog import Catalog
+from ggbench.models.command_line import reproduce, setup_options
+from ggbench.models.reference import ModelRef
 from ggbench.sizing.longest_context import planning_ceiling
 from ggbench.sizing.plan import DEFAULT_N_CTX, PlanRequest
-from ggbench.sizing.plan_record import Budget, PlannedSpeed, PlanRow
+from ggbench.sizing.plan_record import Budget, EnginePlan, PlannedSpeed, PlanRow
+from ggbench.sizing.theory.counted_models import CountedModel
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from ggbench.sizing.theory.limits import DECODE_POSITIONS, decode_limit, decode_read_ms
-from ggbench.sizing.theory.weights import file_weights
+from ggbench.sizing.theory.weights import Weights, count_parameters, file_weights, scheme_bits, uniform_weights
+from ggbench.sizing.what_helps import with_other_quants
 from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.text import in_words
 from ggbench.units import format_bytes
 
-ENGINE = "transformers"
-"""Name of the engine that runs a checkpoint."""
+_SHARED = ("n_ctx", "memory_limit_bytes", "main_gpu", "n_gpu_layers")
+"""Fields that say which memory and how long a context, whatever engine runs it."""
+
+
+def plan_model(
+    ref: ModelRef, memory: BudgetOptions, setup: LlamaConfig, hub: HubOptions, *, measures: bool
+) -> EnginePlan:
+    """Plan each of QUANTs, or each that there is. Raises GgbenchError."""
+    _refuse_llama_options(setup, memory)
+    found = find_checkpoint(ref, hub=hub.access())
+    methods = wanted_methods(found, ref)
+    request = PlanRequest(memory.budget(setup, measures=measures), setup, memory.given)
+    rows = plan_checkpoint(ref.label, found, methods or planned_methods(found), request)
+    files = "config.json alone, by what each method stores"
+    if found.checkpoint.shards:
+        files = f"the tensors of its safetensors as {found.checkpoint.method.name}, of other methods config.json"
+    sources = {
+        "weights": files,
+        "kv_and_compute": "K and V by formula, a static cache; Transformers allocates the rest as it runs",
+    }
+    return EnginePlan(request.budget, tuple(with_other_quants(rows)), sources, found.listing, found.moved_bytes)
+
+
+def _refuse_llama_options(setup: LlamaConfig, memory: BudgetOptions) -> None:
+    """Raise UsageError for an option that only llama.cpp has."""
+    defaults = LlamaConfig()
+    rest = replace(setup, **{name: getattr(defaults, name) for name in _SHARED})
+    given = setup_options(rest) or (["--mmproj"] if memory.mmproj else [])
+    if given:
+        raise UsageError(
+            f"{given[0]} is llama.cpp's, and a checkpoint is run by Transformers",
+            "omit it: the cache has the type of the weights that are not quantized",
+        )
+
+
+def count_model(ref: ModelRef, catalog: Catalog | None = None) -> CountedModel:
+    """Return the weights of a checkpoint under methods and in schemes; without any, under each method of a plan."""
+    found = find_checkpoint(ref, catalog)
+    bits = {name: scheme_bits(name) for name in ref.quants or [method.name for method in planned_methods(found)]}
+    first = found.header(found.checkpoint.method)
+    parameters = count_parameters(first)
+
+    def stored(name: str) -> Weights:
+        file = found.header(found.checkpoint.method_named(name))
+        weights = file_weights(file, name)
+        return replace(weights, embedding_bytes=(file.weight_bytes or 0) - weights.resident_bytes)
+
+    weights = tuple(
+        stored(name) if width is None else uniform_weights(parameters, width) for name, width in bits.items()
+    )
+    return CountedModel(ref.label, first, weights)
 
 
 def plan_checkpoint(
@@ -43,7 +100,7 @@ def plan_checkpoint(
             model=model,
             quant=method.name,
             provenance=found.origin,
-            engine=ENGINE,
+            engine=TransformersConfig.engine,
             budget_bytes=request.budget.usable_bytes,
             command=reproduce("plan", (model, method.name), request.setup, dict(request.options)),
         )

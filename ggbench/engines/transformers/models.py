@@ -5,6 +5,7 @@ Of a repo config.json is read; its safetensors are only downloaded when the chec
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -15,12 +16,13 @@ from msgspec.structs import replace
 
 from ggbench import paths
 from ggbench.engines.contract import EngineConfig
+from ggbench.engines.transformers import packages
 from ggbench.engines.transformers.checkpoint import Checkpoint, checkpoint_of, read_checkpoint
 from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.engines.transformers.config_json import CONFIG, DAMAGED_HINT, LARGEST_JSON_BYTES, parse_config, read_json
 from ggbench.engines.transformers.storage import METHODS, Method
 from ggbench.engines.transformers.twin_config import twin_config, write_config
-from ggbench.errors import BadFile, NetworkError
+from ggbench.errors import BadFile, NetworkError, UsageError
 from ggbench.files import get_cached, put_cached
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.hub.access import HubAccess
@@ -30,8 +32,10 @@ from ggbench.hub.hf_cache import cached_paths, recorded_commit, repo_folder, sna
 from ggbench.hub.listing import list_checkpoint
 from ggbench.hub.repo_records import RepoFile, RepoListing
 from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
-from ggbench.models.reference import ModelRef
-from ggbench.models.sources import OnProgress
+from ggbench.models.reference import HUB_NAME, MAIN, ModelRef, looks_like_path, parse_address, split_quant
+from ggbench.models.sources import FoundVariant, OnProgress
+from ggbench.models.targets import Target
+from ggbench.paths import expand_path, path_exists
 from ggbench.text import plain
 from ggbench.units import format_bytes
 
@@ -74,6 +78,16 @@ class CheckpointToRun(msgspec.Struct, frozen=True):
         """Return the bytes to download first."""
         return self.found.download_bytes
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """Return MODEL and QUANT of a checkpoint on this disk that mean it from any folder."""
+        folder = self.found.checkpoint.folder
+        return () if self.found.origin == "hub" or folder is None else (f"tf:{folder.absolute()}", self.method.name)
+
+    def check_runs(self) -> None:
+        """Raise EngineFailed where a package that the method needs is not here."""
+        packages.check_packages(self.method.name)
+
     def header(self) -> ModelFile:
         """Return the model as it would be loaded. Raises as `Checkpoint.model_file` does."""
         return self.found.header(self.method)
@@ -109,15 +123,92 @@ class CheckpointToRun(msgspec.Struct, frozen=True):
         return read.model_file(self.method)
 
 
+def parse(scheme: str, rest: str) -> ModelRef:
+    """Return what `tf:` or `synth-tf:` and the rest mean: a folder where it exists or reads as a path, else a repo.
+
+    Raises UsageError.
+    """
+    if scheme == "synth-tf":
+        name, quant = split_quant(rest)
+        if not name or "/" in name:
+            raise UsageError(f"{f'{scheme}:{rest}'!r} is not {scheme}:<id>", "list the ids with: ggbench models")
+        return _ref("id", name.lower(), f"{scheme}:{name}", quant)
+    if not rest.strip():
+        raise UsageError("tf: names no checkpoint", "write tf:org/name, or tf:FOLDER with a config.json")
+    if path_exists(rest):
+        return _ref("folder", str(expand_path(rest)), f"tf:{rest}")
+    address = parse_address(rest)
+    head, colon, quant = rest.rpartition(":")
+    if colon and not address and "/" not in quant and (path_exists(head) or looks_like_path(head)):
+        return _ref("folder", str(expand_path(head)), f"tf:{head}", split_quant(f"tf:{quant}")[1])
+    name, named_quant = split_quant(address or rest)
+    hub_name = HUB_NAME.fullmatch(name)
+    if hub_name and not looks_like_path(name):
+        repo, revision = hub_name["repo"], hub_name["revision"] or MAIN
+        label = f"tf:{repo}" if revision == MAIN else f"tf:{repo}@{revision}"
+        return replace(_ref("hub", repo, label, named_quant), revision=revision)
+    if "/" not in rest and not looks_like_path(rest):
+        raise UsageError(
+            f"tf:{plain(rest)} is neither a folder nor org/name", f"of a catalog model: synth-tf:{plain(name)}"
+        )
+    return _ref("folder", str(expand_path(rest)), f"tf:{rest}")
+
+
+def _ref(form: str, name: str, label: str, quant: str | None = None) -> ModelRef:
+    quants = () if quant is None else (quant,)
+    return ModelRef("own", name, quants, engine="transformers", form=form, label=plain(label))
+
+
+def in_folder(folder: Path) -> ModelRef | None:
+    """Return the checkpoint of a folder with a config.json and no GGUF; None of any other."""
+    is_checkpoint = os.path.lexists(folder / CONFIG) and not any(folder.glob("*.gguf"))
+    return _ref("folder", str(folder), str(folder)) if is_checkpoint else None
+
+
+def targets(ref: ModelRef, catalog: Catalog | None = None, hub: HubAccess | None = None) -> tuple[Target, ...]:
+    """Return a target for each method, without any the one that the checkpoint is stored by."""
+    found = find_checkpoint(ref, catalog, hub)
+    methods = wanted_methods(found, ref)
+    for method in methods:
+        found.checkpoint.require(method)
+    return tuple(
+        Target(
+            ref.label,
+            method.name,
+            found.origin,
+            found.checkpoint.folder,
+            found.file_bytes,
+            own=CheckpointToRun(found, method),
+        )
+        for method in methods or (found.checkpoint.method,)
+    )
+
+
+def files(ref: ModelRef, access: HubAccess) -> FoundVariant:
+    """Return the files of a checkpoint. Raises UsageError where a QUANT is named, and as `list_checkpoint` does."""
+    if ref.form == "folder":
+        raise UsageError(f"{ref.label} is a path, and pull downloads from the Hub", "name a repo as hf:org/name")
+    if ref.form == "id":
+        raise UsageError(
+            f"{ref.label} is a twin, and pull downloads what is published",
+            f"leave {ref.label.partition(':')[0]}: out; a twin is made where it is measured",
+        )
+    if ref.quants:
+        raise UsageError("a checkpoint is downloaded as it is stored, for every QUANT", f"omit {ref.quants[0]}")
+    listing = list_checkpoint(access, ref.name, ref.revision)
+    variant = listing.variants[0]
+    return FoundVariant(access, listing, variant, cached_paths(access, listing, variant))
+
+
 def find_checkpoint(ref: ModelRef, catalog: Catalog | None = None, hub: HubAccess | None = None) -> FoundCheckpoint:
     """Return the checkpoint that MODEL means; of a repo config.json is read, from this disk where it is there.
 
     Raises UnknownName for a catalog id, Unsupported for one of which no checkpoint is made, BadFile for a folder
     without one, and as `hub.listing.list_checkpoint` does.
     """
-    if ref.kind == "synth-tf":
+    if ref.form == "id":
         return _of_catalog((catalog or load_catalog()).model(ref.name))
-    if ref.kind == "tf-hub":
+    if ref.form == "hub":
         return _of_hub(ref, hub or HubAccess.from_environment())
     checkpoint = read_checkpoint(ref.path)
     return FoundCheckpoint(checkpoint, "file" if checkpoint.shards else "twin", lambda _: ref.path)

@@ -1,4 +1,4 @@
-"""The runs that a comparison is of: by number, by model, or from files, which are read without storing them."""
+"""Stored runs as a command line names them, by number or by model, and the columns of a comparison, also from files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ggbench.cli.chosen_runs import chosen_runs
 from ggbench.decisions.compare.repeats import setting_of
 from ggbench.errors import GgbenchError, UsageError
 from ggbench.experiments.decode.record import DecodeResult
@@ -20,6 +19,8 @@ from ggbench.text import in_words, plain
 if TYPE_CHECKING:
     from ggbench.decisions.compare.comparison import Column
     from ggbench.runs.store.database import Store
+    from ggbench.runs.store.runs import StoredRun
+
 
 PUBLISHED = "published"
 
@@ -142,3 +143,24 @@ def _base(runs: Sequence[Run], columns: Sequence[Column], name: str) -> Column:
     what = f"{own.head.kind} of {plain(own.subject.quant)}" if own else "run"
     hint = "import it, and give the number of the one to compare with"
     raise UsageError(f"{plain(name)} holds {len(runs)} runs, of which {len(alike)} are a {what}", hint)
+
+
+def chosen_runs(store: Store, run_ids: tuple[int, ...], model: str | None) -> list[StoredRun]:
+    """Return the runs of these numbers, each once, or those of a model, oldest first.
+
+    Raises UsageError unless exactly one of the two is given, or where no run is of the model; UnknownName and
+    StoreError for a number.
+    """
+    if bool(run_ids) == bool(model):
+        raise UsageError(
+            "RUN and --model exclude each other" if run_ids else "no run was given",
+            "give numbers of `ggbench results`, or --model MODEL",
+        )
+    if run_ids:
+        return [store.load_run(run_id) for run_id in dict.fromkeys(run_ids)]
+    runs = list(store.list_runs(model=model))[::-1]
+    if not runs:
+        names = sorted({stored.subject.model for stored in store.list_runs()})
+        known = f"stored are runs of {', '.join(map(plain, names))}" if names else "measure it first: ggbench decode"
+        raise UsageError(f"no run of {plain(model or '')!r} is stored", known)
+    return runs

@@ -7,7 +7,12 @@ import functools
 import click
 
 from ggbench.commands.documented import GroupedOption, OptionGroup
+from ggbench.engines.transformers.config import TransformersConfig
 
+CONFIG = TransformersConfig
+TAKES = "a checkpoint takes --cache, --attention, --device, --torch-compile, -c, -t and --memory-limit"
+SHARED = ("n_ctx", "threads", "memory_limit_bytes")
+"""Fields whose options are llama.cpp's too."""
 NAMES = ("cache", "attention", "torch_compile", "device", "trust_remote_code")
 """The fields, in the order of the options."""
 
