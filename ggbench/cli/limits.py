@@ -96,10 +96,11 @@ def command(
     parameters, kv = count_parameters(counted.file), kv_cache(counted.file, *cache_types)
     rows = model_limits(counted.weights, kv, hardware, n_prompt, batches)
     if output.as_json:
-        from ggbench.show.limits_document import limits_document
+        from ggbench.show.limits_document import LIMITS
 
-        document = limits_document(counted.file, parameters, kv, hardware, rows)
-        output.document("limits", model=counted.model, **document)
+        output.document(
+            LIMITS, counted.file, model=counted.model, machine=hardware, parameters=parameters, kv=kv, rows=rows
+        )
     else:
         from ggbench.show.limits import limits_report
 

@@ -12,13 +12,7 @@ import msgspec
 from click.core import ParameterSource
 from msgspec.structs import replace
 
-from ggbench.commands.options import (
-    TOKENS,
-    as_record,
-    field_options,
-    model_option,
-    projector_option,
-)
+from ggbench.commands.options import TOKENS, as_record, field_options, model_option, projector_option
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import KV_TYPES, LlamaConfig
 from ggbench.errors import UsageError
@@ -30,6 +24,7 @@ if TYPE_CHECKING:
     from ggbench.commands.output import Output
     from ggbench.engines.memory import Memory
     from ggbench.sizing.plan_record import Budget
+
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _SWITCHED_OFF = ("mmap", "kv_offload")
@@ -216,7 +211,7 @@ class IgnoredGpuOptions:
 
     def look(self, setup: EngineConfig, memory: Memory) -> None:
         """Print the notice where a model with layers to offload lies in main memory with all of its buffers."""
-        if not memory.buffers or not isinstance(setup, LlamaConfig) or not setup.n_gpu_layers:
+        if not memory.buffers or not setup.loads_gguf or not setup.may_use_gpu:
             return
         if all(each.is_host for each in memory.buffers):
             self.report(

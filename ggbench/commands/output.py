@@ -28,14 +28,7 @@ class Output(msgspec.Struct, frozen=True):
     quiet: Annotated[bool, Option("-q", heading="output")] = False
     """Print no progress and no notices."""
 
-    def document(self, name: str, /, **fields: object) -> None:
-        """One JSON document on stdout; `name` names its shape: the command, and which of its answers."""
-        from ggbench.show.documents import document
-
-        text = document(name, **fields)
-        click.echo(text if has_every_character(sys.stdout) else json.dumps(json.loads(text), indent=2))
-
-    def print_document(self, document: Document, of: object = None, /, **given: object) -> None:
+    def document(self, document: Document, of: object = None, /, **given: object) -> None:
         """Print a document, made of what its fields take, on stdout."""
         text = document.text(of, **given)
         click.echo(text if has_every_character(sys.stdout) else json.dumps(json.loads(text), indent=2))

@@ -11,9 +11,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ggbench.engines.llama.rpc_client import RemoteDevice
+from ggbench.engines.llama.rpc_probe import Link, Percentiles, ServerProbe
 from ggbench.show import ESSENTIAL, UNKNOWN
 from ggbench.show.tables import fitted_table, names, notes, right
-from ggbench.sizing.cluster import ClusterPlan, ClusterSplit, Link, Percentiles, ServerProbe
+from ggbench.sizing.cluster import ClusterPlan, ClusterSplit
 from ggbench.text import plain
 from ggbench.units import format_bandwidth, format_bytes, format_length, format_ms, format_number
 

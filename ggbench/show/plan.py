@@ -9,22 +9,15 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from ggbench.engines.contract import config_type
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.machine.programs import Program
 from ggbench.show import FITS, FITS_NOT, UNKNOWN
 from ggbench.show.names import models_title, row_labels
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right, row_names
 from ggbench.show.text import planned_speed_text, projector_text, swa_text
-from ggbench.sizing.plan_record import (
-    Budget,
-    Change,
-    ChangeKind,
-    PlannedDevice,
-    PlannedForecast,
-    PlannedSpeed,
-    PlanRow,
-    Program,
-)
+from ggbench.sizing.plan_record import Budget, Change, ChangeKind, PlannedDevice, PlannedForecast, PlannedSpeed, PlanRow
 from ggbench.text import in_words, plain
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_length, format_ms, format_number
 
@@ -214,7 +207,7 @@ def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Sequence[str]) -> li
 
 def _is_split(rows: Sequence[PlanRow], budget: Budget) -> bool:
     """Whether some of the weights lie beside the planned GPU: llama.cpp's input embedding does."""
-    return budget.on_gpu and (not rows or any(row.engine == "llama" for row in rows))
+    return budget.on_gpu and (not rows or any(config_type(row.engine).loads_gguf for row in rows))
 
 
 def _bases(expected: Sequence[PlannedForecast]) -> list[str]:

@@ -15,7 +15,7 @@ from ggbench.show.charts import b_bars, runs_of, w_bars
 from ggbench.show.figures import Curve, Figure, Floats, Line, latency_figure
 from ggbench.show.vega import ON_PAPER, ON_SLATE, PAGE, Drawing, as_vega, chart_spec
 from ggbench.stats.intervals import Estimate
-from tests.fakes.summaries import with_decode, with_head, with_run, with_subject
+from tests.fakes.measured import with_decode, with_head, with_run, with_subject
 
 POSITIONS = np.arange(26, 10_026)
 STAIRS = 10 + np.ceil(POSITIONS / 256)
