@@ -20,9 +20,8 @@ from ggbench.engines.contract import engine_module
 from ggbench.engines.endings import Outcome
 from ggbench.engines.memory import Memory
 from ggbench.errors import BadFile, StoreError, UsageError
-from ggbench.formats.imported_run import ImportedRun, Named, content_sha256, environment_of
+from ggbench.formats.imported_run import ImportedRun, Named, SourceFile, content_sha256, environment_of
 from ggbench.formats.own_documents import read_own
-from ggbench.formats.source_file import SourceFile
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.machine.records import Environment, GpuUse, Imported
 from ggbench.models.subject import Subject
