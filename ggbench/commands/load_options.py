@@ -217,7 +217,7 @@ class IgnoredGpuOptions:
 
     def look(self, setup: EngineConfig, memory: Memory) -> None:
         """Print the notice where a model with layers to offload lies in main memory with all of its buffers."""
-        if not memory.buffers or not isinstance(setup, LlamaConfig) or not setup.n_gpu_layers:
+        if not memory.buffers or not setup.loads_gguf or not setup.may_use_gpu:
             return
         if all(each.is_host for each in memory.buffers):
             self.report(

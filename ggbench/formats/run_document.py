@@ -138,7 +138,7 @@ def read_document(document: object, file: SourceFile, where: str) -> ImportedRun
     fields: _Document = _printable(document)
     kind, engine = _text(fields, "kind", where), _text(fields, "engine", where)
     try:
-        experiment, setup_type = experiment_of(kind), engine_module(engine).SETUP
+        experiment, setup_type = experiment_of(kind), engine_module(engine).CONFIG
     except StoreError as error:
         raise BadFile(f"{where}: {error.message}", error.hint) from None
     environment = _record(fields, "environment", Environment, where, optional=True)

@@ -60,9 +60,10 @@ class FoundSetup(msgspec.Struct, frozen=True):
 
     def of(self, asked: EngineConfig, *, keeps_cache: bool = False) -> EngineConfig:
         """Return a setup with these settings; what a person set otherwise stays, with `keeps_cache` the KV types."""
-        if not isinstance(asked, LlamaConfig):
+        if not asked.loads_gguf:
             return asked
-        defaults, kept = LlamaConfig(), ("type_k", "type_v") if keeps_cache else ()
+        asked, defaults = LlamaConfig.of(asked), LlamaConfig()
+        kept = ("type_k", "type_v") if keeps_cache else ()
         taken = {
             name: value
             for name, value in self.changes.items()

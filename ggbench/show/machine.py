@@ -10,7 +10,6 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ggbench.engines.server.config import EndpointConfig
 from ggbench.machine.records import Environment, GpuReading, GpuUse, Imported, MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
@@ -170,7 +169,7 @@ def serving_facts(run: Run) -> list[tuple[str, str]]:
     serving, setup = serving_in(run), run.head.setup
     if serving is None:
         return []
-    url = f" at {setup.base_url}" if isinstance(setup, EndpointConfig) else ""
+    url = f" at {setup.base_url}" if setup.base_url else ""
     draft = ""
     if serving.n_drafted:
         share = format_percent((serving.n_accepted or 0) / serving.n_drafted)

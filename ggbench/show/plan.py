@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from ggbench.engines.contract import config_type
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.machine.programs import Program
@@ -206,7 +207,7 @@ def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Sequence[str]) -> li
 
 def _is_split(rows: Sequence[PlanRow], budget: Budget) -> bool:
     """Whether some of the weights lie beside the planned GPU: llama.cpp's input embedding does."""
-    return budget.on_gpu and (not rows or any(row.engine == "llama" for row in rows))
+    return budget.on_gpu and (not rows or any(config_type(row.engine).loads_gguf for row in rows))
 
 
 def _bases(expected: Sequence[PlannedForecast]) -> list[str]:

@@ -44,6 +44,10 @@ _OF_THE_LOAD = (
 _EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 
 
+_PLACEMENT = (
+    "n_gpu_layers", "main_gpu", "tensor_split", "split_mode", "cpu_moe", "n_cpu_moe", "override_tensor", "kv_offload",
+)  # fmt: skip
+"""Fields that say which of a model goes to a GPU."""
 _FAILURE_HINTS = {
     "quantized V cache": "--flash-attn on is what it needs; --type-v f16 does without flash attention",
     "requires flash_attn": "--flash-attn on",
@@ -197,11 +201,6 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
         return self.n_gpu_layers != 0
 
     @property
-    def cache_types(self) -> tuple[str, str]:
-        """Types of the K and the V cache."""
-        return self.type_k, self.type_v
-
-    @property
     def described(self) -> Mapping[str, str]:
         """What else says how a model is loaded, as people read it, each under its name."""
         split = " ".join(map(format_number, self.tensor_split))
@@ -222,6 +221,46 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
             "sequences": str(self.n_seq_max),
             "outputs": n_outputs,
         }
+
+    def speed_part(self, threads: int, n_layer: int | None, *, has_gpu: bool) -> Self:
+        """Return what decides the speed of a model of `n_layer` layers, with these threads where it names none.
+
+        The length of the context and where its memory is from do not; nor, without a GPU, what goes there.
+        """
+        same, threads = type(self)(), self.threads or threads
+        decisive = replace(
+            self,
+            n_ctx=None,
+            n_seq_max=same.n_seq_max,
+            n_outputs_max=None,
+            mmap=same.mmap,
+            mlock=same.mlock,
+            memory_limit_bytes=None,
+            threads=threads,
+            threads_batch=self.threads_batch or threads,
+        )
+        if not has_gpu and not self.rpc_servers:
+            return decisive.without_placement()
+        is_all = n_layer is not None and self.n_gpu_layers > n_layer
+        return replace(decisive, n_gpu_layers=-1) if is_all or self.n_gpu_layers < 0 else decisive
+
+    def without_placement(self) -> Self:
+        """Return the setup without what says which of a model goes to a GPU."""
+        same = type(self)()
+        return replace(self, **{name: getattr(same, name) for name in _PLACEMENT})
+
+    def less_memory(self, *, has_gpu: bool, has_context: bool) -> str:
+        """What would need less memory, for people."""
+        smaller = ["a smaller quant"]
+        if self.n_gpu_layers and has_gpu:
+            smaller.append(f"fewer layers on the {'devices' if self.rpc_servers else 'GPU'} (-ngl)")
+        if has_context and {self.type_k, self.type_v} & UNQUANTIZED:
+            needed = " --flash-attn on" if self.flash_attn == "off" else ""
+            smaller.append(f"--type-k q8_0 --type-v q8_0{needed}")
+        text = f"{' or '.join(smaller)} needs less"
+        if self.rpc_servers:
+            text += "; another --tensor-split or another machine may hold it: ggbench cluster plan"
+        return text
 
     def check(self) -> None:
         """Raise UsageError for a V cache that llama.cpp refuses, which it does only once the model is loaded.

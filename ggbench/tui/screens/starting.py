@@ -139,8 +139,7 @@ class StartScreen(TaskScreen):
             target = services.resolve(model, names[:1], self.catalog)[0]
             with services.open_store() as store:
                 tuned = require_tuned(target, experiment_of("tune").find_setup(store, target))
-            setup = tuned.of(options)
-            assert isinstance(setup, LlamaConfig)
+            setup = LlamaConfig.of(tuned.of(options))
             yield setup, tuned.text
 
         def take(found: tuple[LlamaConfig, str]) -> None:
