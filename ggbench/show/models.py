@@ -1,4 +1,4 @@
-"""What is known of models before they are measured: of the catalog, on this disk, of the Hub, and in a GGUF's header."""
+"""Models before they are measured: of the catalog, on this disk, of the Hub, and what the header of a GGUF says."""
 
 from __future__ import annotations
 
