@@ -42,7 +42,7 @@ _WITH_DOCUMENTS = (
     "ggbench.decisions.compare.document",
     "ggbench.decisions.doctor.show",
     "ggbench.decisions.pick.document",
-    "ggbench.formats.keeping",
+    "ggbench.formats.importing",
 )
 
 

@@ -12,7 +12,7 @@ from ggbench.commands.options import PATH, option, output_options
 from ggbench.commands.output import Output
 
 if TYPE_CHECKING:
-    from ggbench.formats.keeping import Kept
+    from ggbench.formats.importing import Kept
 
 
 @click.command(
@@ -40,9 +40,8 @@ def command(paths: tuple[Path, ...], model: str, quant: str, output: Output) -> 
     there already is not stored again. W and B are fitted over llama-bench's depths, with an interval from three timings
     on; percentiles and steadiness stay unknown, and what else a file lacks is shown with the run.
     """
-    from ggbench.formats.formats import read_runs
     from ggbench.formats.imported_run import Named
-    from ggbench.formats.keeping import keep
+    from ggbench.formats.importing import keep, read_runs
     from ggbench.runs.store.database import Store
     from ggbench.show.names import quant_name
     from ggbench.text import plain
@@ -55,7 +54,7 @@ def command(paths: tuple[Path, ...], model: str, quant: str, output: Output) -> 
         for _, runs in found:
             kept += keep(store, runs)
     if output.as_json:
-        from ggbench.formats.keeping import IMPORTED
+        from ggbench.formats.importing import IMPORTED
 
         output.document(IMPORTED, rows=kept)
         return

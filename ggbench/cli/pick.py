@@ -170,15 +170,12 @@ def command(
 
 def _allocator(setup: LlamaConfig, budget: Budget) -> DryAllocator:
     """Start llama.cpp to size contexts."""
-    import threading
-
-    from ggbench.engines.contract import DEFAULT_TIMEOUT_S
-    from ggbench.engines.llama.engine import launch
+    from ggbench.engines.contract import launch_engine
     from ggbench.machine.host import default_threads
     from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
 
     loaded = msgspec.structs.replace(setup_to_load(setup, budget), threads=setup.threads or default_threads())
-    return DryAllocator(launch(threading.Event(), timeout_s=DEFAULT_TIMEOUT_S), loaded, budget.devices)
+    return DryAllocator(launch_engine(loaded), loaded, budget.devices)
 
 
 def _measured(
@@ -186,7 +183,7 @@ def _measured(
 ) -> Pick:
     """Measure what matters and pick again, until all that matters is known or the time is over."""
     from ggbench.commands.measuring import measure
-    from ggbench.commands.options import Asked
+    from ggbench.commands.options import MeasureRequest
     from ggbench.decisions.pick.candidates import next_to_measure
     from ggbench.models.reference import parse_model
 
@@ -197,7 +194,7 @@ def _measured(
             break
         tried.add(candidate.name)
         job = _forecast_job(candidate, request.setup, hub)
-        asked = Asked(parse_model(candidate.row.model, candidate.row.quant), request.setup, hub, output)
+        asked = MeasureRequest(parse_model(candidate.row.model, candidate.row.quant), request.setup, hub, output)
         if measure([job], asked, is_sweep=True).is_cancelled:
             break
         with _allocator(request.setup, request.budget) as allocator:

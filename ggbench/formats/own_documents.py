@@ -16,8 +16,7 @@ from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import Memory
 from ggbench.errors import BadFile, GgbenchError
-from ggbench.formats.imported_run import ImportedRun, content_sha256, environment_of
-from ggbench.formats.source_file import SourceFile
+from ggbench.formats.imported_run import ImportedRun, SourceFile, content_sha256, environment_of
 from ggbench.machine.records import Imported
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead

@@ -83,7 +83,7 @@ def launch(cancel: threading.Event, *, timeout_s: float, hold: threading.Event |
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("ggbench.engines.test_server.engine")
-    module.SETUP, module.launch = ServerSetup, launch  # type: ignore[attr-defined]
+    module.CONFIG, module.launch = ServerSetup, launch  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "ggbench.engines.test_server.engine", module)
     ENGINES.clear()
 

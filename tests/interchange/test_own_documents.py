@@ -32,9 +32,8 @@ from ggbench.experiments.speed.record import (
     SpeedResult,
     SpeedSettings,
 )
-from ggbench.formats.formats import read_runs
 from ggbench.formats.imported_run import Named
-from ggbench.formats.keeping import keep
+from ggbench.formats.importing import keep, read_runs
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
