@@ -72,7 +72,7 @@ def services(planner: FakePlanner, jobs: FakeServices) -> Services:
         run_context=jobs.run_context,
         load_catalog=lambda: CATALOG,
         local_models=lambda: (),
-        make_planner=lambda: cast("Planner", planner),
+        make_planner=lambda _services: cast("Planner", planner),
         machine_budget=lambda _setup: BUDGET,
         read_machine=jobs.read_machine,
         hub=msgspec.structs.replace(HubAccess.from_environment(), offline=True),

@@ -6,6 +6,7 @@ import msgspec.structs
 import pytest
 from textual.pilot import Pilot
 
+from ggbench.hub.access import HubAccess
 from ggbench.models.disk import models_in_place
 from ggbench.runs.experiment import Experiment
 from ggbench.runs.session import RunContext, run_context
@@ -28,7 +29,7 @@ def rig(store: Store | None, experiment: Experiment) -> RunContext:
 def test_from_the_library_to_the_results(tiny_twin: Path, drive: Drive) -> None:
     budget = msgspec.structs.replace(BUDGET, device="this test", on_gpu=False)
     services = msgspec.structs.replace(
-        Services.of_this_machine(offline=True),
+        Services(HubAccess.from_environment(offline=True)),
         run_context=rig,
         local_models=lambda: models_in_place(tiny_twin),
         machine_budget=lambda _setup: budget,

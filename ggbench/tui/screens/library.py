@@ -183,7 +183,7 @@ class LibraryScreen(StartScreen):
 
         def read() -> Iterator[ThisMachine]:
             budget = services.machine_budget(setup)
-            yield ThisMachine(planner or services.make_planner(), budget, services.read_machine())
+            yield ThisMachine(planner or services.make_planner(services), budget, services.read_machine())
 
         def take(machine: ThisMachine) -> None:
             self.machine = machine
