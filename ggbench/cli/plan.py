@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from ggbench.engines.llama.config import LlamaConfig
     from ggbench.hub.repo_records import RepoListing
     from ggbench.models.reference import ModelRef
-    from ggbench.sizing.dry_allocator import DryAllocator
+    from ggbench.models.targets import Target
     from ggbench.sizing.plan_record import Budget, PlanRow
 
 
@@ -100,7 +101,7 @@ class _Shown(msgspec.Struct, frozen=True):
         self,
         budget: Budget,
         sources: dict[str, str],
-        rows: list[PlanRow],
+        rows: Sequence[PlanRow],
         read: tuple[RepoListing, int] | None,
         alternative: PlanRow | None = None,
     ) -> None:
@@ -144,7 +145,7 @@ def _plan_checkpoint(
     setup: LlamaConfig,
     hub: HubOptions,
     shown: _Shown,
-) -> list[PlanRow]:
+) -> Sequence[PlanRow]:
     """Show a plan without llama.cpp."""
     from ggbench.cli.checkpoint_plan import planned_rows, sources
 
@@ -161,63 +162,37 @@ def _plan_files(
     setup: LlamaConfig,
     hub: HubOptions,
     shown: _Shown,
-) -> list[PlanRow]:
+) -> Sequence[PlanRow]:
     """Show a plan of GGUF files, for which llama.cpp's allocator is run dry."""
     import threading
 
     from ggbench.engines.contract import DEFAULT_TIMEOUT_S
     from ggbench.engines.llama.engine import launch
     from ggbench.machine.host import default_threads
-    from ggbench.machine.programs import programs_that_hold_memory
     from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
-    from ggbench.sizing.what_helps import with_other_quants, with_programs
 
-    budget = memory.budget(setup, measures=not no_measure)
+    budget = memory.budget(setup, measures=not no_measure)  # before the worker takes some of a GPU's memory
     loaded = msgspec.structs.replace(setup_to_load(setup, budget), threads=setup.threads or default_threads())
-    engine = launch(threading.Event(), timeout_s=DEFAULT_TIMEOUT_S)  # first of all, as its worker takes a while
+    engine = launch(threading.Event(), timeout_s=DEFAULT_TIMEOUT_S)  # its worker starts while modules are imported
     with DryAllocator(engine, loaded, budget.devices) as allocator:
-        from ggbench.decisions.known_speeds import known_here, with_expected
+        from ggbench.decisions.plan import plan_model
         from ggbench.models.targets import repo_read, resolve_headers, smaller_targets
-        from ggbench.sizing.plan import PlanRequest, plan
+        from ggbench.sizing.plan import PlanRequest
 
         request = PlanRequest(budget, setup, memory.given)
         with reading_headers(shown.output) as on_progress:
             targets = resolve_headers(ref, hub=hub.access(), on_progress=on_progress)
-        rows = list(plan(targets, request, allocator))
-        rows = with_expected(rows, known_here([variant.file for variant in targets], setup, budget))
-        alternative = None
-        if (ref.quants or len(rows) == 1) and not any(row.fits for row in rows):
-            others = smaller_targets(ref, targets, _largest_bytes(rows), hub=hub.access())
-            smaller = [row for row in plan(others, request, allocator) if row.fits or row.fits_with]
-            alternative = next((row for row in smaller if row.fits), smaller[0] if smaller else None)
-        rows = with_other_quants(rows, [] if alternative is None else [alternative])
-        if budget.is_here and not all(row.fits for row in rows):
-            rows = with_programs(rows, programs_that_hold_memory(on_gpu=budget.on_gpu, gpu_index=setup.main_gpu or 0))
-        sources = _sources(rows, budget, allocator)
-    shown.show(budget, sources, rows, repo_read(targets), alternative)
-    return rows
+
+        def smaller(most_bytes: int) -> Sequence[Target]:
+            is_named = ref.quants or len(targets) == 1
+            return smaller_targets(ref, targets, most_bytes, hub=hub.access()) if is_named else ()
+
+        plan = plan_model(targets, request, allocator, smaller)
+    shown.show(budget, plan.sources, plan.rows, repo_read(targets), plan.alternative)
+    return plan.rows
 
 
-def _largest_bytes(rows: list[PlanRow]) -> int:
-    """The most that the file of another quant may take, if its context takes what theirs does; none without a plan."""
-    return max(((row.file_bytes or 0) + min(row.left_bytes or 0, 0) for row in rows), default=0)
-
-
-def _sources(rows: list[PlanRow], budget: Budget, allocator: DryAllocator) -> dict[str, str]:
-    """Where each kind of figure comes from."""
-    weights = "tensor table of the header"
-    if any(row.provenance == "catalog" for row in rows):
-        weights = "simulated by llama.cpp's quantizer on the catalog's shape; a file adds its tokenizer, some MB"
-    build = "" if allocator.versions is None else f" {allocator.versions.get('llama_cpp', '')}"
-    sized = f"simulated by llama.cpp{build}'s allocator, nothing loaded"
-    if allocator.compute_devices:
-        sized += f"; compute in {', '.join(allocator.compute_devices)}"
-    if budget.on_gpu and allocator.compute_devices and not allocator.has_gpu:
-        sized += ", whose buffer stands for the GPU's, as this build has no GPU backend"
-    return {"weights": weights, "kv_and_compute": sized}
-
-
-def _exit_code(rows: list[PlanRow], *, named: bool) -> ExitCode:
+def _exit_code(rows: Sequence[PlanRow], *, named: bool) -> ExitCode:
     from ggbench.engines.endings import Outcome
 
     if all(row.n_params is None for row in rows):

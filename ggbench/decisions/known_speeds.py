@@ -24,7 +24,7 @@ from ggbench.runs.experiment import experiment_of
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run
-from ggbench.sizing.plan_record import Budget, PlannedForecast, PlanRow
+from ggbench.sizing.plan_record import Budget, PlannedForecast
 from ggbench.sizing.theory.kv_cache import kv_cache
 from ggbench.sizing.theory.limits import decode_read_ms
 from ggbench.sizing.theory.offload import offload
@@ -51,11 +51,6 @@ def known_here(files: Sequence[ModelFile | None], setup: LlamaConfig, budget: Bu
         with contextlib.suppress(StoreError), Store.open() as store:
             return known_speeds(store, files, setup, budget)
     return known_speeds(None, files, setup, budget)
-
-
-def with_expected(rows: Sequence[PlanRow], known: Sequence[KnownSpeed | None]) -> list[PlanRow]:
-    """Return the rows with the speed that is expected at their n_ctx; the bound alone is no expectation."""
-    return [replace(row, expected=expected_at(each, row.n_ctx)) for row, each in zip(rows, known, strict=True)]
 
 
 def expected_at(known: KnownSpeed | None, n: int | None) -> PlannedForecast | None:

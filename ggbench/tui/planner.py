@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import msgspec.structs
 
-from ggbench.decisions.known_speeds import known_here, with_expected
+from ggbench.decisions.plan import plan_rows
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine, launch
 from ggbench.errors import GgbenchError
@@ -23,7 +23,7 @@ from ggbench.models.reference import parse_model
 from ggbench.models.served_models import ServerOptions
 from ggbench.models.targets import Target, resolve, resolve_headers
 from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
-from ggbench.sizing.plan import PlanRequest, plan
+from ggbench.sizing.plan import PlanRequest
 from ggbench.sizing.plan_record import Budget, PlanRow
 
 if TYPE_CHECKING:
@@ -76,12 +76,10 @@ class Planner:
         ordered = sorted(variants, key=lambda variant: first not in (variant.selector, variant.quant))
         with self._lock:
             if not self._is_closed:
-                rows = plan(ordered, PlanRequest(budget, setup), self._allocator_for(budget, setup))
-                known = known_here([variant.file for variant in ordered], setup, budget)
+                rows = plan_rows(ordered, PlanRequest(budget, setup), self._allocator_for(budget, setup))
                 try:
-                    for variant, row, speed in zip(ordered, rows, known, strict=True):
-                        (expected,) = with_expected([row], [speed])
-                        yield PlannedQuant(variant.selector or variant.quant, expected)
+                    for variant, row in zip(ordered, rows, strict=True):
+                        yield PlannedQuant(variant.selector or variant.quant, row)
                 finally:
                     self._leave_servers(setup)
 

@@ -1,0 +1,103 @@
+"""Plan a model: what each quant needs, how fast it is expected to be, and what would help where none fits.
+
+The command line waits for the whole plan, the TUI draws each row as it comes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec.structs import replace
+
+from ggbench import paths
+from ggbench.models.targets import Target
+from ggbench.sizing.dry_allocator import DryAllocator
+from ggbench.sizing.plan import PlanRequest, plan
+from ggbench.sizing.plan_record import Budget, PlannedForecast, PlanRow
+from ggbench.sizing.what_helps import with_other_quants, with_programs
+
+if TYPE_CHECKING:
+    from ggbench.stats.known_speed import KnownSpeed
+
+
+class ModelPlan(msgspec.Struct, frozen=True):
+    """A plan of all the quants that were asked for."""
+
+    rows: tuple[PlanRow, ...]
+    alternative: PlanRow | None
+    """A smaller quant that was not asked for, where none of the rows fits."""
+    sources: dict[str, str]
+    """Where each kind of figure comes from."""
+
+
+def plan_rows(targets: Sequence[Target], request: PlanRequest, allocator: DryAllocator) -> Iterator[PlanRow]:
+    """Yield a row for each target as soon as it is sized, with the speed that stored runs let expect.
+
+    Raises GgbenchError for a single target that cannot be planned.
+    """
+    known = _known_speeds(targets, request)
+    for row, speed in zip(plan(targets, request, allocator), known, strict=True):
+        yield replace(row, expected=_expected(speed, row.n_ctx))
+
+
+def plan_model(
+    targets: Sequence[Target],
+    request: PlanRequest,
+    allocator: DryAllocator,
+    smaller: Callable[[int], Sequence[Target]],
+) -> ModelPlan:
+    """Return the rows of all targets, and what would help.
+
+    `smaller` finds other quants whose files take at most so many bytes; it is asked where no row fits. Raises as
+    `plan_rows`.
+    """
+    budget, rows = request.budget, list(plan_rows(targets, request, allocator))
+    alternative = None
+    if not any(row.fits for row in rows):
+        found = plan(smaller(_largest_bytes(rows)), request, allocator)
+        others = [row for row in found if row.fits or row.fits_with]
+        alternative = next((row for row in others if row.fits), others[0] if others else None)
+    rows = with_other_quants(rows, [] if alternative is None else [alternative])
+    if budget.is_here and not all(row.fits for row in rows):
+        from ggbench.machine.programs import programs_that_hold_memory
+
+        held = programs_that_hold_memory(on_gpu=budget.on_gpu, gpu_index=request.setup.main_gpu or 0)
+        rows = with_programs(rows, held)
+    return ModelPlan(tuple(rows), alternative, _sources(rows, budget, allocator))
+
+
+def _known_speeds(targets: Sequence[Target], request: PlanRequest) -> list[KnownSpeed | None]:
+    """What stored runs say of each target; what reads them is imported only where there are any."""
+    if not request.budget.is_here or not paths.results_file().exists():
+        return [None] * len(targets)
+    from ggbench.decisions.known_speeds import known_here
+
+    return known_here([target.file for target in targets], request.setup, request.budget)
+
+
+def _expected(known: KnownSpeed | None, n: int | None) -> PlannedForecast | None:
+    if known is None:
+        return None
+    from ggbench.decisions.known_speeds import expected_at
+
+    return expected_at(known, n)
+
+
+def _largest_bytes(rows: Sequence[PlanRow]) -> int:
+    """The most that the file of another quant may take, if its context takes what theirs does; none without a plan."""
+    return max(((row.file_bytes or 0) + min(row.left_bytes or 0, 0) for row in rows), default=0)
+
+
+def _sources(rows: Sequence[PlanRow], budget: Budget, allocator: DryAllocator) -> dict[str, str]:
+    weights = "tensor table of the header"
+    if any(row.provenance == "catalog" for row in rows):
+        weights = "simulated by llama.cpp's quantizer on the catalog's shape; a file adds its tokenizer, some MB"
+    build = "" if allocator.versions is None else f" {allocator.versions.get('llama_cpp', '')}"
+    sized = f"simulated by llama.cpp{build}'s allocator, nothing loaded"
+    if allocator.compute_devices:
+        sized += f"; compute in {', '.join(allocator.compute_devices)}"
+    if budget.on_gpu and allocator.compute_devices and not allocator.has_gpu:
+        sized += ", whose buffer stands for the GPU's, as this build has no GPU backend"
+    return {"weights": weights, "kv_and_compute": sized}
