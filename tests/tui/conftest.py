@@ -34,7 +34,7 @@ Size = tuple[int, int]
 def pilots_look_at_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for the app and not for a clock, and draw where a test looks: a headless app draws for nobody else.
 
-    A plot is drawn always, as it lays itself out by that.
+    A plot is drawn always, as it lays itself out by that, and a dialog, for what is below it would be gone.
     """
     for module in ("app", "pilot"):
         monkeypatch.setattr(f"textual.{module}.wait_for_idle", wait_until_quiet)
@@ -46,7 +46,7 @@ def pilots_look_at_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
         screen_stack: list[Screen[Any]] | None = None,
         simplify: bool = False,
     ) -> RenderableType | None:
-        if full or any(isinstance(widget, Canvas) for widget in compositor.visible_widgets):
+        if full or screen_stack or any(isinstance(widget, Canvas) for widget in compositor.visible_widgets):
             return draw(compositor, full, screen_stack, simplify)
         visible_screen_stack.set(screen_stack or [])
         compositor._dirty_regions.clear()
