@@ -21,13 +21,11 @@ from ggbench.tui.entry_point import command
 from ggbench.tui.model_list import Section, list_models
 from ggbench.tui.services import Services
 from ggbench.tui.widgets.models_pane import ModelList, ModelsPane
-from tests.fakes.driving import press, settle
+from tests.fakes.driving import press, settle, table, words_of
 from tests.fakes.endpoint import TestEndpoint
 from tests.fakes.endpoint_voices import AnyLength
 from tests.fakes.library import CATALOG, FakePlanner
-from tests.fakes.library_screen import table
 from tests.fakes.model_stores import gguf_bytes
-from tests.fakes.snapshots import words_of
 from tests.tui.conftest import Drive
 
 App = GgbenchApp
@@ -137,12 +135,9 @@ def test_a_place_is_removed_and_its_files_stay(places: Services, models: Path, d
 def test_the_app_opens_on_a_model(places: Services, models: Path, planner: FakePlanner, drive: Drive) -> None:
     add_place(models)
     wanted: dict[Path | str, str] = {
-        models / "below/two-q8_0.gguf": str(models / "below/two-q8_0.gguf"),
-        models / "one-q4_0.gguf": str(models),
-        "large-72b": "large-72b",
-        "synth:large-72b": "synth:large-72b",
-        "maker/other-gguf": "maker/other-gguf",
-    }
+        models / "below/two-q8_0.gguf": str(models / "below/two-q8_0.gguf"), models / "one-q4_0.gguf": str(models),
+        "large-72b": "large-72b", "synth:large-72b": "synth:large-72b", "maker/other-gguf": "maker/other-gguf",
+    }  # fmt: skip
     for opens, model in wanted.items():
 
         async def steps(app: App, pilot: Page, model: str = model) -> None:
@@ -189,12 +184,9 @@ def test_quants_are_grouped_by_folder_and_name(tmp_path: Path) -> None:
     add_place(tmp_path)
     entries = [entry for entry in list_models(CATALOG, added_models()) if entry.section is Section.ADDED]
     assert [(entry.title, entry.about, Path(entry.model).relative_to(tmp_path).as_posix()) for entry in entries] == [
-        ("broken-q8_0", "", "b/broken-q8_0.gguf"),
-        ("M", "2 quants", "a"),
-        ("m-q8_0", "", "b/m-q8_0.gguf"),
-        ("n-q8_0", "", "a/n-q8_0.gguf"),
-        ("plain", "", "b/plain.gguf"),
-    ]
+        ("broken-q8_0", "", "b/broken-q8_0.gguf"), ("M", "2 quants", "a"), ("m-q8_0", "", "b/m-q8_0.gguf"),
+        ("n-q8_0", "", "a/n-q8_0.gguf"), ("plain", "", "b/plain.gguf"),
+    ]  # fmt: skip
     assert entries[0].reason
     assert len({entry.key for entry in entries}) == len(entries)
 

@@ -6,30 +6,19 @@ import sys
 from pathlib import Path
 from threading import Event, Thread
 
-import msgspec.structs
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import Footer
-from textual.widgets._footer import FooterKey
 
-from ggbench.hub.access import HubAccess
-from ggbench.models.disk import models_in_place
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import resolve
-from ggbench.runs.experiment import Experiment
-from ggbench.runs.session import RunContext, run_context
 from ggbench.runs.store.database import Store
-from ggbench.stats.decode_timing import Bandwidth
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.host import RunRequested
 from ggbench.tui.screens.dialogs import ConfirmScreen, HelpScreen
 from ggbench.tui.services import Services
 from ggbench.tui.widgets.bars import ModeBar
-from tests.fakes.driving import press, settle
+from tests.fakes.driving import press, settle, words_of
 from tests.fakes.jobs import FakeServices, Gate, decodes
-from tests.fakes.library import BUDGET
-from tests.fakes.snapshots import words_of
-from tests.fakes.watched import WatchedQueue
 from tests.tui.conftest import Drive
 
 App = GgbenchApp
@@ -52,20 +41,6 @@ def test_digits_and_clicks_change_the_screen(app: App, drive: Drive) -> None:
     drive(app, steps)
 
 
-@pytest.mark.parametrize("key", MODES)
-def test_the_footer_fits_80_columns(app: App, drive: Drive, key: str) -> None:
-    async def steps(app: App, pilot: Page) -> None:
-        await press(app, pilot, key)
-        if key == "1":
-            await press(app, pilot, "j", "j", "j", "j", "enter")
-            assert "p Pull" in words_of(app).splitlines()[-1]
-        shown = [each for each in app.screen.query_one(Footer).query(FooterKey) if each.display]
-        assert shown
-        assert max(each.region.right for each in shown) <= 80
-
-    drive(app, steps)
-
-
 def test_help_and_palette_list_every_key(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         commands = {command.title for command in app.get_system_commands(app.screen)}
@@ -83,20 +58,19 @@ def test_help_and_palette_list_every_key(app: App, drive: Drive) -> None:
 
 def test_enter_twice_in_a_palette_chooses_once(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
-        for n_enters in (2, 3, 4):
-            await press(app, pilot, "ctrl+p")
-            await press(app, pilot, *"theme")
-            for _ in range(n_enters):
-                app.simulate_key("enter")
-            await settle(app, pilot)
-            app.search_themes()
-            await settle(app, pilot)
-            await pilot.press("down")
-            for _ in range(n_enters):
-                app.simulate_key("enter")
-            await settle(app, pilot)
-            while len(app.screen_stack) > 1:
-                await press(app, pilot, "escape", "escape")
+        await press(app, pilot, "ctrl+p")
+        await press(app, pilot, *"theme")
+        for _ in range(3):
+            app.simulate_key("enter")
+        await settle(app, pilot)
+        app.search_themes()
+        await settle(app, pilot)
+        await pilot.press("down")
+        for _ in range(3):
+            app.simulate_key("enter")
+        await settle(app, pilot)
+        while len(app.screen_stack) > 1:
+            await press(app, pilot, "escape", "escape")
         answers: list[bool | None] = []
         app.push_screen(ConfirmScreen("Really?"), answers.append)
         await settle(app, pilot)
@@ -187,35 +161,3 @@ def test_the_command_needs_a_terminal_and_the_others_no_textual() -> None:
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stderr
     assert "tui" in ended.stdout
-
-
-def rig(store: Store | None, experiment: Experiment) -> RunContext:
-    return msgspec.structs.replace(run_context(store, given_bandwidth=Bandwidth(20e9, "given in a test")), threads=1)
-
-
-@pytest.mark.llama
-def test_from_the_library_to_the_results(tiny_twin: Path, drive: Drive) -> None:
-    budget = msgspec.structs.replace(BUDGET, device="this test", on_gpu=False)
-    services = msgspec.structs.replace(
-        Services(HubAccess.from_environment(offline=True)),
-        run_context=rig,
-        local_models=lambda: models_in_place(tiny_twin),
-        machine_budget=lambda _setup: budget,
-    )
-
-    async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:
-        queue = WatchedQueue(app.run_queue)
-        assert "q8_0" in words_of(app)
-        assert "✓" in words_of(app)
-        await press(app, pilot, "b")
-        assert app.current_mode == "run"
-        await queue.idle()
-        (measured,) = app.run_queue.items
-        assert measured.run is not None
-        await press(app, pilot, "3")
-        assert "q8_0" in words_of(app)
-        assert "completed" in words_of(app)
-
-    drive(GgbenchApp(services, n_gen=64), steps, (140, 45))
-    with Store.open() as store:
-        assert {run.state for run in store.list_runs()} == {"completed"}

@@ -11,7 +11,7 @@ from textual.pilot import Pilot
 from textual.widgets import Static
 from textual_hires_canvas import Canvas
 
-from ggbench.show.plot.curves import Curve, Figure, Line, latency_figure
+from ggbench.show.figures import Curve, Figure, Line, latency_figure
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 
 

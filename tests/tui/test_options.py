@@ -20,9 +20,8 @@ from ggbench.tui.screens.library import LibraryScreen
 from ggbench.tui.screens.settings_dialog import SettingsDialog
 from ggbench.tui.services import Services
 from ggbench.units import GIB
-from tests.fakes.driving import press
+from tests.fakes.driving import press, words_of
 from tests.fakes.library import BUDGET, FakePlanner, local, plan_row
-from tests.fakes.snapshots import words_of
 from tests.tui.conftest import Drive
 
 App = GgbenchApp
@@ -59,23 +58,13 @@ def setups(
 @pytest.mark.parametrize(
     ("name", "text", "value"),
     [
-        ("memory_limit_bytes", "12GiB", 12 * GIB),
-        ("memory_limit_bytes", " 8gb ", 8 * 10**9),
-        ("memory_limit_bytes", "12", None),
-        ("memory_limit_bytes", "much", None),
-        ("n_ctx", "16k", 16_384),
-        ("n_ctx", "16,384", 16_384),
-        ("n_ctx", "0", None),
-        ("n_gpu_layers", "0", 0),
-        ("n_gpu_layers", "-1", None),
-        ("n_gpu_layers", "many", None),
-        ("threads", "512", 512),
-        ("threads", "513", None),
-        ("threads", "1.5", None),
-        ("rpc_servers", "10.0.0.7, box:1", ("10.0.0.7:50052", "box:1")),
-        ("rpc_servers", "box:1,box:1", None),
+        ("memory_limit_bytes", "12GiB", 12 * GIB), ("memory_limit_bytes", " 8gb ", 8 * 10**9),
+        ("memory_limit_bytes", "12", None), ("memory_limit_bytes", "much", None), ("n_ctx", "16k", 16_384),
+        ("n_ctx", "16,384", 16_384), ("n_ctx", "0", None), ("n_gpu_layers", "0", 0), ("n_gpu_layers", "-1", None),
+        ("n_gpu_layers", "many", None), ("threads", "512", 512), ("threads", "513", None), ("threads", "1.5", None),
+        ("rpc_servers", "10.0.0.7, box:1", ("10.0.0.7:50052", "box:1")), ("rpc_servers", "box:1,box:1", None),
     ],
-)
+)  # fmt: skip
 def test_a_text_is_read_as_the_command_line_reads_it(name: str, text: str, value: object) -> None:
     (field,) = (each for each in OPTIONS.fields if each.name == name)
     if value is None:

@@ -101,17 +101,6 @@ def test_what_was_forecast_is_expected(
     planner.close()
 
 
-def test_whoever_leaves_a_plan_lets_the_next_one_in(
-    offline: HubAccess, start: Callable[[], LlamaEngine], tiny_twin: Path
-) -> None:
-    planner = Planner(offline, start)
-    left = planner.rows("qwen1.5-0.5b", ("q8_0", "q4_0"), BUDGET, LlamaConfig(), "q4_0")
-    assert next(left).name == "q4_0"
-    left.close()
-    assert [each.name for each in planner.rows("synth:qwen1.5-0.5b", ("q2_k",), BUDGET, LlamaConfig())] == ["q2_k"]
-    planner.close()
-
-
 def test_headers_are_read_once_until_they_are_forgotten(
     offline: HubAccess, start: Callable[[], LlamaEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:

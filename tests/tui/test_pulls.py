@@ -22,9 +22,8 @@ from ggbench.tui.screens.pulls import pull_cells
 from ggbench.tui.services import Services
 from ggbench.tui.widgets.models_pane import ModelList
 from ggbench.tui.work_queue import WorkState
-from tests.fakes.driving import press
+from tests.fakes.driving import press, words_of
 from tests.fakes.hub import Hang, TestHub
-from tests.fakes.snapshots import words_of
 from tests.fakes.watched import WatchedQueue
 from tests.tui.conftest import Drive
 
@@ -64,25 +63,6 @@ def queue(clock: Clock) -> Iterator[PullQueue]:
     queue = PullQueue(lambda: None, clock)
     yield queue
     queue.close()
-
-
-def test_a_download_is_reported_before_its_first_byte() -> None:
-    started = threading.Event()
-
-    def note() -> None:
-        if any(item.state is WorkState.DOWNLOADING for item in pulls.items):
-            started.set()
-
-    def wait(on_progress: OnProgress) -> Path:
-        assert started.wait(10)
-        return Path("/models/m.gguf")
-
-    pulls = PullQueue(note)
-    watched = WatchedQueue(pulls)
-    pulls.add([scripted(wait)])
-    watched.wait(lambda queue: not queue.is_busy)
-    pulls.close()
-    assert pulls.items[0].state is WorkState.DONE
 
 
 def test_one_after_another_and_none_twice(queue: PullQueue) -> None:
