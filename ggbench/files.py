@@ -9,9 +9,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import hashlib
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
+
+from ggbench.errors import GgbenchError, UsageError
+from ggbench.text import plain
 
 PART_SUFFIX = ".ggbench-part"
 """Suffix of the temporary name."""
@@ -117,3 +121,50 @@ def get_cached(path: Path) -> bytes | None:
         return None
     content, digest = stored[:-_DIGEST_BYTES], stored[-_DIGEST_BYTES:]
     return content if hashlib.sha256(content).digest() == digest else None
+
+
+def check_free(path: Path, *, force: bool) -> None:
+    """Raise UsageError for a folder, and for a file that exists unless `force` overwrites it."""
+    if path.is_dir():
+        raise UsageError(f"{plain(str(path))} is a folder", "give the name of a file")
+    if path.exists() and not force:
+        raise _exists(path)
+
+
+def write_as(path: Path, content: bytes, *, force: bool) -> None:
+    """Write a file under a name of the user's, whole or not at all. Raises as `check_free`, and GgbenchError."""
+    check_free(path, force=force)
+    with _written_aside(path.parent, path.name, content) as aside:
+        try:
+            take_name(aside, path) if force else take_free_name(aside, path)
+        except FileExistsError:
+            raise _exists(path) from None
+
+
+def write_new(folder: Path, stem: str, suffix: str, content: bytes) -> Path:
+    """Write a file under the first free name of `stem`, `stem-2`, ... and return it. Raises GgbenchError."""
+    with _written_aside(folder, stem, content) as aside:
+        for number in itertools.count(1):
+            target = folder / f"{stem}{'' if number == 1 else f'-{number}'}{suffix}"
+            with contextlib.suppress(FileExistsError):
+                take_free_name(aside, target)
+                return target
+    raise AssertionError("unreachable")
+
+
+@contextlib.contextmanager
+def _written_aside(folder: Path, name: str, content: bytes) -> Iterator[Path]:
+    """Write to a file that gets its name only when it is whole, and is gone otherwise. Raises GgbenchError."""
+    try:
+        with written_aside(folder / name) as aside:
+            aside.write_bytes(content)
+            yield aside
+    except FileExistsError:
+        raise
+    except OSError as error:
+        hint = "choose a folder that is writable and has free space"
+        raise GgbenchError(f"cannot save in {plain(str(folder))}: {error.strerror}", hint) from error
+
+
+def _exists(path: Path) -> UsageError:
+    return UsageError(f"{plain(str(path))} exists already", "--force overwrites it")

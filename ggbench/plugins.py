@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import pkgutil
 import re
 from typing import Any
@@ -27,7 +28,8 @@ def load_plugin(package: str, name: str, module: str, what: str) -> Any:  # noqa
     raise StoreError(f"this ggbench has no {what} {name!r}", "upgrade ggbench to read the run")
 
 
-def plugin_names(package: str) -> tuple[str, ...]:
-    """Return the names of the folders of `package`, in the order of the alphabet."""
+def plugin_names(package: str, module: str = "") -> tuple[str, ...]:
+    """Return the folders of `package`, or those with a module of that name, in the order of the alphabet."""
     found = pkgutil.iter_modules(importlib.import_module(package).__path__)
-    return tuple(sorted(each.name for each in found if each.ispkg))
+    names = sorted(each.name for each in found if each.ispkg)
+    return tuple(name for name in names if not module or importlib.util.find_spec(f"{package}.{name}.{module}"))

@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from ggbench import files
-from ggbench.files import make_folders, replace_file, sync_folder, take_free_name
+from ggbench.files import make_folders, replace_file, sync_folder, take_free_name, write_as, write_new
 from ggbench.gguf_file.twin import plan_twin
 from ggbench.gguf_file.twin_writer import write_twin
 from ggbench.hub.access import HubAccess
 from ggbench.hub.download import download
 from ggbench.runs.store.database import Store
-from ggbench.show.saving import write_as, write_new
 from tests.conftest import TINY
 from tests.fakes.hub import TestHub
 from tests.fakes.synced_disk import SyncedDisk

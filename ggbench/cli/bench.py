@@ -6,9 +6,10 @@ import click
 from msgspec.structs import replace
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import Asked, against_option, measuring_options, n_gen_option, option, repeat_option
+from ggbench.commands.options import MeasureRequest, against_option, measuring_options, option, settings_options
 from ggbench.commands.tuned import tuned_option, with_tuned
 from ggbench.errors import UsageError
+from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.show.glossary import DECODE
 
 
@@ -22,8 +23,7 @@ from ggbench.show.glossary import DECODE
     ggbench bench http://127.0.0.1:8080
     """,
 )
-@n_gen_option
-@repeat_option
+@settings_options(DecodeSettings)
 @option(
     "--maxctx",
     "Search the largest n_ctx of each as well, and prove it as maxctx does; the default --timeout is then 3600.",
@@ -38,9 +38,9 @@ from ggbench.show.glossary import DECODE
 )
 @against_option
 @tuned_option
-@measuring_options(many=True, servers=True, checkpoints=True)
+@measuring_options(many=True, servers=True, own_models=True)
 def command(
-    n_gen: int, repeat: int, maxctx: bool, plot: bool, text_format: str, against: str | None, asked: Asked
+    settings: DecodeSettings, maxctx: bool, plot: bool, text_format: str, against: str | None, asked: MeasureRequest
 ) -> None:
     """Measure every quant of a model and show one table: BPW, memory, prefill, W and B beside their limits.
 
@@ -49,14 +49,12 @@ def command(
     as a run, and so is each search of --maxctx, which finds the largest n_ctx whatever the length of the run.
     """
     from ggbench.cli.bench_runs import run_bench, with_expected_speeds
+    from ggbench.commands.engine_options import given_setup
     from ggbench.commands.measuring import make_jobs, measure, warn_of_memory_use
     from ggbench.commands.run_output import show_run_ids, show_summaries
-    from ggbench.commands.server_options import check_server
     from ggbench.experiments.decode.measure import EXPERIMENT
-    from ggbench.experiments.decode.record import DecodeSettings
     from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
     from ggbench.experiments.maxctx.measure import SEARCH_TIMEOUT_S
-    from ggbench.show.documents import summary_document
 
     output = asked.output
     if output.as_json and text_format != "table":
@@ -66,8 +64,7 @@ def command(
     if against and text_format != "table":
         raise UsageError(f"--against {against} does not go into {text_format}", "omit --format, or use --json")
     if maxctx:
-        check_server(MAXCTX, asked)
-    settings = DecodeSettings(n_gen, repeat=repeat)
+        given_setup(MAXCTX, asked)
     jobs = with_tuned(make_jobs(EXPERIMENT, settings, asked, every=True), asked)
     if maxctx:
         warn_of_memory_use(asked)
@@ -77,16 +74,17 @@ def command(
     begun = targets[: len(measured.summaries)]
     summaries = with_expected_speeds(measured.summaries, begun, asked.setup, asked.bandwidth)
     if output.as_json:
-        from ggbench.show.against import against_document
+        from ggbench.show.against import nearest_to
+        from ggbench.show.run_documents import BENCH, QUANT
 
-        rows = [summary_document(each) | (against_document(each) if against else {}) for each in summaries]
-        output.document("bench", model=asked.model.text, n_gen=n_gen, rows=rows)
+        rows = [QUANT.value(each, **({"against": nearest_to(each)} if against else {})) for each in summaries]
+        output.document(BENCH, model=asked.model.text, n_gen=settings.n_gen, rows=rows)
     elif summaries and measured.error is None:
         show_summaries(summaries, output, text_format=text_format, plot=plot)
         if against:
-            from ggbench.show.terminal.against import against_tables
+            from ggbench.show.against import against_tables
 
             click.echo()
-            output.show(against_tables(summaries))
+            output.show(against_tables(summaries, width=output.console().width))
     show_run_ids(measured)
     measured.leave()

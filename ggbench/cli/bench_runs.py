@@ -55,7 +55,7 @@ def with_expected_speeds(
     It is that in the middle of the decode that was asked for. Measures nothing.
     """
     files = [
-        _header(target) if each.latency is None and target.checkpoint is None else None
+        _header(target) if each.latency is None and target.own is None else None
         for each, target in zip(summaries, targets, strict=True)
     ]
     if not any(files):

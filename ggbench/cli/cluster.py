@@ -10,11 +10,12 @@ from ggbench.cli.cluster_plan import command as plan
 from ggbench.commands.documented import DocumentedGroup
 from ggbench.commands.options import THREADS, option, output_options
 from ggbench.commands.output import Output
+from ggbench.engines.llama.config import DEFAULT_PORT, parse_server
 from ggbench.errors import ExitCode, UsageError
-from ggbench.sizing.cluster import DEFAULT_PORT, parse_server
 
 if TYPE_CHECKING:
     from ggbench.engines.llama.rpc_serving import RpcServerProcess
+
 
 _TRUST = (
     "llama.cpp's RPC has no authentication and no encryption: whoever reaches the port can use and crash the server"
@@ -103,13 +104,9 @@ def _serve(server: RpcServerProcess, output: Output) -> None:
 
     serving = server.wait_until_ready()
     if output.as_json:
-        output.document(
-            "cluster.serve",
-            server=serving.server,
-            protocol=serving.protocol,
-            devices=serving.devices,
-            pid=server.pid,
-        )
+        from ggbench.show.plan_document import CLUSTER_SERVE
+
+        output.document(CLUSTER_SERVE, serving, pid=server.pid)
     else:
         exposed = ", ".join(format_bytes(device.free_bytes) for device in serving.devices)
         output.notice(f"exposing {exposed} at {serving.server}, RPC protocol {serving.protocol}; Ctrl-C ends it")
@@ -142,9 +139,11 @@ def probe(servers: tuple[str, ...], timeout_s: float, output: Output) -> None:
     named = tuple(dict.fromkeys(parse_server(server) for server in servers))
     probes = [probe_server(server, timeout_s) for server in named]
     if output.as_json:
-        output.document("cluster.probe", servers=probes)
+        from ggbench.show.plan_document import CLUSTER_PROBE
+
+        output.document(CLUSTER_PROBE, servers=probes)
     else:
-        from ggbench.show.terminal.cluster import probes_table
+        from ggbench.show.plan import probes_table
 
         output.show(probes_table(probes, width=output.console().width))
     if not all(each.is_usable for each in probes):

@@ -13,7 +13,7 @@ from ggbench.commands.output import Output
 from ggbench.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from ggbench.cli.compared_runs import Compared
+    from ggbench.cli.named_runs import Compared
     from ggbench.decisions.compare.comparison import Comparison
     from ggbench.decisions.compare.limits import LimitCheck
 
@@ -83,8 +83,8 @@ def command(
     A limit (--fail-if-...) exits with 1, and a line that says why, only where the whole interval is beyond it. One that
     is undecided exits with 0 and says how many runs, or chunks of text, would decide it.
     """
-    from ggbench.cli.compared_runs import PUBLISHED, compared_runs
-    from ggbench.decisions.compare.comparison import compare_columns
+    from ggbench.cli.named_runs import PUBLISHED, compared_runs
+    from ggbench.decisions.compare.comparison import compare
     from ggbench.decisions.compare.limits import check_limits
     from ggbench.decisions.compare.repeats import RunSpreads, stored_repeats
     from ggbench.runs.store.database import Store
@@ -104,7 +104,7 @@ def command(
         what = f"there is one quant of {model!r}, and" if model and compared.columns else ""
         raise UsageError(f"{what} comparing needs two runs or more".strip(), "their numbers are in: ggbench results")
     if not is_single:
-        comparison = _checked(compare_columns(compared.columns, RunSpreads(repeats)))
+        comparison = _checked(compare(compared.columns, RunSpreads(repeats)))
     checks = check_limits(comparison, asked) if comparison else ()
     _show(compared, comparison, checks, against == PUBLISHED, plot, output)
     if comparison is not None and checks:
@@ -114,7 +114,7 @@ def command(
 def _checked(comparison: Comparison) -> Comparison:
     """The comparison. Raises UsageError where nothing in it compares."""
     from ggbench.decisions.compare.show import sentence_of
-    from ggbench.show.plot.palette import letter
+    from ggbench.show import letter
 
     if comparison.is_empty:
         reasons = "; ".join(each for each in comparison.warnings if each.startswith("only "))
@@ -134,20 +134,20 @@ def _show(
 ) -> None:
     from ggbench.commands.run_output import show_against, show_plot
     from ggbench.decisions.compare.report import ComparisonReport
-    from ggbench.decisions.compare.show import comparison_document
-    from ggbench.show.documents import summary_document
     from ggbench.show.presenter import presenter_of
 
     runs = [run for summary in compared.summaries for run in summary.runs]
     if output.as_json:
-        fields: dict[str, object] = {"rows": [summary_document(each) for each in compared.summaries]}
+        from ggbench.decisions.compare.document import COMPARE, PUBLISHED_RUN, comparison_fields
+
+        fields: dict[str, object] = {"rows": compared.summaries}
         if comparison is not None:
-            fields = comparison_document(comparison, compared.summaries, checks)
+            fields = comparison_fields(comparison, compared.summaries, checks)
         if with_published:
             fields["published"] = [
-                {"run_id": run.run_id} | (presenter_of(run.head.kind).against_document(run) or {}) for run in runs
+                PUBLISHED_RUN.value(run, **(presenter_of(run.head.kind).against_document(run) or {})) for run in runs
             ]
-        output.document("compare", **fields)
+        output.document(COMPARE, **fields)
         return
     if plot:
         show_plot(compared.summaries, output)

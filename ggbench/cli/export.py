@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.cli.chosen_runs import chosen_runs
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import PATH, TOKENS, option, parse_token_list
+from ggbench.commands.options import PATH, TOKEN_LIST, TOKENS, option
 from ggbench.commands.output import Output
 from ggbench.errors import UsageError
 from ggbench.units import counted
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
     from ggbench.formats.llama_bench_export import ExportedRun, ExportOptions
     from ggbench.runs.store.database import Store
     from ggbench.runs.store.runs import StoredRun
+
 
 _FORMATS = (
     "llama-bench-json",
@@ -29,10 +29,6 @@ _FORMATS = (
     "json",
 )
 _STDOUT = Path("-")
-
-
-def _depths(ctx: click.Context, param: click.Parameter, text: str | None) -> tuple[int, ...] | None:
-    return None if text is None else parse_token_list(ctx, param, text)
 
 
 @click.command(
@@ -54,9 +50,7 @@ def _depths(ctx: click.Context, param: click.Parameter, text: str | None) -> tup
 )
 @option("-o --output path", "Write to FILE; - is stdout.", PATH, metavar="FILE", default=_STDOUT)
 @option("--bundle", "Write the runs with their samples to a ZIP file for `ggbench import`.", PATH, metavar="FILE")
-@option(
-    "--depths", "Depths of the windows of a decode. Default: 256, 512 and so on.", metavar="N,N,...", callback=_depths
-)
+@option("--depths", "Depths of the windows of a decode. Default: 256, 512 and so on.", TOKEN_LIST, metavar="N,N,...")
 @option("-n --n-gen", "Tokens of each window.", TOKENS, default=128)
 @option("--build", "Write NAME as build_commit. Default: llama.cpp's commit, where the run knows it.", metavar="NAME")
 @option("--with-paths", "Keep whole paths and serial numbers of GPUs.", is_flag=True)
@@ -85,13 +79,13 @@ def command(
     --bundle takes runs with all they have to another machine, where `ggbench import` reads them; without folders, names
     of servers and serial numbers of GPUs, which --with-paths keeps.
     """
-    from ggbench.formats.bundle import bundle_of
-    from ggbench.formats.formats import SAMPLES, WHOLE
+    from ggbench.cli.named_runs import chosen_runs
+    from ggbench.files import check_free, write_as
+    from ggbench.formats.bundle import bundle_of, samples_csv
+    from ggbench.formats.importing import SAMPLES, WHOLE
     from ggbench.formats.llama_bench_export import DEPTHS, ExportOptions
     from ggbench.formats.run_document import as_json
-    from ggbench.formats.samples_csv import samples_csv
     from ggbench.runs.store.database import Store
-    from ggbench.show.saving import check_free, write_as
 
     output = Output(as_json=False, quiet=quiet)
     if (form is None) == (bundle is None):
@@ -128,7 +122,7 @@ def command(
 
 
 def _bench_rows(store: Store, runs: list[StoredRun], form: str, options: ExportOptions, output: Output) -> str:
-    from ggbench.formats.formats import LLAMA_BENCH
+    from ggbench.formats.importing import LLAMA_BENCH
     from ggbench.formats.llama_bench_export import export_run
     from ggbench.runs.stored import read_recording, read_run
 

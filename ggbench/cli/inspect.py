@@ -12,6 +12,7 @@ from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import PATH, option, output_options
 from ggbench.commands.output import Output
 from ggbench.errors import BadFile, UsageError
+from ggbench.plugins import load_plugin
 from ggbench.text import plain
 
 if TYPE_CHECKING:
@@ -38,9 +39,9 @@ def command(path: Path, tensors: bool, output: Output) -> None:
     """
     from ggbench.gguf_file.header import read_model_file
 
-    checkpoint = _checkpoint(path)
-    if checkpoint is not None:
-        _show_checkpoint(checkpoint, tensors, output)
+    own = _engines_own(path)
+    if own is not None:
+        load_plugin("ggbench.engines", own.engine, "show", "engine").inspect(own, tensors=tensors, output=output)
         return
     if not os.path.lexists(path):
         _refuse_name(str(path))
@@ -51,45 +52,24 @@ def command(path: Path, tensors: bool, output: Output) -> None:
     if output.as_json:
         from ggbench.show.model_documents import INSPECT
 
-        output.print_document(INSPECT, model_file, **({"tensors": model_file.tensors} if tensors else {}))
+        output.document(INSPECT, model_file, **({"tensors": model_file.tensors} if tensors else {}))
     else:
-        from ggbench.show.terminal.model_file import header_details, tensors_table
+        from ggbench.show.models import header_details, tensors_table
 
         output.show(header_details(model_file), *([tensors_table(model_file)] if tensors else []))
     if model_file.truncation:
         raise BadFile(f"{plain(path.name)} is truncated: {model_file.truncation}", "download it again")
 
 
-def _checkpoint(path: Path) -> ModelRef | None:
-    """Return the checkpoint that a folder or `tf:` means; None for anything else. Raises UsageError."""
-    from ggbench.models.reference import ModelRef, parse_model
+def _engines_own(path: Path) -> ModelRef | None:
+    """Return the model of an engine's own that a folder or MODEL means; None for anything else. Raises UsageError."""
+    from ggbench.models.engine_models import engine_models, engine_of_scheme, own_models
+    from ggbench.models.reference import parse_model
 
-    if os.path.lexists(path):
-        is_checkpoint = path.is_dir() and os.path.lexists(path / "config.json") and not any(path.glob("*.gguf"))
-        return ModelRef("tf-folder", str(path)) if is_checkpoint else None
-    text = str(path)
-    ref = parse_model(text) if text.lower().startswith(("tf:", "synth-tf:")) else None
-    return ref if ref is not None and ref.is_checkpoint else None
-
-
-def _show_checkpoint(ref: ModelRef, tensors: bool, output: Output) -> None:
-    """Show it as the method in MODEL would load it, else as it is stored. Raises GgbenchError."""
-    from ggbench.models.checkpoints import find_checkpoint, wanted_methods
-
-    found = find_checkpoint(ref)
-    method = next(iter(wanted_methods(found, ref)), found.checkpoint.method)
-    if output.as_json:
-        from ggbench.show.model_documents import CHECKPOINT, LoadedCheckpoint
-
-        given = {"tensors": found.checkpoint.listed_tensors(method)} if tensors else {}
-        output.print_document(CHECKPOINT, LoadedCheckpoint.of(found, method), **given)
-    else:
-        from ggbench.show.terminal.checkpoint import checkpoint_details, stored_tensors_table
-
-        listed = [stored_tensors_table(found.checkpoint, method)] if tensors else []
-        output.show(checkpoint_details(found, method), *listed)
-    if missing := found.header(found.checkpoint.method).truncation:
-        raise BadFile(f"{found.checkpoint.name} is incomplete: {missing}", "download the checkpoint again")
+    if os.path.lexists(path) and path.is_dir():
+        return next((ref for name, _ in own_models() if (ref := engine_models(name).in_folder(path))), None)
+    is_named = not os.path.lexists(path) and engine_of_scheme(str(path).partition(":")[0].lower())
+    return parse_model(str(path)) if is_named else None
 
 
 def _list_folder(folder: Path, tensors: bool, output: Output) -> None:
@@ -101,9 +81,9 @@ def _list_folder(folder: Path, tensors: bool, output: Output) -> None:
     if output.as_json:
         from ggbench.show.model_documents import FOLDER
 
-        output.print_document(FOLDER, rows=entries)
+        output.document(FOLDER, rows=entries)
     else:
-        from ggbench.show.terminal.model_file import folder_table
+        from ggbench.show.models import folder_table
 
         output.show(folder_table(entries, width=output.console().width))
 

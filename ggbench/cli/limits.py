@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import Tokens, model_arguments, option, output_options
+from ggbench.commands.options import Text, model_arguments, option, output_options
 from ggbench.commands.output import Output
 from ggbench.errors import UsageError
+from ggbench.fields import Kind
 from ggbench.show.glossary import LIMITS
+from ggbench.units import parse_tokens
 
 if TYPE_CHECKING:
     from ggbench.models.reference import ModelRef
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 _LONGEST = 131_072
 _MOST_LENGTHS = 4_194_304
+_LENGTH = Text(Kind(lambda text: parse_tokens(text, least=2, most=_MOST_LENGTHS), counts_tokens=True), "tokens")
 _LARGEST_BATCH = 65_536
 _PLOT_HEIGHT = 20
 
@@ -55,7 +58,7 @@ def _uncollected() -> Iterator[None]:
 @option("-ctk --type-k", "Type of the K cache.", default="f16")
 @option("-ctv --type-v", "Type of the V cache.", default="f16")
 @option("--batch batch_sizes", "Batch sizes, e.g. 1,8,32.", metavar="SIZES", default="1")
-@option("-p --n-prompt", "Longest prompt of the prefill curve, e.g. 128k.", Tokens(2, _MOST_LENGTHS), default=_LONGEST)
+@option("-p --n-prompt", "Longest prompt of the prefill curve, e.g. 128k.", _LENGTH, default=_LONGEST)
 @option("--plot", "Plot prefill with its knees and decode latency in the terminal.", is_flag=True)
 @output_options
 @_uncollected()
@@ -93,12 +96,13 @@ def command(
     parameters, kv = count_parameters(counted.file), kv_cache(counted.file, *cache_types)
     rows = model_limits(counted.weights, kv, hardware, n_prompt, batches)
     if output.as_json:
-        from ggbench.show.limits_document import limits_document
+        from ggbench.show.limits_document import LIMITS
 
-        document = limits_document(counted.file, parameters, kv, hardware, rows)
-        output.document("limits", model=counted.model, **document)
+        output.document(
+            LIMITS, counted.file, model=counted.model, machine=hardware, parameters=parameters, kv=kv, rows=rows
+        )
     else:
-        from ggbench.show.terminal.limits import limits_report
+        from ggbench.show.limits import limits_report
 
         width = output.console().width
         output.show(limits_report(counted.model, parameters, kv, hardware, rows, width=width))
@@ -144,10 +148,11 @@ def _batch_sizes(text: str) -> tuple[int, ...]:
 
 
 def _plot(rows: Sequence[SchemeLimits], hardware: Hardware, output: Output) -> None:
-    from ggbench.show.limit_plots import decode_plot, prefill_plot
+    from ggbench.show.limits import decode_figure, prefill_figure
+    from ggbench.show.plot import plot_text
 
     console = output.console()
-    size, color = (console.width, _PLOT_HEIGHT), console.color_system is not None and not console.no_color
-    for text in (prefill_plot(rows, *size, color=color), decode_plot(rows, hardware, *size, color=color)):
-        if text:
-            click.echo(f"\n{text}")
+    color = console.color_system is not None and not console.no_color
+    for figure in (prefill_figure(rows), decode_figure(rows, hardware)):
+        if figure is not None:
+            click.echo(f"\n{plot_text(figure, console.width, _PLOT_HEIGHT, color)}")

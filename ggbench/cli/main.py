@@ -20,6 +20,7 @@ from ggbench.commands.interrupts import discard_output, stoppable
 from ggbench.commands.standard_streams import open_closed, spell_missing
 from ggbench.engines.llama.address_space import limit_bytes
 from ggbench.errors import DoesNotFit, ExitCode, GgbenchError, UnknownName
+from ggbench.plugins import plugin_names
 from ggbench.text import plain
 
 GROUPS = {
@@ -60,13 +61,11 @@ GROUPS = {
         "help": "Help of a command or a topic.",
     },
 }
-"""Every command, in `ggbench.cli.<name>` unless `_ELSEWHERE`, with its one line of help, by what it is for."""
+"""Every command that ggbench has by itself, with its one line of help, by what it is for."""
 COMMANDS = {name: text for commands in GROUPS.values() for name, text in commands.items()}
 """The same in one."""
-_ELSEWHERE = {"tui": "ggbench.tui.entry_point", "import": "ggbench.cli.import_"} | {
-    name: f"ggbench.experiments.{name}.command"
-    for name in ("decode", "prefill", "maxctx", "speed", "quality", "forecast", "tune")
-}
+_EXPERIMENTS = "ggbench.experiments"
+_ELSEWHERE = {"tui": "ggbench.tui.entry_point", "import": "ggbench.cli.import_"}
 """The other front end, found by its name, as neither imports the other; and a word that Python keeps to itself."""
 COMPLETION = "_GGBENCH_COMPLETE"
 """What a shell sets that asks for completions, by click's rules."""
@@ -79,21 +78,34 @@ _FULL_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """A disk, a quota or the largest size of a file is reached."""
 
 
+def _groups() -> dict[str, dict[str, str]]:
+    """`GROUPS` with the commands of experiments that are folders of their own, with what their packages say."""
+    others = [name for name in plugin_names(_EXPERIMENTS) if name not in COMMANDS]
+    texts = {name: importlib.import_module(f"{_EXPERIMENTS}.{name}").__doc__ or "" for name in others}
+    return GROUPS | {"Measure": GROUPS["Measure"] | {name: text.partition("\n")[0] for name, text in texts.items()}}
+
+
+def _commands() -> dict[str, str]:
+    return {name: text for commands in _groups().values() for name, text in commands.items()}
+
+
 class _LazyGroup(click.Group):
     """Commands by name, each imported when it runs."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return list(_commands())
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        found = [CompletionItem(name, help=text) for name, text in COMMANDS.items() if name.startswith(incomplete)]
+        found = [CompletionItem(name, help=text) for name, text in _commands().items() if name.startswith(incomplete)]
         return [*found, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
+        if cmd_name not in (known := _commands()):
             return None
-        command: click.Command = importlib.import_module(_ELSEWHERE.get(cmd_name, f"ggbench.cli.{cmd_name}")).command
-        command.short_help = COMMANDS[cmd_name]
+        is_experiment = cmd_name in plugin_names(_EXPERIMENTS)
+        own = f"{_EXPERIMENTS}.{cmd_name}.command" if is_experiment else f"ggbench.cli.{cmd_name}"
+        command: click.Command = importlib.import_module(_ELSEWHERE.get(cmd_name, own)).command
+        command.short_help = known[cmd_name]
         if COMPLETION in os.environ:
             from ggbench.cli.completion import offer
 
@@ -101,7 +113,7 @@ class _LazyGroup(click.Group):
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for heading, commands in GROUPS.items():
+        for heading, commands in _groups().items():
             with formatter.section(heading):
                 formatter.write_dl([(f"{name:<9}", text) for name, text in commands.items()])
         with formatter.section("Topics (ggbench help TOPIC)"):
@@ -110,8 +122,8 @@ class _LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and not args[0].startswith("-") and args[0] not in COMMANDS and not ctx.resilient_parsing:
-            raise UnknownName("command", args[0], COMMANDS)
+        if args and not args[0].startswith("-") and args[0] not in _commands() and not ctx.resilient_parsing:
+            raise UnknownName("command", args[0], _commands())
         return super().resolve_command(ctx, args)
 
 

@@ -10,21 +10,19 @@ from typing import TYPE_CHECKING, get_args
 import click
 import msgspec.structs
 
-from ggbench.commands.budget_options import BudgetOptions, budget_options
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.header_progress import reading_headers, reading_notice
-from ggbench.commands.kv_options import kv_list_options
+from ggbench.commands.load_options import BudgetOptions, budget_options, kv_list_options, load_options_but_cache
 from ggbench.commands.options import (
     TOKENS,
     HubOptions,
     as_record,
-    load_options_but_cache,
     no_measure_option,
     offline_option,
     option,
     output_options,
 )
-from ggbench.decisions.pick.needs import Needs, Preference
+from ggbench.decisions.pick.needs import RULES, Needs, Preference
 from ggbench.errors import ExitCode, UsageError
 from ggbench.show.glossary import PICK
 from ggbench.units import parse_duration
@@ -79,8 +77,28 @@ _need_options = as_record(
 )
 
 
+_HELP = f"""Recommend one of QUANTS of MODEL and a KV cache, say why, and print the commands that run it.
+
+MODEL is as for plan; without it, the models on this disk are compared. Each quant is sized with each KV cache. Its
+speed is measured, else forecast, else what other models reach on this machine, else (≤) the bound of the memory's
+bandwidth, which can prove only that a need is missed. Its loss is that of a quality run, else (~) the published
+typical of its type; what a quantized cache loses is known only where quality measured it. Nothing is measured, or
+downloaded but headers.
+
+The rules, in this order. {" ".join(RULES)}
+
+Where nothing meets the needs, the nearest miss is shown with single changes that would make it fit, and the exit code
+is 3.
+
+The llama-server line has -np 1: its default of four slots shares the same -c, but grows the caches of
+sliding-window layers beyond what was planned. Ollama has no setting for experts or single tensors in main memory,
+two types of KV cache, or a projector in a file of its own; then no Modelfile is printed, and a note says why.
+"""
+
+
 @click.command(
     cls=DocumentedCommand,
+    help=_HELP,
     terms=PICK,
     examples="""
     ggbench pick qwen2.5-14b --gpu rtx-3060 --need-ctx 16k
@@ -123,30 +141,7 @@ def command(
     hub: HubOptions,
     output: Output,
 ) -> None:
-    """Recommend one of QUANTS of MODEL and a KV cache, say why, and print the commands that run it.
-
-    MODEL is as for plan; without it, the models on this disk are compared. Each quant is sized with each KV cache. Its
-    speed is measured, else forecast, else what other models reach on this machine, else (≤) the bound of the memory's
-    bandwidth, which can prove only that a need is missed. Its loss is that of a quality run, else (~) the published
-    typical of its type; what a quantized cache loses is known only where quality measured it. Nothing is measured, or
-    downloaded but headers.
-
-    The rules, in this order. (1) Out is what misses a need, and what another candidate dominates: is as good in loss,
-    speed and context and clearly better in one, their intervals apart. What meets all needs comes before what may meet
-    them, where a figure is unknown. (2) A little loss, up to --max-loss or 0.05 nats, comes before an unknown one, and
-    this before more; of unknown ones the larger cache comes first. (3) --prefer decides: quality takes the least loss,
-    where that is unknown the most bits per weight, and of what is not clearly worse the fastest; speed takes the
-    fastest and, of what is not clearly slower, the least loss; context takes the longest. Then the faster, the longer
-    context, the smaller file. A bound on speed comes after what is known.
-
-    Between models quality does not compare: of those, and of the sizes of a --family, the one with the most parameters
-    is taken, by habit. Where nothing meets the needs, the nearest miss is shown with single changes that would make it
-    fit, and the exit code is 3.
-
-    The llama-server line has -np 1: its default of four slots shares the same -c, but grows the caches of
-    sliding-window layers beyond what was planned. Ollama has no setting for experts or single tensors in main memory,
-    two types of KV cache, or a projector in a file of its own; then no Modelfile is printed, and a note says why.
-    """
+    """Recommend a quant and a KV cache."""
     if model is not None and family is not None:
         raise UsageError("MODEL and --family are two choices", "give one of them")
     if measures and (memory.gpu or memory.vram):
@@ -175,15 +170,12 @@ def command(
 
 def _allocator(setup: LlamaConfig, budget: Budget) -> DryAllocator:
     """Start llama.cpp to size contexts."""
-    import threading
-
-    from ggbench.engines.contract import DEFAULT_TIMEOUT_S
-    from ggbench.engines.llama.engine import launch
+    from ggbench.engines.contract import launch_engine
     from ggbench.machine.host import default_threads
     from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
 
     loaded = msgspec.structs.replace(setup_to_load(setup, budget), threads=setup.threads or default_threads())
-    return DryAllocator(launch(threading.Event(), timeout_s=DEFAULT_TIMEOUT_S), loaded, budget.devices)
+    return DryAllocator(launch_engine(loaded), loaded, budget.devices)
 
 
 def _measured(
@@ -191,7 +183,7 @@ def _measured(
 ) -> Pick:
     """Measure what matters and pick again, until all that matters is known or the time is over."""
     from ggbench.commands.measuring import measure
-    from ggbench.commands.options import Asked
+    from ggbench.commands.options import MeasureRequest
     from ggbench.decisions.pick.candidates import next_to_measure
     from ggbench.models.reference import parse_model
 
@@ -202,7 +194,7 @@ def _measured(
             break
         tried.add(candidate.name)
         job = _forecast_job(candidate, request.setup, hub)
-        asked = Asked(parse_model(candidate.row.model, candidate.row.quant), request.setup, hub, output)
+        asked = MeasureRequest(parse_model(candidate.row.model, candidate.row.quant), request.setup, hub, output)
         if measure([job], asked, is_sweep=True).is_cancelled:
             break
         with _allocator(request.setup, request.budget) as allocator:
@@ -255,21 +247,25 @@ def _pick(models: tuple[PickedModel, ...], request: PickRequest, allocator: DryA
 
 
 def _show(pick: Pick, request: PickRequest, output: Output, *, show_all: bool, plot: bool) -> None:
-    if output.as_json:
-        from ggbench.decisions.pick.show import pick_document
-
-        output.document("pick", **pick_document(pick, request.budget, request.setup))
-        return
-    from ggbench.decisions.pick.report import pick_plot, pick_report
     from ggbench.decisions.pick.show import commands_of
 
-    console = output.console()
     recommended = pick.recommended
     commands = None if recommended is None else commands_of(recommended.candidate, request.budget, request.setup)
+    if output.as_json:
+        from ggbench.decisions.pick.document import PICK
+
+        output.document(PICK, pick, commands=commands, machine=request.budget, config=request.setup)
+        return
+    from ggbench.decisions.pick.report import pick_figure, pick_report
+    from ggbench.show.plot import plot_text
+
+    console = output.console()
     output.show(pick_report(pick, request.budget, commands, width=console.width, show_all=show_all))
     if plot:
         height = min(24, shutil.get_terminal_size().lines - 4)
-        text = pick_plot(pick, console.width, height, color=console.color_system is not None)
+        color = console.color_system is not None and not console.no_color
+        figure = pick_figure(pick)
+        text = plot_text(figure, console.width, height, color) if figure else ""
         sys.stdout.write(f"\n{text or 'no two candidates with a speed and a loss to plot'}\n")
 
 

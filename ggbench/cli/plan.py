@@ -9,14 +9,12 @@ import click
 import msgspec
 import msgspec.structs
 
-from ggbench.commands.budget_options import BudgetOptions, budget_options
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.gpu_options import IgnoredGpuOptions
 from ggbench.commands.header_progress import reading_headers, reading_notice
+from ggbench.commands.load_options import BudgetOptions, IgnoredGpuOptions, budget_options, load_options
 from ggbench.commands.options import (
     HubOptions,
     against_option,
-    load_options,
     model_arguments,
     no_measure_option,
     offline_option,
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
     from ggbench.hub.repo_records import RepoListing
     from ggbench.models.reference import ModelRef
     from ggbench.models.targets import Target
-    from ggbench.sizing.plan_record import Budget, PlanRow
+    from ggbench.sizing.plan_record import Budget, EnginePlan, PlanRow
 
 
 @click.command(
@@ -82,8 +80,8 @@ def command(
     sliding-window layers that keep their window alone. ggbench help defaults lists what differs.
     """
     shown = _Shown(output, setup, against=against is not None)
-    if ref.is_checkpoint:
-        rows = _plan_checkpoint(ref, memory, no_measure, setup, hub, shown)
+    if ref.engine:
+        rows = _plan_own(ref, memory, no_measure, setup, hub, shown)
     else:
         rows = _plan_files(ref, memory, no_measure, setup, hub, shown)
     raise click.exceptions.Exit(_exit_code(rows, named=bool(ref.quants) or len(rows) == 1))
@@ -108,10 +106,10 @@ class _Shown(msgspec.Struct, frozen=True):
         """Print the document, or the tables and what the Hub was asked for."""
         output = self.output
         if output.as_json:
+            from ggbench.show.against import published_sizes
             from ggbench.show.plan_document import PLAN, PLAN_ROW
-            from ggbench.show.sizes_against import published_sizes
 
-            output.print_document(
+            output.document(
                 PLAN,
                 read,
                 model=rows[0].model,
@@ -121,13 +119,13 @@ class _Shown(msgspec.Struct, frozen=True):
                 alternative=alternative,
             )
         else:
-            from ggbench.show.terminal.plan import plan_report
+            from ggbench.show.plan import plan_report
 
             width = output.console().width
             setup = self.setup if rows[0].engine == self.setup.engine else None
             output.show(plan_report(budget, setup, sources, rows, width=width))
             if self.against:
-                from ggbench.show.terminal.sizes_against import published_sizes_table
+                from ggbench.show.against import published_sizes_table
 
                 output.show(published_sizes_table(rows, width=width))
         if read is not None:
@@ -138,21 +136,17 @@ class _Shown(msgspec.Struct, frozen=True):
             output.notice("For W, B and tok/s, give the memory's bandwidth: --bandwidth 1008GB/s")
 
 
-def _plan_checkpoint(
-    ref: ModelRef,
-    memory: BudgetOptions,
-    no_measure: bool,
-    setup: LlamaConfig,
-    hub: HubOptions,
-    shown: _Shown,
+def _plan_own(
+    ref: ModelRef, memory: BudgetOptions, no_measure: bool, setup: LlamaConfig, hub: HubOptions, shown: _Shown
 ) -> Sequence[PlanRow]:
-    """Show a plan without llama.cpp."""
-    from ggbench.cli.checkpoint_plan import planned_rows, sources
+    """Show a plan of what an engine loads from something else than a GGUF."""
+    from ggbench.plugins import load_plugin
 
-    budget, rows, found = planned_rows(ref, memory, setup, hub, measures=not no_measure)
+    module = load_plugin("ggbench.engines", ref.engine, "plan", "engine")
+    found: EnginePlan = module.plan_model(ref, memory, setup, hub, measures=not no_measure)
     read = None if found.listing is None else (found.listing, found.moved_bytes)
-    shown.show(budget, dict(sources(found)), rows, read)
-    return rows
+    shown.show(found.budget, dict(found.sources), found.rows, read)
+    return found.rows
 
 
 def _plan_files(
@@ -164,16 +158,13 @@ def _plan_files(
     shown: _Shown,
 ) -> Sequence[PlanRow]:
     """Show a plan of GGUF files, for which llama.cpp's allocator is run dry."""
-    import threading
-
-    from ggbench.engines.contract import DEFAULT_TIMEOUT_S
-    from ggbench.engines.llama.engine import launch
+    from ggbench.engines.contract import launch_engine
     from ggbench.machine.host import default_threads
     from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
 
     budget = memory.budget(setup, measures=not no_measure)  # before the worker takes some of a GPU's memory
     loaded = msgspec.structs.replace(setup_to_load(setup, budget), threads=setup.threads or default_threads())
-    engine = launch(threading.Event(), timeout_s=DEFAULT_TIMEOUT_S)  # its worker starts while modules are imported
+    engine = launch_engine(loaded)  # its worker starts while modules are imported
     with DryAllocator(engine, loaded, budget.devices) as allocator:
         from ggbench.decisions.plan import plan_model
         from ggbench.models.targets import repo_read, resolve_headers, smaller_targets

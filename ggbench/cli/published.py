@@ -55,18 +55,18 @@ def command(sort: str | None, as_csv: bool, output: Output, **filters: str | Non
 
         cited = {row.source for row in rows}
         sources = [each for each in load_sources() if each.id in cited]
-        output.print_document(PUBLISHED, rows=rows, sources=sources)
+        output.document(PUBLISHED, rows=rows, sources=sources)
     elif as_csv:
         from ggbench.show.published_document import published_csv
 
         click.echo(published_csv(rows), nl=False)
     elif sort is None and all(each is None for each in filters.values()):
-        from ggbench.show.terminal.published import sources_table
+        from ggbench.show.published import sources_table
 
         output.show(sources_table(load_sources()))
         output.notice(f"{len(rows)} rows. Select some with --model qwen2.5-7b, --system vllm or --device a100.")
     elif rows:
-        from ggbench.show.terminal.published import published_list, published_tables
+        from ggbench.show.published import published_list, published_tables
 
         width = output.console().width
         picked = (filters["metric"] or sort or "").strip().lstrip("-").lower().replace("-", "_")

@@ -84,19 +84,20 @@ def command(ref: ModelRef, folder: Path | None, hub: HubOptions, output: Output)
     if output.as_json:
         from ggbench.show.model_documents import PULLED, PULLED_QUANT
 
-        output.print_document(PULLED, rows=[PULLED_QUANT.value(each, files=files) for each, files in rows])
+        output.document(PULLED, rows=[PULLED_QUANT.value(each, files=files) for each, files in rows])
 
 
 def _found(ref: ModelRef, access: HubAccess) -> tuple[FoundVariant, ...]:
     """What MODEL and QUANTs mean on the Hub. Raises UsageError for what is not to be downloaded."""
     from ggbench.models.catalog import load_catalog
+    from ggbench.models.engine_models import engine_models
     from ggbench.models.sources import list_variants
     from ggbench.models.targets import find_published
 
-    if ref.kind == "tf-hub":
-        return (_checkpoint(ref, access),)
+    if ref.engine:
+        return (engine_models(ref.engine).files(ref, access),)
     label = ref.label
-    if ref.kind in ("path", "tf-folder", "server"):
+    if ref.kind in ("path", "server"):
         kind = "server" if ref.is_server else "path"
         raise UsageError(f"{label} is a {kind}, and pull downloads from the Hub", "name a repo as hf:org/name")
     if ref.kind not in ("hub", "catalog"):
@@ -113,19 +114,6 @@ def _found(ref: ModelRef, access: HubAccess) -> tuple[FoundVariant, ...]:
     for each in found:
         each.require_all_shards()
     return found
-
-
-def _checkpoint(ref: ModelRef, access: HubAccess) -> FoundVariant:
-    """Return the files of a checkpoint. Raises UsageError where a QUANT is named, and as `list_checkpoint` does."""
-    from ggbench.hub.hf_cache import cached_paths
-    from ggbench.hub.listing import list_checkpoint
-    from ggbench.models.sources import FoundVariant
-
-    if ref.quants:
-        raise UsageError("a checkpoint is downloaded as it is stored, for every QUANT", f"omit {ref.quants[0]}")
-    listing = list_checkpoint(access, ref.name, ref.revision)
-    variant = listing.variants[0]
-    return FoundVariant(access, listing, variant, cached_paths(access, listing, variant))
 
 
 def _pull(

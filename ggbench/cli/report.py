@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.cli.chosen_runs import chosen_runs
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import PATH, option
 from ggbench.commands.output import Output
@@ -16,7 +15,7 @@ from ggbench.errors import GgbenchError
 if TYPE_CHECKING:
     from ggbench.runs.store.database import Store
     from ggbench.runs.store.runs import StoredRun
-    from ggbench.show.saving import SavedRun
+    from ggbench.show.listed_runs import SavedRun
 
 
 @click.command(
@@ -43,9 +42,11 @@ def command(
     the line that measures it again. It prints on paper, too. FILE.svg and FILE.png are its charts, further ones beside
     it as FILE-w.svg and the like; FILE.md its tables; FILE.csv its figures, with every sample in FILE-samples.csv.
     """
+    from ggbench.cli.named_runs import chosen_runs
+    from ggbench.files import check_free
+    from ggbench.formats.report.files import check_ending, report_files, write_all
     from ggbench.runs.store.database import Store
-    from ggbench.show.report_files import check_ending, report_files
-    from ggbench.show.saving import SavedRun, check_free, write_all
+    from ggbench.show.listed_runs import SavedRun
 
     output = Output(as_json=False, quiet=quiet)
     check_ending(path)
@@ -55,7 +56,7 @@ def command(
         chosen = chosen_runs(store, run_ids, model)
         runs = [SavedRun.stored(store, each) for each in chosen] if run_ids else _readable(store, chosen, output)
     if without_paths:
-        from ggbench.show.anonymous_runs import anonymous_run
+        from ggbench.show.anonymous import anonymous_run
 
         runs = [anonymous_run(each) for each in runs]
     output.notice(*(f"saved {saved}" for saved in write_all(report_files(runs, path.suffix), path, force=force)))
@@ -63,7 +64,7 @@ def command(
 
 def _readable(store: Store, runs: list[StoredRun], output: Output) -> list[SavedRun]:
     """The runs that this ggbench can read; each other one is left out with a notice. Raises StoreError for the last."""
-    from ggbench.show.saving import SavedRun
+    from ggbench.show.listed_runs import SavedRun
 
     found, failed = [], None
     for stored in runs:

@@ -32,9 +32,25 @@ class OptionGroup(enum.Enum):
 class GroupedOption(click.Option):
     """An option that `--help` shows under the heading of its group."""
 
-    def __init__(self, *args: Any, group: OptionGroup = OptionGroup.OWN, **kwargs: Any) -> None:  # noqa: ANN401 - click's own
+    def __init__(
+        self,
+        *args: Any,  # noqa: ANN401 - click's own
+        group: OptionGroup = OptionGroup.OWN,
+        field: tuple[type, str] | None = None,
+        **kwargs: Any,  # noqa: ANN401 - click's own
+    ) -> None:
+        """Take the help, where none is given, from `field`: a record and a name, whose docstring begins with it."""
         super().__init__(*args, **kwargs)
-        self.group = group
+        self.group, self._field = group, field
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return the names and the help, which is read only where it is shown."""
+        if self._field is not None and not self.help:
+            from ggbench.fields import field_docs
+
+            record, name = self._field
+            self.help = " ".join(field_docs(record)[name].partition("\n\n")[0].split())
+        return super().get_help_record(ctx)
 
 
 _NAMES = "ggbench help names: what MODEL and QUANT may be."

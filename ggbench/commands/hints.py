@@ -5,11 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
 from ggbench.engines.endings import Outcome
-from ggbench.engines.llama.config import UNQUANTIZED, LlamaConfig
-from ggbench.engines.transformers.config import TransformersConfig
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError
 from ggbench.models.targets import Target
 from ggbench.runs.experiment import FoundSetup, Job, experiment_of
@@ -18,57 +15,22 @@ from ggbench.runs.store.database import Store
 from ggbench.text import plain
 from ggbench.units import KV_CELLS, format_percent
 
-_REFUSALS = {
-    "quantized V cache": "--flash-attn on is what it needs; --type-v f16 does without flash attention",
-    "requires flash_attn": "--flash-attn on",
-    "does not support different K": "give both caches one type, e.g. --type-k q8_0 --type-v q8_0",
-    "K cache type": "--type-k f16 suits heads of every width",
-    "V cache type": "--type-v f16 suits heads of every width",
-    "are not numbers": "get the file that may be broken again: download it, or save the logits again",
-    "RPC server": "start the server again where it ended; ggbench cluster probe HOST:PORT shows whether it answers",
-    "shares": "give --tensor-split at most one share for each device",
-    "unknown model architecture": "a newer llama-cpp-python may know it; ggbench inspect shows what the file says",
-}
-"""What does what a refusal asks for, by words of its message; the first that matches counts.
-
-Source: `llama_init_from_model` in llama-context.cpp, and llama-model.cpp; the score and tokenize workloads.
-"""
 _LOW_W = 0.1
 """Share of its limit below which W is worth a search for other settings."""
-_OF_SERVERS = {
-    "server's context": "measure fewer tokens, or start the server with a larger context",
-    "no output from the server": "--timeout gives the server longer",
-    "the server ended after": "what came is kept; some servers do not go on past an end of text, whatever is asked",
-    "": "what was measured before is kept; the server's own log may say more",
-}
-"""What to do about a server, by words of the reason, as above."""
-_REFUSED = "the message is llama.cpp's own; another quant or other options may work"
-
-
-_OF_CHECKPOINTS = {
-    "does not recognize this architecture": "a newer transformers may know it: pip install -U transformers",
-    "sees no CUDA": "--device cpu computes without a GPU, where the method can",
-    "sees none": "ask for bf16, f16 or f32, or run it where torch sees a GPU",
-    "flash_attn": "--attention sdpa needs no further package",
-    "": "the message is Transformers' own; another QUANT or --attention may work",
-}
-"""What to do about a checkpoint, by words of the reason, as above."""
 
 
 def hint_for(job: Job, run: Run, *, is_searched: bool = False) -> str:
     """The hint; empty where nothing can be done. `is_searched` says that the largest context was looked for as well."""
     if not job.setup.loads_file:
         is_wrong = run.outcome in (Outcome.FAILED, Outcome.CRASHED, Outcome.TIMED_OUT)
-        return next(hint for words, hint in _OF_SERVERS.items() if words in run.reason) if is_wrong else ""
+        return _known(job, run) if is_wrong else ""
     match run.outcome:
         case Outcome.OUT_OF_MEMORY:
             return _less_memory(job, run, is_searched)
         case Outcome.TIMED_OUT:
             return "" if "--timeout" in run.reason else "--timeout gives the worker longer"
-        case Outcome.FAILED if isinstance(job.setup, TransformersConfig):
-            return next(hint for words, hint in _OF_CHECKPOINTS.items() if words in run.reason)
         case Outcome.FAILED:
-            return next((hint for words, hint in _REFUSALS.items() if words in run.reason), _REFUSED)
+            return _known(job, run)
         case Outcome.CRASHED if "CUDA error" in run.reason:
             return "the driver may be too old for this build of llama.cpp, or the build not for this GPU"
         case Outcome.CRASHED:
@@ -77,6 +39,11 @@ def hint_for(job: Job, run: Run, *, is_searched: bool = False) -> str:
                 f"if it crashes too, report the crash to {job.setup.program}"
             )
     return ""
+
+
+def _known(job: Job, run: Run) -> str:
+    """What the engine knows of such a failure; empty where it knows nothing."""
+    return next((hint for words, hint in job.setup.failure_hints.items() if words in run.reason), "")
 
 
 def tuning_hint(jobs: Sequence[Job], runs: Sequence[Run]) -> str:
@@ -88,9 +55,7 @@ def tuning_hint(jobs: Sequence[Job], runs: Sequence[Run]) -> str:
     slow = [
         (job, run)
         for job, run in zip(jobs, runs, strict=True)
-        if isinstance(run.result, DecodeTiming)
-        and (run.result.w_ratio or 1.0) < _LOW_W
-        and isinstance(job.setup, LlamaConfig)
+        if isinstance(run.result, DecodeTiming) and (run.result.w_ratio or 1.0) < _LOW_W and job.setup.loads_gguf
     ]
     if not slow:
         return ""
@@ -118,23 +83,13 @@ def _found_settings(target: Target) -> FoundSetup | None:
 
 
 def _less_memory(job: Job, run: Run, is_searched: bool) -> str:
-    smaller = ["a smaller quant"]
-    setup = run.head.setup
-    if isinstance(setup, LlamaConfig):
-        environment = run.head.environment
-        has_gpu = bool(environment and environment.gpus) or any(not each.is_host for each in run.memory.buffers)
-        if setup.n_gpu_layers and has_gpu:
-            smaller.append(f"fewer layers on the {'devices' if setup.rpc_servers else 'GPU'} (-ngl)")
-        if run.memory.buffers and {setup.type_k, setup.type_v} & UNQUANTIZED:
-            needed = " --flash-attn on" if setup.flash_attn == "off" else ""
-            smaller.append(f"--type-k q8_0 --type-v q8_0{needed}")
-    needs_less = f"{' or '.join(smaller)} needs less"
-    if isinstance(setup, LlamaConfig) and setup.rpc_servers:
-        needs_less += "; another --tensor-split or another machine may hold it: ggbench cluster plan"
+    setup, environment = run.head.setup, run.head.environment
+    has_gpu = bool(environment and environment.gpus) or any(not each.is_host for each in run.memory.buffers)
+    needs_less = setup.less_memory(has_gpu=has_gpu, has_context=bool(run.memory.buffers))
     # Without a buffer not even the weights fitted, and a search tries no smaller context than this.
     n_ctx = setup.n_ctx or run.head.settings.n_ctx_needed
-    if is_searched or not run.memory.buffers or not isinstance(setup, LlamaConfig) or (n_ctx or 0) <= KV_CELLS:
+    if is_searched or not run.memory.buffers or (n_ctx or 0) <= KV_CELLS:
         return needs_less
     maxctx = experiment_of("maxctx")
-    search = maxctx.command(Job(maxctx, job.target, replace(setup, n_ctx=None), maxctx.settings_type()))
+    search = maxctx.command(Job(maxctx, job.target, setup.as_asked(), maxctx.settings_type()))
     return f"{plain(search)} finds the n_ctx that fits; {needs_less}"

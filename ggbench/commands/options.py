@@ -1,32 +1,35 @@
 """Options that several commands share, and the records that a command gets them as.
 
-Those of loading have llama.cpp's names and are the fields of LlamaConfig.
+An option of a field is made from what is written at the field, as `ggbench.fields` says.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection
+import itertools
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, get_args, get_origin, get_type_hints
 
 import click
 import msgspec
 
-from ggbench.commands import transformers_options
+from ggbench import fields
 from ggbench.commands.documented import GroupedOption, OptionGroup
 from ggbench.commands.output import Output
-from ggbench.commands.placements import parse_overrides, parse_servers, parse_shares
-from ggbench.engines.llama.config import KV_TYPES, MAX_THREADS, LlamaConfig
-from ggbench.engines.transformers.config import TransformersConfig
+from ggbench.engines.contract import EngineConfig
+from ggbench.engines.llama.config import MAX_THREADS, LlamaConfig
 from ggbench.errors import UsageError
-from ggbench.units import MOST_TOKENS, format_count, parse_tokens
+from ggbench.fields import Kind, Option
+from ggbench.plugins import load_plugin, plugin_names
+from ggbench.units import format_count, parse_tokens
 
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
     from ggbench.models.reference import ModelRef
     from ggbench.models.served_models import ServerOptions
     from ggbench.stats.decode_timing import Bandwidth
+
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -38,11 +41,12 @@ class _Decorator(Protocol):
 class HubOptions(msgspec.Struct, frozen=True):
     """What a command may do with the network."""
 
-    offline: bool = False
-    yes: bool = False
-    """Download without asking, whatever the size."""
-    no_download: bool = False
-    """Download no model; headers may be downloaded."""
+    yes: Annotated[bool, Option(heading="source")] = False
+    """Download without asking. By default, more than 1 GB is downloaded only after a question in a terminal."""
+    no_download: Annotated[bool, Option(heading="source")] = False
+    """Never download a model; twins are still made."""
+    offline: Annotated[bool, Option(heading="source")] = False
+    """Do not use the network; HF_HUB_OFFLINE=1 does the same."""
 
     def access(self) -> HubAccess:
         """The Hub as the environment variables and these options say."""
@@ -51,7 +55,7 @@ class HubOptions(msgspec.Struct, frozen=True):
         return HubAccess.from_environment(offline=self.offline)
 
 
-class Asked(msgspec.Struct, frozen=True):
+class MeasureRequest(msgspec.Struct, frozen=True):
     """What a person asked of a command that measures, beside the command's own options."""
 
     model: ModelRef
@@ -66,75 +70,43 @@ class Asked(msgspec.Struct, frozen=True):
     """Whether to measure with the settings that a search found."""
     server: ServerOptions | None = None
     """How a server is asked; None of a command that measures files only."""
-    checkpoint: TransformersConfig | None = None
-    """How Transformers loads a checkpoint, beside what `setup` says for every engine; None of a command that measures
-    none."""
+    configs: Mapping[str, EngineConfig] = {}
+    """As the options say, of each engine with models of its own, beside what `setup` says for every engine; empty of a
+    command that measures none."""
 
 
-class Tokens(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
-    """A number of tokens as `parse_tokens` reads it; one with a k or an m is echoed in full on stderr."""
+class Text(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
+    """Text that a kind of option reads; numbers of tokens with a k or an m are echoed in full on stderr."""
 
-    name = "tokens"
+    def __init__(self, kind: Kind, name: str = "text") -> None:
+        self.name, self._kind = name, kind
 
-    def __init__(self, least: int = 1, most: int = MOST_TOKENS) -> None:
-        self._least, self._most = least, most
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:  # noqa: ANN401
-        """Return the number. Raises UsageError, naming the option."""
-        if isinstance(value, int):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401
+        """Return the value. Raises UsageError, naming the option."""
+        if not isinstance(value, str):
             return value
         try:
-            n_tokens = parse_tokens(value, least=self._least, most=self._most)
+            found = self._kind.read(value)
         except UsageError as error:
-            option = f"{max(param.opts, key=lambda each: each.startswith('--'))}: " if param else ""
-            raise UsageError(f"{option}{error.message}", error.hint) from None
-        if ctx is not None:
-            echo_tokens(ctx, value, n_tokens)
-        return n_tokens
-
-
-def echo_tokens(ctx: click.Context, text: str, n_tokens: int) -> None:
-    """Have `16k = 16,384 tokens` printed once the command knows whether it is quiet."""
-    if text.strip()[-1].isalpha():
-        ctx.meta.setdefault(_ECHOES, []).append(f"{text.strip()} = {format_count(n_tokens)} tokens")
-
-
-def parse_token_list(ctx: click.Context, param: click.Parameter, text: str) -> tuple[int, ...]:
-    """Parse numbers of tokens separated by commas, without duplicates. Raises UsageError, naming the option."""
-    lengths = []
-    for part in text.split(","):
-        try:
-            lengths.append(parse_tokens(part))
-        except UsageError as error:
-            hint = "write numbers of tokens separated by commas: 1,25,512,16k"
-            raise UsageError(f"{param.opts[-1]}: {error.message}", hint) from None
-        echo_tokens(ctx, part, lengths[-1])
-    return tuple(dict.fromkeys(lengths))
+            if param is None or not self._kind.names_option:
+                raise
+            option = max(param.opts, key=lambda each: each.startswith("--"))
+            raise UsageError(f"{option}: {error.message}", error.hint) from None
+        if ctx is not None and self._kind.counts_tokens:
+            for part in map(str.strip, value.split(",")):
+                if part[-1:].isalpha():
+                    echo = f"{part} = {format_count(parse_tokens(part, least=0))} tokens"
+                    ctx.meta.setdefault(_ECHOES, []).append(echo)
+        return found
 
 
 _ECHOES = "ggbench.echoes"
-TOKENS = Tokens()
+TOKENS = Text(fields.TOKENS, "tokens")
+TOKEN_LIST = Text(fields.TOKEN_LIST)
 
 THREADS = click.IntRange(1, MAX_THREADS)
 
 PATH = click.Path(path_type=Path)
-
-_KV_TYPES = click.Choice(KV_TYPES, case_sensitive=False)
-_FLASH_ATTN = click.Choice(["auto", "on", "off"])
-_SPLIT_MODES = click.Choice(["none", "layer", "row", "tensor"])
-
-
-def _parse_size(_ctx: click.Context, _param: click.Parameter, text: str | None) -> int | None:
-    from ggbench.units import parse_size
-
-    return None if text is None else parse_size(text)
-
-
-def parse_reserve(text: str | None) -> int | None:
-    """Parse the memory to leave free, a size or 0. Raises UsageError."""
-    from ggbench.units import parse_size
-
-    return None if text is None else 0 if text.strip() == "0" else parse_size(text)
 
 
 def _parse_bandwidth(_ctx: click.Context, _param: click.Parameter, text: str | None) -> Bandwidth | None:
@@ -156,94 +128,39 @@ def option(flags: str, text: str, type: Any = None, **more: Any) -> _Decorator: 
     return click.option(*flags.split(), type=type, help=text, cls=GroupedOption, **more)
 
 
+def field_options(record: type, names: Iterable[str] | None = None) -> list[_Decorator]:
+    """Return an option for each of these fields of a record, or for all that have one."""
+    return [field_option(record, name) for name in (fields.options_of(record) if names is None else names)]
+
+
+def field_option(record: type, field: str) -> _Decorator:
+    """Return the option of a field; the command gets None where it is not given and has no default."""
+    each, default, type_ = fields.options_of(record)[field], _default_of(record, field), _types_of(record)[field]
+    flags, kind = each.flags_of(field, default), each.kind
+    more: dict[str, Any] = {"field": (record, field), "group": OptionGroup[each.heading.upper()], "cls": GroupedOption}
+    if type_ is bool:
+        is_switched_off = default is True and "/" not in flags[-1]
+        more |= {"is_flag": True, "default": bool(default) and not is_switched_off}
+        return click.option(*flags, f"no_{field}" if is_switched_off else field, help=each.help or None, **more)
+    choices = kind.choices or (get_args(type_) if get_origin(type_) is Literal else ())
+    value: Any = Text(kind, "tokens" if kind is fields.TOKENS else "text")
+    if choices:
+        value = click.Choice(choices, case_sensitive=not kind.choices)
+    elif kind.read is int:
+        value = click.INT if kind.least is None else click.IntRange(kind.least, kind.most)
+    if each.is_repeated:
+        more |= {"multiple": True, "callback": lambda _ctx, _param, values: tuple(itertools.chain(*values))}
+    text = each.shown if each.shown is not None else kind.write(default) if default not in (None, ()) else ""
+    more |= {"type": value, "metavar": kind.metavar, "default": text or None}
+    return click.option(*flags, field, help=each.help or None, **more)
+
+
 model_option = functools.partial(option, group=OptionGroup.MODEL)
 memory_option = functools.partial(option, group=OptionGroup.MEMORY)
 source_option = functools.partial(option, group=OptionGroup.SOURCE)
 output_option = functools.partial(option, group=OptionGroup.OUTPUT)
 
 
-_KV_OPTIONS = (
-    model_option("-ctk --type-k", "Data type of the K cache, e.g. q8_0.", _KV_TYPES, metavar="TYPE", default="f16"),
-    model_option(
-        "-ctv --type-v",
-        "Data type of the V cache; a quantized one needs flash attention.",
-        _KV_TYPES,
-        metavar="TYPE",
-        default="f16",
-    ),
-)
-_N_CTX = model_option(
-    "-c --n-ctx", "Context length, e.g. 16k or 16,384. Default: as long as the command needs.", TOKENS
-)
-_REFUSED_N_CTX = model_option("-c --n-ctx", "", TOKENS, hidden=True)
-_LOAD_OPTIONS = (
-    model_option("-b --n-batch", "Logical batch size: tokens passed to llama.cpp at once.", TOKENS, default=2048),
-    model_option("-ub --n-ubatch", "Physical batch size: tokens computed at once.", TOKENS, default=512),
-    model_option(
-        "-fa --flash-attn", "Use flash attention, which shrinks the compute buffer.", _FLASH_ATTN, default="auto"
-    ),
-    memory_option("-ngl --n-gpu-layers", "Number of layers to put on the GPU. Default: all.", int, metavar="N"),
-    memory_option(
-        "-mg --main-gpu", "Use only the GPU with this index. Default: all GPUs.", click.IntRange(0), metavar="INDEX"
-    ),
-    memory_option(
-        "-ts --tensor-split",
-        "Proportion of the model for each GPU or RPC device, e.g. 3,1. Default: llama.cpp's choice.",
-        callback=parse_shares,
-        metavar="N,N,...",
-    ),
-    memory_option(
-        "--rpc rpc_servers",
-        "Use the devices of these RPC servers too, e.g. 192.168.1.7:50052; see ggbench cluster.",
-        callback=parse_servers,
-        metavar="HOST:PORT,...",
-    ),
-    memory_option("-sm --split-mode", "How to split the model across several GPUs.", _SPLIT_MODES, default="layer"),
-    memory_option("-cmoe --cpu-moe", "Keep the expert weights of all layers in main memory.", is_flag=True),
-    memory_option(
-        "-ncmoe --n-cpu-moe",
-        "Keep the expert weights of the first N layers in main memory.",
-        click.IntRange(0),
-        metavar="N",
-    ),
-    memory_option(
-        "-ot --override-tensor",
-        "Place tensors whose names match a regular expression in a buffer type, e.g. '\\.ffn_up=CPU'.",
-        callback=parse_overrides,
-        multiple=True,
-        metavar="PATTERN=BUFFER_TYPE,...",
-    ),
-    model_option("-t --threads", "CPU threads for decoding. Default: one per physical core.", THREADS, metavar="N"),
-    model_option(
-        "-tb --threads-batch", "CPU threads for prompts and batches. Default: as --threads.", THREADS, metavar="N"
-    ),
-    memory_option("--no-mmap", "Read the file into memory instead of mapping it.", is_flag=True),
-    memory_option("--mlock", "Lock the model in main memory, to prevent swapping.", is_flag=True),
-    memory_option("-nkvo --no-kv-offload", "Keep the KV cache in main memory, not on the GPU.", is_flag=True),
-    model_option("--swa-full", "Keep the whole context in the caches of sliding-window layers.", is_flag=True),
-    memory_option(
-        "--memory-limit memory_limit_bytes",
-        "Emulate a machine with this much memory, e.g. 24GiB.",
-        callback=_parse_size,
-        metavar="SIZE",
-    ),
-)
-_SWITCHED_OFF = {"mmap": "no_mmap", "kv_offload": "no_kv_offload"}
-"""Fields that are on by default, by the option that switches each off."""
-_OFFLINE = source_option("--offline", "Do not use the network; HF_HUB_OFFLINE=1 does the same.", is_flag=True)
-_DOWNLOAD_OPTIONS = (
-    source_option(
-        "--yes",
-        "Download without asking. By default, more than 1 GB is downloaded only after a question in a terminal.",
-        is_flag=True,
-    ),
-    source_option("--no-download", "Never download a model; twins are still made.", is_flag=True),
-    _OFFLINE,
-)
-_OUTPUT_OPTIONS = (
-    output_option("--json as_json", "Print one JSON document to stdout.", is_flag=True),
-    output_option("-q --quiet", "Print no progress and no notices.", is_flag=True),
-)
 _SERVER_OPTIONS = (
     source_option(
         "--api-key-env",
@@ -268,15 +185,6 @@ _BANDWIDTH = memory_option(
 )
 
 no_measure_option = option("--no-measure", "Measure nothing: neither a model nor the memory's bandwidth.", is_flag=True)
-n_gen_option = option(
-    "-n --n-gen",
-    "Number of tokens to decode, e.g. 1k, which is 1024; fewer than 247 are too few for W and B.",
-    TOKENS,
-    default=10_000,
-)
-repeat_option = option(
-    "-r --repeat", "Measure N times, and fit all samples together.", click.IntRange(1), default=1, metavar="N"
-)
 samples_option = output_option("--samples", "With --json, include the time of every token.", is_flag=True)
 projector_option = memory_option(
     "--mmproj", "Leave room for this projector (mmproj GGUF), loaded beside the model.", PATH, metavar="FILE"
@@ -309,32 +217,36 @@ def as_record(name: str, make: Callable[..., object], names: Collection[str], *o
     return decorate
 
 
+def settings_options(settings: type, *, but: Collection[str] = ()) -> _Decorator:
+    """Add the options of a type of settings; the command gets them as `settings`, a record of it."""
+    names = [name for name in fields.options_of(settings) if name not in but]
+
+    def make(**given: Any) -> object:  # noqa: ANN401 - the fields' own types
+        return settings(**{name: value for name, value in given.items() if value is not None})
+
+    return as_record("settings", make, names, *(field_option(settings, name) for name in names))
+
+
+@functools.cache
+def _types_of(record: type) -> dict[str, Any]:
+    return get_type_hints(record)
+
+
+def _default_of(settings: type, field: str) -> object:
+    return next(each.default for each in msgspec.structs.fields(settings) if each.name == field)
+
+
 def _output(**given: bool) -> Output:
     output = Output(**given)
     output.notice(*click.get_current_context().meta.pop(_ECHOES, ()))
     return output
 
 
-def _setup(**given: Any) -> LlamaConfig:  # noqa: ANN401 - the fields' own types
-    given |= {name: not given.pop(switch) for name, switch in _SWITCHED_OFF.items()}
-    return LlamaConfig(**{name: value for name, value in given.items() if value is not None})
-
-
-_LOADED = [*LlamaConfig.__struct_fields__, *_SWITCHED_OFF.values()]
-
-load_options = as_record("setup", _setup, _LOADED, *_KV_OPTIONS, _N_CTX, *_LOAD_OPTIONS)
-"""Add the options of how llama.cpp loads a model; the command gets them as `setup`, a LlamaConfig."""
-load_options_but_kv_types = as_record("setup", _setup, _LOADED, _N_CTX, *_LOAD_OPTIONS)
-"""The same without the types of the KV cache, for a command that takes several."""
-load_options_but_cache = as_record("setup", _setup, _LOADED, *_LOAD_OPTIONS)
-"""The same without n_ctx too, for a command that chooses the whole cache."""
-load_options_of_cases = as_record("setup", _setup, _LOADED, *_KV_OPTIONS, _REFUSED_N_CTX, *_LOAD_OPTIONS)
-"""The same for a command that chooses every n_ctx itself: its help has none, and a given one is refused."""
-offline_option = as_record("hub", HubOptions, HubOptions.__struct_fields__, _OFFLINE)
+offline_option = as_record("hub", HubOptions, HubOptions.__struct_fields__, *field_options(HubOptions, ["offline"]))
 """Add `--offline`; the command gets `hub`, a HubOptions."""
-output_options = as_record("output", _output, Output.__struct_fields__, *_OUTPUT_OPTIONS)
+output_options = as_record("output", _output, Output.__struct_fields__, *field_options(Output))
 """Add `--json` and `--quiet`; the command gets `output`, an Output."""
-_download_options = as_record("hub", HubOptions, HubOptions.__struct_fields__, *_DOWNLOAD_OPTIONS)
+_download_options = as_record("hub", HubOptions, HubOptions.__struct_fields__, *field_options(HubOptions))
 
 
 def _server(**given: Any) -> ServerOptions:  # noqa: ANN401 - the fields' own types
@@ -343,9 +255,24 @@ def _server(**given: Any) -> ServerOptions:  # noqa: ANN401 - the fields' own ty
     return ServerOptions(**given)
 
 
-_checkpoint_options = as_record(
-    "checkpoint", TransformersConfig, transformers_options.NAMES, *transformers_options.OPTIONS
-)
+def _engine_options(function: _Function) -> _Function:
+    """Add the options of every engine with models of its own; the command gets `configs`, by the engines' names."""
+    modules = {
+        name: load_plugin("ggbench.engines", name, "options", "engine")
+        for name in plugin_names("ggbench.engines", "options")
+    }
+
+    def configs(**given: Any) -> dict[str, EngineConfig]:  # noqa: ANN401 - the options' own types
+        return {
+            name: module.CONFIG(**{field: given[field] for field in module.NAMES if field in given})
+            for name, module in modules.items()
+        }
+
+    own_fields = [field for module in modules.values() for field in module.NAMES]
+    options = [option for module in modules.values() for option in module.OPTIONS]
+    return as_record("configs", configs, own_fields, *options)(function)
+
+
 _server_options = as_record("server", _server, ["api_key_env", "clock"], *_SERVER_OPTIONS)
 
 
@@ -355,8 +282,8 @@ def _parsed(model: str, quants: tuple[str, ...]) -> ModelRef:
     return parse_model(model, *quants)
 
 
-def _asked(model: str, quants: tuple[str, ...], **given: Any) -> Asked:  # noqa: ANN401 - the fields' own types
-    return Asked(_parsed(model, quants), **given)
+def _asked(model: str, quants: tuple[str, ...], **given: Any) -> MeasureRequest:  # noqa: ANN401 - the fields' own types
+    return MeasureRequest(_parsed(model, quants), **given)
 
 
 model_arguments = as_record(
@@ -369,26 +296,27 @@ def measuring_options(
     *,
     many: bool = False,
     has_own_timeout: bool = False,
-    load: _Decorator = load_options,
+    load: _Decorator | None = None,
     timeout: str = "600",
     servers: bool = False,
-    checkpoints: bool = False,
+    own_models: bool = False,
 ) -> _Decorator:
-    """Add MODEL, a QUANT or `many`, and the options of a run; the command gets them as `asked`, an Asked.
+    """Add MODEL, a QUANT or `many`, and the options of a run; the command gets them as `asked`, a MeasureRequest.
 
-    `timeout` names the default of `--timeout`; `servers` and `checkpoints` say whether MODEL may be
-    one.
+    `timeout` names the default of `--timeout`; `servers` and `own_models` say whether MODEL may be
+    one, or a model of an engine's own.
     """
+    from ggbench.commands.load_options import load_options
 
     def decorate(function: _Function) -> _Function:
-        function = output_options(as_record("asked", _asked, [*Asked.__struct_fields__, "quants"])(function))
+        function = output_options(as_record("asked", _asked, [*MeasureRequest.__struct_fields__, "quants"])(function))
         if not has_own_timeout:
             function = _BANDWIDTH(timeout_option(timeout)(function))
         if servers:
             function = _server_options(function)
-        if checkpoints:
-            function = _checkpoint_options(function)
-        function = load(_download_options(function))
+        if own_models:
+            function = _engine_options(function)
+        function = (load or load_options)(_download_options(function))
         if many:
             function = click.argument("quants", nargs=-1)(function)
         else:

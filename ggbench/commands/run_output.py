@@ -12,15 +12,19 @@ from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.presenter import presenter_of
+from ggbench.show.run_documents import samples_value
 
 if TYPE_CHECKING:
-    from ggbench.commands.measuring import Measured
+    from ggbench.commands.measuring import MeasureResult
     from ggbench.machine.records import MachineReading
+
 
 _PLOT_HEIGHT = 18
 
 
-def show_measured(measured: Measured, *, samples: bool = False, plot: bool = False, against: str | None = None) -> None:
+def show_measured(
+    measured: MeasureResult, *, samples: bool = False, plot: bool = False, against: str | None = None
+) -> None:
     """Show one run in full, or a sweep side by side; as JSON, one document named after their kind."""
     kind, output = measured.jobs[0].experiment.kind, measured.asked.output
     runs = [each.run for each in measured.finished]
@@ -43,18 +47,19 @@ def show_runs(
     plot: bool = False,
 ) -> None:
     """Show runs of one kind, a sweep side by side, else one in full; as JSON, these documents of them."""
-    if output.as_json and is_sweep:
-        output.document(f"{kind}.all", model=model, rows=documents)
+    printed = presenter_of(kind).documents
+    if output.as_json and is_sweep and printed.several is not None:
+        output.document(printed.several, model=model, rows=documents)
     elif output.as_json:
         for document in documents:
-            output.document(kind, **document)
+            output.document(printed.one, document)
     elif is_sweep and runs:
         output.show(presenter_of(kind).table(runs, width=output.console().width))
     elif runs and presenter_of(kind).has_details(runs[0]):
         show_run(runs[0], output, plot=plot)
 
 
-def show_run_ids(measured: Measured) -> None:
+def show_run_ids(measured: MeasureResult) -> None:
     """Print on stderr where the runs are stored, and the command that shows one again, or compares several."""
     runs = [record.run for group in measured.groups for record in group if record.run.run_id is not None]
     run_ids = [run.run_id for run in runs if presenter_of(run.head.kind).has_details(run)]
@@ -69,18 +74,11 @@ def show_run_ids(measured: Measured) -> None:
 def run_document(run: Run, *, samples: bool = False, against: str | None = None) -> dict[str, object]:
     """Return the run for JSON, with its raw samples and the nearest published figures where asked for."""
     presenter = presenter_of(run.head.kind)
-    fields = presenter.document(run)
-    if against:
-        fields |= presenter.against_document(run) or {}
+    given = presenter.against_document(run) if against else None
+    fields = presenter.documents.value(run, **(given or {}))
     if samples and run.run_id is not None:
         with Store.open() as store:
-            stored = store.load_samples(run.run_id)
-        fields |= {
-            "repeat": stored.repeat.tolist(),
-            "position": stored.position.tolist(),
-            "step_ns": stored.step_ns.tolist(),
-            "sample_ns": None if stored.sample_ns is None else stored.sample_ns.tolist(),
-        }
+            fields |= samples_value(store.load_samples(run.run_id))
     return fields
 
 
@@ -96,15 +94,15 @@ def show_summaries(summaries: Sequence[QuantSummary], output: Output, *, text_fo
     from ggbench.show.columns import bench_columns
 
     if text_format == "csv":
-        from ggbench.show.text import rows_as_csv
+        from ggbench.show.columns import rows_as_csv
 
         click.echo(rows_as_csv(summaries), nl=False)
     elif text_format == "md":
-        from ggbench.show.text import rows_as_markdown
+        from ggbench.show.columns import rows_as_markdown
 
         click.echo(rows_as_markdown(summaries, bench_columns(summaries)), nl=False)
     else:
-        from ggbench.show.terminal.listings import rows_table
+        from ggbench.show.quants import rows_table
 
         output.show(rows_table(summaries, bench_columns(summaries), width=output.console().width))
     if plot:
@@ -121,8 +119,8 @@ def show_against(runs: Sequence[Run], output: Output) -> None:
 
 def show_plot(summaries: Sequence[QuantSummary], output: Output) -> None:
     """Draw the figures of stored runs, a curve for each run that has values; nothing without any."""
-    from ggbench.show.plot.terminal import plot_text
-    from ggbench.show.saving import SavedRun, saved_figures
+    from ggbench.show.listed_runs import SavedRun, saved_figures
+    from ggbench.show.plot import plot_text
 
     with Store.open() as store:
         runs = [SavedRun.of(store, each) for each in summaries if each.run.run_id is not None]

@@ -7,6 +7,7 @@ bandwidth that other models reach here, the bandwidth alone.
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import math
 import statistics
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,12 +15,14 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.decisions.this_machine import ThisMachine, without_placement
+from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError, Unsupported
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.machine.host import describe_cpu
+from ggbench.machine.gpus import list_gpus
+from ggbench.machine.host import default_threads, describe_cpu
+from ggbench.machine.records import Environment
 from ggbench.runs.experiment import experiment_of
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
@@ -103,7 +106,7 @@ class _Runs:
         """Whether a run read its weights from the planned memory alone, and not from the CPU's cache."""
         ran, asked = run.head.setup, self._here.decisive(self._setup, None)
         decisive = self._here.decisive(ran, run.subject.n_layer)
-        if decisive is None or asked is None or without_placement(decisive) != without_placement(asked):
+        if decisive is None or asked is None or decisive.without_placement() != asked.without_placement():
             return False
         if (run.subject.weight_bytes or 0) <= least_bytes or run.memory.weights_on_gpu is not on_gpu:
             return False
@@ -204,3 +207,45 @@ def _next_of(shares: Sequence[float]) -> Expected:
     deviation = max(_LEAST_DEVIATION, statistics.stdev(math.log(each) for each in shares))
     factor = math.exp(2 * deviation * math.sqrt(1 + 1 / len(shares)))
     return Expected(median, median / factor, max(median, min(1.0, median * factor)))
+
+
+class ThisMachine(msgspec.Struct, frozen=True):
+    """What a run's environment has to be for its speed to be that of today."""
+
+    cpu: str
+    n_cores: int
+    gpus: tuple[str, ...]
+    llama_cpp_python: str
+    threads: int
+    """That a setup without a number of threads takes."""
+
+    @classmethod
+    def describe(cls) -> ThisMachine:
+        """Return this machine and its llama-cpp-python."""
+        cpu = describe_cpu()
+        return cls(
+            cpu.name,
+            cpu.n_cores,
+            tuple(gpu.name for gpu in list_gpus()),
+            importlib.metadata.version("llama_cpp_python"),
+            default_threads(cpu),
+        )
+
+    def made(self, environment: Environment | None) -> bool:
+        """Return whether a run was made here, with as many cores, the same GPUs and the same llama.cpp.
+
+        An imported run never was: another machine may have the same names.
+        """
+        return (environment is not None and environment.imported is None) and (
+            environment.cpu,
+            environment.n_cores,
+            tuple(gpu.name for gpu in environment.gpus),
+            environment.llama_cpp_python,
+        ) == (self.cpu, self.n_cores, self.gpus, self.llama_cpp_python)
+
+    def decisive(self, setup: EngineConfig, n_layer: int | None) -> EngineConfig | None:
+        """Return what of a setup decides the speed of a model of `n_layer` layers; None of another engine.
+
+        The length of the context and where its memory is from do not; nor, without a GPU, what goes there.
+        """
+        return setup.speed_part(self.threads, n_layer, has_gpu=bool(self.gpus))

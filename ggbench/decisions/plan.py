@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec.structs import replace
 
-from ggbench import paths
 from ggbench.models.targets import Target
+from ggbench.runs.store.health import recent_runs
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.sizing.plan_record import Budget, PlannedForecast, PlanRow
@@ -70,7 +70,7 @@ def plan_model(
 
 def _known_speeds(targets: Sequence[Target], request: PlanRequest) -> list[KnownSpeed | None]:
     """What stored runs say of each target; what reads them is imported only where there are any."""
-    if not request.budget.is_here or not paths.results_file().exists():
+    if not request.budget.is_here or not recent_runs(1):
         return [None] * len(targets)
     from ggbench.decisions.known_speeds import known_here
 

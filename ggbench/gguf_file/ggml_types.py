@@ -62,6 +62,7 @@ def type_by_name(name: str) -> GgmlType:
         raise UnknownName("tensor type", name, _by_name()) from None
 
 
+@functools.cache
 def row_bytes(type_name: str, n_elements: int) -> int:
     """Return the bytes of a row of that many elements in the type of this name. Raises UnknownName, Unsupported."""
     return type_by_name(type_name).row_bytes(n_elements)

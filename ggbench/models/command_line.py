@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec.structs
 
 from ggbench.engines.contract import EngineConfig
+from ggbench.fields import long_flag
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import exact_size
 
 if TYPE_CHECKING:
     from ggbench.models.targets import Target
-
-_SWITCHED_OFF = {"mmap": "--no-mmap", "kv_offload": "--no-kv-offload"}
-"""Options of fields that are on by default."""
-_NAMES = {"rpc_servers": "--rpc"}
-"""Options that are not called as their fields."""
 
 
 def reproduce(command: str, words: tuple[str, ...], setup: EngineConfig, options: Mapping[str, object]) -> str:
@@ -29,25 +25,23 @@ def reproduce(command: str, words: tuple[str, ...], setup: EngineConfig, options
     return shlex.join([*line, *setup_options(setup)])
 
 
-def setup_options(setup: EngineConfig) -> list[str]:
-    """The options of every field of a setup that is not the default, and that MODEL and QUANT do not say."""
+def setup_options(setup: EngineConfig, *, without: Collection[str] = ()) -> list[str]:
+    """The options of every field that is not the default and not said by MODEL and QUANT, `without` some."""
     words = []
     for field in msgspec.structs.fields(setup):  # type: ignore[arg-type]  # every setup is a dataclass
         value = getattr(setup, field.name)
-        if value == field.default or field.name in setup.in_words:
+        if value == field.default or field.name in setup.in_words or field.name in without:
             continue
-        name = _NAMES.get(field.name, f"--{field.name.removesuffix('_bytes').replace('_', '-')}")
-        if isinstance(value, bool):
-            words.append(name if value else _SWITCHED_OFF[field.name])
-        else:
-            words += [name, _word(field.name, value)]
+        words.append(long_flag(field.name, field.default))
+        if not isinstance(value, bool):
+            words.append(_word(field.name, value))
     return words
 
 
 def named(target: Target) -> tuple[str, ...]:
     """The words of a command line for a target, which mean it from any folder."""
-    if target.checkpoint is not None and target.provenance != "hub" and target.path is not None:
-        return f"tf:{target.path.absolute()}", target.quant
+    if target.own is not None:
+        return target.own.words or target.named
     is_local = target.path is not None and target.provenance != "hub"
     return (str(target.path.absolute()),) if is_local and target.path else target.named
 

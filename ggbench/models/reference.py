@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from ggbench.engines.server.config import Address, is_url
 from ggbench.errors import UsageError
 from ggbench.models.catalog import HUB_REPO
+from ggbench.models.engine_models import engine_models, engine_of_scheme, own_models
 from ggbench.paths import expand_path, path_exists
 from ggbench.text import in_words, plain, shorten
 
@@ -22,19 +23,18 @@ MAIN = "main"
 """Default revision of a repo."""
 
 _FORMS = (
-    "MODEL is a catalog id, org/name or hf:org/name, a path, synth:<id>, twin:<org/name>, tf:<org/name or folder>, "
-    "synth-tf:<id> or the URL of a server"
+    "MODEL is a catalog id, org/name or hf:org/name, a path, synth:<id>, twin:<org/name>, {own} or the URL of a server"
 )
-_HUB_NAME = re.compile(
+HUB_NAME = re.compile(
     rf"(?P<repo>{HUB_REPO.pattern})(?:@(?P<revision>refs/[a-z]+/[A-Za-z0-9][\w.-]*|[A-Za-z0-9][\w.-]*))?", re.ASCII
 )
 """`org/name`, or `org/name@revision` for a branch, a tag, a commit or a pull request."""
 
 
-Kind = Literal["catalog", "synth", "hub", "twin", "path", "server", "synth-tf", "tf-hub", "tf-folder"]
-MEASURE_CHECKPOINTS = ("decode", "prefill", "speed", "bench", "maxctx")
-"""Commands that measure a checkpoint."""
-_TAKE_CHECKPOINTS = (*MEASURE_CHECKPOINTS, "plan", "limits", "inspect")
+Kind = Literal["catalog", "synth", "hub", "twin", "path", "server", "own"]
+MEASURE_OWN = ("decode", "prefill", "speed", "bench", "maxctx")
+"""Commands that measure what an engine loads from something else than a GGUF."""
+_TAKE_OWN = (*MEASURE_OWN, "plan", "limits", "inspect")
 
 
 class ModelRef(msgspec.Struct, frozen=True):
@@ -43,14 +43,17 @@ class ModelRef(msgspec.Struct, frozen=True):
     kind: Kind
     """`catalog`, `qwen1.5-7b`; `synth`, a twin of one, `synth:qwen1.5-7b`; `hub`, a repo, `org/name` or `hf:org/name`;
     `twin`, of a published file, from its real header, `twin:org/name`; `path`, a GGUF file or a folder; `server`, a
-    URL, whose quants are the names of its models. Checkpoints of Transformers: `synth-tf`, of a catalog model with
-    random weights, `synth-tf:qwen1.5-7b`; `tf-hub`, `tf:org/name`; `tf-folder`, `tf:FOLDER`.
+    URL, whose quants are the names of its models. `own`, what an engine loads from something else than a GGUF.
     """
     name: str
     """Id in lower case, `org/name`, path with `~` expanded, or base URL."""
     quants: tuple[str, ...] = ()
     """Each once, that of MODEL:QUANT first, in lower case but for the models of a server; empty means all."""
     revision: str = MAIN
+    engine: str = ""
+    """Folder of the engine whose own model it is; empty for a GGUF and a server."""
+    form: str = ""
+    """What an engine's own MODEL names, in that engine's words."""
     label: str = ""
     """MODEL as typed without `:QUANT`, and a URL of the Hub as `org/name`; printable."""
     text: str = ""
@@ -66,11 +69,6 @@ class ModelRef(msgspec.Struct, frozen=True):
         """Whether a server has the model."""
         return self.kind == "server"
 
-    @property
-    def is_checkpoint(self) -> bool:
-        """Whether it is a checkpoint of Transformers."""
-        return self.kind in ("synth-tf", "tf-hub", "tf-folder")
-
     def of_quants(self, *quants: str) -> ModelRef:
         """Return the same model with these quants, in lower case, in place of those named."""
         return replace(self, quants=tuple(quant.lower() for quant in quants))
@@ -80,12 +78,14 @@ class ModelRef(msgspec.Struct, frozen=True):
         return replace(self, kind="synth", label=f"synth:{self.label}") if self.kind == "catalog" else self
 
     def require_gguf(self) -> ModelRef:
-        """Return this. Raises UsageError for a server and a checkpoint."""
-        if self.is_checkpoint:
-            raise UsageError(
-                "this needs a GGUF, which a checkpoint of Transformers is not",
-                f"{in_words(_TAKE_CHECKPOINTS)} take tf: and synth-tf:",
-            )
+        """Return this. Raises UsageError for a server and for what an engine loads from something else."""
+        for name, package in own_models():
+            if name == self.engine:
+                schemes = " and ".join(f"{scheme}:" for scheme in package.SCHEMES)
+                raise UsageError(
+                    f"this needs a GGUF, which a {package.NOUN} of {package.PROGRAM} is not",
+                    f"{in_words(_TAKE_OWN)} take {schemes}",
+                )
         if self.is_server:
             raise UsageError(
                 "this needs a model file, which a server does not give",
@@ -102,8 +102,8 @@ def parse_model(text: str, *quants: str) -> ModelRef:
     2. The URL of a Hub page is its repo, and the URL of a file the repo with the file as QUANT. So is
        `org/name/file.gguf`, unless `org` exists locally. Both may follow `hf:` and `twin:`.
     3. Any other URL is a server.
-    4. The prefixes `synth:`, `hf:`, `twin:`, `tf:` and `synth-tf:`, in any case, state the kind. What follows `tf:` is
-       a folder where it exists or reads as a path, else a repo.
+    4. The prefixes `synth:`, `hf:` and `twin:`, and those of engines that load something else than a GGUF, as `tf:` and
+       `synth-tf:`, in any case, state the kind.
     5. Before a `:QUANT` suffix, which has no slash, the rest is parsed by these rules; a missing path of rule 6 keeps a
        colon before `.gguf`, as in `/models/a:b.gguf`.
     6. Text that begins with `/`, `./`, `../` or `~`, ends in `.gguf`, or has more than one slash is a path.
@@ -120,70 +120,51 @@ def parse_model(text: str, *quants: str) -> ModelRef:
 
 def _parse(text: str) -> ModelRef:
     if not text.strip() or "\0" in text:
-        raise UsageError(f"{text!r} is not a model", _FORMS)
+        raise UsageError(f"{text!r} is not a model", _forms())
     if path_exists(text):
         return _path(text)
     prefix, colon, rest = text.partition(":")
-    if colon and prefix.lower() == "tf":
-        return _checkpoint(text, rest)
+    if colon and (engine := engine_of_scheme(prefix.lower())):
+        return engine_models(engine).parse(prefix.lower(), rest)
     text = _normalize(text)
     if is_url(text):
         return ModelRef("server", Address.parse(text).base_url, label=plain(text))
     if "://" in text:
-        raise UsageError(f"{plain(text)!r} is not the URL of a server", _FORMS)
+        raise UsageError(f"{plain(text)!r} is not the URL of a server", _forms())
     prefix, _, rest = text.partition(":")
     prefix = prefix.lower()
-    if prefix in ("synth", "synth-tf", "hf", "twin"):
-        name, quant = _split_quant(rest, rest.partition(":"))
-        if prefix in ("synth", "synth-tf"):
+    if prefix in ("synth", "hf", "twin"):
+        name, quant = split_quant(rest)
+        if prefix == "synth":
             if not name or "/" in name:
-                is_gguf = prefix == "synth" and _HUB_NAME.fullmatch(name)
-                hint = f"a twin of a repo is twin:{name}; " if is_gguf else ""
+                hint = f"a twin of a repo is twin:{name}; " if HUB_NAME.fullmatch(name) else ""
                 raise UsageError(f"{text!r} is not {prefix}:<id>", f"{hint}list the ids with: ggbench models")
-            return _ref("synth" if prefix == "synth" else "synth-tf", name.lower(), text, quant)
-        hub_name = _HUB_NAME.fullmatch(name)
+            return _ref("synth", name.lower(), text, quant)
+        hub_name = HUB_NAME.fullmatch(name)
         if hub_name is None:
             is_id = prefix == "twin" and name and "/" not in name
             raise UsageError(
                 f"{text!r} is not {prefix}:org/name",
-                f"a twin of a catalog model is synth:{plain(name)}" if is_id else _FORMS,
+                f"a twin of a catalog model is synth:{plain(name)}" if is_id else _forms(),
             )
         return _repo("hub" if prefix == "hf" else "twin", hub_name, text, quant)
     head, colon, tail = text.rpartition(":")
     if (
         colon
         and "/" not in tail
-        and (path_exists(head) or (_looks_like_path(head) and not tail.lower().endswith(".gguf")))
+        and (path_exists(head) or (looks_like_path(head) and not tail.lower().endswith(".gguf")))
     ):
-        return _ref("path", str(expand_path(head)), text, _split_quant(text, (head, colon, tail))[1])
-    name, quant = _split_quant(text, text.partition(":"))
-    if quant is None and _looks_like_path(text):
+        return _ref("path", str(expand_path(head)), text, tail)
+    name, quant = split_quant(text)
+    if quant is None and looks_like_path(text):
         return _path(text)
-    if hub_name := _HUB_NAME.fullmatch(name):
+    if hub_name := HUB_NAME.fullmatch(name):
         return _repo("hub", hub_name, text, quant)
     return _path(text) if "/" in text else _ref("catalog", name.lower(), text, quant)
 
 
-def _checkpoint(text: str, rest: str) -> ModelRef:
-    """Return what `tf:` and the rest mean. Raises UsageError."""
-    if not rest.strip():
-        raise UsageError("tf: names no checkpoint", "write tf:org/name, or tf:FOLDER with a config.json")
-    if path_exists(rest):
-        return _ref("tf-folder", str(expand_path(rest)), text)
-    address = parse_address(rest)
-    head, colon, quant = rest.rpartition(":")
-    if colon and not address and "/" not in quant and (path_exists(head) or _looks_like_path(head)):
-        return _ref("tf-folder", str(expand_path(head)), text, _split_quant(rest, (head, colon, quant))[1])
-    name, named_quant = _split_quant(address or rest, (address or rest).partition(":"))
-    hub_name = _HUB_NAME.fullmatch(name)
-    if hub_name and not _looks_like_path(name):
-        ref = _repo("tf-hub", hub_name, text, named_quant)
-        return replace(ref, label=plain(f"tf:{ref.name}" if ref.revision == MAIN else f"tf:{ref.name}@{ref.revision}"))
-    if "/" not in rest and not _looks_like_path(rest):
-        raise UsageError(
-            f"tf:{plain(rest)} is neither a folder nor org/name", f"of a catalog model: synth-tf:{plain(name)}"
-        )
-    return _ref("tf-folder", str(expand_path(rest)), text)
+def _forms() -> str:
+    return _FORMS.format(own=", ".join(form for _, package in own_models() for form in package.SCHEMES.values()))
 
 
 def _path(text: str) -> ModelRef:
@@ -209,21 +190,23 @@ def _normalize(text: str) -> str:
     named = parse_address(text)
     if named is None and not path_exists(text.partition("/")[0]):
         named = parse_repo_file(text)
-        if named is not None and not _HUB_NAME.fullmatch(named.partition(":")[0]):
+        if named is not None and not HUB_NAME.fullmatch(named.partition(":")[0]):
             named = None
     if named is None:
         return text
     return f"hf:{named}" if path_exists(named.partition(":")[0]) else named
 
 
-def _split_quant(text: str, parts: tuple[str, str, str]) -> tuple[str, str | None]:
-    name, colon, quant = parts
+def split_quant(text: str) -> tuple[str, str | None]:
+    """Return what comes before the first colon and the QUANT after it. Raises UsageError where nothing follows it."""
+    name, colon, quant = text.partition(":")
     if colon and not quant.strip():
         raise UsageError(f"no QUANT after the colon of {text!r}", "write MODEL:QUANT, or leave the colon out")
     return name, quant if colon else None
 
 
-def _looks_like_path(text: str) -> bool:
+def looks_like_path(text: str) -> bool:
+    """Return whether a text is meant as a path, whether or not there is one."""
     return text.startswith(("/", "./", "../", "~")) or text in (".", "..") or text.lower().endswith(".gguf")
 
 

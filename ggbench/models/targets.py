@@ -26,7 +26,7 @@ from ggbench.hub.headers import HeaderRead, read_headers, read_variant_header
 from ggbench.hub.hf_cache import repo_folder
 from ggbench.hub.repo_records import RepoListing
 from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
-from ggbench.models.checkpoints import CheckpointToRun, find_checkpoint, wanted_methods
+from ggbench.models.engine_models import EngineModel, engine_models
 from ggbench.models.local_files import LocalVariant, local_variants
 from ggbench.models.reference import MAIN, ModelRef
 from ggbench.models.served_models import ServedModel, ServerOptions, served_models
@@ -84,8 +84,8 @@ class Target(msgspec.Struct, frozen=True):
     """QUANT argument that selects only this target in its repo or folder, where `quant` is ambiguous."""
     served: ServedModel | None = None
     """Of a server; None where there is a file, or will be."""
-    checkpoint: CheckpointToRun | None = None
-    """Of Transformers; `path` is its folder then. None where it is a GGUF or a server."""
+    own: EngineModel | None = None
+    """What an engine loads from something else than a GGUF; `path` is its folder then. None of a GGUF and a server."""
     published: FoundVariant | None = None
     """Of a file of the Hub, wherever it is stored, and of a twin of one."""
     file: ModelFile | None = None
@@ -107,8 +107,8 @@ class Target(msgspec.Struct, frozen=True):
 
         Raises Unsupported for a checkpoint with code of its own that is not trusted.
         """
-        if self.checkpoint is not None:
-            return self.checkpoint.setup(given)
+        if self.own is not None:
+            return self.own.setup(given)
         return given if self.served is None else self.served.setup
 
     @property
@@ -122,7 +122,7 @@ class Target(msgspec.Struct, frozen=True):
     @property
     def download_bytes(self) -> int:
         """Bytes to download before it can be measured."""
-        source = self.checkpoint or self.source
+        source = self.own or self.source
         return 0 if source is None else source.download_bytes
 
     def header(self) -> ModelFile:
@@ -131,8 +131,8 @@ class Target(msgspec.Struct, frozen=True):
             raise Unsupported("a server does not show the header of its model")
         if self.file is not None:
             return self.file
-        if self.checkpoint is not None:
-            return self.checkpoint.header()
+        if self.own is not None:
+            return self.own.header()
         if self.source is not None:
             return self.source.header()
         assert self.path is not None
@@ -177,8 +177,8 @@ def resolve(
     if ref.is_server:
         found_models = served_models(ref, server or ServerOptions())
         return tuple(Target(each.name, each.quant, "endpoint", None, served=each) for each in found_models)
-    if ref.is_checkpoint:
-        return _checkpoint_targets(ref, catalog, hub)
+    if ref.engine:
+        return engine_models(ref.engine).targets(ref, catalog, hub)
     if ref.kind == "path":
         return _local_targets(ref)
     catalog = catalog or load_catalog()
@@ -307,30 +307,11 @@ def resolve_one(ref: ModelRef, *, hub: HubAccess | None = None, server: ServerOp
 
 def materialize(target: Target, on_progress: OnProgress | None = None) -> ModelFile:
     """Return the header after making or downloading the file; `on_progress` receives bytes present and in total."""
-    if target.checkpoint is not None:
-        return target.checkpoint.materialize(on_progress)
+    if target.own is not None:
+        return target.own.materialize(on_progress)
     path = target.path if target.source is None else target.source.materialize(on_progress)
     assert path is not None
     return read_model_file(path)
-
-
-def _checkpoint_targets(ref: ModelRef, catalog: Catalog | None, hub: HubAccess | None) -> tuple[Target, ...]:
-    """Return a target for each method, without any the one that the checkpoint is stored by."""
-    found = find_checkpoint(ref, catalog, hub)
-    methods = wanted_methods(found, ref)
-    for method in methods:
-        found.checkpoint.require(method)
-    return tuple(
-        Target(
-            ref.label,
-            method.name,
-            found.origin,
-            found.checkpoint.folder,
-            found.file_bytes,
-            checkpoint=CheckpointToRun(found, method),
-        )
-        for method in methods or (found.checkpoint.method,)
-    )
 
 
 def _hub_target(label: str, found: FoundVariant, *, is_twin: bool) -> Target:

@@ -14,7 +14,10 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import Memory
 from ggbench.errors import UsageError
-from ggbench.models.reference import MEASURE_CHECKPOINTS
+from ggbench.fields import stated_options
+from ggbench.models.command_line import named, reproduce, stated_bandwidth
+from ggbench.models.engine_models import own_models
+from ggbench.models.reference import MEASURE_OWN
 from ggbench.plugins import load_plugin
 from ggbench.runs.recording import Recording, WorkerPeak
 from ggbench.runs.run import Result, Settings
@@ -57,9 +60,10 @@ class FoundSetup(msgspec.Struct, frozen=True):
 
     def of(self, asked: EngineConfig, *, keeps_cache: bool = False) -> EngineConfig:
         """Return a setup with these settings; what a person set otherwise stays, with `keeps_cache` the KV types."""
-        if not isinstance(asked, LlamaConfig):
+        if not asked.loads_gguf:
             return asked
-        defaults, kept = LlamaConfig(), ("type_k", "type_v") if keeps_cache else ()
+        asked, defaults = LlamaConfig.of(asked), LlamaConfig()
+        kept = ("type_k", "type_v") if keeps_cache else ()
         taken = {
             name: value
             for name, value in self.changes.items()
@@ -103,7 +107,7 @@ class Experiment(abc.ABC):
     needs_file: ClassVar[str] = ""
     """Why it cannot measure what a server runs, in one line; empty where it can."""
     needs_gguf: ClassVar[str] = ""
-    """Why it cannot measure a checkpoint of Transformers, in one line; empty where it can."""
+    """Why it cannot measure what an engine loads from something else, in one line; empty where it can."""
     timeout_s: ClassVar[float | None] = None
     """Longest time without a message that is not yet a hang; None takes the engine's default."""
 
@@ -112,7 +116,7 @@ class Experiment(abc.ABC):
         if not setup.loads_file:
             self.refuse_servers()
         elif not setup.loads_gguf:
-            self.refuse_checkpoints()
+            self.refuse_all_but_gguf()
         setup.check()
         if settings.n_ctx_needed is not None:
             setup.check_holds(settings.n_ctx_needed)
@@ -125,12 +129,13 @@ class Experiment(abc.ABC):
                 "name the file that the server runs; decode, prefill, speed and bench measure the server itself",
             )
 
-    def refuse_checkpoints(self) -> None:
+    def refuse_all_but_gguf(self) -> None:
         """Raise UsageError where it needs a GGUF."""
         if self.needs_gguf:
+            others = [f"{package.NOUN}s of {package.PROGRAM}" for _, package in own_models()]
             raise UsageError(
                 f"{self.kind} needs a GGUF: {self.needs_gguf}",
-                f"{in_words(MEASURE_CHECKPOINTS)} measure checkpoints of Transformers",
+                f"{in_words(MEASURE_OWN)} measure {in_words(others)}",
             )
 
     @abc.abstractmethod
@@ -141,9 +146,14 @@ class Experiment(abc.ABC):
     def reduce(self, recording: Recording) -> Result | None:
         """The result of what was recorded, live and of a run that was killed; None where nothing was measured."""
 
-    @abc.abstractmethod
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
-        """The command line that does the job again, from any folder; `bandwidth` is the person's own figure."""
+        """Return the command line that does the job again, from any folder; `bandwidth` is the person's own figure."""
+        given = stated_bandwidth(bandwidth) if self.measures_speed else {}
+        return reproduce(self.kind, named(job.target), job.setup, self.stated(job) | given)
+
+    def stated(self, job: Job) -> dict[str, object]:
+        """Return the options of that line besides those of the setup: by default those of the settings' fields."""
+        return stated_options(job.settings)
 
     def find_setup(self, store: Store, target: Target) -> FoundSetup | None:
         """Return the best settings that stored runs found for a file; None, the default, where none looked for any.

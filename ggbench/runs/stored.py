@@ -26,9 +26,8 @@ from ggbench.runs.recording import (
 from ggbench.runs.run import Result, Run, RunHead
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import RUNNING, StoredRun, decode
-from ggbench.stats.decode_timing import DecodeLimit
+from ggbench.stats.decode_timing import DecodeLimit, DecodeWindow
 from ggbench.stats.serving import RequestTiming, ServerFound, TokenChunks
-from ggbench.stats.window_fit import DecodeWindow
 
 _T = TypeVar("_T")
 
@@ -42,7 +41,7 @@ _OBSERVED: tuple[type, ...] = (
 def head_of(stored: StoredRun) -> RunHead:
     """How a run began. Raises StoreError where its setup or settings cannot be read by this ggbench."""
     experiment = experiment_of(stored.kind)
-    setup = _require(stored, "setup", stored.setup_json, engine_module(stored.engine).SETUP)
+    setup = _require(stored, "setup", stored.setup_json, engine_module(stored.engine).CONFIG)
     settings = _require(stored, "settings", stored.settings_json, experiment.settings_type)
     return RunHead(
         kind=stored.kind,

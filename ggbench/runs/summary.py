@@ -9,9 +9,7 @@ import msgspec
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
-from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import Memory
-from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.machine.records import Environment, GpuUse
 from ggbench.models.subject import Subject
 from ggbench.runs.run import DecodeTiming, LargestContext, PromptTimings, Result, Run
@@ -56,16 +54,6 @@ class QuantSummary(msgspec.Struct, frozen=True):
     def setup(self) -> EngineConfig:
         """How it was loaded."""
         return self.run.head.setup
-
-    @property
-    def llama(self) -> LlamaConfig | None:
-        """How llama.cpp loaded it; None of another engine."""
-        return self.setup if isinstance(self.setup, LlamaConfig) else None
-
-    @property
-    def checkpoint(self) -> TransformersConfig | None:
-        """How Transformers loaded it; None of another engine."""
-        return self.setup if isinstance(self.setup, TransformersConfig) else None
 
     @property
     def memory(self) -> Memory:

@@ -6,3 +6,8 @@ ESSENTIAL = 0
 """The priority of a column that no table leaves out."""
 FITS, FITS_NOT = "✓", "✗"
 """Whether something fits."""
+
+
+def letter(index: int) -> str:
+    """Return the letter of the run or curve at that index, everywhere the same; they repeat after `z`."""
+    return chr(ord("a") + index % 26)

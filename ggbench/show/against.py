@@ -1,76 +1,263 @@
-"""A measured quant beside the published ones nearest to it, with every difference named."""
+"""One's own figures beside the published ones nearest to them, with every difference named: one table for all kinds."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping, Sequence
 
-from ggbench.models.published.rows import load_published
-from ggbench.models.published.selection import LLAMA_CPP, NearRow, nearest_published
+import msgspec
+from rich.console import RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from ggbench.engines.contract import config_type
+from ggbench.models.published.rows import Figure, PublishedRow, load_published
+from ggbench.models.published.selection import LLAMA_CPP, NearRow, OwnSpeed, nearest_published
 from ggbench.models.subject import Subject
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.published_document import NEAR
+from ggbench.show import UNKNOWN
+from ggbench.show.columns import ANSWERS, COLUMNS
+from ggbench.show.names import quant_name
+from ggbench.show.tables import Cells, fitted_table, left, names, right, spaced
+from ggbench.sizing.plan_record import PlanRow
+from ggbench.text import plain
+from ggbench.units import GIB, format_bytes, format_count, format_gb, format_ms, format_number, format_share
 
 _NEAREST = 4
 _SYSTEMS = {"llama-server": LLAMA_CPP, "llama-cpp-python": LLAMA_CPP, "vLLM": "vllm"}
 """The published rows' names of what servers run, by the program that a server's version begins with."""
 
 
+class Beside(msgspec.Struct, frozen=True):
+    """A column of the table: one's own figure, and how a published row has it."""
+
+    header: str
+    unit: str
+    own: str
+    of: Callable[[PublishedRow], str]
+    priority: int = 0
+    """As of `Cells`: columns with more are left out first."""
+
+
+def printed(name: str) -> Callable[[PublishedRow], str]:
+    """Return what takes a figure of a row as it is printed."""
+
+    def text(row: PublishedRow) -> str:
+        figure: Figure | None = getattr(row, name)
+        return UNKNOWN if figure is None else figure.printed
+
+    return text
+
+
+def system_name(row: PublishedRow) -> str:
+    """Return `llama.cpp`: what rows of one model are called by."""
+    return row.system
+
+
+def against_table(
+    title: str,
+    quant: str,
+    columns: Sequence[Beside],
+    near: Sequence[NearRow],
+    note: str,
+    *,
+    width: int | None,
+    name: Callable[[PublishedRow], str] = system_name,
+) -> RenderableType:
+    """Return one's own figures, with a note on them, the nearest published rows, and every difference below."""
+    rows = [each.row for each in near]
+    cells = [
+        names("", ["yours", *map(name, rows)]),
+        names("quant", [quant, *(row.quant or UNKNOWN for row in rows)]),
+        *(right(each.header, [each.own, *map(each.of, rows)], each.unit, each.priority) for each in columns),
+    ]
+    stated = [each for each in cells if not each.is_empty]
+    lines = [f"yours: {note}", *_difference_lines(near, lambda row: f"{name(row)} {row.quant or UNKNOWN}")]
+    return fitted_table(stated, title=title, width=width, caption="\n".join(map(plain, lines)))
+
+
+def _difference_lines(near: Sequence[NearRow], name: Callable[[PublishedRow], str]) -> list[str]:
+    """What all rows differ in, then what else each differs in, how it was measured and where it is published."""
+    shared = [text for text in near[0].differences if all(text in each.differences for each in near)]
+    lines = [f"all published rows: {'; '.join(shared)}"] if shared else []
+    for each in near:
+        row, own = each.row, [text for text in each.differences if text not in shared]
+        differences = own or ([] if shared else ["no difference"])
+        setting = [words for words in (row.setting, row.remark) if words]
+        lines.append(f"{name(row)}: {'; '.join([*differences, *setting, f'{row.source} {row.table}'])}")
+    return lines
+
+
+def against_tables(summaries: Sequence[QuantSummary], *, width: int | None = None) -> RenderableType:
+    """Return a table for each quant; a sentence for one that nobody measured."""
+    return spaced([_speed_table(summary, nearest_to(summary), width) for summary in summaries])
+
+
+def _speed_table(summary: QuantSummary, near: Sequence[NearRow], width: int | None) -> RenderableType:
+    if not near:
+        return f"No published row measures {quant_name(summary.subject)}."
+    w, b, speed = (COLUMNS[key].text(summary) for key in ANSWERS)
+    decode = summary.decode
+    columns = (
+        Beside("W", "tokens/ms", w, printed("w_tokens_per_ms")),
+        Beside("B", "ms", b, printed("b_ms")),
+        Beside("speed", "tok/s", speed, printed("tok_s")),
+        Beside("prefill", "ms", format_ms(decode.prefill_ms if decode else None), printed("prefill_ms"), 1),
+        Beside("throughput", "tok/s", UNKNOWN, printed("throughput_tok_s"), 2),
+        Beside("memory", "GB", UNKNOWN, printed("memory_gb"), 3),
+        Beside("BPW", "bits", format_number(summary.subject.bpw), printed("bpw"), 4),
+    )
+    stated = [each for each in columns[3:] if any(each.of(one.row) != UNKNOWN for one in near)]
+    note = plain(device_of(summary) or "device not known")
+    if decode is not None and decode.n_gen:
+        note += f"; input {format_count(decode.n_prompt)}, generated {format_count(decode.n_gen)}"
+    title = f"{quant_name(summary.subject)} against published rows"
+    quant = COLUMNS["quant"].text(summary)
+    return against_table(title, quant, [*columns[:3], *stated], near, note, width=width)
+
+
 def nearest_to(summary: QuantSummary) -> tuple[NearRow, ...]:
-    """The published speeds of its model nearest to how it was measured; empty where none is of this model."""
-    model = published_model(summary.subject)
-    if model is None:
-        return ()
+    """Return the published speeds of its model nearest to how it was measured; empty where none is of this model."""
     decode = summary.decode
     n_gen = decode.n_gen or None if decode else None
     longest = max((speed.n_prompt for speed in summary.prefills if not speed.n_depth), default=None)
-    n_prompt = decode.n_prompt if decode and (n_gen or longest is None) else longest
-    return nearest_published(
-        load_published(),
-        model,
-        summary.subject.quant,
-        device=device_of(summary),
-        n_prompt=n_prompt,
-        n_gen=n_gen,
-        limit=_NEAREST,
-        system=system_of(summary),
-    )
+    own = own_speed(summary, decode.n_prompt if decode and (n_gen or longest is None) else longest, n_gen)
+    return () if own is None else nearest_published(load_published(), own, _NEAREST)
+
+
+def own_speed(summary: QuantSummary, n_prompt: int | None, n_gen: int | None, batch_size: int = 1) -> OwnSpeed | None:
+    """Return how it was measured, as published rows say it; None of a model that nobody published."""
+    model = published_model(summary.subject)
+    if model is None:
+        return None
+    server = summary.environment.server if summary.environment else ""
+    system = next((system for program, system in _SYSTEMS.items() if server.startswith(program)), server)
+    quant = summary.subject.quant
+    return OwnSpeed(model, quant, system or LLAMA_CPP, device_of(summary), n_prompt, n_gen, batch_size)
 
 
 def published_model(subject: Subject) -> str | None:
-    """The published model of the same name, by MODEL or else by the file's name; None where none has it.
+    """Return the published model of the same name, by MODEL or else by the file's name; None where none has it.
 
     `synth:qwen1.5-7b`, `Qwen/Qwen1.5-7B-Chat-GGUF` and `qwen1_5-7b-chat-q4_k_m.gguf` are all `qwen1.5-7b`.
     """
-    names = sorted({published.model for published in load_published()}, key=len, reverse=True)
+    models = sorted({published.model for published in load_published()}, key=len, reverse=True)
     for text in (subject.model, subject.file):
         spelt = text.lower().replace("_", ".")
-        for name in names:
+        for name in models:
             if re.search(rf"(?<![a-z0-9.]){re.escape(name)}(?![a-z0-9])", spelt):
                 return name
     return None
 
 
-def system_of(summary: QuantSummary) -> str:
-    """Return what ran the model, by the published rows' name: llama.cpp but for other servers, `vllm`."""
-    server = summary.environment.server if summary.environment else ""
-    if not server:
-        return LLAMA_CPP
-    return next((system for program, system in _SYSTEMS.items() if server.startswith(program)), server)
-
-
 def device_of(summary: QuantSummary) -> str | None:
-    """What ran the model: the main GPU where layers lay on one, else the CPU; None where it is not known, as of a
-    server.
+    """Return what ran the model: the main GPU where layers lay on one, else the CPU; None where it is not known, as of
+    a server.
     """
-    environment, setup = summary.environment, summary.llama
-    if environment is None or not summary.setup.loads_file:
+    environment, setup = summary.environment, summary.setup
+    if environment is None or not setup.loads_file:
         return None
     if summary.memory.weights_on_gpu and environment.gpus:
-        main = (setup.main_gpu if setup else None) or 0
+        main = setup.main_gpu or 0
         return environment.gpus[main if main < len(environment.gpus) else 0].name
     return environment.cpu
 
 
-def against_document(summary: QuantSummary) -> dict[str, object]:
-    """The nearest published rows for JSON, each with its differences; `against` as the name of the field."""
-    return {"against": [NEAR.value(each) for each in nearest_to(summary)]}
+_QUANTS: Mapping[str, frozenset[tuple[str, str]]] = {
+    "bf16": frozenset({("hf-transformers", "bf16")}),
+    "int8": frozenset({("bitsandbytes-int8", "int8")}),
+    "nf4": frozenset({("bitsandbytes-int4", "int4")}),
+    "gptq-int4": frozenset({("autogptq-exllamav2", "gptq-int4"), ("hf-transformers", "gptq-int4")}),
+    "gptq-int8": frozenset({("hf-transformers", "gptq-int8")}),
+    "awq-int4": frozenset({("autoawq-gemm-fused", "awq"), ("hf-transformers", "awq")}),
+}
+"""System and quant of the published rows for each method of a checkpoint; 4 bits of bitsandbytes take nf4's bytes,
+whether their code is nf4 or fp4."""
+_FIRST_TOKENS = 1
+"""Longest prompt of a published row whose memory is taken for that of the weights."""
+
+
+class PublishedSize(msgspec.Struct, frozen=True):
+    """A published row, with how it differs from what was planned."""
+
+    row: PublishedRow
+    file_share: float | None
+    """Published file over the planned one, less 1; None where either is unknown."""
+    beside_weights_bytes: int | None
+    """Published memory, its GB taken as 2^30, less the planned weights: cache, buffers, and how it was counted."""
+
+
+def published_sizes(row: PlanRow) -> tuple[PublishedSize, ...]:
+    """Return the published rows of the same model, system and quant that state a size without a long prompt."""
+    model = published_model(row.subject)
+    wanted = {(LLAMA_CPP, row.quant)} if config_type(row.engine).loads_gguf else _QUANTS.get(row.quant, frozenset())
+    found: dict[object, PublishedSize] = {}
+    for published in load_published():
+        if published.model != model or (published.system, published.quant) not in wanted:
+            continue
+        if (published.n_prompt or 0) > _FIRST_TOKENS:
+            continue
+        sizes = (published.file_size_gb, published.model_size_gib, published.memory_gb)
+        repeated = any(size.row.file_size_gb == published.file_size_gb for size in found.values())
+        if any(sizes) and not (repeated and not any(sizes[1:])):  # an article repeats a column to compare with
+            size = PublishedSize(published, _file_share(published, row), _beside_weights(published, row))
+            found[sizes] = size
+    return tuple(found.values())
+
+
+def _file_share(published: PublishedRow, row: PlanRow) -> float | None:
+    stated, own = _value(published.file_size_gb), row.file_bytes
+    if stated is None and (tensors := _value(published.model_size_gib)) is not None:
+        stated, own = tensors * GIB / 1e9, row.weight_bytes
+    return None if stated is None or not own else stated * 1e9 / own - 1
+
+
+def _beside_weights(published: PublishedRow, row: PlanRow) -> int | None:
+    stated = _value(published.memory_gb)
+    return None if stated is None or row.weight_bytes is None else round(stated * GIB) - row.weight_bytes
+
+
+def _value(figure: Figure | None) -> float | None:
+    return None if figure is None else figure.value
+
+
+_CAPTION = (
+    "file: GB of 10^9, and the published one over yours; memory: GB as printed, and as 2^30 less your weights: cache, "
+    "buffers and what the program itself takes"
+)
+
+
+def published_sizes_table(rows: Sequence[PlanRow], *, width: int) -> RenderableType:
+    """One line for each published row of the planned quants; a sentence where there is none."""
+    found = [(row, size) for row in rows for size in published_sizes(row)]
+    if not found:
+        return Padding(Text("No published row states a size of these quants.", style="dim"), (1, 0, 0, 0))
+    table = fitted_table(
+        [
+            names("quant", (row.quant for row, _ in found)),
+            right("weights", (format_bytes(row.weight_bytes) for row, _ in found), "yours", stays=True),
+            right("file", (format_gb(row.file_bytes) for row, _ in found), "yours", stays=True),
+            right("file", (_printed(size.row.file_size_gb) for _, size in found), "GB", stays=True),
+            right("off by", (format_share(size.file_share) for _, size in found)),
+            *_memory(found),
+            left("published", (f"{size.row.source} {size.row.table}" for _, size in found)),
+        ],
+        title="Beside published sizes",
+        width=width,
+        caption=_CAPTION,
+    )
+    return Padding(table, (1, 0, 0, 0))
+
+
+def _memory(found: Sequence[tuple[PlanRow, PublishedSize]]) -> list[Cells]:
+    """The columns of memory, where any row states it."""
+    if not any(size.row.memory_gb for _, size in found):
+        return []
+    return [
+        right("memory", (_printed(size.row.memory_gb) for _, size in found), "GB", stays=True),
+        right("beyond weights", (format_bytes(size.beside_weights_bytes) for _, size in found), "as GiB"),
+    ]
+
+
+def _printed(figure: Figure | None) -> str:
+    return UNKNOWN if figure is None else figure.printed

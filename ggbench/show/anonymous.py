@@ -1,13 +1,23 @@
-"""Folders as they may be shown to others: below the home folder as `~`, elsewhere left out."""
+"""What others may see: no folders but below `~`, and in runs no names of servers or serial numbers of GPUs either."""
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shlex
-from pathlib import Path, PurePath
+from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
+from msgspec.structs import replace
+
+from ggbench.gguf_file.quants import name_without_quant
+from ggbench.models.subject import Subject
+from ggbench.plugins import plugin_names
+
+if TYPE_CHECKING:
+    from ggbench.show.listed_runs import SavedRun
 
 _PATH = re.compile(r"(?<![\w.:/~\\-])(?:/|[A-Za-z]:\\)[^\s'\"(),;:]+")
 
@@ -43,3 +53,92 @@ class Paths(msgspec.Struct, frozen=True):
         if shown.startswith("~/"):
             return f"~/{shlex.quote(shown[2:])}"
         return shlex.quote(path) if shown == path else "FILE"
+
+
+_Record = TypeVar("_Record")
+
+_IDENTIFYING = frozenset(("uuid", "pci_bus_id"))
+_QUOTED_PATH = re.compile(r"'((?:~|\.{1,2})?/[^']+|[A-Za-z]:\\[^']+)'|\"((?:~|\.{1,2})?/[^\"]+|[A-Za-z]:\\[^\"]+)\"")
+_ANY_PATH = re.compile(r"(?<![\w.:/~\\-])(?:(?:~|\.{1,2})?/|[A-Za-z]:\\)[^\s'\"(),;]+")
+_SERVER = re.compile(r"\b(https?://)(?!(?:[\w-]+\.)*(?:huggingface\.co|github\.com)\b)[^\s/'\"]+")
+_HOMES = re.compile(r"^(?:/home|/Users|[A-Za-z]:\\Users)[/\\][^/\\]+$|^(?:/root|~)$")
+
+
+def anonymous_run(one: SavedRun) -> SavedRun:
+    """Return a run with samples as it is, and without folders, server names and serial numbers in its records."""
+    from ggbench.runs.summary import QuantSummary
+
+    run = one.summary.run
+    head = replace(
+        run.head,
+        subject=anonymous_subject(run.head.subject),
+        setup=_anonymous_record(run.head.setup),
+        settings=_anonymous_record(run.head.settings),
+        environment=_anonymous_record(run.head.environment),
+        command=anonymous(run.head.command),
+    )
+    bare = replace(
+        run,
+        head=head,
+        reason=anonymous(run.reason),
+        memory=_anonymous_record(run.memory),
+        gpu_use=_anonymous_record(run.gpu_use),
+        result=_anonymous_record(run.result),
+    )
+    return replace(one, summary=QuantSummary.of([bare]), observations=[*map(_anonymous_record, one.observations)])
+
+
+def anonymous_subject(subject: Subject) -> Subject:
+    """Return a model without its folder; one that was named by its folder is called by its file."""
+    bare = _anonymous_record(subject)
+    if bare.model == subject.model:
+        return bare
+    return replace(bare, model=name_without_quant(bare.file or "") or bare.model)
+
+
+def _anonymous_record(record: _Record) -> _Record:
+    return msgspec.convert(anonymous(msgspec.to_builtins(record)), type(record))
+
+
+def anonymous(value: Any) -> Any:  # noqa: ANN401 - JSON
+    """Return JSON without folders, server names, and serial numbers of GPUs; files keep their names."""
+    if isinstance(value, str):
+        return _without_paths(value)
+    if isinstance(value, list | tuple):
+        return [anonymous(each) for each in value]
+    if isinstance(value, dict):
+        return {name: _anonymous_field(name, each) for name, each in value.items()}
+    return value
+
+
+def _anonymous_field(name: str, value: Any) -> Any:  # noqa: ANN401 - JSON
+    if name in _IDENTIFYING:
+        return None
+    return value if name in _bytes_fields() and isinstance(value, str) else anonymous(value)
+
+
+@functools.cache
+def _bytes_fields() -> frozenset[str]:
+    """Fields of what experiments observe that are base64 in JSON, which has slashes too."""
+    from ggbench.runs.experiment import experiment_of
+
+    observed = (each for kind in plugin_names("ggbench.experiments") for each in experiment_of(kind).observed)
+    return frozenset(field.name for each in observed for field in msgspec.structs.fields(each) if field.type is bytes)
+
+
+def _without_paths(text: str) -> str:
+    if "/" not in text and "\\" not in text:
+        return text
+    if text.startswith(("/", "~/", "../", "./")):  # a field that is a path, which may hold blanks
+        return _name(text)
+    text = _SERVER.sub(r"\1server", text)
+    text = _QUOTED_PATH.sub(lambda found: f"'{_name(found[1] or found[2])}'", text)
+    return _ANY_PATH.sub(lambda found: _name(found[0]), text)
+
+
+def _name(path: str) -> str:
+    """The last part of a path; `~` for a user's folder, whose name is the user's."""
+    stripped = path.rstrip("/\\")
+    if _HOMES.match(stripped) or not stripped:
+        return "~" if stripped else "/"
+    return PureWindowsPath(stripped).name if "\\" in stripped else PurePosixPath(stripped).name

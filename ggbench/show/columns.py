@@ -6,7 +6,6 @@ A value is for programs and never rounded; a text is for people and formatted by
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Any, TypeAlias
@@ -20,15 +19,23 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show import ESSENTIAL, UNKNOWN
 from ggbench.show.glossary import UNSTEADY
 from ggbench.show.names import file_name, model_name, model_names
-from ggbench.sizing.plan_record import PlannedForecast
-from ggbench.stats.decode_timing import LatencySummary, LineFit, PrefillSpeed
-from ggbench.stats.intervals import Estimate, Expected
+from ggbench.show.text import (
+    b_text,
+    csv_text,
+    estimate_text,
+    markdown_escaped,
+    on_off,
+    planned_speed_text,
+    tok_s_text,
+    w_text,
+    without_formula,
+)
+from ggbench.stats.intervals import Estimate
 from ggbench.text import plain
 from ggbench.units import (
     format_bandwidth,
     format_bytes,
     format_count,
-    format_interval,
     format_ms,
     format_number,
     format_params,
@@ -86,44 +93,6 @@ def _too_few(summary: QuantSummary) -> list[str]:
     return [f"{format_count(fit.n_samples)} tokens are too few for W, which takes at least {enough}"]
 
 
-def w_text(fit: LineFit | None) -> str:
-    """`205 ±4`; `> 1234` where the slope cannot be distinguished from zero; an em dash without a fit or a bound."""
-    if fit is None:
-        return UNKNOWN
-    if fit.w_ci95 is None:
-        return format_number(fit.w_tokens_per_ms)
-    low, high = fit.w_ci95
-    if fit.w_tokens_per_ms is None or high is None:
-        return f"> {format_number(low)}"
-    return format_interval(fit.w_tokens_per_ms, low, high)
-
-
-def b_text(fit: LineFit | None) -> str:
-    """`10.92 ±0.08`; `< 13.6` where only a bound is known; an em dash without one."""
-    if fit is None or fit.b_ci95 is None:
-        return UNKNOWN
-    low, high = fit.b_ci95
-    return f"< {format_number(high)}" if fit.b_ms is None else format_interval(fit.b_ms, low, high, digits=4)
-
-
-def tok_s_text(latency: LatencySummary | PrefillSpeed | None) -> str:
-    """`108 ±2`, in tokens per second; `> 12` where the interval has no upper end; an em dash where none was timed."""
-    if latency is None:
-        return UNKNOWN
-    if latency.tok_s_ci95 is None:
-        return format_number(latency.tok_s)
-    low, high = latency.tok_s_ci95
-    return f"> {format_number(low)}" if high is None else format_interval(latency.tok_s, low, high)
-
-
-def estimate_text(estimate: Estimate | None) -> str:
-    """`12.36 ±0.52`, with the standard error; an em dash for unknown."""
-    if estimate is None:
-        return UNKNOWN
-    mean, error = estimate.mean, estimate.error
-    return format_interval(mean, mean - error, mean + error, digits=4)
-
-
 def speed_text(summary: QuantSummary) -> str:
     """`108 ±2`, marked where the run was unsteady: `! 71 ±13`."""
     return f"{UNSTEADY} {tok_s_text(summary.latency)}" if summary.unsteady else tok_s_text(summary.latency)
@@ -163,27 +132,6 @@ def column(
 
 def _yes_no(is_so: bool | None) -> str:
     return {None: UNKNOWN, True: "yes", False: "no"}[is_so]
-
-
-def on_off(is_on: bool | None) -> str:
-    """Format a switch; an em dash where its state is unknown."""
-    return {None: UNKNOWN, True: "on", False: "off"}[is_on]
-
-
-def projector_text(mmproj_bytes: int) -> str:
-    """Return what a projector takes beside the model; empty without one."""
-    return f"{format_bytes(mmproj_bytes)} (--mmproj, without its compute buffer)" if mmproj_bytes else ""
-
-
-def swa_text(swa_cells: int | None, n_ctx: int | None) -> str:
-    """Say what the caches of sliding-window layers hold, and what holds the other; empty for a model without any."""
-    if swa_cells is None or n_ctx is None:
-        return ""
-    if swa_cells < n_ctx:
-        return (
-            f"sliding-window caches of {format_count(swa_cells)} cells (of all {format_count(n_ctx)} with --swa-full)"
-        )
-    return f"sliding-window caches of all {format_count(n_ctx)} cells"
 
 
 def interval_columns(key: str, name: str, unit: str, path: str, form: Callable[[Any], str]) -> tuple[Column, Column]:
@@ -349,6 +297,11 @@ COLUMNS = {each.key: each for each in _OWN}
 """By key, those that every kind of run has."""
 
 
+def column_of(key: str) -> Column:
+    """Return a column by its key; loads what kinds of runs add only for one of those."""
+    return COLUMNS.get(key) or all_columns()[key]
+
+
 def all_columns() -> Mapping[str, Column]:
     """Return every column by its key, those that kinds of runs add among them, in the order of a CSV file."""
     return _columns(plugin_names("ggbench.experiments"))
@@ -381,7 +334,7 @@ def column_texts(key: str, summaries: Sequence[QuantSummary]) -> tuple[str, ...]
     """What people read in one column of these rows; models by names that distinguish them."""
     if key == "model":
         return model_names([summary.subject for summary in summaries])
-    return tuple(map(all_columns()[key].text, summaries))
+    return tuple(map(column_of(key).text, summaries))
 
 
 def bench_columns(summaries: Iterable[QuantSummary]) -> tuple[str, ...]:
@@ -394,20 +347,25 @@ def bench_columns(summaries: Iterable[QuantSummary]) -> tuple[str, ...]:
     return tuple(keys)
 
 
-def expected_text(expected: Expected | None) -> str:
-    """`4.28 ±0.27`; where one side of the interval is much longer, its ends; `≥ 126`, `≤ 7.92` of a bound."""
-    if expected is None:
-        return UNKNOWN
-    if not math.isfinite(expected.high):
-        return f"≥ {format_number(expected.value)}"
-    if not expected.low and expected.value == expected.high:
-        return f"≤ {format_number(expected.value)}"
-    return format_interval(expected.value, expected.low, expected.high)
+def rows_as_csv(summaries: Sequence[QuantSummary]) -> str:
+    """Every column: unrounded values under its key, in bytes, ms and the like; an empty cell is unknown.
+
+    Text that a spreadsheet would take for a formula gets an apostrophe in front.
+    """
+    cells = ([_csv_cell(column.value(summary)) for column in all_columns().values()] for summary in summaries)
+    return csv_text(list(all_columns()), cells)
 
 
-def planned_speed_text(expected: PlannedForecast | None) -> str:
-    """`3.2 ±0.4`, in tokens per second, marked where it comes from an unsteady run; an em dash where none is known."""
-    if expected is None:
-        return UNKNOWN
-    text = expected_text(Expected(expected.tok_s, *expected.tok_s_ci95))
-    return text if expected.is_steady else f"{UNSTEADY} {text}"
+def rows_as_markdown(summaries: Sequence[QuantSummary], keys: Sequence[str]) -> str:
+    """A GitHub table of the columns' texts, the units in the headers."""
+    columns = [all_columns()[key] for key in keys]
+    lines = [
+        [markdown_escaped(f"{column.header} [{column.unit}]" if column.unit else column.header) for column in columns],
+        ["---:" if column.right_aligned else "---" for column in columns],
+        *(map(markdown_escaped, cells) for cells in zip(*(column_texts(key, summaries) for key in keys), strict=True)),
+    ]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+def _csv_cell(value: Value) -> Value:
+    return without_formula(value) if isinstance(value, str) else value

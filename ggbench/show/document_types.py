@@ -5,23 +5,19 @@ Fields that come from a record have its types, and in a schema the docstrings of
 
 from __future__ import annotations
 
-import ast
-import functools
 import inspect
-import pkgutil
 import re
-import textwrap
 from collections.abc import Callable, Iterator, Mapping
-from itertools import pairwise
 from types import GenericAlias, NoneType
 from typing import Annotated, Any, TypeAlias, TypeVar, get_args, get_type_hints
 
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from ggbench import engines
 from ggbench.engines.contract import EngineConfig, engine_module
 from ggbench.errors import StoreError
+from ggbench.fields import field_docs
+from ggbench.plugins import plugin_names
 from ggbench.show.document import Document, Field, Nested, Shape
 
 Json: TypeAlias = dict[str, Any]
@@ -120,9 +116,9 @@ class _Types:
 def _setups() -> tuple[type[EngineConfig], ...]:
     """How each engine loads a model."""
     found = []
-    for each in pkgutil.iter_modules(engines.__path__):
+    for name in plugin_names("ggbench.engines"):
         try:
-            found.append(engine_module(each.name).SETUP)
+            found.append(engine_module(name).CONFIG)
         except StoreError:
             continue
     return tuple(found)
@@ -155,7 +151,7 @@ def _described(schema: Json, record: type | None) -> Json:
     """Every field of a record is in the document, also one that has its default; docstrings say what it is."""
     if record is None or "properties" not in schema:
         return schema
-    docs = _docs(record)
+    docs = field_docs(record)
     for name, field in schema["properties"].items():
         if name in docs:
             schema["properties"][name] = {"description": docs[name]} | field
@@ -201,7 +197,7 @@ def _records(types: tuple[_Type, ...]) -> Iterator[type]:
 def _member(record: type, name: str) -> tuple[_Type, str]:
     """The type of a field or a property and what its docstring says."""
     getter = _getter(record, name)
-    return _member_type(record, name), (inspect.getdoc(getter) if getter else _docs(record).get(name)) or ""
+    return _member_type(record, name), (inspect.getdoc(getter) if getter else field_docs(record).get(name)) or ""
 
 
 def _member_type(record: type, name: str) -> _Type:
@@ -212,17 +208,3 @@ def _member_type(record: type, name: str) -> _Type:
 def _getter(record: type, name: str) -> Any:  # noqa: ANN401 - a function
     found = getattr(record, name, None)
     return getattr(found, "fget", None) or getattr(found, "func", None)
-
-
-@functools.cache
-def _docs(record: type) -> dict[str, str]:
-    """The docstrings under the fields of a record, those of its bases included."""
-    found: dict[str, str] = {}
-    for each in (base for base in reversed(record.__mro__) if vars(base).get("__annotations__")):
-        tree = ast.parse(textwrap.dedent(inspect.getsource(each)))
-        assert isinstance(tree.body[0], ast.ClassDef)
-        for field, after in pairwise(tree.body[0].body):
-            match field, after:
-                case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                    found[name] = inspect.cleandoc(text)
-    return found

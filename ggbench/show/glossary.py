@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-
-import msgspec
+from typing import NamedTuple
 
 UNSTEADY = "!"
 """Mark before the speed of a run that was disturbed."""
@@ -15,7 +14,7 @@ MARKED_RUN = f"{MARKED}; ggbench results show RUN says how"
 """Caption of a list of runs."""
 
 
-class Term(msgspec.Struct, frozen=True):
+class Term(NamedTuple):
     """A number or a mark as tables show it, with its meaning."""
 
     name: str

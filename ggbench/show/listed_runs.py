@@ -1,4 +1,4 @@
-"""Stored runs for lists: one that cannot be read is listed with its reason and does not hide the others."""
+"""Stored runs for lists and files: one that cannot be read is listed with its reason and does not hide the others."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.errors import GgbenchError
+from ggbench.machine.records import MachineReading
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
-from ggbench.runs.store.runs import StoredRun
-from ggbench.runs.stored import listed_run, read_run
+from ggbench.runs.store.runs import Samples, StoredRun
+from ggbench.runs.stored import listed_run, read_recording, read_run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.columns import ANSWERS, all_columns, note
-from ggbench.show.names import model_names
-from ggbench.show.presenter import presenter_of
+from ggbench.show.columns import ANSWERS, column_of, note
+from ggbench.show.figures import Figure, PlottedRun
+from ggbench.show.names import model_names, unambiguous_names
+from ggbench.show.presenter import figures_of, presenter_of
 from ggbench.text import plain
 
 
@@ -85,7 +87,7 @@ class ListedRun(msgspec.Struct, frozen=True):
     def text(self, key: str) -> str:
         """The text of a column of `ggbench.show.columns`; an em dash where the run cannot be read."""
         summary = self.summary
-        return UNKNOWN if summary is None else all_columns()[key].text(summary)
+        return UNKNOWN if summary is None else column_of(key).text(summary)
 
     @property
     def note(self) -> str:
@@ -107,3 +109,58 @@ def named_runs(runs: Sequence[ListedRun]) -> tuple[ListedRun, ...]:
     """Return the runs with their models named; one whose name is as it was is the same object."""
     names = model_names([run.subject for run in runs])
     return tuple(run if run.model == name else replace(run, model=name) for run, name in zip(runs, names, strict=True))
+
+
+class SavedRun(msgspec.Struct, frozen=True):
+    """What is written of one run."""
+
+    summary: QuantSummary
+    samples: Samples
+    observations: Sequence[object] = ()
+    """What was observed beside the samples, for what draws it."""
+
+    @classmethod
+    def of(cls, store: Store, summary: QuantSummary) -> SavedRun:
+        """Read what is stored of the leading run of a summary. Raises StoreError and UnknownName."""
+        assert summary.run.run_id is not None
+        stored = store.load_run(summary.run.run_id)
+        bodies = [each.body for each in read_recording(store, stored).observations]
+        return cls(summary, store.load_samples(stored.run_id), bodies)
+
+    @classmethod
+    def stored(cls, store: Store, stored: StoredRun) -> SavedRun:
+        """Read a stored run whole. Raises StoreError where this ggbench cannot read it."""
+        return cls.of(store, QuantSummary.of([read_run(store, stored)]))
+
+    @property
+    def readings(self) -> tuple[MachineReading, ...]:
+        """Of the machine while it ran."""
+        return tuple(each for each in self.observations if isinstance(each, MachineReading))
+
+    @property
+    def run_id(self) -> int | None:
+        """Number of the run in the store."""
+        return self.summary.run.run_id
+
+
+def saved_figures(runs: Sequence[SavedRun]) -> tuple[Figure, ...]:
+    """Return what there is to draw of stored runs, by the shortest names that distinguish them."""
+    return figures_of([one.summary.run.head.kind for one in runs], plotted_runs(runs))
+
+
+def plotted_runs(runs: Sequence[SavedRun]) -> tuple[PlottedRun, ...]:
+    """Return stored runs as figures take them, by the shortest names that distinguish them."""
+    return tuple(
+        PlottedRun(
+            name,
+            one.samples.position,
+            one.samples.step_ns,
+            one.summary.fit,
+            one.summary.limit,
+            one.observations,
+            one.samples.series.tolist(),
+            one.summary.run.head.settings,
+            one.summary.run.result,
+        )
+        for name, one in zip(unambiguous_names([one.summary for one in runs]), runs, strict=True)
+    )

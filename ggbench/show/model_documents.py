@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import Literal
 
-from ggbench.engines.transformers.config_json import Config
-from ggbench.engines.transformers.storage import Method, Stored
-from ggbench.errors import GgbenchError, Unsupported
+from ggbench.errors import Unsupported
 from ggbench.gguf_file.blueprint import count_params
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import ArrayLength
@@ -17,12 +14,11 @@ from ggbench.hub.download import FileProgress
 from ggbench.hub.hf_cache import VerifiedFile
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoSummary, RepoVariant
 from ggbench.models.catalog import CatalogModel
-from ggbench.models.checkpoints import FoundCheckpoint, planned_methods
 from ggbench.models.disk import LocalModel
 from ggbench.models.local_files import FolderEntry
-from ggbench.show.document import Document, Field, Get, Shape, field, many, of, sometimes, within
+from ggbench.show.document import Document, Field, Get, Shape, field, many, of, sometimes
 
-_NO_REASON = "Why it cannot be counted; null where it can."
+NO_REASON = "Why it cannot be counted; null where it can."
 
 
 def _provenance(is_twin: Get) -> tuple[Field, ...]:
@@ -30,7 +26,8 @@ def _provenance(is_twin: Get) -> tuple[Field, ...]:
     return field("provenance", Literal["file", "twin"], text, lambda root: "twin" if is_twin(root) else "file")
 
 
-def _files(paths: Get) -> tuple[Field, ...]:
+def files_field(paths: Get) -> tuple[Field, ...]:
+    """Return the field of a model's files."""
     return field("files", list[str], "Paths, the shards in order.", paths)
 
 
@@ -66,7 +63,7 @@ INSPECT = Document(
     "What a GGUF's header says.",
     of(ModelFile, "model=name"),
     field("quant", str | None, get=quant_label),
-    _files(lambda file: file.paths),
+    files_field(lambda file: file.paths),
     _provenance(lambda file: file.is_twin),
     of(ModelFile, "file_bytes missing_bytes"),
     field("gguf_version", int, get=lambda file: file.version),
@@ -96,66 +93,12 @@ INSPECT = Document(
 """Of a `ModelFile`."""
 
 
-class LoadedCheckpoint(NamedTuple):
-    """A checkpoint as one method loads it."""
-
-    found: FoundCheckpoint
-    method: Method
-    file: ModelFile | None
-    """None where it cannot be counted, with a reason."""
-    reason: str | None = None
-
-    @classmethod
-    def of(cls, found: FoundCheckpoint, method: Method) -> LoadedCheckpoint:
-        """Count it. Raises as `FoundCheckpoint.header`."""
-        return cls(found, method, found.header(method))
-
-    def by_methods(self) -> Iterator[LoadedCheckpoint]:
-        """Yield it as each method that a plan shows loads it."""
-        for method in planned_methods(self.found):
-            try:
-                yield LoadedCheckpoint.of(self.found, method)
-            except GgbenchError as error:
-                yield LoadedCheckpoint(self.found, method, None, error.message)
-
-
-_METHOD = Shape(
-    "Method",
-    "A checkpoint as one method loads it.",
-    field("quant", str, get=lambda loaded: loaded.method.name),
-    of(ModelFile, "bpw weight_bytes active_weight_bytes", lambda loaded: loaded.file, maybe=True),
-    field("reason", str | None, _NO_REASON),
-)
-_STORED = Shape("Stored", "A tensor as it is stored.", of(Stored, "name shape type_name=dtype n_bytes"))
-CHECKPOINT = Document(
-    "inspect.checkpoint",
-    "inspect tf:FOLDER",
-    "What a checkpoint of Transformers is.",
-    within(lambda loaded: loaded.file, INSPECT.without("gguf_version", "big_endian", "tensors")),
-    field("model", str, get=lambda loaded: loaded.found.checkpoint.name),
-    field("quant", str, get=lambda loaded: loaded.method.name),
-    of(FoundCheckpoint, "provenance=origin", lambda loaded: loaded.found),
-    _files(lambda loaded: [shard.path for shard in loaded.found.checkpoint.shards]),
-    of(Config, "transformers_class=architecture", lambda loaded: loaded.found.checkpoint.config),
-    field("tied_embeddings", bool, get=lambda loaded: loaded.found.checkpoint.layout.is_tied),
-    of(Config, "code_files", lambda loaded: loaded.found.checkpoint.config),
-    field(
-        "unused_bytes",
-        int,
-        "Of its files, what is not loaded.",
-        lambda loaded: sum(tensor.n_bytes for tensor in loaded.found.checkpoint.unused()),
-    ),
-    field("methods", many(_METHOD), get=LoadedCheckpoint.by_methods),
-    sometimes(field("tensors", many(_STORED), "With --tensors.")),
-)
-"""Of a `LoadedCheckpoint`."""
-
 _ENTRY = Shape(
     "Entry",
     "One GGUF of a folder, or the shards of one.",
     field("model", str, get=lambda entry: entry.variant.name),
     of(FolderEntry, "quant"),
-    _files(lambda entry: entry.variant.paths),
+    files_field(lambda entry: entry.variant.paths),
     _provenance(lambda entry: entry.file is not None and entry.file.is_twin),
     field("file_bytes", int, get=lambda entry: entry.variant.file_bytes),
     field("n_shards", int, get=lambda entry: len(entry.variant.files) + entry.variant.n_missing),
@@ -183,7 +126,7 @@ _LOCAL_MODEL = Shape(
     of(LocalModel, "store name"),
     field("model", str | None, "The MODEL argument; null where there is no file.", lambda model: model.model or None),
     of(LocalModel, "quant words=arguments"),
-    _files(lambda model: model.paths),
+    files_field(lambda model: model.paths),
     _provenance(lambda model: model.is_twin),
     of(LocalModel, "file_bytes n_missing architecture n_ctx_train reason?"),
 )

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
+from typing import TYPE_CHECKING
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.gguf_file import quants
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.models.subject import Subject
-from ggbench.runs.summary import QuantSummary
 from ggbench.text import plain
+
+if TYPE_CHECKING:
+    from ggbench.runs.summary import QuantSummary
 
 _PATH_STARTS = ("/", "./", "../", "~")
 _NAMELESS = {"", ".", "..", "~"}

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import msgspec
 
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import FlashAttn, LlamaConfig
+from ggbench.hub.repo_records import RepoListing
+from ggbench.machine.programs import Program
 from ggbench.models.subject import Subject
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.stats.known_speed import SpeedBasis
@@ -221,15 +224,6 @@ quality; context; quality at long contexts; whole layers computed by the CPU. Wh
 be left, that costs most."""
 
 
-class Program(msgspec.Struct, frozen=True):
-    """A program that holds memory, with all of its processes."""
-
-    name: str
-    """Not sanitized."""
-    pids: tuple[int, ...]
-    held_bytes: int
-
-
 class Change(msgspec.Struct, frozen=True):
     """A single change to a plan that does not fit, sized as the plan is."""
 
@@ -253,3 +247,16 @@ class Change(msgspec.Struct, frozen=True):
     def fits(self) -> bool:
         """Whether the change alone is enough."""
         return self.left_bytes >= 0
+
+
+class EnginePlan(msgspec.Struct, frozen=True):
+    """What the module `plan` of an engine's folder plans of its own models, by its function `plan_model`."""
+
+    budget: Budget
+    rows: tuple[PlanRow, ...]
+    sources: Mapping[str, str]
+    """Where each kind of figure comes from."""
+    listing: RepoListing | None
+    """Of the repo; None where the Hub was not asked."""
+    moved_bytes: int = 0
+    """Received over the network."""

@@ -33,7 +33,7 @@ def smaller_quant_advice(target: Target, room_bytes: int, in_budget: float = 1.0
 
 def _sizes(target: Target) -> dict[str, int]:
     """Bytes of the weights of every available quant: by the source, else of the files in the same folder."""
-    source = target.checkpoint or target.source
+    source = target.own or target.source
     if source is not None:
         return source.sizes()
     if target.path is None:

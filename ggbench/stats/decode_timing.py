@@ -85,3 +85,24 @@ class PrefillSpeed(msgspec.Struct, frozen=True):
     """95 % interval of `tok_s`, as of a decode. None: fewer than 3 timings, or stored by an earlier ggbench."""
     n_depth: int = 0
     """Tokens in the cache before the prompt; 0 of every prompt that ggbench measures."""
+
+
+class DecodeWindow(msgspec.Struct, frozen=True):
+    """Some consecutive steps that another tool timed together: of one repetition, or the mean of several."""
+
+    n_depth: int
+    """Tokens in the cache before the first step."""
+    n_gen: int
+    elapsed_ns: float
+    repeat: int | None = 1
+    """Repetitions that it is the mean of; None where the tool does not say."""
+
+    @property
+    def mean_position(self) -> float:
+        """Position of the middle of the window, 1-based: the mean over its steps."""
+        return self.n_depth + (self.n_gen + 1) / 2
+
+    @property
+    def step_ms(self) -> float:
+        """Mean latency of a step."""
+        return self.elapsed_ns / 1e6 / self.n_gen

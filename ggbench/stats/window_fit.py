@@ -8,10 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import msgspec
 import numpy as np
 
-from ggbench.stats.decode_timing import LatencySummary, LineFit
+from ggbench.stats.decode_timing import DecodeWindow, LatencySummary, LineFit
 from ggbench.stats.linefit import Moments, theil_sen
 from ggbench.stats.samples import t_95
 from ggbench.stats.speed import prompt_speed
@@ -67,24 +66,3 @@ def window_speed(windows: Sequence[DecodeWindow]) -> LatencySummary:
         n_each = sum(window.n_gen for window in rounds[0])
         interval = prompt_speed(n_each, [round(sum(each.elapsed_ns for each in one)) for one in rounds]).tok_s_ci95
     return LatencySummary(None, None, None, n_tokens * 1e9 / elapsed_ns, None, interval)
-
-
-class DecodeWindow(msgspec.Struct, frozen=True):
-    """Some consecutive steps that another tool timed together: of one repetition, or the mean of several."""
-
-    n_depth: int
-    """Tokens in the cache before the first step."""
-    n_gen: int
-    elapsed_ns: float
-    repeat: int | None = 1
-    """Repetitions that it is the mean of; None where the tool does not say."""
-
-    @property
-    def mean_position(self) -> float:
-        """Position of the middle of the window, 1-based: the mean over its steps."""
-        return self.n_depth + (self.n_gen + 1) / 2
-
-    @property
-    def step_ms(self) -> float:
-        """Mean latency of a step."""
-        return self.elapsed_ns / 1e6 / self.n_gen

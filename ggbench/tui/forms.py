@@ -12,23 +12,15 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.decisions.pick.needs import LITTLE_LOSS, WORKLOADS, Needs, Preference
-from ggbench.engines.llama.config import KV_TYPES, MAX_THREADS, FlashAttn, LlamaConfig
+from ggbench.engines.llama.config import KV_TYPE_LIST, KV_TYPES, MAX_THREADS, FlashAttn, LlamaConfig, parse_servers
 from ggbench.errors import UsageError
 from ggbench.experiments.quality.record import N_CTX
 from ggbench.experiments.speed.record import INPUTS, N_GEN, SpeedSettings
 from ggbench.experiments.tune.record import DEPTHS, Objective, TuneSettings
-from ggbench.sizing.cluster import parse_servers
+from ggbench.fields import BATCH_SIZES, DEPTH_LIST, DURATION, TOKEN_LIST, Kind
 from ggbench.text import plain
 from ggbench.tui.run_requests import LARGEST, NO_BASE, QualityAsked
-from ggbench.units import (
-    exact_size,
-    format_bytes,
-    format_count,
-    parse_batch_sizes,
-    parse_duration,
-    parse_size,
-    parse_tokens,
-)
+from ggbench.units import exact_size, format_bytes, format_count, parse_size, parse_tokens
 
 Record = TypeVar("Record", bound=msgspec.Struct)
 
@@ -91,10 +83,6 @@ def _joined(values: Sequence[object]) -> str:
     return ",".join(map(str, values))
 
 
-def _seconds(value: float) -> str:
-    return f"{value:g}s"
-
-
 def _number(text: str) -> float:
     try:
         return float(text)
@@ -117,21 +105,15 @@ def _whole(what: str, least: int, most: int) -> Callable[[str], int]:
     return parse
 
 
-def _token_list(text: str, *, least: int = 1) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(parse_tokens(part, least=least) for part in text.split(",")))
-
-
 def _chunk(text: str) -> int:
     if (n_ctx := parse_tokens(text)) < 4:
         raise UsageError(f"a chunk of {n_ctx} tokens is too short to score", "write 4 or more")
     return n_ctx
 
 
-def _kv_types(text: str) -> tuple[str, ...]:
-    types = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",")))
-    if unknown := [each for each in types if each not in KV_TYPES]:
-        raise UsageError(f"{unknown[0]!r} is not a type of a KV cache", f"llama.cpp has {', '.join(KV_TYPES)}")
-    return types
+def _ways(kind: Kind) -> tuple[Callable[[str], object], Callable[[Any], str]]:
+    """How a field of settings is read and written on the command line too."""
+    return kind.read, kind.write
 
 
 _LAYERS = _whole("a number of layers", 0, (1 << 31) - 1)
@@ -168,10 +150,10 @@ SPEED = Form(
     "Speed by input length and batch",
     "Each case reads a prompt for every sequence and generates tokens for all at once. The cheap cases run first; "
     "one that would not end in time is forecast and skipped, one that does not fit has its reason.", (
-        Field("inputs", "input lengths", f"as published: 1 to {format_count(INPUTS[-1])}", _token_list, _joined),
+        Field("inputs", "input lengths", f"as published: 1 to {format_count(INPUTS[-1])}", *_ways(TOKEN_LIST)),
         Field("n_gen", "tokens generated", format_count(N_GEN), parse_tokens),
-        Field("batches", "batch sizes", "1; or 1,8,32", parse_batch_sizes, _joined),
-        Field("within_s", "time limit", "10m for each quant", parse_duration, _seconds),
+        Field("batches", "batch sizes", "1; or 1,8,32", *_ways(BATCH_SIZES)),
+        Field("within_s", "time limit", "10m for each quant", *_ways(DURATION)),
     ),
     SpeedSettings(),
 )
@@ -182,9 +164,9 @@ TUNE = Form(
     "of the best. Often nothing beats the defaults. a takes over what was found.", (
         Field("objective", "faster", "decode, prompts or both", choices=_same(get_args(Objective))),
         Field("depths", "depths", f"{' and '.join(map(format_count, DEPTHS))} tokens; or 0,32k",
-              lambda text: _token_list(text, least=0), _joined),
-        Field("within_s", "time limit", "10m for each quant", parse_duration, _seconds),
-        Field("kv_types", "KV types to try", "none, as they cost quality; or q8_0", _kv_types, _joined),
+              *_ways(DEPTH_LIST)),
+        Field("within_s", "time limit", "10m for each quant", *_ways(DURATION)),
+        Field("kv_types", "KV types to try", "none, as they cost quality; or q8_0", *_ways(KV_TYPE_LIST)),
     ),
     TuneSettings(),
 )
@@ -217,7 +199,7 @@ def quality_form(bases: Sequence[str], config: LlamaConfig) -> Form[QualityAsked
             Field("base", "compared with", largest, choices=_same((LARGEST, *bases, NO_BASE))),
             Field("text", "text", "Python's manual; wikitext-2"),
             Field("n_chunks", "chunks", "the whole text", _whole("a number of chunks", 1, 1_000_000)),
-            Field("within_s", "time limit", "none; or 10m for each quant", parse_duration, _seconds),
+            Field("within_s", "time limit", "none; or 10m for each quant", *_ways(DURATION)),
             Field("n_ctx", "tokens a chunk", f"{N_CTX}, as llama-perplexity", _chunk),
             Field("", "KV cache", "by options (o); base: f16", choices={cache: None}),
         ),

@@ -22,10 +22,11 @@ from ggbench.models.disk import LocalModel
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import FITS, FITS_NOT, UNKNOWN
-from ggbench.show.columns import b_text, planned_speed_text, speed_text, w_text
+from ggbench.show.columns import speed_text
+from ggbench.show.figures import Line, fitted_line
 from ggbench.show.glossary import UNSTEADY
-from ggbench.show.plot.curves import Line, fitted_line
-from ggbench.show.terminal.plan import longest_text
+from ggbench.show.plan import longest_text
+from ggbench.show.text import b_text, planned_speed_text, w_text
 from ggbench.sizing.plan_record import PlanRow
 from ggbench.sizing.theory.limits import DECODE_POSITIONS
 from ggbench.stats.decode_timing import LineFit
@@ -242,9 +243,9 @@ class LatestResults(msgspec.Struct, frozen=True):
         """Take them from `runs`, newest first, as the store lists them."""
         found = cls({}, {})
         for run in runs:
-            setup, subject = run.head.setup, run.subject
-            if not run.is_complete or run.is_imported or not isinstance(setup, LlamaConfig):
+            if not run.is_complete or run.is_imported or not run.head.setup.loads_gguf:
                 continue
+            setup, subject = LlamaConfig.of(run.head.setup), run.subject
             summary = QuantSummary.of([run])
             for name in _names(subject.model, subject.quant, subject.file):
                 if summary.fit is not None:

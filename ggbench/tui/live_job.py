@@ -18,7 +18,7 @@ from ggbench.experiments.maxctx.record import BracketEnds, Probe, ProofForeseen,
 from ggbench.runs.progress import Finished, ModelReady, Point, Progress, Samples, Working
 from ggbench.runs.run import DecodeTiming, Settings
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.plot.curves import PlottedRun
+from ggbench.show.figures import PlottedRun
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
 from ggbench.stats.linefit import RunningFit, fewest_samples
 from ggbench.stats.speed import summarize

@@ -19,13 +19,12 @@ from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import RUNNING, Samples, StoredRun
 from ggbench.runs.stored import read_recording, read_run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import Value, all_columns
+from ggbench.show.columns import Value, column_of
+from ggbench.show.figures import Figure, PlottedRun
 from ggbench.show.glossary import UNSTEADY
-from ggbench.show.listed_runs import ListedRun, named_runs
+from ggbench.show.listed_runs import ListedRun, SavedRun, named_runs, saved_figures
 from ggbench.show.names import quant_name
-from ggbench.show.plot.curves import Figure, PlottedRun
 from ggbench.show.presenter import figures_of, presenter_of
-from ggbench.show.saving import SavedRun, saved_figures
 from ggbench.text import plain
 from ggbench.tui.tables import Column, has_words
 from ggbench.units import counted, format_count
@@ -92,7 +91,7 @@ def may_draw(run: ListedRun) -> bool:
 
 
 def _measured(key: str) -> RunColumn:
-    column = all_columns()[key]
+    column = column_of(key)
 
     def value(run: ListedRun) -> Value:
         return None if run.summary is None else column.value(run.summary)

@@ -110,14 +110,3 @@ def test_a_place_that_is_gone_is_listed_with_why(tmp_path: Path) -> None:
     gone, there = added_models()
     assert "no such file or folder" in gone.reason
     assert (gone.place, gone.paths, there.place) == (file.parent, (), other)
-
-
-def test_a_damaged_list_is_an_empty_one(tmp_path: Path) -> None:
-    listed = paths.added_places_file()
-    listed.parent.mkdir(parents=True)
-    for content in (b"", b"[1]", b'{"places": [1]}', b"\xff\xfe"):
-        listed.write_bytes(content)
-        assert remembered_places() == ()
-    file = put(tmp_path / "a-q8_0.gguf")
-    add_place(file)
-    assert remembered_places() == (file,)

@@ -8,10 +8,10 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines.transformers.checkpoint import read_checkpoint
+from ggbench.engines.transformers.models import find_checkpoint
 from ggbench.engines.transformers.storage import METHODS
 from ggbench.errors import BadFile, NetworkError, UsageError
 from ggbench.hub.access import HubAccess
-from ggbench.models.checkpoints import find_checkpoint
 from ggbench.models.command_line import named
 from ggbench.models.reference import ModelRef, parse_model
 from ggbench.models.targets import materialize, resolve, resolve_one
@@ -33,16 +33,20 @@ def _files(folder: Path) -> dict[str, Path]:
     return {path.name: path for path in sorted(folder.iterdir())}
 
 
+def _ref(form: str, name: str, quants: tuple[str, ...] = (), revision: str = "main") -> ModelRef:
+    return ModelRef("own", name, quants, revision, engine="transformers", form=form)
+
+
 @pytest.mark.parametrize(
     ("text", "ref"),
     [
-        ("synth-tf:Qwen1.5-7B", ModelRef("synth-tf", "qwen1.5-7b")),
-        ("synth-tf:qwen1.5-7b:nf4", ModelRef("synth-tf", "qwen1.5-7b", ("nf4",))),
-        ("tf:Qwen/Qwen2-7B", ModelRef("tf-hub", "Qwen/Qwen2-7B")),
-        ("TF:Qwen/Qwen2-7B@refs/pr/1:int8", ModelRef("tf-hub", "Qwen/Qwen2-7B", ("int8",), "refs/pr/1")),
-        ("tf:https://huggingface.co/Qwen/Qwen2-7B", ModelRef("tf-hub", "Qwen/Qwen2-7B")),
-        ("tf:./missing", ModelRef("tf-folder", "missing")),
-        ("tf:/a/b/c:nf4", ModelRef("tf-folder", "/a/b/c", ("nf4",))),
+        ("synth-tf:Qwen1.5-7B", _ref("id", "qwen1.5-7b")),
+        ("synth-tf:qwen1.5-7b:nf4", _ref("id", "qwen1.5-7b", ("nf4",))),
+        ("tf:Qwen/Qwen2-7B", _ref("hub", "Qwen/Qwen2-7B")),
+        ("TF:Qwen/Qwen2-7B@refs/pr/1:int8", _ref("hub", "Qwen/Qwen2-7B", ("int8",), "refs/pr/1")),
+        ("tf:https://huggingface.co/Qwen/Qwen2-7B", _ref("hub", "Qwen/Qwen2-7B")),
+        ("tf:./missing", _ref("folder", "missing")),
+        ("tf:/a/b/c:nf4", _ref("folder", "/a/b/c", ("nf4",))),
     ],
 )
 def test_the_prefix_states_a_checkpoint(text: str, ref: ModelRef) -> None:
@@ -53,8 +57,8 @@ def test_a_folder_takes_precedence_over_a_repo(tmp_path: Path, monkeypatch: pyte
     """Of the same spelling, as for a GGUF; without the prefix the folder is one of GGUFs."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "org" / "name").mkdir(parents=True)
-    assert _bare(parse_model("tf:org/name")) == ModelRef("tf-folder", "org/name")
-    assert _bare(parse_model("tf:org/name:nf4")) == ModelRef("tf-folder", "org/name", ("nf4",))
+    assert _bare(parse_model("tf:org/name")) == _ref("folder", "org/name")
+    assert _bare(parse_model("tf:org/name:nf4")) == _ref("folder", "org/name", ("nf4",))
     assert _bare(parse_model("org/name")) == ModelRef("path", "org/name")
 
 
@@ -109,14 +113,14 @@ def test_a_checkpoint_keeps_its_own_groups_and_bits_where_its_quant_is_named(
 def test_a_repo_is_planned_from_its_config_alone(hub: TestHub, access: HubAccess, tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "repo", {**QWEN2_TINY, "quantization_config": GPTQ}, "gptq-int4", n_shards=2)
     hub.add_repo("org/tiny-GPTQ", _files(folder))
-    found = find_checkpoint(ModelRef("tf-hub", "org/tiny-GPTQ"), hub=access)
+    found = find_checkpoint(_ref("hub", "org/tiny-GPTQ"), hub=access)
     file = found.header(found.checkpoint.method)
     local = read_checkpoint(folder).model_file(METHODS["gptq-int4"])
     assert (file.n_params, file.weight_bytes) == (local.n_params, local.weight_bytes)
     assert file.file_bytes == sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     assert 0 < found.moved_bytes < 1000
     assert found.download_bytes > file.file_bytes
-    assert find_checkpoint(ModelRef("tf-hub", "org/tiny-GPTQ"), hub=access).moved_bytes == 0
+    assert find_checkpoint(_ref("hub", "org/tiny-GPTQ"), hub=access).moved_bytes == 0
 
 
 def test_a_repo_is_downloaded_and_then_found_here(hub: TestHub, access: HubAccess, tmp_path: Path) -> None:
@@ -124,7 +128,7 @@ def test_a_repo_is_downloaded_and_then_found_here(hub: TestHub, access: HubAcces
     file = materialize(resolve_one(parse_model("tf:org/tiny"), hub=access))
     assert sorted(path.name for path in file.paths[0].iterdir())[0] == "config.json"
     hub.forget_requests()
-    again = find_checkpoint(ModelRef("tf-hub", "org/tiny"), hub=access)
+    again = find_checkpoint(_ref("hub", "org/tiny"), hub=access)
     assert not hub.requests
     assert again.download_bytes == 0
     assert again.checkpoint.name == "org/tiny"
@@ -156,8 +160,8 @@ def test_offline_a_repo_that_was_seen_is_still_planned(hub: TestHub, access: Hub
     offline = msgspec.structs.replace(access, offline=True)
     with pytest.raises(NetworkError, match="offline mode is on"):
         resolve(parse_model("tf:org/tiny"), hub=offline)
-    seen = find_checkpoint(ModelRef("tf-hub", "org/tiny"), hub=access)
-    kept = find_checkpoint(ModelRef("tf-hub", "org/tiny"), hub=offline)
+    seen = find_checkpoint(_ref("hub", "org/tiny"), hub=access)
+    kept = find_checkpoint(_ref("hub", "org/tiny"), hub=offline)
     assert kept.header(METHODS["nf4"]).weight_bytes == seen.header(METHODS["nf4"]).weight_bytes
     materialize(resolve_one(parse_model("tf:org/tiny"), hub=access))
     shutil.rmtree(offline.listings_dir)

@@ -12,7 +12,7 @@ from ggbench.models.local_files import LocalVariant
 from ggbench.models.model_stores import ModelStore
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import resolve_one
-from tests.fakes.model_stores import COMMIT, gguf_bytes, put_in_hub_cache, put_in_ollama
+from tests.fakes.model_stores import gguf_bytes, put_in_hub_cache, put_in_ollama
 
 
 @pytest.fixture(autouse=True)
@@ -91,17 +91,6 @@ def test_one_file_by_several_names_is_listed_once(home: Path, hub_cache: Path) -
     assert model.arguments == ("org/repo", "q8_0")
 
 
-def test_an_older_commit_is_listed_by_path(hub_cache: Path) -> None:
-    older = put_in_hub_cache(hub_cache, "org/repo", "m-q8_0.gguf", gguf_bytes(n_ctx_train=1), commit="f" * 40)
-    put_in_hub_cache(hub_cache, "org/repo", "m-q8_0.gguf", gguf_bytes(n_ctx_train=2))
-    (hub_cache / "models--org--repo/refs").mkdir()
-    (hub_cache / "models--org--repo/refs/main").write_text(COMMIT)
-    found = {model.n_ctx_train: model for model in find_local_models()}
-    assert found[2].arguments == ("org/repo", "q8_0")
-    assert found[1].paths == (older,)
-    assert found[1].is_named_by_path
-
-
 def test_twins_are_listed_by_catalog_id() -> None:
     model = load_catalog().model("qwen1.5-0.5b")
     raw = gguf_bytes(more={"ggbench.twin": True, "ggbench.twin.source": f"catalog:{model.id}"})
@@ -133,12 +122,6 @@ def test_symlink_loops_end(tmp_path: Path) -> None:
     assert [model.name for model in models_in_place(tmp_path)] == ["m-q8_0"]
 
 
-def test_depth_is_bounded(tmp_path: Path) -> None:
-    put(tmp_path / "publisher/repo/q8_0/deep.gguf")
-    put(tmp_path / "1/2/3/4/5/6/too-deep.gguf")
-    assert [model.name for model in models_in_place(tmp_path)] == ["deep"]
-
-
 def test_a_file_deleted_while_listed_is_left_out(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = put(home / ".lmstudio/models/a/b/gone-q8_0.gguf")
     put(home / ".lmstudio/models/a/b/m-q8_0.gguf")
@@ -162,10 +145,3 @@ def test_an_unreadable_store_is_reported(tmp_path: Path) -> None:
         ("Hugging Face", True),
         ("folder", False),
     ]
-
-
-def test_a_second_scan_opens_no_file(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put(home / ".lmstudio/models/a/b/m-q8_0.gguf")
-    first = find_local_models()
-    monkeypatch.setattr("ggbench.models.local_files.read_facts", lambda path: pytest.fail(f"{path} was opened"))
-    assert find_local_models() == first

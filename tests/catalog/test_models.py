@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.errors import UnknownName, UsageError
+from ggbench.errors import UsageError
 from ggbench.gguf_file.blueprint import Hyperparameters, build_model, build_tensors
 from ggbench.gguf_file.twin import plan_twin
 from ggbench.models.catalog import Catalog, load_catalog
@@ -25,51 +25,22 @@ n_ctx_train = 32768
 """
 
 PUBLISHED_PARAMETERS = {
-    "qwen1.5-1.8b": 1_836_828_672,
-    "qwen1.5-4b": 3_950_369_280,
-    "qwen1.5-7b": 7_721_324_544,
-    "qwen1.5-14b": 14_167_290_880,
-    "qwen1.5-32b": 32_512_218_112,
-    "qwen1.5-72b": 72_287_920_128,
-    "qwen1.5-110b": 111_209_914_368,
-    "qwen1.5-moe-a2.7b": 14_315_784_192,
-    "qwen2-0.5b": 494_032_768,
-    "qwen2-1.5b": 1_543_714_304,
-    "qwen2-7b": 7_615_616_512,
-    "qwen2-57b-a14b": 57_408_658_944,
-    "qwen2-72b": 72_706_203_648,
-    "qwen2.5-0.5b": 494_032_768,
-    "qwen2.5-1.5b": 1_543_714_304,
-    "qwen2.5-3b": 3_085_938_688,
-    "qwen2.5-7b": 7_615_616_512,
-    "qwen2.5-14b": 14_770_033_664,
-    "qwen2.5-32b": 32_763_876_352,
-    "qwen2.5-72b": 72_706_203_648,
-    "llama-3.1-8b": 8_030_261_248,
-    "llama-3.1-70b": 70_553_706_496,
-    "llama-3.2-1b": 1_235_814_400,
-    "llama-3.2-3b": 3_212_749_824,
-    "qwen3-0.6b": 596_049_920,
-    "qwen3-1.7b": 1_720_574_976,
-    "qwen3-4b": 4_022_468_096,
-    "qwen3-8b": 8_190_735_360,
-    "qwen3-14b": 14_768_307_200,
-    "qwen3-32b": 32_762_123_264,
-    "qwen3-30b-a3b": 30_532_122_624,
-    "gemma-3-1b": 999_885_952,
-    "gemma-3-4b": 3_880_263_168,
-    "gemma-3-12b": 11_766_034_176,
-    "gemma-3-27b": 27_009_346_304,
-    "mistral-7b-v0.3": 7_248_023_552,
-    "mistral-nemo-12b": 12_247_782_400,
-    "mistral-small-24b": 23_572_403_200,
-    "mixtral-8x7b": 46_702_792_704,
-    "phi-4": 14_659_507_200,
-    "phi-4-mini": 3_836_021_760,
-    "gpt-oss-20b": 20_914_757_184,
-    "gpt-oss-120b": 116_829_156_672,
+    "qwen1.5-1.8b": 1_836_828_672, "qwen1.5-4b": 3_950_369_280, "qwen1.5-7b": 7_721_324_544,
+    "qwen1.5-14b": 14_167_290_880, "qwen1.5-32b": 32_512_218_112, "qwen1.5-72b": 72_287_920_128,
+    "qwen1.5-110b": 111_209_914_368, "qwen1.5-moe-a2.7b": 14_315_784_192, "qwen2-0.5b": 494_032_768,
+    "qwen2-1.5b": 1_543_714_304, "qwen2-7b": 7_615_616_512, "qwen2-57b-a14b": 57_408_658_944,
+    "qwen2-72b": 72_706_203_648, "qwen2.5-0.5b": 494_032_768, "qwen2.5-1.5b": 1_543_714_304,
+    "qwen2.5-3b": 3_085_938_688, "qwen2.5-7b": 7_615_616_512, "qwen2.5-14b": 14_770_033_664,
+    "qwen2.5-32b": 32_763_876_352, "qwen2.5-72b": 72_706_203_648, "llama-3.1-8b": 8_030_261_248,
+    "llama-3.1-70b": 70_553_706_496, "llama-3.2-1b": 1_235_814_400, "llama-3.2-3b": 3_212_749_824,
+    "qwen3-0.6b": 596_049_920, "qwen3-1.7b": 1_720_574_976, "qwen3-4b": 4_022_468_096, "qwen3-8b": 8_190_735_360,
+    "qwen3-14b": 14_768_307_200, "qwen3-32b": 32_762_123_264, "qwen3-30b-a3b": 30_532_122_624,
+    "gemma-3-1b": 999_885_952, "gemma-3-4b": 3_880_263_168, "gemma-3-12b": 11_766_034_176,
+    "gemma-3-27b": 27_009_346_304, "mistral-7b-v0.3": 7_248_023_552, "mistral-nemo-12b": 12_247_782_400,
+    "mistral-small-24b": 23_572_403_200, "mixtral-8x7b": 46_702_792_704, "phi-4": 14_659_507_200,
+    "phi-4-mini": 3_836_021_760, "gpt-oss-20b": 20_914_757_184, "gpt-oss-120b": 116_829_156_672,
     "deepseek-v2-lite": 15_706_484_224,
-}
+}  # fmt: skip
 """Parameters of the safetensors files as the Hub's model pages count them: a tied embedding once."""
 
 UNTIED_IN_GGUF = ("qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-3b")
@@ -77,34 +48,15 @@ UNTIED_IN_GGUF = ("qwen2.5-0.5b", "qwen2.5-1.5b", "qwen2.5-3b")
 
 
 PUBLISHED_TENSOR_BYTES = {
-    ("llama-3.1-8b", "q4_k_m"): 4_912_898_304,
-    ("qwen3-1.7b", "q8_0"): 1_828_474_880,
-    ("qwen3-4b", "q4_k_m"): 2_491_323_904,
-    ("qwen3-8b", "q4_k_m"): 5_021_827_072,
-    ("qwen3-14b", "q4_k_m"): 8_995_793_920,
-    ("qwen3-30b-a3b", "q4_k_s"): 17_450_039_296,
-    ("gemma-3-1b", "q4_k_m"): 799_525_120,
-    ("gemma-3-12b", "q8_0"): 12_503_660_544,
-    ("gemma-3-27b", "q8_0"): 28_701_409_280,
-    ("mistral-7b-v0.3", "q4_k_m"): 4_372_054_016,
-    ("mistral-small-24b", "q5_k_m"): 16_756_101_120,
-    ("phi-4", "q8_0"): 15_576_944_640,
+    ("llama-3.1-8b", "q4_k_m"): 4_912_898_304, ("qwen3-1.7b", "q8_0"): 1_828_474_880,
+    ("qwen3-4b", "q4_k_m"): 2_491_323_904, ("qwen3-8b", "q4_k_m"): 5_021_827_072,
+    ("qwen3-14b", "q4_k_m"): 8_995_793_920, ("qwen3-30b-a3b", "q4_k_s"): 17_450_039_296,
+    ("gemma-3-1b", "q4_k_m"): 799_525_120, ("gemma-3-12b", "q8_0"): 12_503_660_544,
+    ("gemma-3-27b", "q8_0"): 28_701_409_280, ("mistral-7b-v0.3", "q4_k_m"): 4_372_054_016,
+    ("mistral-small-24b", "q5_k_m"): 16_756_101_120, ("phi-4", "q8_0"): 15_576_944_640,
     ("gpt-oss-120b", "mxfp4"): 63_374_323_968,
-}
+}  # fmt: skip
 """Bytes of the tensors of published files as llama-server and llama-bench print them (`size`, `model_size`)."""
-
-
-ARTICLE_BILLIONS = {
-    "qwen1.5-0.5b": (1024, 24, 2816, 1, 0.58),
-    "qwen1.5-1.8b": (2048, 24, 5504, 1, 1.71),
-    "qwen1.5-4b": (2560, 40, 6912, 1, 3.68),
-    "qwen1.5-7b": (4096, 32, 11008, 1, 7.19),
-    "qwen1.5-14b": (5120, 40, 13696, 1, 13.19),
-    "qwen1.5-32b": (5120, 64, 27392, 5, 30.28),
-    "qwen1.5-72b": (8192, 80, 24576, 1, 67.32),
-    "qwen1.5-110b": (8192, 80, 49152, 8, 103.57),
-}
-"""The article's table in section 5.2.1: hidden size, layers, intermediate size, n_groups, parameters in 2^30."""
 
 
 @pytest.fixture
@@ -154,14 +106,6 @@ def test_a_token_has_the_published_number_of_active_parameters(
     assert parameters.active + embedding == pytest.approx(n_active, rel=0.002)
 
 
-@pytest.mark.parametrize(("model_id", "row"), ARTICLE_BILLIONS.items())
-def test_qwen15_shape_is_the_articles(shipped: Catalog, model_id: str, row: tuple[int, int, int, int, float]) -> None:
-    hyper = shipped.model(model_id).hyper
-    *shape, billions = row
-    assert [hyper.n_embd, hyper.n_layer, hyper.n_ff, hyper.n_head // hyper.n_head_kv] == shape
-    assert round(count_parameters(hyper) / 2**30, 2) == billions
-
-
 def test_file_pattern_gives_the_names_that_the_official_repos_use(shipped: Catalog) -> None:
     names = {}
     for model_id in ("qwen1.5-0.5b", "qwen2-1.5b", "qwen2.5-1.5b"):
@@ -173,13 +117,6 @@ def test_file_pattern_gives_the_names_that_the_official_repos_use(shipped: Catal
         "Qwen/Qwen2-1.5B-Instruct-GGUF": "qwen2-1_5b-instruct-q4_k_m.gguf",
         "Qwen/Qwen2.5-1.5B-Instruct-GGUF": "qwen2.5-1.5b-instruct-q4_k_m.gguf",
     }
-
-
-def test_id_is_found_in_any_case_and_an_unknown_one_names_the_nearest(shipped: Catalog) -> None:
-    assert shipped.model("Qwen2.5-7B").id == "qwen2.5-7b"
-    with pytest.raises(UnknownName) as caught:
-        shipped.model("qwen2.5-7bb")
-    assert "qwen2.5-7b" in caught.value.hint
 
 
 def test_user_file_overrides_one_key_and_keeps_the_rest(write_models: WriteModels, shipped: Catalog) -> None:
@@ -260,9 +197,3 @@ def test_text_that_is_not_utf8_names_its_line(tmp_path: Path) -> None:
     path.write_bytes(b'[[model]]\nid = "a"\ntitle = "\xe9"\n')
     with pytest.raises(UsageError, match="line 3: this is not UTF-8"):
         load_catalog(path)
-
-
-def test_windows_line_ends_and_byte_order_mark_are_read(tmp_path: Path) -> None:
-    path = tmp_path / "models.toml"
-    path.write_bytes(b'\xef\xbb\xbf[[model]]\r\nid = "qwen2-7b"\r\ntitle = "Mine"\r\n')
-    assert load_catalog(path).model("qwen2-7b").title == "Mine"

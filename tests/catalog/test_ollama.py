@@ -69,11 +69,3 @@ def test_an_invalid_manifest_is_reported(tmp_path: Path, raw: bytes) -> None:
     assert (broken.name, broken.blob) == ("broken:latest", None)
     assert "cannot be read" in broken.reason
     assert whole.blob is not None
-
-
-def test_symlink_loops_and_stray_files_are_ignored(tmp_path: Path) -> None:
-    folder = tmp_path / LIBRARY / "loop"
-    folder.mkdir(parents=True)
-    (folder / "tag").symlink_to(folder / "tag")
-    (tmp_path / "manifests-v2").write_bytes(b"")
-    assert list(ollama_models(tmp_path)) == []

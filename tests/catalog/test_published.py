@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 
 from ggbench.errors import UnknownName
-from ggbench.models.published.rows import METRICS, table_of, versions_of
-from ggbench.models.published.selection import filter_published, nearest_published
+from ggbench.models.published.rows import METRICS, table_of
+from ggbench.models.published.selection import OwnSpeed, filter_published, nearest_published
 from tests.catalog.published_rows import ROWS, only, printed
 
 
@@ -57,10 +57,7 @@ def test_sums_over_a_table_are_those_of_the_raw_text(
     [
         (
             {
-                "source": "qwen1.5-hf",
-                "model": "qwen1.5-7b",
-                "quant": "awq",
-                "n_prompt": 30720,
+                "source": "qwen1.5-hf", "model": "qwen1.5-7b", "quant": "awq", "n_prompt": 30720,
                 "system": "hf-transformers",
             },
             "tok_s",
@@ -68,10 +65,7 @@ def test_sums_over_a_table_are_those_of_the_raw_text(
         ),
         (
             {
-                "source": "qwen1.5-hf",
-                "model": "qwen1.5-moe-a2.7b",
-                "quant": "bf16",
-                "n_prompt": 1,
+                "source": "qwen1.5-hf", "model": "qwen1.5-moe-a2.7b", "quant": "bf16", "n_prompt": 1,
                 "system": "hf-transformers-fa2",
             },
             "tok_s",
@@ -91,16 +85,14 @@ def test_sums_over_a_table_are_those_of_the_raw_text(
         ({"source": "article", "table": "6.4.1", "system": "autogptq-marlin"}, "prefill_ms", "6.06"),
         (
             {
-                "device": "NVIDIA T4 16GB",
-                "printed_name": "INT8+Decomp",
-                "batch_size": 32,
+                "device": "NVIDIA T4 16GB", "printed_name": "INT8+Decomp", "batch_size": 32,
                 "versions": "bitsandbytes 0.44.1",
             },
             "latency_s",
             "0.3413",
         ),
     ],
-)
+)  # fmt: skip
 def test_cells_are_as_printed(asked: dict[str, str | int], metric: str, expected: str) -> None:
     assert printed(only(**asked), metric) == expected
 
@@ -111,38 +103,6 @@ def test_a_word_is_never_a_number() -> None:
     assert set(words) == {"oom", "N/A", "Exception", "not reported"}
     assert words["Exception"] == 5
     assert {cell.plain for cell in cells if cell.value is None} == set(words)
-
-
-def test_vllm_rows_of_72b_carry_their_settings() -> None:
-    rows = filter_published(ROWS, model="qwen2.5-72b", system="vllm")
-    assert len(rows) == 27
-    by_note = {row.note: row.setting for row in rows}
-    assert by_note["Default"] == "gpu_memory_utilization=0.9 max_model_len=32768 enforce_eager=False"
-    assert by_note["Setting 1"] == "gpu_memory_utilization=0.98 max_model_len=4096 enforce_eager=True"
-    assert by_note["Setting 5"] == "gpu_memory_utilization=0.9 max_model_len=131072 enforce_eager=False"
-    other = only(source="qwen2.5-speed", table="32B (vLLM)", quant="bf16", n_prompt=1)
-    assert other.note == "setting1"
-    assert other.setting == "gpu_memory_utilization=1.0 max_model_len=32768 enforce_eager=True"
-
-
-def test_a_setting_that_cannot_have_held_the_input_is_not_claimed() -> None:
-    rows = [row for row in filter_published(ROWS, source="qwen2-speed", system="vllm") if (row.n_prompt or 0) > 32768]
-    assert len(rows) == 16
-    assert all(row.setting is None and "cannot hold" in (row.remark or "") for row in rows)
-
-
-def test_versions_are_the_tables_with_the_rows_own_over_them() -> None:
-    plain = only(source="qwen2.5-speed", table="7B (vLLM)", quant="awq", n_prompt=63488)
-    assert versions_of(plain)["vLLM"] == "0.6.3"
-    assert versions_of(only(source="qwen2.5-speed", table="7B (vLLM)", quant="awq", n_prompt=129024))["vLLM"] == "0.6.2"
-    int8 = only(source="qwen2.5-speed", table="7B (Transformer)", quant="gptq-int8", n_prompt=1)
-    assert versions_of(int8)["AutoGPTQ"] == "0.6.0+cu1210"
-    assert versions_of(int8)["Transformers"] == "4.46.0"
-    ada = only(
-        device="NVIDIA RTX 4090 24GB", model="qwen2.5-14b", quant="nf4", batch_size=8, versions="bitsandbytes 0.44.1"
-    )
-    assert (versions_of(ada)["CUDA"], versions_of(ada)["bitsandbytes"]) == ("12.4", "0.44.1")
-    assert versions_of(only(table="6.4.4", quant="q4_k_m")) == {}
 
 
 def test_slips_of_a_document_stay_with_a_remark() -> None:
@@ -196,16 +156,10 @@ def test_rows_are_found_by_name(asked: dict[str, str], count: int) -> None:
 @pytest.mark.parametrize(
     "asked",
     [
-        {"model": "qwen2.5-7"},
-        {"system": "tgi"},
-        {"device": "b200"},
-        {"device": "90"},
-        {"device": " "},
-        {"quant": "q9_k"},
-        {"metric": "elo"},
-        {"source": "blog"},
+        {"model": "qwen2.5-7"}, {"system": "tgi"}, {"device": "b200"}, {"device": "90"}, {"device": " "},
+        {"quant": "q9_k"}, {"metric": "elo"}, {"source": "blog"},
     ],
-)
+)  # fmt: skip
 def test_a_name_that_no_row_has_is_an_error_with_the_known_ones(asked: dict[str, str]) -> None:
     """A name that nothing matches is refused, so that a slip of the pen is not read as "nobody measured it"."""
     with pytest.raises(UnknownName) as caught:
@@ -214,43 +168,36 @@ def test_a_name_that_no_row_has_is_an_error_with_the_known_ones(asked: dict[str,
 
 
 def test_llama_cpp_rows_of_the_same_quant_come_first() -> None:
-    near = nearest_published(ROWS, "qwen1.5-7b", "Q4_K_M", device="NVIDIA GeForce RTX 4090", n_prompt=25, n_gen=10_000)
+    own = OwnSpeed("qwen1.5-7b", "Q4_K_M", device="NVIDIA GeForce RTX 4090", n_prompt=25, n_gen=10_000)
+    near = nearest_published(ROWS, own, 5)
     assert (near[0].row.table, near[0].row.quant, near[0].differences) == ("6.4.4", "q4_k_m", ())
     assert near[1].differences == ("quant q4_0, not q4_k_m",)
     assert len(near) == 5
 
 
 def test_every_difference_is_named() -> None:
-    (near,) = nearest_published(ROWS, "qwen2.5-72b", "bf16", "RTX 3060", n_prompt=512, n_gen=128, batch_size=2, limit=1)
+    own = OwnSpeed("qwen2.5-72b", "bf16", device="RTX 3060", n_prompt=512, n_gen=128, batch_size=2)
+    (near,) = nearest_published(ROWS, own, 1)
     assert near.differences == (
-        f"system {near.row.system}, not llama.cpp",
-        "device NVIDIA A100 80GB, not RTX 3060",
-        "2 GPUs",
-        "input 1 tokens, not 512",
-        "generated 2048 tokens, not 128",
-        "batch 1, not 2",
-        "Instruct variant",
-    )
+        f"system {near.row.system}, not llama.cpp", "device NVIDIA A100 80GB, not RTX 3060", "2 GPUs",
+        "input 1 tokens, not 512", "generated 2048 tokens, not 128", "batch 1, not 2", "Instruct variant",
+    )  # fmt: skip
 
 
 def test_the_nearest_rows_follow_device_and_length() -> None:
-    long = nearest_published(ROWS, "qwen2.5-7b", "q4_k_m", n_prompt=60_000, n_gen=256, limit=2)
+    long = nearest_published(ROWS, OwnSpeed("qwen2.5-7b", "q4_k_m", n_prompt=60_000, n_gen=256), 2)
     assert {(row.row.quant, row.row.n_prompt) for row in long} == {("gptq-int4", 63488), ("awq", 63488)}
-    on_h100 = nearest_published(ROWS, "llama-3.1-70b", "q8_0", device="NVIDIA H100 80GB HBM3", limit=2)
+    on_h100 = nearest_published(ROWS, OwnSpeed("llama-3.1-70b", "q8_0", device="NVIDIA H100 80GB HBM3"), 2)
     assert {row.row.device for row in on_h100} == {"NVIDIA H100 80GB SXM"}
 
 
 @pytest.mark.parametrize(
     ("device", "same"),
     [
-        ("NVIDIA A100-SXM4-80GB", True),
-        ("a100", True),
-        ("NVIDIA A100-SXM4-40GB", False),
-        ("NVIDIA A100-PCIE-80GB", False),
-        ("NVIDIA A10", False),
-        (None, False),
+        ("NVIDIA A100-SXM4-80GB", True), ("a100", True), ("NVIDIA A100-SXM4-40GB", False),
+        ("NVIDIA A100-PCIE-80GB", False), ("NVIDIA A10", False), (None, False),
     ],
-)
+)  # fmt: skip
 def test_a_device_is_the_same_only_when_its_bandwidth_is(device: str | None, same: bool) -> None:
-    (near,) = nearest_published(ROWS, "qwen2.5-7b", "q4_k_m", device=device, limit=1)
+    (near,) = nearest_published(ROWS, OwnSpeed("qwen2.5-7b", "q4_k_m", device=device), 1)
     assert any(difference.startswith("device ") for difference in near.differences) != same

@@ -3,11 +3,11 @@
 import pytest
 from msgspec.structs import replace
 
-from ggbench.models.published.quality import Scored, ln_ppl_ratio, nearest_quality
-from ggbench.models.published.rows import METRICS, WITH_ERRORS, Figure
+from ggbench.models.published.rows import METRICS, WITH_ERRORS, Figure, ln_ppl_ratio
+from ggbench.models.published.selection import OwnScore, nearest_published
 from tests.catalog.published_rows import ROWS, only, printed
 
-OWN = Scored("llama-3-8b", "mine", 8_030_000_000, "Q4_K_M", "f16", "wikitext-2", 512, 564, is_whole=True, base="f16")
+OWN = OwnScore("llama-3-8b", "mine", 8_030_000_000, "Q4_K_M", "f16", "wikitext-2", 512, 564, is_whole=True, base="f16")
 
 
 def test_errors_are_numbers_too() -> None:
@@ -26,7 +26,7 @@ def test_errors_are_numbers_too() -> None:
 
 
 def test_the_same_quant_of_the_same_model_is_nearest() -> None:
-    near = nearest_quality(OWN, limit=4)
+    near = nearest_published(ROWS, OWN, 4)
     assert [(each.row.model, each.row.quant) for each in near] == [("llama-3-8b", "q4_k_m")] * 2 + [
         ("llama-2-7b", "q4_k_m"), ("qwen1.5-7b", "q4_k_m"),
     ]  # fmt: skip
@@ -37,17 +37,13 @@ def test_the_same_quant_of_the_same_model_is_nearest() -> None:
 
 def test_every_difference_of_a_score_is_named() -> None:
     """Perplexities of other texts, lengths of chunks and models do not compare, so each is said."""
-    own = Scored(None, "smol", 135_000_000, "q4_1", "q8_0/q4_0", "prose.txt", 128, 16, is_whole=False, base="q8_0")
-    (near,) = nearest_quality(own, limit=1)
+    own = OwnScore(None, "smol", 135_000_000, "q4_1", "q8_0/q4_0", "prose.txt", 128, 16, is_whole=False, base="q8_0")
+    (near,) = nearest_published(ROWS, own, 1)
     assert near.differences == (
-        "model llama-3-8b, not smol",
-        "KV cache f16, not q8_0/q4_0",
-        "text wikitext-2, not prose.txt",
-        "n_ctx 512, not 128",
-        "the whole text, not 16 chunks",
-        "compared with f16, not q8_0",
-    )
-    (near,) = nearest_quality(replace(own, model="qwen1.5-7b", quant="q2_k_l", base=None), limit=1)
+        "model llama-3-8b, not smol", "KV cache f16, not q8_0/q4_0", "text wikitext-2, not prose.txt",
+        "n_ctx 512, not 128", "the whole text, not 16 chunks", "compared with f16, not q8_0",
+    )  # fmt: skip
+    (near,) = nearest_published(ROWS, replace(own, model="qwen1.5-7b", quant="q2_k_l", base=None), 1)
     assert near.row.model == "qwen1.5-7b"
     assert "n_ctx not stated, not 128" in near.differences
     assert "quant q3_k_m, not q2_k_l" not in near.differences

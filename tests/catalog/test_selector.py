@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench import paths
-from ggbench.errors import BadFile, GgbenchError, UnknownName, UsageError
+from ggbench.errors import GgbenchError, UnknownName, UsageError
 from ggbench.models.reference import ModelRef, parse_model
 from ggbench.models.targets import materialize, resolve, resolve_headers, resolve_one
 from tests.catalog.conftest import MakeFile
@@ -127,31 +127,14 @@ def test_an_existing_path_is_a_path(make_file: MakeFile) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "  ",
-        "a\0b",
-        "synth:",
-        "synth:org/name",
-        "hf:name",
-        "hf:org/na me",
-        "hf:org/name@",
-        "hf:org/name@../x",
-        "twin:x",
-        "qwen1.5-7b:",
-        "hf:org/name:",
-        "https://example.com/org/name.gguf",
-        "ftp://example.com/org/name",
-        "https://huggingface.co",
-        "https://huggingface.co/org",
-        "http://user:key@127.0.0.1:8080",
-        "http://127.0.0.1:8080?key=1",
-        "http://127.0.0.1:x",
-        "https://huggingface.co/datasets/org/name",
-        "https://huggingface.co/org/name/blob/main/README.md",
-        "https://huggingface.co/org/name/tree/main/q8_0",
+        "", "  ", "a\0b", "synth:", "synth:org/name", "hf:name", "hf:org/na me", "hf:org/name@", "hf:org/name@../x",
+        "twin:x", "qwen1.5-7b:", "hf:org/name:", "https://example.com/org/name.gguf", "ftp://example.com/org/name",
+        "https://huggingface.co", "https://huggingface.co/org", "http://user:key@127.0.0.1:8080",
+        "http://127.0.0.1:8080?key=1", "http://127.0.0.1:x", "https://huggingface.co/datasets/org/name",
+        "https://huggingface.co/org/name/blob/main/README.md", "https://huggingface.co/org/name/tree/main/q8_0",
         "https://huggingface.co/org/na me",
     ],
-)
+)  # fmt: skip
 def test_an_invalid_model_is_a_usage_error(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_model(text)
@@ -178,15 +161,8 @@ def test_the_intended_form_is_suggested(text: str, hint: str) -> None:
 def test_twin_without_a_quant_is_made_in_the_articles_eight(tmp_path: Path) -> None:
     targets = resolve(parse_model("synth:Qwen1.5-0.5B"))
     assert [target.quant for target in targets] == [
-        "q8_0",
-        "q6_k",
-        "q5_k_m",
-        "q5_0",
-        "q4_k_m",
-        "q4_0",
-        "q3_k_m",
-        "q2_k",
-    ]
+        "q8_0", "q6_k", "q5_k_m", "q5_0", "q4_k_m", "q4_0", "q3_k_m", "q2_k",
+    ]  # fmt: skip
     assert {(target.model, target.provenance, target.path) for target in targets} == {
         ("synth:Qwen1.5-0.5B", "twin", None)
     }
@@ -214,22 +190,6 @@ def test_folder_selects_all_its_variants(make_file: MakeFile) -> None:
     assert targets[0].path.samefile(first)
 
 
-def test_quant_of_a_folder_may_be_a_file_name(make_file: MakeFile) -> None:
-    path = make_file("models/My-Model-Q4_0.gguf", 40)
-    make_file("models/My-Model-Q8_0.gguf", 80)
-    (target,) = resolve(parse_model("models", "my-model-q4_0.gguf", "My-Model-Q4_0", "q4_0"))
-    assert target.path is not None
-    assert target.path.samefile(path)
-
-
-def test_broken_file_is_still_a_target(make_file: MakeFile) -> None:
-    make_file("models/model.gguf", 40)
-    target = resolve_one(parse_model("models"))
-    assert target.quant == "unknown"
-    with pytest.raises(BadFile):
-        materialize(target)
-
-
 def test_two_files_of_one_quant_are_selected_by_name(make_file: MakeFile) -> None:
     make_file("models/a-q8_0.gguf", 2 << 20)
     make_file("models/b-q8_0.gguf", 1 << 20)
@@ -248,15 +208,6 @@ def test_each_target_of_a_folder_is_selected_again(make_file: MakeFile) -> None:
     assert {target.named[1] for target in targets} == {"a-q8_0", "b-q8_0", "in/b-q8_0", "q4_0", "model"}
     assert [each.selector for each in resolve_headers(parse_model("models"))] == [target.named[1] for target in targets]
     assert [resolve_one(parse_model(*target.named)).path for target in targets] == [target.path for target in targets]
-
-
-def test_one_target_of_several_is_ambiguous(make_file: MakeFile) -> None:
-    make_file("models/m-q8_0.gguf", 2 << 20)
-    make_file("models/m-q4_0.gguf", 1 << 20)
-    with pytest.raises(UsageError) as caught:
-        resolve_one(parse_model("models"))
-    assert "q8_0 (2.00 MiB), q4_0 (1.00 MiB)" in caught.value.hint
-    assert resolve_one(parse_model("models:q4_0")).quant == "q4_0"
 
 
 def test_control_characters_of_a_path_are_not_printed(make_file: MakeFile) -> None:

@@ -21,15 +21,9 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 _SMALL: Mapping[str, object] = {
-    "hidden_size": 256,
-    "intermediate_size": 512,
-    "num_hidden_layers": 7,
-    "num_attention_heads": 8,
-    "num_key_value_heads": 4,
-    "vocab_size": 1000,
-    "max_position_embeddings": 2048,
-    "pad_token_id": None,
-}
+    "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 7, "num_attention_heads": 8,
+    "num_key_value_heads": 4, "vocab_size": 1000, "max_position_embeddings": 2048, "pad_token_id": None,
+}  # fmt: skip
 _KINDS: Mapping[str, str] = {
     "LlamaForCausalLM": "llama", "MistralForCausalLM": "mistral", "Qwen2ForCausalLM": "qwen2",
     "Qwen3ForCausalLM": "qwen3", "GemmaForCausalLM": "gemma", "Gemma2ForCausalLM": "gemma2",

@@ -130,24 +130,15 @@ def test_a_damaged_config_is_one_line(tmp_path: Path, content: bytes, what: str)
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("num_hidden_layers", 10**9),
-        ("num_hidden_layers", True),
-        ("hidden_size", 10**40),
-        ("hidden_size", -1),
-        ("hidden_size", "1024"),
-        ("vocab_size", 1.5),
-        ("vocab_size", float("nan")),
-        ("num_key_value_heads", 3),
-        ("num_attention_heads", 0),
-        ("tie_word_embeddings", "yes"),
-        ("quantization_config", []),
+        ("num_hidden_layers", 10**9), ("num_hidden_layers", True), ("hidden_size", 10**40), ("hidden_size", -1),
+        ("hidden_size", "1024"), ("vocab_size", 1.5), ("vocab_size", float("nan")), ("num_key_value_heads", 3),
+        ("num_attention_heads", 0), ("tie_word_embeddings", "yes"), ("quantization_config", []),
         ("quantization_config", {"quant_method": "gptq", "group_size": 0}),
         ("quantization_config", {"quant_method": "gptq", "group_size": 10**30}),
         ("quantization_config", {"quant_method": "gptq", "bits": "4"}),
-        ("quantization_config", {"quant_method": 4}),
-        ("torch_dtype", "int4"),
+        ("quantization_config", {"quant_method": 4}), ("torch_dtype", "int4"),
     ],
-)
+)  # fmt: skip
 def test_impossible_numbers_are_one_line(tiny: Path, key: str, value: object) -> None:
     (tiny / "model.safetensors").unlink()
     if key == "torch_dtype":

@@ -106,7 +106,7 @@ def test_a_gpu_that_is_not_there_is_a_usage_error(
 ) -> None:
     """Where NVML counts them, before anything is loaded; llama.cpp itself would fail to load the model."""
     monkeypatch.setattr("ggbench.machine.gpus.list_gpus", lambda: CARDS)
-    monkeypatch.setattr("ggbench.commands.gpu_options._is_built_for_cuda", lambda: True)
+    monkeypatch.setattr("ggbench.commands.load_options._is_built_for_cuda", lambda: True)
     ran = ggbench(*words, tiny_twin, "-mg", "3")
     assert ran.code == 2
     assert ran.err.splitlines() == ["Error: there is no GPU 3 here", "Hint: there are 2, counted from 0"]
@@ -131,7 +131,7 @@ def test_gpus_are_counted_as_cuda_counts_them(
     code: int,
 ) -> None:
     monkeypatch.setattr("ggbench.machine.gpus.list_gpus", lambda: CARDS)
-    monkeypatch.setattr("ggbench.commands.gpu_options._is_built_for_cuda", lambda: True)
+    monkeypatch.setattr("ggbench.commands.load_options._is_built_for_cuda", lambda: True)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)

@@ -56,21 +56,16 @@ def test_without_a_machine_what_needs_one_is_unknown(ggbench: Run, monkeypatch: 
 @pytest.mark.parametrize(
     ("args", "what"),
     [
-        (("--gpu", "rtx-4091"), "nearest: rtx-4090"),
-        (("--gpu", "a100"), "a100-sxm-80gb"),
-        (("--vram", "-3GiB"), "a size such as 24GiB"),
-        (("--vram", "99999999TiB"), "out of range"),
-        (("--vram", "24GX"), "a size such as 24GiB"),
-        (("--bandwidth", "0GB/s"), "out of range"),
+        (("--gpu", "rtx-4091"), "nearest: rtx-4090"), (("--gpu", "a100"), "a100-sxm-80gb"),
+        (("--vram", "-3GiB"), "a size such as 24GiB"), (("--vram", "99999999TiB"), "out of range"),
+        (("--vram", "24GX"), "a size such as 24GiB"), (("--bandwidth", "0GB/s"), "out of range"),
         (("--bandwidth", "1008GB"), "a bandwidth such as 1008GB/s"),
         (("--compute", "82.58"), "a compute rate such as 82.58TFLOPS"),
         (("--compute", "-1TFLOPS"), "a compute rate such as 82.58TFLOPS"),
-        (("--batch", "0"), "whole numbers from 1"),
-        (("-ctk", "q4_9"), "q4_0"),
-        (("w0",), "above 0 and up to 64"),
+        (("--batch", "0"), "whole numbers from 1"), (("-ctk", "q4_9"), "q4_0"), (("w0",), "above 0 and up to 64"),
         (("q4_k_x",), "q4_k_m"),
     ],
-)
+)  # fmt: skip
 def test_an_error_on_bad_input_says_what_is_accepted(ggbench: Run, args: tuple[str, ...], what: str) -> None:
     ran = ggbench("limits", "qwen1.5-7b", *args)
     assert (ran.code, ran.out) == (2, "")

@@ -79,18 +79,12 @@ def test_bad_usage_is_two_lines_and_exit_code_2(ggbench: Run, args: list[str], w
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (GgbenchError("what", "do"), 1),
-        (UsageError("what", "do"), 2),
-        (DoesNotFit("what", "do"), 3),
-        (NetworkError("what", "do"), 4),
-        (BadFile("what", "do"), 5),
-        (EngineFailed("what", "do"), 6),
-        (KeyboardInterrupt(), 130),
-        (ZeroDivisionError("division by zero"), 1),
-        (MemoryError(), 3),
+        (GgbenchError("what", "do"), 1), (UsageError("what", "do"), 2), (DoesNotFit("what", "do"), 3),
+        (NetworkError("what", "do"), 4), (BadFile("what", "do"), 5), (EngineFailed("what", "do"), 6),
+        (KeyboardInterrupt(), 130), (ZeroDivisionError("division by zero"), 1), (MemoryError(), 3),
         (OSError(errno.ENOMEM, "Cannot allocate memory"), 3),
     ],
-)
+)  # fmt: skip
 def test_every_error_ends_in_its_exit_code(
     ggbench: Run, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int
 ) -> None:
@@ -166,11 +160,8 @@ def test_debug_shows_the_traceback(ggbench: Run, monkeypatch: pytest.MonkeyPatch
 
 def test_a_reader_that_goes_away_is_no_error() -> None:
     ran = subprocess.run(
-        f"{sys.executable} -P -m ggbench models --json | head -1",
-        shell=True,
-        capture_output=True,
-        text=True,
+        f"{sys.executable} -P -m ggbench models --json | head -1", shell=True, capture_output=True, text=True,
         check=False,
-    )
+    )  # fmt: skip
     assert ran.stdout == "{\n"
     assert ran.stderr == ""

@@ -78,18 +78,6 @@ def test_a_projector_is_left_room_for(ggbench: Run, searching: FakeMachine, tiny
     assert len(searching.workers) == 2
 
 
-def test_options_reach_llama_cpp(ggbench: Run, searching: FakeMachine, tiny_twin: Path) -> None:
-    ran = ggbench("maxctx", tiny_twin, "-ctk", "q8_0", "-fa", "on", "--memory-limit", "100MiB", "--reserve", "20MiB")
-    assert ran.code == 0, ran.err
-    dry, real = searching.workers
-    assert isinstance(real.requests[0], LoadModel)
-    assert real.requests[0].setup.memory_limit_bytes == 80 << 20
-    for worker in (dry, real):
-        context = worker.requests[1]
-        assert isinstance(context, MakeContext)
-        assert (context.setup.type_k, context.setup.flash_attn) == ("q8_0", "on")
-
-
 def test_options_of_placement_reach_both_workers(ggbench: Run, searching: FakeMachine, moe_twin: Path) -> None:
     """They decide where weights and cache lie, so the dry run needs them as the real one; they are stored as well."""
     options = ("-ncmoe", "2", "-ot", "attn=CPU", "-nkvo", "--swa-full", "--no-mmap", "-sm", "none")

@@ -58,29 +58,14 @@ def test_options_reach_llama_cpp(ggbench: Run, machine: FakeMachine, tiny_twin: 
 
 
 PLACEMENT = LlamaConfig(
-    split_mode="row",
-    cpu_moe=True,
-    n_cpu_moe=3,
-    override_tensor=(r"\.ffn_(up|down)_exps=CPU", "attn=CUDA0", "output=CPU"),
-    threads_batch=6,
-    mmap=False,
-    mlock=True,
-    kv_offload=False,
-    swa_full=True,
-)
+    split_mode="row", cpu_moe=True, n_cpu_moe=3,
+    override_tensor=(r"\.ffn_(up|down)_exps=CPU", "attn=CUDA0", "output=CPU"), threads_batch=6, mmap=False,
+    mlock=True, kv_offload=False, swa_full=True,
+)  # fmt: skip
 SHORT = [
-    "-sm",
-    "row",
-    "-cmoe",
-    "-ncmoe",
-    "3",
-    "-ot",
-    r"\.ffn_(up|down)_exps=CPU,attn=CUDA0",
-    "-ot",
-    "output=CPU",
-    "-tb",
+    "-sm", "row", "-cmoe", "-ncmoe", "3", "-ot", r"\.ffn_(up|down)_exps=CPU,attn=CUDA0", "-ot", "output=CPU", "-tb",
     "6",
-]
+]  # fmt: skip
 SHORT += ["--no-mmap", "--mlock", "-nkvo", "--swa-full"]
 LONG = ["--split-mode", "row", "--cpu-moe", "--n-cpu-moe", "3", "--threads-batch", "6", "--no-mmap", "--mlock"]
 LONG += ["--override-tensor", r"\.ffn_(up|down)_exps=CPU,attn=CUDA0,output=CPU", "--no-kv-offload", "--swa-full"]
@@ -129,13 +114,6 @@ def test_bad_placement_is_a_usage_error(
     error, hint = ran.err.splitlines()
     assert what in error
     assert hint.startswith("Hint: ")
-
-
-def test_prefill_lists_lengths(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-    assert "512" in ggbench("prefill", tiny_twin, "--lengths", "1,512").out
-    document = ggbench("prefill", tiny_twin, "--lengths", "512,1", "--json").json
-    assert document["schema"] == "ggbench.prefill/1"
-    assert [entry["n_prompt"] for entry in document["prefills"]] == [1, 512]
 
 
 def test_bench_of_a_folder_with_one_bad_file(

@@ -8,18 +8,15 @@ import pytest
 from tests.cli.conftest import Run
 
 
+@pytest.mark.usefixtures("machine")
 @pytest.mark.parametrize(
     "command",
     [
-        ["decode", "-n", "40"],
-        ["bench", "-n", "40"],
-        ["maxctx", "--memory-limit", "1GiB"],
-        ["plan", "--no-measure"],
-        ["limits"],
-        ["pick", "--no-measure"],
+        ["decode", "-n", "40"], ["bench", "-n", "40"], ["maxctx", "--memory-limit", "1MiB"],
+        ["plan", "--no-measure"], ["limits"], ["pick", "--no-measure"],
     ],
     ids=lambda words: words[0],
-)
+)  # fmt: skip
 def test_a_command_parses_and_resolves_its_model_once(
     ggbench: Run, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch, command: list[str]
 ) -> None:

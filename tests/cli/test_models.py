@@ -47,19 +47,10 @@ def test_json_has_the_files_beside_the_catalogs_rows(ggbench: Run, home: Path) -
     assert {"id", "twins", "n_params"} <= set(document["rows"][0])
     (file,) = document["files"]
     assert file == {
-        "store": "Hugging Face",
-        "name": "org/repo",
-        "model": "org/repo",
-        "quant": "q8_0",
-        "words": ["org/repo", "q8_0"],
-        "files": [str(link)],
-        "provenance": "file",
-        "file_bytes": len(gguf_bytes()),
-        "n_missing": 0,
-        "architecture": "qwen2",
-        "n_ctx_train": 32768,
-        "reason": None,
-    }
+        "store": "Hugging Face", "name": "org/repo", "model": "org/repo", "quant": "q8_0",
+        "words": ["org/repo", "q8_0"], "files": [str(link)], "provenance": "file", "file_bytes": len(gguf_bytes()),
+        "n_missing": 0, "architecture": "qwen2", "n_ctx_train": 32768, "reason": None,
+    }  # fmt: skip
 
 
 def test_a_disk_without_models_says_what_to_do(ggbench: Run) -> None:

@@ -1,154 +1,115 @@
-"""The design's own test: an experiment, its presenter and its command, all in this file, need no other line changed."""
+"""The test of the design: an experiment is one folder, here outside the package, and no other line knows of it."""
 
-import json
-from collections.abc import Generator, Sequence
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import ClassVar
 
-import click
-import msgspec
 import pytest
-from msgspec.structs import replace
-from rich.console import RenderableType
-from rich.text import Text
+from textual.pilot import Pilot
 
-from ggbench.cli import main as cli_main
-from ggbench.commands.measuring import make_jobs, measure
-from ggbench.commands.options import Asked, measuring_options
-from ggbench.commands.run_output import show_measured
-from ggbench.engines.endings import Completed, Outcome
+import ggbench.experiments
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.workloads import BatchedDecode
-from ggbench.machine.records import MachineReading
-from ggbench.models.command_line import named, reproduce
+from ggbench.errors import UsageError
 from ggbench.models.reference import parse_model
-from ggbench.models.targets import resolve_one
-from ggbench.runs import experiment as experiments
-from ggbench.runs.experiment import Conclusion, Experiment, Job
-from ggbench.runs.progress import Point, Progress
-from ggbench.runs.recording import Recording
-from ggbench.runs.run import Result, Run, Settings
-from ggbench.runs.session import Session
-from ggbench.show import presenter as presenters
-from ggbench.show.presenter import Presenter
-from ggbench.stats.decode_timing import Bandwidth
-from tests.cli.conftest import FakeMachine
-from tests.cli.conftest import Run as Command
-from tests.fakes.jobs import FakeServices
-from tests.fakes.parts import install
-from tests.fakes.watched import watched_runs
+from ggbench.models.targets import Target, resolve_one
+from ggbench.runs.driver import run_job
+from ggbench.runs.experiment import Job, experiment_of
+from ggbench.runs.progress import Point
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import read_run
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.work_queue import WorkState
+from tests.cli.conftest import FakeMachine, Run
+from tests.fakes.driving import press
+from tests.fakes.engine import fake_rig
+from tests.fakes.watched import WatchedQueue
+from tests.tui.conftest import (  # noqa: F401 - fixtures
+    Drive,
+    app,
+    drive,
+    jobs,
+    pilots_look_at_the_app,
+    planner,
+    services,
+)
 
-
-class BatchSettings(Settings, msgspec.Struct, frozen=True):
-    batches: tuple[int, ...] = (1, 4)
-    n_gen: int = 100
-
-
-class BatchSpeed(msgspec.Struct, frozen=True):
-    n_seqs: int
-    tok_s: float
-
-
-class BatchResult(Result, msgspec.Struct, frozen=True):
-    speeds: tuple[BatchSpeed, ...]
-
-
-class BatchExperiment(Experiment):
-    kind: ClassVar[str] = "batches"
-    settings_type = BatchSettings
-    result_type = BatchResult
-    observed = (BatchSpeed,)
-
-    def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
-        settings = session.settings(BatchSettings)
-        assert isinstance(session.setup, LlamaConfig)
-        yield from session.prepare()
-        ending = yield from session.open(replace(session.setup, n_ctx=4096, n_seq_max=max(settings.batches)))
-        for n_seqs in settings.batches:
-            if not isinstance(ending, Completed):
-                break
-            series = f"batches/p25/b{n_seqs}/r0"
-            ending = yield from session.run(BatchedDecode(25, settings.n_gen, n_seqs), series, n_total=200)
-            step_ns = session.recorder.recording.series[series].step_ns
-            speed = BatchSpeed(n_seqs, n_seqs * len(step_ns) * 1e9 / sum(step_ns))
-            session.recorder.observe(speed)
-            yield Point(f"batch {n_seqs}: {speed.tok_s:.0f} tok/s", speed)
-        return ending
-
-    def reduce(self, recording: Recording) -> BatchResult:
-        return BatchResult(recording.of(BatchSpeed))
-
-    def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
-        return reproduce("batches", named(job.target), job.setup, {})
-
-
-class BatchPresenter(Presenter):
-    kind: ClassVar[str] = "batches"
-    title: ClassVar[str] = "batches"
-
-    def answer(self, run: Run) -> str:
-        assert isinstance(run.result, BatchResult)
-        return f"{run.result.speeds[-1].tok_s:.0f} tok/s in batches of {run.result.speeds[-1].n_seqs}"
-
-    def document(self, run: Run) -> dict[str, object]:
-        assert isinstance(run.result, BatchResult)
-        return {"quant": run.subject.quant, "speeds": list(run.result.speeds), "outcome": run.outcome.value}
-
-    def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
-        return Text(f"{self.ending(run)}\nAgain: {run.head.command}")
-
-    def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        return Text("\n".join(map(self.ending, runs)))
-
-
-@click.command()
-@measuring_options()
-def command(asked: Asked) -> None:
-    measured = measure(make_jobs(experiments.experiment_of("batches"), BatchSettings(), asked), asked)
-    show_measured(measured)
-    measured.leave()
+FOLDER = Path(__file__).parents[1] / "fakes" / "experiments"
 
 
 @pytest.fixture(autouse=True)
-def batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The modules where they would be written, found by their names, and a line in the index of commands."""
-    install(monkeypatch, "ggbench.experiments.batches.measure", EXPERIMENT=BatchExperiment())
-    install(monkeypatch, "ggbench.experiments.batches.show", PRESENTER=BatchPresenter())
-    install(monkeypatch, "ggbench.cli.batches", command=command)
-    monkeypatch.setitem(cli_main.COMMANDS, "batches", "Time batches.")
-    monkeypatch.setattr("tests.schemas.validation.check_document", json.loads)  # its documents are in no schema
+def chat() -> Iterator[None]:
+    ggbench.experiments.__path__.append(str(FOLDER))
+    yield
+    ggbench.experiments.__path__.remove(str(FOLDER))
 
 
-def test_a_new_experiment_runs_from_its_command_to_its_results(
-    ggbench: Command, machine: FakeMachine, tiny_twin: Path
-) -> None:
-    ran = ggbench("batches", tiny_twin)
+@pytest.fixture
+def target(tiny_twin: Path) -> Target:
+    return resolve_one(parse_model(str(tiny_twin)))
+
+
+def _job(target: Target, turns: int, **setup: int) -> Job:
+    experiment = experiment_of("chat")
+    return Job(experiment, target, LlamaConfig(**setup), experiment.settings_type(turns=turns))  # type: ignore[arg-type, call-arg]
+
+
+def test_it_is_a_command_with_options_of_its_settings(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
+    assert "chat       Time the turns of a chat." in ggbench("--help").out
+    assert "--turns N" in ggbench("chat", "--help").out
+    ran = ggbench("chat", tiny_twin, "--turns", 3, "-ub", 64)
     assert ran.code == 0
-    assert "tok/s in batches of 4" in ran.out
-    assert "batch 4: " in ran.err
+    assert "details: 3 turns, " in ran.out
+    assert f"Again: ggbench chat {tiny_twin.absolute()} --turns 3 --n-ubatch 64" in ran.out
+    assert "turn 2: " in ran.err
+    assert "is not in the range" in ggbench("chat", tiny_twin, "--turns", 0).err
+
+
+def test_its_runs_are_listed_shown_compared_and_reported(
+    ggbench: Run, machine: FakeMachine, tiny_twin: Path, tmp_path: Path
+) -> None:
+    ids = [ggbench("chat", tiny_twin, "--turns", n, "--json").json["run_id"] for n in (2, 3)]
     listed = ggbench("results", "--json").json["rows"]
-    assert [(row["kind"], row["state"], row["n_samples"]) for row in listed] == [("batches", "completed", 200)]
-    assert "in batches of 4" in ggbench("results").out
-    shown = ggbench("results", "show", listed[0]["run_id"])
-    assert "tok/s in batches of 4" in shown.out
-    assert f"Again: ggbench batches {tiny_twin.absolute()}" in shown.out
-    document = ggbench("results", "show", listed[0]["run_id"], "--json").json
-    assert document["schema"] == "ggbench.results.show/1"
-    assert [speed["n_seqs"] for speed in document["speeds"]] == [1, 4]
-    assert ggbench("batches", tiny_twin, "--json").json["schema"] == "ggbench.batches/1"
+    assert [(row["kind"], row["state"], row["n_samples"]) for row in listed] == [
+        ("chat", "completed", 150), ("chat", "completed", 100)
+    ]  # fmt: skip
+    assert "turns, " in ggbench("results").out
+    document = ggbench("results", "show", ids[1], "--json").json
+    assert [turn["n_question"] for turn in document["turns"]] == [32, 64, 96]
+    assert "chat" in ggbench("compare", *ids).out
+    assert ggbench("report", *ids, "-o", tmp_path / "report.html").code == 0
+    assert "3 turns, " in (tmp_path / "report.html").read_text()
+    assert ggbench("report", *ids, "-o", tmp_path / "report.csv").code == 0
+    header, *rows = (tmp_path / "report.csv").read_text().splitlines()
+    assert "chat_ms" in header.split(",")
+    assert all(row.split(",")[header.split(",").index("chat_ms")] for row in rows)
+    assert "chat" in ggbench("help", "numbers").out
 
 
-def test_a_new_experiment_waits_in_the_queue_of_the_tui(tiny_twin: Path, tmp_path: Path) -> None:
-    job = Job(
-        experiments.experiment_of("batches"), resolve_one(parse_model(str(tiny_twin))), LlamaConfig(), BatchSettings()
-    )
-    services = FakeServices(tmp_path)
-    with watched_runs(services) as watched:
-        watched.queue.add([job])
-        watched.wait(lambda queue: not queue.is_busy)
-        (item,) = watched.queue.items
-        (sampled,) = watched.queue.plotted
-    assert item.run is not None
-    assert item.run.outcome is Outcome.COMPLETED
-    assert presenters.presenter_of(item.kind).ending(item.run).endswith("in batches of 4")
-    assert sampled.n_done == 200
+def test_one_that_is_killed_is_reduced_from_what_it_had(target: Target, tmp_path: Path) -> None:
+    with Store.open(tmp_path / "results.db") as store:
+        with contextlib.closing(run_job(fake_rig(store)[0], _job(target, 3))) as progress:
+            next(each for each in progress if isinstance(each, Point) and "turn 1" in each.text)
+        run = read_run(store, store.list_runs()[0])
+    assert run.outcome is Outcome.INTERRUPTED
+    assert [each.number for each in getattr(run.result, "turns", ())] == [0, 1]
+
+
+def test_it_is_checked_before_anything_is_loaded(target: Target) -> None:
+    with pytest.raises(UsageError, match="does not hold the 146 tokens"):
+        _job(target, 3, n_ctx=100)
+
+
+def test_it_waits_runs_and_is_read_in_the_tui(target: Target, app: GgbenchApp, drive: Drive) -> None:  # noqa: F811
+    async def steps(app: GgbenchApp, pilot: Pilot[None]) -> None:
+        queue = WatchedQueue(app.run_queue)
+        app.run_queue.add([_job(target, 2)])
+        await queue.idle()
+        assert app.run_queue.items[0].state is WorkState.DONE
+        shown = await press(app, pilot, "2")
+        assert "turn 1" in shown
+        shown = await press(app, pilot, "3")
+        assert "2 turns, " in shown
+        assert "details: 2 turns, " in await press(app, pilot, "enter")
+
+    drive(app, steps, (300, 45))

@@ -13,20 +13,12 @@ from ggbench.errors import ExitCode
 @pytest.mark.parametrize(
     "args",
     [
-        [],
-        ["--help"],
-        ["--version"],
-        ["decode", "--help"],
-        ["models"],
-        ["models", "--json"],
-        ["published"],
-        ["published", "--json"],
-        ["limits", "qwen1.5-0.5b", "--gpu", "rtx-4090"],
-        ["inspect", "TWIN"],
+        [], ["--help"], ["--version"], ["decode", "--help"], ["models"], ["models", "--json"], ["published"],
+        ["published", "--json"], ["limits", "qwen1.5-0.5b", "--gpu", "rtx-4090"], ["inspect", "TWIN"],
         ["inspect", "TWIN", "--json"],
     ],
     ids=" ".join,
-)
+)  # fmt: skip
 @pytest.mark.parametrize("streams", ["stdout", "both"])
 def test_a_reader_that_ends_first_is_no_error(args: list[str], streams: str, tiny_twin: Path) -> None:
     reader, writer = os.pipe()

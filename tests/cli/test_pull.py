@@ -49,17 +49,6 @@ def test_pull_prints_the_path_and_decode_asks_nothing(
     assert len(hub.requests) == asked
 
 
-def test_what_is_there_is_not_pulled_again(ggbench: Run, hub: TestHub, repo: str) -> None:
-    first = ggbench("pull", repo, "q8_0")
-    sent = hub.sent_bytes()
-    again = ggbench("pull", repo, "q8_0")
-    assert (again.code, again.out) == (0, first.out)
-    assert "already on this disk" in again.err
-    assert hub.sent_bytes() == sent
-    offline = ggbench("pull", repo, "q8_0", "--offline", "--quiet")
-    assert (offline.code, offline.out, offline.err) == (0, first.out, "")
-
-
 def test_several_quants_into_a_folder(ggbench: Run, repo: str, tmp_path: Path, tiny_twin: Path) -> None:
     ran = ggbench("pull", f"hf:{repo}", "bf16", "q8_0", "--to", tmp_path / "here", "--json")
     assert ran.code == 0

@@ -54,16 +54,6 @@ def test_every_quant_is_compared_with_the_largest(
     assert row["base_ppl"] == pytest.approx(4.4817, rel=1e-4)
 
 
-def test_one_quant_alone_has_a_perplexity(
-    ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]
-) -> None:
-    machine.answers |= {0: scores(), 1: scores()}
-    row = ggbench("quality", folder, "q4_0", *asked, "--base", "none", "--json").json
-    assert (row["ppl_error"], row["base"], row["kld_mean"]) == (0, None, None)
-    row = ggbench("quality", folder / "tiny-q8_0.gguf", *asked, "--json").json
-    assert row["base"] is None
-
-
 def test_lists_of_types_are_rows(ggbench: Run, machine: FakeMachine, folder: Path, asked: tuple[str, ...]) -> None:
     machine.answers |= dict.fromkeys(range(6), scores())
     kv = "--type-k", "f16,q8_0", "--type-v", "f16,q4_0"

@@ -10,7 +10,6 @@ from ggbench import paths
 from ggbench.gguf_file.header import read_model_file
 from ggbench.runs.store.database import Store
 from tests.cli.conftest import FakeMachine, Run
-from tests.fakes.measured import put_run, start
 
 
 def test_an_empty_store_says_what_to_do(ggbench: Run) -> None:
@@ -45,13 +44,6 @@ def test_a_no_removes_nothing(
     ran = ggbench("results", "rm", "1")
     assert (ran.code, ran.err.splitlines()[-1]) == (130, "nothing was removed")
     assert ggbench("results", "show", "1").code == 0
-
-
-def test_a_model_named_by_bytes_that_are_no_text(ggbench: Run) -> None:
-    with Store.open() as store:
-        put_run(store, start("odd\udcff"), n_gen=300)
-    assert ggbench("results", "--model", "odd\udcff").code == 0
-    assert len(ggbench("results", "--model", "odd\udcff", "--json").json["rows"]) == 1
 
 
 def test_a_broken_store_is_moved_aside_and_said(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
@@ -147,14 +139,6 @@ def test_inspect_counts_what_every_shard_lacks(ggbench: Run, tmp_path: Path) -> 
     shards[1].unlink()
     ran = ggbench("inspect", shards[0])
     assert (ran.code, "00002-of-00002.gguf is missing" in ran.err) == (5, True)
-
-
-def test_inspect_of_a_header_that_stopped(ggbench: Run, tiny_twin: Path, tmp_path: Path) -> None:
-    path = tmp_path / "begun.gguf"
-    path.write_bytes(tiny_twin.read_bytes()[:200])
-    ran = ggbench("inspect", path)
-    assert (ran.code, ran.out) == (5, "")
-    assert "begun.gguf" in ran.err
 
 
 def test_synth_writes_twins_that_say_so(ggbench: Run, tmp_path: Path) -> None:

@@ -29,12 +29,9 @@ def decoding(twin: Path, *, ignores: str = "", terminal: int | None = None) -> I
     )
     command = [sys.executable, "-P", "-c", code, "decode", str(twin), "--repeat", "500", *LONG]
     process = subprocess.Popen(
-        command,
-        stdin=terminal,
-        stdout=subprocess.PIPE if terminal is None else terminal,
-        stderr=subprocess.PIPE if terminal is None else terminal,
-        start_new_session=True,
-    )
+        command, stdin=terminal, stdout=subprocess.PIPE if terminal is None else terminal,
+        stderr=subprocess.PIPE if terminal is None else terminal, start_new_session=True,
+    )  # fmt: skip
     try:
         with Store.open() as store:
             until = time.monotonic() + 60
@@ -106,10 +103,7 @@ def test_a_signal_while_a_module_is_imported_has_its_exit_code(name: str) -> Non
     (folder / "interrupted_import.py").write_text(code)
     path = os.pathsep.join([str(folder), *sys.path])
     ended = subprocess.run(
-        [sys.executable, "-P", "-m", "interrupted_import"],
-        env={**os.environ, "PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+        [sys.executable, "-P", "-m", "interrupted_import"], env={**os.environ, "PYTHONPATH": path},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
     assert (ended.returncode, ended.stderr.strip()) == (ExitCode.INTERRUPTED, "Error: interrupted")

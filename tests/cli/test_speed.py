@@ -29,21 +29,6 @@ def test_every_case_is_in_the_document(ggbench: Run, machine: FakeMachine, tiny_
     assert ran.json["schema"] == "ggbench.speed/1"
 
 
-def test_a_run_is_found_again(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-    asked = "--inputs", "1,512", "-n", "64", "--batch", "1,4", "--within", "600s"
-    cases = [ggbench("speed", tiny_twin, *asked, "--json").json["cases"] for _ in range(2)]
-    assert "4 of 4 cases" in ggbench("results").out
-    shown = ggbench("results", "show", "1", "--json").json
-    assert shown["schema"] == "ggbench.results.speed/1"
-    assert shown["cases"] == cases[0]
-    text = ggbench("results", "show", "1").out
-    assert "Qwen2.5" in text
-    assert "Again: ggbench speed" in text
-    compared = ggbench("compare", "1", "2")
-    assert compared.code == 0
-    assert "input 512, batch 4" in compared.out
-
-
 def test_published_rows_stand_under_each_case(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
     asked = "--inputs", "6144", "-n", "4", "--against", "published"
     several = "speed", tiny_twin, "--inputs", "1,6144", "-n", "4", "--against", "published"

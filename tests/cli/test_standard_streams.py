@@ -1,6 +1,5 @@
 """Streams that are closed, or have no UTF-8: real processes, since Python chooses the encoding as it starts."""
 
-import json
 import os
 import subprocess
 import sys
@@ -42,14 +41,6 @@ def test_an_encoding_keeps_what_it_has(stored: int) -> None:
     assert (ran.returncode, ran.stderr) == (0, b"")
     assert b"\xb1" in ran.stdout
     assert b"\\u901a\\u4e49" in ran.stdout
-
-
-def test_json_says_the_same_in_ascii(stored: int) -> None:
-    """As JSON escapes it, so that a reader finds every character again."""
-    ran = ggbench(ASCII, "results", "show", str(stored), "--json")
-    assert ran.returncode == 0
-    assert ran.stdout.isascii()
-    assert json.loads(ran.stdout)["model"] == "通义"
 
 
 def test_an_error_is_spelled(home: Path) -> None:

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from llama_cpp import llama_cpp as lib
 
 from ggbench.engines.endings import Completed
 from ggbench.engines.events import PromptRead, Steps
+from ggbench.engines.llama.c_functions import lib
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.llama.ggml_devices import GgmlDevices
 from ggbench.engines.llama.model import LlamaModel, llama_library

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from ggbench.engines.contract import Source, Workload
+from ggbench.engines.contract import Source
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, TimedOut
 from ggbench.engines.events import Event, Opened, PromptRead, Ready, RequestEnded, ServerAnswered, Steps, TokensTogether
 from ggbench.engines.server.config import Address, EndpointConfig
@@ -148,14 +148,6 @@ def test_an_early_end_is_a_failure_with_what_came(opened: Opener) -> None:
     assert len(_steps(events)) == 11
 
 
-def test_a_prompt_of_another_length_is_reported_with_both(opened: Opener) -> None:
-    engine, _ = opened(on_a_line(n_prompt_counted=40))
-    *events, _ = engine.run(Prefill(25, repeat=1))
-    (read,) = _of(events, PromptRead)
-    assert isinstance(read, PromptRead)
-    assert (read.n_prompt, read.n_asked) == (40, 25)
-
-
 def test_sequences_are_requests_of_their_own(opened: Opener) -> None:
     engine, _ = opened()
     *events, ending = engine.run(BatchedDecode(25, 40, 3))
@@ -202,9 +194,3 @@ def test_cancelling_ends_the_first_request_of_a_server_that_counts_text(name: st
             endings.append(list(engine.run(Prefill(25)))[-1])
         engine.close()
     assert endings[-1] == Cancelled()
-
-
-@pytest.mark.parametrize("workload", [Prefill, Decode, BatchedDecode])
-def test_what_a_server_can_is_supported(opened: Opener, workload: type[Workload]) -> None:
-    engine, _ = opened()
-    assert engine.unsupported(workload) == ""

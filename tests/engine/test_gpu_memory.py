@@ -73,15 +73,6 @@ def test_a_ballast_leaves_the_limit_without_the_reserve(
     assert memory.left_bytes == left_gib * GIB
 
 
-@pytest.mark.parametrize(("types", "order"), [((CPU, GPU, IGPU, GPU), [3, 1]), ((CPU, IGPU, IGPU, GPU), [3, 1, 2])])
-def test_devices_of_other_machines_come_first(
-    monkeypatch: pytest.MonkeyPatch, types: tuple[int, ...], order: list[int]
-) -> None:
-    ggml = FakeGgml([(each, 0) for each in types], remote=frozenset({3}))
-    monkeypatch.setattr(ggml_devices, "_open", lambda library: ggml)
-    assert GgmlDevices(Path("libggml.so")).offloading == order
-
-
 def test_each_gpu_is_limited_and_the_least_free_counts_for_all(monkeypatch: pytest.MonkeyPatch) -> None:
     ggml = FakeGgml([(GPU, 22 * GIB), (CPU, 0), (GPU, 10 * GIB)])
     memory = over(monkeypatch, ggml)

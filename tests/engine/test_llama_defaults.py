@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from llama_cpp import llama_cpp as lib
 from msgspec.structs import replace
 
+from ggbench.engines.llama.c_functions import lib
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.defaults import CONTEXT, DIFFERENCES, MODEL, Value
 from tests.engine.test_llama_setup import Params, load  # noqa: F401 - a fixture

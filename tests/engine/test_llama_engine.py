@@ -14,7 +14,7 @@ from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.memory import Place
 from ggbench.engines.workloads import Decode
-from tests.fakes.engine_bench import Bench, Script
+from tests.fakes.engine import Bench, Script
 
 SETUP = LlamaConfig(n_ctx=512, threads=1)
 FILE = Source(Path("/models/x.gguf"))
@@ -101,17 +101,6 @@ def test_another_limit_takes_another_worker(setup: LlamaConfig, reserve_bytes: i
         [LoadModel, MakeContext] * 2,
         [LoadModel, MakeContext],
     ]
-
-
-@pytest.mark.parametrize("ending", [Failed("load", "no"), OutOfMemory("load", "cudaMalloc failed")])
-def test_a_refused_load_reports_what_was_allocated_and_keeps_the_worker(ending: Ending) -> None:
-    bench = llama_bench({**HEALTHY, LoadModel: (protocol.Devices(PLACES), *LOAD_LOG, ending)})
-    allocated, last = bench.open()
-    assert isinstance(allocated, Allocated)
-    assert allocated.total("weight_bytes") >> 20 == 110
-    assert last == ending
-    bench.open()
-    assert bench.asked == [[LoadModel, LoadModel]]
 
 
 def test_a_refused_context_reports_what_was_allocated_and_keeps_the_model() -> None:

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from llama_cpp import llama_cpp as lib
 from msgspec.structs import replace
 
 from ggbench.engines.contract import Source
 from ggbench.engines.endings import Completed, Ending, Failed
 from ggbench.engines.events import Allocated, Opened
 from ggbench.engines.llama import model
+from ggbench.engines.llama.c_functions import lib
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.llama.ggml_devices import GgmlDevices

@@ -66,17 +66,6 @@ def test_the_lines_that_blame_memory_are_of_one_allocation(name: str) -> None:
     assert round(int(n_bytes[1]) / MIB, 2) == float(asked[1])
 
 
-def test_memory_is_blamed_for_an_allocation_on_the_cpu() -> None:
-    cpu = "ggml_aligned_malloc: insufficient memory (attempted to allocate 1536.00 MB)"
-    assert out_of_memory_line(["load_tensors: loading", cpu]) == cpu
-    assert out_of_memory_line(["llama_model_load: error loading model: unknown model architecture: 'x'"]) == ""
-
-
-def test_a_thread_without_room_for_its_stack_blames_memory() -> None:
-    thread = "libgomp: Thread creation failed: Resource temporarily unavailable"
-    assert out_of_memory_line(["", thread]) == thread
-
-
 @pytest.mark.parametrize(
     ("line", "n_bytes"),
     [

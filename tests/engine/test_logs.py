@@ -1,18 +1,14 @@
 """What llama.cpp allocated, read from logs that llama.cpp wrote on real machines."""
 
-import re
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
 from ggbench.engines.events import Allocated
 from ggbench.engines.llama.logs import parse_allocations
-from ggbench.engines.memory import DeviceBuffers, Place
+from ggbench.engines.memory import Place
 from ggbench.units import MIB
 from tests.fakes.recorded_logs import lines_of
-
-DATA = Path(__file__).parent.parent / "data"
 
 PLACES = {
     "CPU": Place.HOST,
@@ -53,15 +49,10 @@ def in_mib(allocated: Allocated) -> Expected:
         return {each.device: n for each in allocated.buffers if (n := round(getattr(each, field) / MIB, 2))}
 
     return Expected(
-        weights=by_device("weight_bytes"),
-        kv=by_device("kv_bytes"),
-        compute=by_device("compute_bytes"),
-        output=by_device("output_bytes"),
-        cache=mib(allocated.cache_bytes),
-        flash_attn=allocated.flash_attn,
-        gpus=allocated.gpu_devices,
-        is_all_offloaded=allocated.is_all_offloaded,
-    )
+        weights=by_device("weight_bytes"), kv=by_device("kv_bytes"), compute=by_device("compute_bytes"),
+        output=by_device("output_bytes"), cache=mib(allocated.cache_bytes), flash_attn=allocated.flash_attn,
+        gpus=allocated.gpu_devices, is_all_offloaded=allocated.is_all_offloaded,
+    )  # fmt: skip
 
 
 ONE_GPU = (("CUDA0", None),)
@@ -69,34 +60,19 @@ ONE_GPU = (("CUDA0", None),)
 LOGS = {
     # One GPU whose memory is the machine's; the lines of the context's end give its compute buffers a second time.
     "qwen3_4b_gb10": Expected(
-        weights={"CPU_Mapped": 304.28, "CUDA0": 2375.91},
-        kv={"CUDA0": 576.00},
-        compute={"CUDA0": 301.75, "CUDA_Host": 18.01},
-        output={"CUDA_Host": 0.58},
-        cache=576.00,
-        flash_attn=True,
-        gpus=ONE_GPU,
-        is_all_offloaded=True,
+        weights={"CPU_Mapped": 304.28, "CUDA0": 2375.91}, kv={"CUDA0": 576.00},
+        compute={"CUDA0": 301.75, "CUDA_Host": 18.01}, output={"CUDA_Host": 0.58}, cache=576.00, flash_attn=True,
+        gpus=ONE_GPU, is_all_offloaded=True,
     ),
     # A cache of all tokens and one of the sliding window.
     "gemma4_iswa_gb10": Expected(
-        weights={},
-        kv={"CUDA0": 512.00 + 1280.00},
-        compute={"CUDA0": 569.01, "CUDA_Host": 159.02},
-        output={},
-        cache=1792.00,
-        flash_attn=True,
-        gpus=ONE_GPU,
+        weights={}, kv={"CUDA0": 512.00 + 1280.00}, compute={"CUDA0": 569.01, "CUDA_Host": 159.02}, output={},
+        cache=1792.00, flash_attn=True, gpus=ONE_GPU,
     ),
     # A cache of the attention layers and the state of the recurrent ones.
     "qwen3_6_hybrid_gb10": Expected(
-        weights={},
-        kv={"CUDA0": 2048.00 + 149.62},
-        compute={"CUDA0": 495.00, "CUDA_Host": 84.02},
-        output={"CUDA_Host": 0.95},
-        cache=2197.62,
-        flash_attn=True,
-        gpus=ONE_GPU,
+        weights={}, kv={"CUDA0": 2048.00 + 149.62}, compute={"CUDA0": 495.00, "CUDA_Host": 84.02},
+        output={"CUDA_Host": 0.95}, cache=2197.62, flash_attn=True, gpus=ONE_GPU,
     ),
     # A cache of keys and one of the indexer's over four GPUs; the experts in main memory leave every layer offloaded.
     "glm_dsa_4_gpus": Expected(
@@ -107,9 +83,7 @@ LOGS = {
         cache=81375.00,
         flash_attn=True,
         gpus=(
-            ("CUDA0", "0000:16:00.0"),
-            ("CUDA1", "0000:34:00.0"),
-            ("CUDA2", "0000:ac:00.0"),
+            ("CUDA0", "0000:16:00.0"), ("CUDA1", "0000:34:00.0"), ("CUDA2", "0000:ac:00.0"),
             ("CUDA3", "0000:ca:00.0"),
         ),
         is_all_offloaded=True,
@@ -120,14 +94,8 @@ LOGS = {
     ),
     "row_split_4_gpus": Expected(
         weights={
-            "CUDA0_Split": 14056.88,
-            "CUDA1_Split": 13387.50,
-            "CUDA2_Split": 13387.50,
-            "CUDA3_Split": 13540.08,
-            "CUDA0": 1.31,
-            "CUDA1": 1.25,
-            "CUDA2": 1.25,
-            "CUDA3": 1.22,
+            "CUDA0_Split": 14056.88, "CUDA1_Split": 13387.50, "CUDA2_Split": 13387.50, "CUDA3_Split": 13540.08,
+            "CUDA0": 1.31, "CUDA1": 1.25, "CUDA2": 1.25, "CUDA3": 1.22,
         },
         kv={},
         compute={},
@@ -142,43 +110,24 @@ LOGS = {
         weights={}, kv={"CPU": 78080.00}, compute={}, output={"CUDA_Host": 0.49}, cache=78080.00, flash_attn=False
     ),
     "quantized_kv": Expected(
-        weights={},
-        kv={"CUDA0": 544.00},
-        compute={},
-        output={"CUDA_Host": 0.95},
-        cache=544.00,
-        flash_attn=True,
+        weights={}, kv={"CUDA0": 544.00}, compute={}, output={"CUDA_Host": 0.95}, cache=544.00, flash_attn=True,
         gpus=ONE_GPU,
     ),
     "kv_in_pinned_memory": Expected(
-        weights={},
-        kv={"CUDA_Host": 72.00},
-        compute={"CUDA0": 3009.50, "CUDA_Host": 24.01},
-        output={"CUDA_Host": 0.98},
-        flash_attn=False,
-        gpus=ONE_GPU,
+        weights={}, kv={"CUDA_Host": 72.00}, compute={"CUDA0": 3009.50, "CUDA_Host": 24.01},
+        output={"CUDA_Host": 0.98}, flash_attn=False, gpus=ONE_GPU,
     ),
     "devices_without_ids": Expected(
-        weights={},
-        kv={},
-        compute={"CUDA0": 616.05, "CUDA1": 296.25, "CUDA_Host": 12.26},
-        output={},
+        weights={}, kv={}, compute={"CUDA0": 616.05, "CUDA1": 296.25, "CUDA_Host": 12.26}, output={},
         gpus=(("CUDA0", None), ("CUDA1", None)),
     ),
     # A device of another machine has its address in its name.
     "rpc": Expected(
-        weights={},
-        kv={"RPC[10.2.0.3:9999]": 128.00, "CUDA0": 128.00},
-        compute={},
-        output={},
+        weights={}, kv={"RPC[10.2.0.3:9999]": 128.00, "CUDA0": 128.00}, compute={}, output={},
         gpus=(("RPC[10.2.0.3:9999]", None), ("CUDA0", None)),
     ),
     "mlock_refused": Expected(
-        weights={"CUDA_Host": 788.91, "CUDA0": 16306.25},
-        kv={},
-        compute={},
-        output={},
-        gpus=ONE_GPU,
+        weights={"CUDA_Host": 788.91, "CUDA0": 16306.25}, kv={}, compute={}, output={}, gpus=ONE_GPU,
         is_all_offloaded=True,
     ),
     "pinned_memory_refused": Expected(
@@ -186,19 +135,11 @@ LOGS = {
     ),
     # Up to the first failure: the compute buffers never came to be.
     "pipeline_2_gpus": Expected(
-        weights={},
-        kv={"CUDA0": 12327.00, "CUDA1": 11153.00},
-        compute={},
-        output={"CUDA_Host": 0.50},
-        cache=23480.00,
-        gpus=(("CUDA0", None), ("CUDA1", None)),
+        weights={}, kv={"CUDA0": 12327.00, "CUDA1": 11153.00}, compute={}, output={"CUDA_Host": 0.50},
+        cache=23480.00, gpus=(("CUDA0", None), ("CUDA1", None)),
     ),
     "oom_of_compute_vulkan": Expected(
-        weights={},
-        kv={"Vulkan0": 6564.00},
-        compute={},
-        output={"Vulkan_Host": 0.58},
-        cache=6564.00,
+        weights={}, kv={"Vulkan0": 6564.00}, compute={}, output={"Vulkan_Host": 0.58}, cache=6564.00,
         gpus=(("Vulkan0", None),),
     ),
     # Before any buffer, the GPUs in use are those with an id.
@@ -208,13 +149,11 @@ LOGS = {
         compute={},
         output={},
         gpus=(
-            ("CUDA0", "0000:16:00.0"),
-            ("CUDA1", "0000:34:00.0"),
-            ("CUDA2", "0000:ac:00.0"),
+            ("CUDA0", "0000:16:00.0"), ("CUDA1", "0000:34:00.0"), ("CUDA2", "0000:ac:00.0"),
             ("CUDA3", "0000:ca:00.0"),
         ),
     ),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("name", LOGS)
@@ -227,46 +166,6 @@ def test_the_buffers_of_the_caches_add_up_to_the_size_that_the_log_gives(name: s
     allocations = read(lines_of(name))
     assert allocations.cache_bytes is not None
     assert mib(allocations.total("kv_bytes")) == pytest.approx(mib(allocations.cache_bytes), abs=0.03)
-
-
-def test_each_device_has_what_llama_cpp_itself_counts_there() -> None:
-    lines = lines_of("glm_dsa_4_gpus")
-    row = re.compile(r"- (CUDA\d) .*\( *\d+ = +(\d+) \+ +(\d+) \+ +(\d+)\)")
-    counted = {match[1]: tuple(int(match[n]) for n in (2, 3, 4)) for line in lines if (match := row.search(line))}
-    assert len(counted) == 4
-    assert counted == {
-        each.device: tuple(n_bytes // MIB for n_bytes in (each.weight_bytes, each.kv_bytes, each.compute_bytes))
-        for each in read(lines).buffers
-        if not each.is_host
-    }
-
-
-@pytest.mark.parametrize("name", ["qwen3_4b_gb10", "gemma4_iswa_gb10", "qwen3_6_hybrid_gb10"])
-def test_compute_buffers_are_those_that_the_context_had_at_its_end(name: str) -> None:
-    lines = lines_of(name)
-    last = re.compile(r"^~llama_context: +(\w+) compute buffer size is +([\d.]+) MiB, matches")
-    at_end = {match[1]: float(match[2]) for line in lines if (match := last.search(line))}
-    found = {each.device: each.compute_bytes / MIB for each in read(lines).buffers if each.compute_bytes}
-    assert len(at_end) == 2
-    assert found == pytest.approx(at_end, abs=0.006)
-
-
-def test_a_compute_buffer_that_is_reserved_again_takes_the_place_of_the_first() -> None:
-    lines = lines_of("qwen3_4b_gb10")
-    again = [line for line in lines_of("gemma4_iswa_gb10") if line.startswith("sched_reserve:")]
-    compute = in_mib(read([*lines, *again])).compute
-    assert compute == {"CUDA0": 569.01, "CUDA_Host": 159.02}
-
-
-def test_a_recorded_cpu_log() -> None:
-    lines = (DATA / "llama_cpu_0.5b_q8_0.log").read_text(encoding="utf-8").splitlines()
-    allocations = read(lines)
-    assert allocations.buffers == (
-        DeviceBuffers("CPU_Mapped", Place.HOST, weight_bytes=round(628.14 * MIB)),
-        DeviceBuffers("CPU", Place.HOST, kv_bytes=48 * MIB, compute_bytes=round(300.75 * MIB), output_bytes=151936 * 4),
-    )
-    assert allocations.flash_attn is True
-    assert allocations.total("kv_bytes") == 48 * MIB
 
 
 # llama-cpp-python 0.3.36 with `no_alloc`, qwen1.5-4b q8_0.

@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from llama_cpp import llama_cpp as lib
 from msgspec.structs import replace
 
 from ggbench.engines.contract import Source, Workload
 from ggbench.engines.endings import Completed
 from ggbench.engines.events import Allocated
+from ggbench.engines.llama.c_functions import lib
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.llama.ggml_devices import GgmlDevices
@@ -24,13 +24,9 @@ pytestmark = pytest.mark.llama
 
 SETUP = LlamaConfig(n_ctx=1024, n_batch=64, n_ubatch=32, flash_attn="on", threads=1)
 WORKLOADS = (
-    Prefill(150),
-    Decode(150, 5),
-    BatchedDecode(50, 5, 4),
-    DecodeAtDepth(90, 3, 40),
-    ProveContext(),
+    Prefill(150), Decode(150, 5), BatchedDecode(50, 5, 4), DecodeAtDepth(90, 3, 40), ProveContext(),
     Score(((1,) * 40,), ((2,) * 9,), 30, 39, 1),
-)
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("workload", WORKLOADS, ids=lambda each: type(each).__name__)

@@ -78,17 +78,6 @@ def test_a_worker_that_somebody_kills_has_crashed(
     assert ending.reason == "llama.cpp was ended by SIGKILL"
 
 
-def test_a_worker_that_is_killed_from_outside_has_crashed() -> None:
-    with start("hang") as worker:
-        calls = worker.call(DECODE)
-        assert isinstance(next(calls), Ready)
-        os.kill(worker.pid, signal.SIGKILL)
-        *_, ending = calls
-        assert isinstance(ending, Crashed)
-        assert ending.returncode == -signal.SIGKILL
-        assert ending_of(worker) == ending
-
-
 def test_a_worker_that_the_kernel_kills_ran_out_of_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """Linux overcommits and then kills; its counter of such kills has risen since the worker began."""
     answers = iter((4, 5))
@@ -98,13 +87,6 @@ def test_a_worker_that_the_kernel_kills_ran_out_of_memory(monkeypatch: pytest.Mo
     assert isinstance(ending, OutOfMemory)
     assert not ending.alive
     assert ending.reason == "out of memory in decode: the kernel killed the worker because memory ran out"
-
-
-def test_an_oom_kill_does_not_explain_an_abort(monkeypatch: pytest.MonkeyPatch) -> None:
-    answers = iter((4, 5))
-    monkeypatch.setattr("ggbench.engines.process.count_oom_kills", lambda: next(answers))
-    with start("abort") as worker:
-        assert isinstance(ending_of(worker), Crashed)
 
 
 def test_a_caller_that_pauses_does_not_make_the_worker_hang(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,21 +31,10 @@ from ggbench.engines.workloads import (
 )
 
 SETUP = LlamaConfig(
-    n_ctx=512,
-    type_k="q8_0",
-    tensor_split=(0.25, 0.75),
-    split_mode="row",
-    n_cpu_moe=3,
-    override_tensor=(r"blk\.0\..*=CPU",),
-    threads=2,
-    threads_batch=4,
-    mmap=False,
-    mlock=True,
-    kv_offload=False,
-    swa_full=True,
-    n_seq_max=8,
-    memory_limit_bytes=3 << 30,
-)
+    n_ctx=512, type_k="q8_0", tensor_split=(0.25, 0.75), split_mode="row", n_cpu_moe=3,
+    override_tensor=(r"blk\.0\..*=CPU",), threads=2, threads_batch=4, mmap=False, mlock=True, kv_offload=False,
+    swa_full=True, n_seq_max=8, memory_limit_bytes=3 << 30,
+)  # fmt: skip
 WORKLOADS = (
     Prefill(25, repeat=3, warmup=1),
     Decode(25, 300),
@@ -99,14 +88,11 @@ class Unknown(Workload, frozen=True, tag="unknown_to_this_one"):
 @pytest.mark.parametrize(
     "line",
     [
-        protocol.encode(Unknown()),
-        b'{"type":"decode","n_prompt":"many","n_gen":1}\n',
-        b'{"type":"load_model"}\n',
-        b'{"type":"elsewhere"}\n',
-        b"not JSON\n",
+        protocol.encode(Unknown()), b'{"type":"decode","n_prompt":"many","n_gen":1}\n', b'{"type":"load_model"}\n',
+        b'{"type":"elsewhere"}\n', b"not JSON\n",
     ],
     ids=["unknown workload", "wrong field", "missing field", "unknown request", "garbage"],
-)
+)  # fmt: skip
 def test_what_is_no_request_is_a_decode_error(line: bytes) -> None:
     """The worker ends on it instead of guessing."""
     with pytest.raises(msgspec.DecodeError):

@@ -44,14 +44,11 @@ def context(worker: WorkerProcess, n_ctx: int, setup: LlamaConfig = SETUP) -> tu
 @pytest.mark.parametrize(
     ("n_ctx", "setup"),
     [
-        (256, SETUP),
-        (2048, SETUP),
-        (8192, SETUP),
-        (2048, replace(SETUP, flash_attn="off")),
+        (256, SETUP), (2048, SETUP), (8192, SETUP), (2048, replace(SETUP, flash_attn="off")),
         (2048, replace(SETUP, type_k="q8_0", type_v="q8_0")),
     ],
     ids=["256", "2048", "8192", "no-fa", "q8_0"],
-)
+)  # fmt: skip
 def test_a_proof_uses_every_cell(worker: WorkerProcess, tiny_twin: Path, n_ctx: int, setup: LlamaConfig) -> None:
     load(worker, tiny_twin)
     assert context(worker, n_ctx, setup)[1] == Completed()

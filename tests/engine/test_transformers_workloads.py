@@ -18,14 +18,10 @@ def test_a_proof_compiles_the_token_alone() -> None:
         return None, 1
 
     model: Any = SimpleNamespace(
-        n_cells=2048,
-        left_bytes=None,
-        clear=lambda: None,
-        fill=lambda n_tokens: iter([1.0]),
-        random_tokens=lambda n_seqs, n_tokens: [0] * n_tokens,
-        timed_step=timed_step,
+        n_cells=2048, left_bytes=None, clear=lambda: None, fill=lambda n_tokens: iter([1.0]),
+        random_tokens=lambda n_seqs, n_tokens: [0] * n_tokens, timed_step=timed_step,
         cache=SimpleNamespace(get_seq_length=lambda: 2048),
-    )
+    )  # fmt: skip
     carry_out(model, ProveContext(), events.append)
     assert compiled == {512: False, 1: True}
     assert isinstance(events[-1], ContextProven) and events[-1].full

@@ -98,15 +98,6 @@ def test_the_search_is_of_the_same_setup(target: Target) -> None:
     assert replace(search[1].setup, n_ctx=512) == decode[1].setup
 
 
-def test_a_decode_out_of_memory_is_searched(target: Target) -> None:
-    """Its context did not fit, so what would have is the question; the summary keeps its outcome and reason."""
-    rig, _ = fake_rig(answers=dict.fromkeys(range(3), edged()))
-    (summary,) = summaries(bench(rig, [target], replace(SETUP, n_ctx=16384)))
-    assert summary.outcome is Outcome.OUT_OF_MEMORY
-    assert "failed to allocate" in summary.run.reason
-    assert summary.max_n_ctx == EDGE
-
-
 def test_a_crash_is_not_searched(target: Target) -> None:
     """The search would meet the same end; the next decode starts."""
 

@@ -1,23 +1,19 @@
 """Decodes and prefills from target to result, with a worker that replays what llama.cpp reports."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from ggbench.engines import protocol
-from ggbench.engines.contract import Request
-from ggbench.engines.endings import Ending, Outcome, OutOfMemory
-from ggbench.engines.events import Opened
+from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.workloads import Decode, Prefill
 from ggbench.errors import UsageError
 from ggbench.gguf_file.header import read_model_file
 from ggbench.models.targets import Target
 from ggbench.runs.store.database import Store
-from ggbench.runs.stored import read_run
 from ggbench.units import MIB
-from tests.fakes.engine import fake_rig, obey
+from tests.fakes.engine import fake_rig
 from tests.fakes.recorded import decode_job, decoded, prefill_job, prefilled, runs_of
 
 
@@ -55,35 +51,6 @@ def test_a_decode_reads_its_prompt_and_warms_up_before_anything_is_timed(target:
     assert isinstance(load, LoadModel)
     assert isinstance(context, MakeContext)
     assert workloads == [Prefill(25, 3, 1), Decode(25, 8), Decode(25, 100), Decode(25, 100)]
-
-
-def test_the_threads_of_a_setup_are_settled_before_it_starts(target: Target, store: Store) -> None:
-    rig, workers = fake_rig(store)
-    own, given = runs_of(rig, decode_job(target, 10), decode_job(target, 10, LlamaConfig(threads=3, threads_batch=5)))
-    assert [run.head.setup.threads for run in (own, given)] == [2, 3]  # type: ignore[attr-defined]
-    assert "--threads 2" in own.head.command
-    assert "--threads 3 --threads-batch 5" in given.head.command
-    requests = [worker.requests[1] for worker in workers]
-    asked = [request.setup for request in requests if isinstance(request, MakeContext)]
-    assert [(setup.threads, setup.threads_batch) for setup in asked] == [(2, None), (3, 5)]
-    assert own.run_id is not None
-    assert read_run(store, store.load_run(own.run_id)).head.setup == own.head.setup
-
-
-def test_batches_are_what_llama_cpp_made_of_them(target: Target) -> None:
-    def clamp(request: Request) -> Iterator[protocol.Message | Ending]:
-        for item in obey(request):
-            yield Opened(item.seconds, 256, n_batch=256, n_ubatch=64) if isinstance(item, Opened) else item
-
-    def refuse(_request: Request) -> Iterator[protocol.Message | Ending]:
-        yield OutOfMemory("context", "failed to allocate")
-
-    rig, _ = fake_rig(answers={0: clamp, 1: refuse})
-    job = decode_job(target, 20, LlamaConfig(n_ubatch=64))
-    made, refused = runs_of(rig, job, job)
-    assert (made.memory.n_batch, made.memory.n_ubatch) == (256, 64)
-    assert made.head.setup == LlamaConfig(n_ubatch=64, threads=2)
-    assert (refused.memory.n_batch, refused.memory.n_ubatch) == (None, None)
 
 
 def test_repetitions_are_fitted_together_and_stored_apart(target: Target, store: Store) -> None:

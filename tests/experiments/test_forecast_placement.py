@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from ggbench.decisions import this_machine
+from ggbench.decisions import known_speeds
 from ggbench.engines import protocol
 from ggbench.engines.contract import Request
 from ggbench.engines.endings import Completed, Ending, Outcome
@@ -31,8 +31,7 @@ from ggbench.runs.store.database import Store
 from ggbench.sizing import layer_sample
 from ggbench.sizing.layer_sample import step_cost
 from tests.conftest import TINY
-from tests.fakes.engine import FakeWorker, fake_rig, obey
-from tests.fakes.gpu_worker import GPU, on_gpu
+from tests.fakes.engine import GPU, FakeWorker, fake_rig, obey, on_gpu
 
 BASE_NS = {"CPU": 40e6, "GPU": 4e6}
 NS_PER_BYTE = {"CPU": 0.05, "GPU": 0.005}
@@ -81,7 +80,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(layer_sample, "WHOLE_BYTES", 0)
     monkeypatch.setattr(layer_sample, "LARGER_BYTES", 0)
     monkeypatch.setattr(twin_timer, "describe_cpu", lambda: Cpu("test", 1, 1, None))
-    for module in (twin_timer, this_machine):
+    for module in (twin_timer, known_speeds):
         monkeypatch.setattr(module, "list_gpus", lambda: (GPU,))
     return cached_twin("many", replace(TINY, n_layer=16), "q8_0", tmp_path)
 

@@ -1,62 +1,16 @@
 """What the store has of a search: finished, killed, cancelled, or a store that fails."""
 
-import contextlib
-from itertools import takewhile
-from pathlib import Path
-
 import pytest
 from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.errors import StoreError
 from ggbench.experiments.maxctx.measure import EXPERIMENT
-from ggbench.experiments.maxctx.record import ContextSettings, Probe, Question
+from ggbench.experiments.maxctx.record import Probe
 from ggbench.models.targets import Target
-from ggbench.runs.driver import run_job
-from ggbench.runs.experiment import Job
-from ggbench.runs.progress import Point, Progress, Working
 from ggbench.runs.store.database import Store
-from ggbench.runs.stored import read_recording, read_run
-from tests.fakes.small_machine import SmallMachine, context_of, found, limited, search
-
-
-def job_of(target: Target) -> Job:
-    return Job(EXPERIMENT, target, limited(), ContextSettings())
-
-
-def test_a_search_is_kept_with_its_certificate(target: Target, kv_bytes: int, store: Store) -> None:
-    context, run = found(SmallMachine(kv_bytes, 4096).rig(store), target)
-    assert run.run_id is not None
-    stored = store.load_run(run.run_id)
-    assert (stored.kind, stored.state, stored.command) == ("maxctx", "completed", run.head.command)
-    read = read_run(store, stored)
-    assert (read.result, read.memory, read.head.environment) == (context, run.memory, run.head.environment)
-    assert read_recording(store, stored).of(Probe) == context.probes
-    assert (context.max_n_ctx, run.memory.kv_bytes) == (4096, 4096 * kv_bytes)
-
-
-def not_proving(record: Progress) -> bool:
-    """Whether the search has not come to its decode."""
-    return not (
-        isinstance(record, Working) and isinstance(record.subject, Question) and record.subject.kind == "decode"
-    )
-
-
-def test_a_search_that_was_killed_keeps_what_it_had_asked(target: Target, kv_bytes: int, tmp_path: Path) -> None:
-    """What works and what does not, as far as it came, and no claim of a proof."""
-    path = tmp_path / "results.sqlite"
-    with (
-        Store.open(path) as store,
-        contextlib.closing(run_job(SmallMachine(kv_bytes, 4096).rig(store), job_of(target))) as progress,
-    ):
-        seen = [each.observation for each in takewhile(not_proving, progress) if isinstance(each, Point)]
-    with Store.open(path) as store:
-        run = read_run(store, store.list_runs()[0])
-    context = context_of(run)
-    assert context.probes == tuple(seen)
-    assert (context.max_n_ctx, context.first_fail_n_ctx, context.verified_by_decode) == (4096, 4352, False)
-    assert (run.outcome, run.reason) == (Outcome.INTERRUPTED, "ggbench ended before the run did")
-    assert run.memory.kv_bytes == 4096 * kv_bytes
+from ggbench.runs.stored import read_recording
+from tests.fakes.small_machine import SmallMachine, context_of, found, search
 
 
 @pytest.mark.parametrize("method", ["append_observations", "begin", "finish"])

@@ -19,7 +19,7 @@ from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.condition import environment as environment_of
-from ggbench.machine.host import Cpu
+from ggbench.machine.host import describe_cpu
 from ggbench.machine.records import Environment, Imported
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Result, Run, RunHead, Settings
@@ -38,17 +38,14 @@ HERE = environment_of(VERSIONS)
 ELSEWHERE = Imported(tool="ggbench 0.1.0", file="x.zip", file_sha256="1", content_sha256="2")
 ON_CPU = Memory(buffers=(DeviceBuffers("CPU", weight_bytes=100),))
 FORECAST = ForecastResult(
-    "twins of 2 and 6 of 32 layers",
-    Expected(100.0, 90.0, 110.0),
-    Expected(40.0, 30.0, 50.0),
-    ((1, Expected(10.0, 9.0, 11.0)), (4096, Expected(5.0, 4.5, 5.5))),
-    ((512, Expected(900.0, 800.0, 1000.0)),),
-)
+    "twins of 2 and 6 of 32 layers", Expected(100.0, 90.0, 110.0), Expected(40.0, 30.0, 50.0),
+    ((1, Expected(10.0, 9.0, 11.0)), (4096, Expected(5.0, 4.5, 5.5))), ((512, Expected(900.0, 800.0, 1000.0)),),
+)  # fmt: skip
 
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    monkeypatch.setattr(module, "describe_cpu", lambda: Cpu("test", 1, 1, None))
+    monkeypatch.setattr(module, "describe_cpu", lambda: replace(describe_cpu(), last_level_cache_bytes=None))
     with Store.open(tmp_path / "results.sqlite") as opened:
         yield opened
 
@@ -165,14 +162,11 @@ def test_other_runs_say_what_share_of_the_bound_is_reached(store: Store) -> None
     [
         {"environment": replace(HERE, cpu="another")},
         {"environment": replace(HERE, n_cores=(HERE.n_cores or 0) + 1)},
-        {"environment": replace(HERE, llama_cpp_python="0.0.1")},
-        {"environment": None},
-        {"environment": replace(HERE, imported=ELSEWHERE)},
-        {"setup": LlamaConfig(type_k="q8_0")},
-        {"setup": LlamaConfig(threads=(HERE.n_cores or 0) + 1)},
-        {"outcome": Outcome.INTERRUPTED},
+        {"environment": replace(HERE, llama_cpp_python="0.0.1")}, {"environment": None},
+        {"environment": replace(HERE, imported=ELSEWHERE)}, {"setup": LlamaConfig(type_k="q8_0")},
+        {"setup": LlamaConfig(threads=(HERE.n_cores or 0) + 1)}, {"outcome": Outcome.INTERRUPTED},
     ],
-)
+)  # fmt: skip
 def test_what_was_run_otherwise_says_nothing(store: Store, changed: dict[str, Any]) -> None:
     file = _file()
     for each in (file, _file(3), _file(4)):
@@ -186,16 +180,3 @@ def test_what_does_not_decide_the_speed_may_differ(store: Store) -> None:
     _add(store, file, _decode(file))
     setup = LlamaConfig(n_ctx=8192, n_gpu_layers=0, memory_limit_bytes=1 << 30, mmap=False)
     assert _one(store, file, setup).basis == "measured"
-
-
-def test_of_another_card_only_the_bound_is_known(store: Store) -> None:
-    file = _file()
-    _add(store, file, _decode(file))
-    assert _one(store, file, budget=replace(BUDGET, is_here=False)).basis == "bound"
-
-
-def test_a_model_within_the_cache_says_nothing_of_the_memory(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    for n_layer in (3, 4):
-        _add(store, _file(n_layer), _decode(_file(n_layer)))
-    monkeypatch.setattr(module, "describe_cpu", lambda: Cpu("test", 1, 1, 1000))
-    assert _one(store, _file()).basis == "bound"

@@ -95,23 +95,6 @@ def test_a_decode_that_is_not_at_the_far_end_proves_nothing(target: Target, kv_b
     assert "proves nothing" in run.reason
 
 
-def test_without_a_proof(target: Target, kv_bytes: int) -> None:
-    machine = SmallMachine(kv_bytes, 16384, decode_edge=0)
-    context, run = found(machine.rig(), target, prove=False)
-    assert context.max_n_ctx == 16384
-    assert not context.verified_by_decode
-    assert machine.proven == []
-    assert run.head.command.endswith("--no-prove")
-
-
-def test_a_state_that_does_not_grow_ends_at_a_stated_ceiling(target: Target) -> None:
-    machine = SmallMachine(1024, 1 << 30, grows=False)
-    context, _ = found(machine.rig(), target)
-    assert (context.max_n_ctx, context.first_fail_n_ctx) == (1 << 20, None)
-    assert any("any length" in warning for warning in context.warnings)
-    assert context.n_allocations == 1
-
-
 def test_a_model_that_does_not_load_dry_is_still_searched(target: Target, kv_bytes: int) -> None:
     context, _ = found(SmallMachine(kv_bytes, 16384, dry_loads=False).rig(), target)
     assert (context.max_n_ctx, context.plan.planned_n_ctx) == (16384, None)

@@ -120,16 +120,6 @@ def test_a_case_that_takes_too_long_is_a_row_with_its_expected_time(target: Targ
     assert not any(each.n_prompt == 30720 for each in measured(workers[1]))
 
 
-def test_prompts_that_show_the_forecast_take_a_twentieth_of_the_time(target: Target) -> None:
-    rig, workers = fake_rig()
-    runs_of(rig, speed_job(target, (1, 129024), within_s=100))
-    prompts = [each.n_prompt for each in measured(workers[1]) if each.n_gen == 8]
-    assert prompts == [16, 128, 256, 512, 1024, 2048, 4096]
-    rig, workers = fake_rig()
-    runs_of(rig, speed_job(target, (1, 2048), within_s=600))
-    assert [each.n_prompt for each in measured(workers[1]) if each.n_gen == 8] == [16, 128, 256, 512]
-
-
 def test_a_batch_too_large_to_try_leaves_time_for_the_others(target: Target) -> None:
     rig, workers = fake_rig()
     (run,) = runs_of(rig, speed_job(target, (1,), (1, 256), within_s=10))

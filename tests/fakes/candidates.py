@@ -40,30 +40,14 @@ def candidate(
     missing_gib: float = 0.0,
 ) -> Candidate:
     row = PlanRow(
-        model=model,
-        quant=quant,
-        provenance="file",
-        type_k=cache,
-        type_v=cache,
-        file_bytes=round(gib * GIB),
-        weight_bytes=round(gib * GIB),
-        needed_bytes=round((gib + 1) * GIB),
-        left_bytes=round((-missing_gib or 7 - gib) * GIB),
-        fits=not missing_gib,
-        budget_bytes=8 * GIB,
-        bpw=gib,
-        n_params=n_params,
-        n_ctx=8192,
-        planned_n_ctx=n_ctx or None,
-    )
+        model=model, quant=quant, provenance="file", type_k=cache, type_v=cache, file_bytes=round(gib * GIB),
+        weight_bytes=round(gib * GIB), needed_bytes=round((gib + 1) * GIB),
+        left_bytes=round((-missing_gib or 7 - gib) * GIB), fits=not missing_gib, budget_bytes=8 * GIB, bpw=gib,
+        n_params=n_params, n_ctx=8192, planned_n_ctx=n_ctx or None,
+    )  # fmt: skip
     return Candidate(
-        row=row,
-        model_key=model,
-        selector="",
-        n_ctx=8192,
-        max_n_ctx=n_ctx,
-        offered_n_ctx=n_ctx,
+        row=row, model_key=model, selector="", n_ctx=8192, max_n_ctx=n_ctx, offered_n_ctx=n_ctx,
         speed=turn_of(tok_s) if isinstance(tok_s, int | float) else tok_s,
         weights_loss=measured_loss(loss) if isinstance(loss, int | float) else loss,
         cache_loss=None if cache_loss is None else measured_loss(cache_loss),
-    )
+    )  # fmt: skip

@@ -10,18 +10,10 @@ from ggbench.engines.transformers.config_json import Config
 from ggbench.engines.transformers.storage import METHODS, Stored
 
 QWEN2_TINY: Mapping[str, object] = {
-    "architectures": ["Qwen2ForCausalLM"],
-    "model_type": "qwen2",
-    "hidden_size": 256,
-    "intermediate_size": 512,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "vocab_size": 1000,
-    "max_position_embeddings": 2048,
-    "tie_word_embeddings": False,
-    "torch_dtype": "bfloat16",
-}
+    "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": 256, "intermediate_size": 512,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 1000,
+    "max_position_embeddings": 2048, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
+}  # fmt: skip
 """A Qwen2 of two layers."""
 GPTQ = {"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False}
 """`quantization_config` of AutoGPTQ's usual checkpoints."""

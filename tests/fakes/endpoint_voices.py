@@ -53,12 +53,9 @@ class AnyLength(Recording):
         self.pause_s = pause_s
         self.n_drafted = n_drafted
         self._lines = {
-            "/completion": self._llama_server,
-            "/v1/completions": self._completions,
-            "/api/v0/completions": self._completions,
-            "/api/generate": self._ollama,
-            "/generate_stream": self._tgi,
-        }
+            "/completion": self._llama_server, "/v1/completions": self._completions,
+            "/api/v0/completions": self._completions, "/api/generate": self._ollama, "/generate_stream": self._tgi,
+        }  # fmt: skip
 
     def stream(self, path: str, body: Body) -> Iterator[Said]:
         for line in self._lines[path](body):
@@ -104,12 +101,9 @@ class AnyLength(Recording):
             yield json.dumps({"model": body["model"], "response": " a", "done": False}).encode()
         n_prompt = _length(body["prompt"])
         end = {
-            "model": body["model"],
-            "response": "",
-            "done": True,
-            "done_reason": "length",
+            "model": body["model"], "response": "", "done": True, "done_reason": "length",
             "load_duration": 5_000_000,
-        }
+        }  # fmt: skip
         end |= {"prompt_eval_count": n_prompt, "prompt_eval_duration": n_prompt * self.step_ns // 10}
         yield json.dumps(end | {"eval_count": n_gen, "eval_duration": (n_gen - 1) * self.step_ns}).encode()
 

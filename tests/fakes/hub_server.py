@@ -20,13 +20,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from tests.fakes.hub_faults import (
+from tests.fakes.hub_repos import (
     OF_THE_ANSWER,
     OF_THE_FILE,
     Corrupt,
     Cut,
     Gated,
     Hang,
+    HubFile,
+    HubRepo,
     IgnoresRanges,
     Says,
     TooMany,
@@ -34,7 +36,6 @@ from tests.fakes.hub_faults import (
     WrongLength,
     WrongRange,
 )
-from tests.fakes.hub_repos import HubFile, HubRepo
 
 if TYPE_CHECKING:
     from tests.fakes.hub import TestHub
@@ -125,13 +126,9 @@ class _Handler(BaseHTTPRequestHandler):
         address = urlsplit(self.path)
         self.query = {key: values[-1] for key, values in parse_qs(address.query).items()}
         self.asked = HubRequest(
-            self.command,
-            unquote(address.path),
-            address.query,
-            self.headers.get("Range"),
-            self.headers.get("Authorization", "").startswith(_BEARER),
-            self.headers.get("Host", ""),
-        )
+            self.command, unquote(address.path), address.query, self.headers.get("Range"),
+            self.headers.get("Authorization", "").startswith(_BEARER), self.headers.get("Host", ""),
+        )  # fmt: skip
         self.hub.requests.append(self.asked)
         try:
             if not self._answer_with_fault():
@@ -218,17 +215,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _summary(self, repo: HubRepo) -> dict[str, object]:
         return {
-            "_id": hashlib.sha1(repo.name.encode()).hexdigest()[:24],
-            "id": repo.name.removeprefix("datasets/"),
-            "modelId": repo.name,
-            "downloads": 1000,
-            "likes": 10,
-            "private": repo.private,
-            "gated": "auto" if repo.gated else False,
-            "lastModified": "2026-01-02T03:04:05.000Z",
-            "createdAt": "2025-01-02T03:04:05.000Z",
-            "tags": ["gguf"] if repo.has_gguf else [],
-        }
+            "_id": hashlib.sha1(repo.name.encode()).hexdigest()[:24], "id": repo.name.removeprefix("datasets/"),
+            "modelId": repo.name, "downloads": 1000, "likes": 10, "private": repo.private,
+            "gated": "auto" if repo.gated else False, "lastModified": "2026-01-02T03:04:05.000Z",
+            "createdAt": "2025-01-02T03:04:05.000Z", "tags": ["gguf"] if repo.has_gguf else [],
+        }  # fmt: skip
 
     def _send_info(self, repo: HubRepo, revision: str) -> None:
         commit = self._commit(repo, revision)

@@ -26,23 +26,14 @@ Keys = dict[str, object]
 """Metadata of an architecture, without its name before each key."""
 
 BASE: Keys = {
-    "vocab_size": 128,
-    "block_count": 6,
-    "context_length": 4096,
-    "embedding_length": 256,
-    "feed_forward_length": 512,
-    "attention.head_count": 8,
-    "attention.head_count_kv": 2,
-    "attention.layer_norm_rms_epsilon": 1e-6,
-    "attention.layer_norm_epsilon": 1e-6,
-}
+    "vocab_size": 128, "block_count": 6, "context_length": 4096, "embedding_length": 256,
+    "feed_forward_length": 512, "attention.head_count": 8, "attention.head_count_kv": 2,
+    "attention.layer_norm_rms_epsilon": 1e-6, "attention.layer_norm_epsilon": 1e-6,
+}  # fmt: skip
 EXPERTS: Keys = {
-    "expert_count": 4,
-    "expert_used_count": 2,
-    "expert_feed_forward_length": 64,
-    "expert_shared_count": 1,
+    "expert_count": 4, "expert_used_count": 2, "expert_feed_forward_length": 64, "expert_shared_count": 1,
     "leading_dense_block_count": 1,
-}
+}  # fmt: skip
 LATENT: Keys = EXPERTS | {
     "attention.q_lora_rank": 32,
     "attention.kv_lora_rank": 64,
@@ -104,13 +95,9 @@ make_context(model)
 def run_llama_cpp(script: str, argument: str) -> str:
     """The log of a script in a process of its own: llama.cpp aborts on some graphs after it has logged the cache."""
     ran = subprocess.run(
-        [sys.executable, "-c", LOGGED + script, argument],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env=os.environ | {"GGML_NO_BACKTRACE": "1"},
-        check=False,
-    )
+        [sys.executable, "-c", LOGGED + script, argument], capture_output=True, text=True, timeout=60,
+        env=os.environ | {"GGML_NO_BACKTRACE": "1"}, check=False,
+    )  # fmt: skip
     return ran.stdout
 
 
@@ -136,9 +123,7 @@ def model_of(architecture: str, keys: dict[str, object], tensors: tuple[TensorIn
         (
             "gemma3n",
             {
-                "block_count": 26,
-                "attention.key_length": 64,
-                "attention.value_length": 64,
+                "block_count": 26, "attention.key_length": 64, "attention.value_length": 64,
                 "attention.sliding_window": 256,
             },
         ),
@@ -146,11 +131,8 @@ def model_of(architecture: str, keys: dict[str, object], tensors: tuple[TensorIn
             "deepseek2",
             LATENT
             | {
-                "attention.head_count_kv": 1,
-                "attention.key_length": 96,
-                "attention.value_length": 64,
-                "attention.key_length_mla": 64,
-                "attention.value_length_mla": 64,
+                "attention.head_count_kv": 1, "attention.key_length": 96, "attention.value_length": 64,
+                "attention.key_length_mla": 64, "attention.value_length_mla": 64,
             },
         ),
         (
@@ -158,7 +140,7 @@ def model_of(architecture: str, keys: dict[str, object], tensors: tuple[TensorIn
             LATENT | {"attention.head_count_kv": 8, "attention.key_length": 64, "attention.value_length": 48},
         ),
     ],
-)
+)  # fmt: skip
 def test_kv_bytes_are_those_that_llama_cpp_allocates(architecture: str, keys: dict[str, object]) -> None:
     """K and V over all caches of 1,024 cells, as llama.cpp logs them."""
     keys = BASE | keys
@@ -203,21 +185,14 @@ def test_every_name_that_llama_cpp_calls_recurrent_hybrid_or_diffusion_is_known(
 @pytest.mark.parametrize(
     ("architecture", "keys"),
     [
-        ("deepseek4", {}),
-        ("qwen4exp", {}),
-        ("granitehybrid", {"nextn_predict_layers": 1}),
-        ("bert", {}),
-        ("clip", {}),
-        ("t5", {}),
-        ("eagle3", {}),
-        ("brand-new", {"ssm.state_size": 16}),
+        ("deepseek4", {}), ("qwen4exp", {}), ("granitehybrid", {"nextn_predict_layers": 1}), ("bert", {}),
+        ("clip", {}), ("t5", {}), ("eagle3", {}), ("brand-new", {"ssm.state_size": 16}),
         ("brand-new", {"attention.indexer.top_k": 16}),
         ("brand-new", {"attention.compress_ratios": [1, 4, 4, 4, 4, 1]}),
-        ("brand-new", {"attention.shared_kv_layers": 2}),
-        ("brand-new", {"num_loops": 2}),
+        ("brand-new", {"attention.shared_kv_layers": 2}), ("brand-new", {"num_loops": 2}),
         ("flux", {"block_count": 0}),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_counted_is_refused_by_name(architecture: str, keys: dict[str, object]) -> None:
     model = model_of(architecture, BASE | keys)
     with pytest.raises(Unsupported, match=architecture):
@@ -239,17 +214,12 @@ def test_vocabulary_comes_from_the_best_source(keys: dict[str, object], token_li
 @pytest.mark.parametrize(
     "keys",
     [
-        {"block_count": "six"},
-        {"block_count": 1 << 30},
-        {"block_count": True},
-        {"block_count": -1},
-        {"attention.head_count_kv": [1, 2, 3]},
-        {"attention.head_count_kv": ["1"] * 6},
-        {"attention.head_count": ArrayLength(5000)},
-        {"embedding_length": 1.5},
+        {"block_count": "six"}, {"block_count": 1 << 30}, {"block_count": True}, {"block_count": -1},
+        {"attention.head_count_kv": [1, 2, 3]}, {"attention.head_count_kv": ["1"] * 6},
+        {"attention.head_count": ArrayLength(5000)}, {"embedding_length": 1.5},
         {"expert_count": 2, "expert_used_count": 3},
     ],
-)
+)  # fmt: skip
 def test_a_shape_that_cannot_be_is_an_error(keys: dict[str, object]) -> None:
     with pytest.raises(BadFile, match="x"):
         model_of("llama", BASE | keys)
@@ -332,14 +302,9 @@ def test_counts_are_those_that_llama_cpp_makes_of_the_same_file(
 
     model = read_model_file(path)
     assert json.loads(found[1]) == [
-        model.n_params,
-        model.weight_bytes,
-        model.n_layer,
-        model.n_embd,
-        model.n_head[0],
-        model.n_head_kv[0],
+        model.n_params, model.weight_bytes, model.n_layer, model.n_embd, model.n_head[0], model.n_head_kv[0],
         model.n_ctx_train,
-    ]
+    ]  # fmt: skip
     assert model.bpw == pytest.approx(float(printed[1]), abs=0.005)
     caches = CACHE_LINE.findall(log)
     assert model.kv_bytes_per_token() * 1024 / 2**20 == pytest.approx(sum(map(float, caches[0])), abs=0.01)

@@ -58,23 +58,6 @@ def test_an_imported_package_and_a_missing_one_are_left_alone(package: str) -> N
     assert "no_such_package_anywhere" not in sys.modules
 
 
-def test_the_first_of_two_threads_wins(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    find_spec = importlib.util.find_spec
-    first: list[object] = []
-
-    def find_spec_slowly(name: str) -> object:
-        spec = find_spec(name)
-        monkeypatch.setattr(importlib.util, "find_spec", find_spec)
-        defer_package(name)
-        first.append(sys.modules[name])
-        return spec
-
-    monkeypatch.setattr(importlib.util, "find_spec", find_spec_slowly)
-    defer_package(package)
-
-    assert sys.modules[package] is first[0]
-
-
 @pytest.mark.llama
 def test_llama_cpp_quantizes_without_its_chat_templates() -> None:
     code = (

@@ -38,14 +38,10 @@ def test_metadata_comes_back_from_the_parser(metadata: dict[str, object]) -> Non
 @pytest.mark.parametrize(
     ("value", "expected"),
     [
-        (7, gguf.GGUFValueType.UINT32),
-        (-7, gguf.GGUFValueType.INT32),
-        (1 << 40, gguf.GGUFValueType.UINT64),
-        (1e-6, gguf.GGUFValueType.FLOAT32),
-        (True, gguf.GGUFValueType.BOOL),
-        ("text", gguf.GGUFValueType.STRING),
+        (7, gguf.GGUFValueType.UINT32), (-7, gguf.GGUFValueType.INT32), (1 << 40, gguf.GGUFValueType.UINT64),
+        (1e-6, gguf.GGUFValueType.FLOAT32), (True, gguf.GGUFValueType.BOOL), ("text", gguf.GGUFValueType.STRING),
     ],
-)
+)  # fmt: skip
 def test_values_have_the_types_that_llama_cpp_reads(
     value: object, expected: gguf.GGUFValueType, tmp_path: Path
 ) -> None:

@@ -1,20 +1,20 @@
 """From paths to model files: shards, wrong paths, and what assembling checks."""
 
 import hashlib
+import io
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from ggbench.errors import BadFile
-from ggbench.gguf_file.header import assemble, read_local_header, read_model_file
-from ggbench.gguf_file.quants import ShardName, model_name, parse_shard_name
-
-if TYPE_CHECKING:
-    from tests.gguf_file.conftest import Encoder
-
-U16, U32, I32, STRING = 2, 4, 5, 8
+from ggbench.errors import BadFile, Unsupported
+from ggbench.gguf_file.blueprint import build_model
+from ggbench.gguf_file.header import Projector, read_local_header, read_model_file, read_projector
+from ggbench.gguf_file.parser import read_leading_metadata
+from ggbench.gguf_file.twin import write_sparse
+from tests.conftest import TINY
+from tests.fakes.projector import a_projector
+from tests.gguf_file.conftest import I32, STRING, U16, U32, Encoder
 
 
 def write_shards(folder: Path, encoder: "type[Encoder]", count: int = 3) -> list[Path]:
@@ -94,33 +94,16 @@ def test_a_lost_tensor_is_noticed(tmp_path: Path, encoder: "type[Encoder]") -> N
         read_model_file(paths[0])
 
 
-def test_headers_from_elsewhere_make_the_same_model(tmp_path: Path, encoder: "type[Encoder]") -> None:
-    paths = write_shards(tmp_path, encoder)
-    local = read_model_file(paths[0])
-    remote = assemble([read_local_header(path) for path in paths], "model-q8_0")
-    assert remote.paths == ()
-    assert (remote.tensors, remote.header_sha256, remote.file_bytes) == (
-        local.tensors,
-        local.header_sha256,
-        local.file_bytes,
-    )
-
-
 def test_wrong_paths_are_clear_errors(tmp_path: Path, small_model: "Encoder") -> None:
     (tmp_path / "inside.gguf").write_bytes(small_model.file())
     (tmp_path / "empty.gguf").touch()
     os.mkfifo(tmp_path / "fifo.gguf")
     (tmp_path / "loop.gguf").symlink_to(tmp_path / "loop.gguf")
     cases = {
-        "missing.gguf": "missing.gguf is not there",
-        "inside.gguf/x": "cannot be opened",
-        "": "is a folder",
-        "empty.gguf": "empty.gguf is empty",
-        "fifo.gguf": "not an ordinary file",
-        "loop.gguf": "cannot be opened",
-        "nul\0.gguf": "cannot be opened",
-        "long" * 200: "cannot be opened",
-    }
+        "missing.gguf": "missing.gguf is not there", "inside.gguf/x": "cannot be opened", "": "is a folder",
+        "empty.gguf": "empty.gguf is empty", "fifo.gguf": "not an ordinary file", "loop.gguf": "cannot be opened",
+        "nul\0.gguf": "cannot be opened", "long" * 200: "cannot be opened",
+    }  # fmt: skip
     for name, message in cases.items():
         with pytest.raises(BadFile, match=message) as caught:
             read_model_file(tmp_path / name)
@@ -150,15 +133,99 @@ def test_a_damaged_file_is_one_clear_error(tmp_path: Path, small_model: "Encoder
     assert "damaged" in caught.value.hint
 
 
-@pytest.mark.llama
-def test_shard_names_are_those_of_llama_split_path() -> None:
-    import ctypes
+class CountingSource(io.BytesIO):
+    n_read = 0
 
-    import llama_cpp
+    def read(self, n_bytes: int | None = -1, /) -> bytes:
+        taken = super().read(64)
+        self.n_read += len(taken)
+        return taken
 
-    buffer = ctypes.create_string_buffer(256)
-    llama_cpp.llama_split_path(buffer, 256, b"dir/model-q4_0", 1, 12)
-    name = Path(buffer.value.decode()).name
-    assert parse_shard_name(name) == ShardName("model-q4_0", 2, 12)
-    assert ShardName("model-q4_0", 5, 12).sibling(2) == name
-    assert model_name(name) == model_name("model-q4_0.gguf") == "model-q4_0"
+
+def with_vocabulary(n_tokens: int) -> Encoder:
+    """What a model is, a vocabulary, and the file's type behind it, as llama-quantize leaves them."""
+    return (
+        Encoder()
+        .key("general.architecture", STRING, "qwen2")
+        .key("qwen2.context_length", U32, 4096)
+        .key("tokenizer.ggml.model", STRING, "gpt2")
+        .array("tokenizer.ggml.tokens", STRING, ["token"] * n_tokens)
+        .key("general.file_type", U32, 15)
+        .tensor("output.weight", (32,), 0, 128)
+    )
+
+
+def test_the_vocabulary_is_not_read() -> None:
+    raw = with_vocabulary(10_000).file()
+    source = CountingSource(raw)
+    assert read_leading_metadata(source, len(raw), "x.gguf") == {
+        "general.architecture": "qwen2",
+        "qwen2.context_length": 4096,
+        "tokenizer.ggml.model": "gpt2",
+    }
+    assert source.n_read < raw.index(b"tokenizer.ggml.tokens") + 128
+
+
+@pytest.mark.parametrize(
+    ("raw", "error"), [(b"", BadFile), (b"GGUF", BadFile), (b"lmgg" + bytes(40), Unsupported), (b"PK\3\4" * 9, BadFile)]
+)
+def test_what_is_no_gguf_is_refused(raw: bytes, error: type[BadFile]) -> None:
+    with pytest.raises(error):
+        read_leading_metadata(io.BytesIO(raw), len(raw), "x.gguf")
+
+
+def test_its_tensors_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "mmproj-model-f16.gguf"
+    path.write_bytes(a_projector(n_rows=3))
+    assert read_projector(path) == Projector(path, 2 * 6 * 3 + 4 * 3)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (a_projector("llama"), "is a model of the architecture llama, not a projector"),
+        (a_projector(type_id=999), "has tensors of unknown type"),
+        (b"not a GGUF", "mmproj.gguf"),
+    ],
+)
+def test_another_file_is_refused(content: bytes, said: str, tmp_path: Path) -> None:
+    path = tmp_path / "mmproj.gguf"
+    path.write_bytes(content)
+    with pytest.raises(BadFile, match=said):
+        read_projector(path)
+
+
+def test_a_model_with_no_file(tmp_path: Path) -> None:
+    planned = build_model(TINY, "tiny")
+    path = write_sparse(planned, tmp_path)
+    found = read_model_file(path)
+    assert found.tensors == planned.tensors
+    assert path.stat().st_size == planned.file_bytes > 3_000_000
+    assert path.stat().st_blocks * 512 < 200_000
+
+
+def test_a_file_that_is_its_header_alone(tiny_twin: Path, tmp_path: Path) -> None:
+    """What a download has begun with is enough; the copy is as long as the whole file and the original stays."""
+    begun = tmp_path / "begun.gguf"
+    begun.write_bytes(tiny_twin.read_bytes()[: 64 << 10])
+    (tmp_path / "copies").mkdir()
+    path = write_sparse(read_model_file(begun, allow_missing_data=True), tmp_path / "copies")
+    assert read_model_file(path).tensors == read_model_file(tiny_twin).tensors
+    assert path.stat().st_size == tiny_twin.stat().st_size
+    assert begun.stat().st_size == 64 << 10
+
+
+def test_a_split_model(encoder: type[Encoder], tmp_path: Path) -> None:
+    """Every shard is copied under its own name, so that llama.cpp finds the others beside the first."""
+    for number, name in enumerate(("token_embd.weight", "blk.0.ffn_up.weight")):
+        shard = encoder().key("general.architecture", STRING, "llama")
+        shard.key("split.no", U16, number).key("split.count", U16, 2).key("split.tensors.count", I32, 2)
+        (tmp_path / f"m-0000{number + 1}-of-00002.gguf").write_bytes(shard.tensor(name, (64, 64), 0, 1 << 14).header())
+    (tmp_path / "copies").mkdir()
+    model = read_model_file(tmp_path / "m-00001-of-00002.gguf", allow_missing_data=True)
+    path = write_sparse(model, tmp_path / "copies")
+    assert path.name == "m-00001-of-00002.gguf"
+    copied = read_model_file(path)
+    assert (copied.tensors, len(copied.paths)) == (model.tensors, 2)
+    assert copied.weight_bytes == 1 << 15
+    assert copied.file_bytes > 1 << 15

@@ -12,12 +12,9 @@ from tests.gguf_file.test_architecture import BASE, EXPERTS, KV_CACHE_OF_METADAT
 
 WIDE: Keys = {"attention.key_length": 64, "attention.value_length": 64}
 SSM: Keys = {
-    "ssm.conv_kernel": 4,
-    "ssm.inner_size": 512,
-    "ssm.state_size": 64,
-    "ssm.time_step_rank": 8,
+    "ssm.conv_kernel": 4, "ssm.inner_size": 512, "ssm.state_size": 64, "ssm.time_step_rank": 8,
     "ssm.group_count": 2,
-}
+}  # fmt: skip
 ROUTED: Keys = EXPERTS | {"expert_shared_feed_forward_length": 64, "expert_gating_func": 1}
 LORA: Keys = {
     "attention.decay_lora_rank": 32,
@@ -29,15 +26,10 @@ SOME_KV: Keys = {"attention.head_count_kv": [0, 0, 2, 0, 0, 4]}
 NO_HEADS: Keys = {"attention.head_count": 0}
 ALTERNATE: Keys = {"attention.sliding_window_pattern": [1, 1, 0, 1, 1, 0]}
 KDA: Keys = {
-    "attention.head_count_kv": [0, 0, 0, 1, 0, 0],
-    "attention.key_length": 96,
-    "attention.value_length": 64,
-    "attention.key_length_mla": 64,
-    "attention.value_length_mla": 64,
-    "expert_gating_func": 2,
-    "kda.head_dim": 32,
+    "attention.head_count_kv": [0, 0, 0, 1, 0, 0], "attention.key_length": 96, "attention.value_length": 64,
+    "attention.key_length_mla": 64, "attention.value_length_mla": 64, "expert_gating_func": 2, "kda.head_dim": 32,
     "ssm.conv_kernel": 4,
-}
+}  # fmt: skip
 
 
 def window(n: int = 128) -> Keys:
@@ -90,17 +82,12 @@ WINDOWED: dict[str, Keys] = {
     "gemma3n": WIDE | window() | {"block_count": 30, "attention.shared_kv_layers": 10},
     "gemma4": window()
     | {
-        "attention.key_length": 128,
-        "attention.value_length": 128,
-        "attention.key_length_swa": 64,
-        "attention.value_length_swa": 64,
-        "rope.dimension_count": 128,
-        "rope.dimension_count_swa": 64,
-        "attention.sliding_window_pattern": [1, 0, 1, 0, 1, 0],
-        "attention.shared_kv_layers": 2,
+        "attention.key_length": 128, "attention.value_length": 128, "attention.key_length_swa": 64,
+        "attention.value_length_swa": 64, "rope.dimension_count": 128, "rope.dimension_count_swa": 64,
+        "attention.sliding_window_pattern": [1, 0, 1, 0, 1, 0], "attention.shared_kv_layers": 2,
         "embedding_length_per_layer_input": 64,
     },
-}
+}  # fmt: skip
 
 N_SEQUENCES = 64
 """The log rounds to 0.01 MiB; over this number of states, a difference of 42 elements in one of them shows."""

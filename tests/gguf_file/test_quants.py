@@ -19,25 +19,11 @@ from ggbench.gguf_file.quants import (
 def model_file(file_name: str, file_type: object = None) -> ModelFile:
     """A model file of which only the name and the file type matter."""
     return ModelFile(
-        name=file_name,
-        paths=(Path("models") / file_name,),
-        file_bytes=0,
-        version=3,
-        big_endian=False,
-        architecture="qwen2",
-        metadata={} if file_type is None else {"general.file_type": file_type},
-        tensors=(),
-        header_sha256="",
-        n_layer=0,
-        n_embd=0,
-        n_head=(),
-        n_head_kv=(),
-        head_dim_k=0,
-        head_dim_v=0,
-        n_ff=(),
-        n_vocab=None,
-        n_ctx_train=None,
-    )
+        name=file_name, paths=(Path("models") / file_name,), file_bytes=0, version=3, big_endian=False,
+        architecture="qwen2", metadata={} if file_type is None else {"general.file_type": file_type}, tensors=(),
+        header_sha256="", n_layer=0, n_embd=0, n_head=(), n_head_kv=(), head_dim_k=0, head_dim_v=0, n_ff=(),
+        n_vocab=None, n_ctx_train=None,
+    )  # fmt: skip
 
 
 def test_every_file_type_of_llama_cpp_has_a_name() -> None:
@@ -75,31 +61,18 @@ def test_a_guessed_file_type_keeps_its_name() -> None:
 @pytest.mark.parametrize(
     ("file_name", "quant"),
     [
-        ("qwen1.5-7b-chat-q4_k_m.gguf", "q4_k_m"),
-        ("qwen1_5-7b-chat-q4_k_m.gguf", "q4_k_m"),
-        ("Qwen2.5-7B-Instruct-Q4_K_M-00001-of-00002.gguf", "q4_k_m"),
-        ("model.Q4_K_M.gguf", "q4_k_m"),
-        ("model.i1-IQ3_XXS.gguf", "iq3_xxs"),
-        ("Qwen3-30B-A3B-UD-Q4_K_XL.gguf", "ud-q4_k_xl"),
-        ("Qwen3-30B-A3B-Q4_K_XL.gguf", "q4_k_xl"),
-        ("gemma-3-4b-it-BF16.gguf", "bf16"),
-        ("gemma-3-4b-it-f16.gguf", "f16"),
-        ("ggml-model-fp16.gguf", "f16"),
-        ("Meta-Llama-3.1-8B-Instruct-Q6_K_L.gguf", "q6_k_l"),
-        ("gpt-oss-20b-mxfp4.gguf", "mxfp4"),
-        ("Qwen3-30B-A3B-MXFP4_MOE.gguf", "mxfp4"),
-        ("ggml-model-TQ2_0.gguf", "tq2_0"),
-        ("gemma-3-27b-it-q4_0_s.gguf", "q4_0_s"),
-        ("UD-Q4_K_XL/DeepSeek-R1-00001-of-00009.gguf", "ud-q4_k_xl"),
-        ("BF16/DeepSeek-R1-Q8_0.gguf", "q8_0"),
-        ("Cloud-Q4_0.gguf", "q4_0"),
-        ("tinyllama.gguf", None),
-        ("xq4_k_m.gguf", None),
-        ("model-q4_k_mx.gguf", None),
-        ("model-Q4_0_4_4.gguf", None),
-        ("", None),
+        ("qwen1.5-7b-chat-q4_k_m.gguf", "q4_k_m"), ("qwen1_5-7b-chat-q4_k_m.gguf", "q4_k_m"),
+        ("Qwen2.5-7B-Instruct-Q4_K_M-00001-of-00002.gguf", "q4_k_m"), ("model.Q4_K_M.gguf", "q4_k_m"),
+        ("model.i1-IQ3_XXS.gguf", "iq3_xxs"), ("Qwen3-30B-A3B-UD-Q4_K_XL.gguf", "ud-q4_k_xl"),
+        ("Qwen3-30B-A3B-Q4_K_XL.gguf", "q4_k_xl"), ("gemma-3-4b-it-BF16.gguf", "bf16"),
+        ("gemma-3-4b-it-f16.gguf", "f16"), ("ggml-model-fp16.gguf", "f16"),
+        ("Meta-Llama-3.1-8B-Instruct-Q6_K_L.gguf", "q6_k_l"), ("gpt-oss-20b-mxfp4.gguf", "mxfp4"),
+        ("Qwen3-30B-A3B-MXFP4_MOE.gguf", "mxfp4"), ("ggml-model-TQ2_0.gguf", "tq2_0"),
+        ("gemma-3-27b-it-q4_0_s.gguf", "q4_0_s"), ("UD-Q4_K_XL/DeepSeek-R1-00001-of-00009.gguf", "ud-q4_k_xl"),
+        ("BF16/DeepSeek-R1-Q8_0.gguf", "q8_0"), ("Cloud-Q4_0.gguf", "q4_0"), ("tinyllama.gguf", None),
+        ("xq4_k_m.gguf", None), ("model-q4_k_mx.gguf", None), ("model-Q4_0_4_4.gguf", None), ("", None),
     ],
-)
+)  # fmt: skip
 def test_quant_is_read_from_a_file_name(file_name: str, quant: str | None) -> None:
     assert quant_from_file_name(file_name) == quant
 
@@ -107,18 +80,12 @@ def test_quant_is_read_from_a_file_name(file_name: str, quant: str | None) -> No
 @pytest.mark.parametrize(
     ("file_name", "file_type", "label"),
     [
-        ("model-q8_0.gguf", 15, "q4_k_m"),
-        ("model-UD-Q4_K_XL.gguf", 15, "ud-q4_k_xl"),
-        ("model-UD-Q4_K_M.gguf", 15, "ud-q4_k_m"),
-        ("model-Q6_K_L.gguf", 18, "q6_k_l"),
-        ("model-Q4_K.gguf", 15, "q4_k_m"),
-        ("model.gguf", 7, "q8_0"),
-        ("model-q5_0.gguf", None, "q5_0"),
-        ("model-q5_0.gguf", 999, "q5_0"),
-        ("model-q5_0.gguf", "seven", "q5_0"),
-        ("model.gguf", None, "unknown"),
+        ("model-q8_0.gguf", 15, "q4_k_m"), ("model-UD-Q4_K_XL.gguf", 15, "ud-q4_k_xl"),
+        ("model-UD-Q4_K_M.gguf", 15, "ud-q4_k_m"), ("model-Q6_K_L.gguf", 18, "q6_k_l"),
+        ("model-Q4_K.gguf", 15, "q4_k_m"), ("model.gguf", 7, "q8_0"), ("model-q5_0.gguf", None, "q5_0"),
+        ("model-q5_0.gguf", 999, "q5_0"), ("model-q5_0.gguf", "seven", "q5_0"), ("model.gguf", None, "unknown"),
     ],
-)
+)  # fmt: skip
 def test_label_prefers_the_header_but_not_to_a_finer_name(file_name: str, file_type: object, label: str) -> None:
     assert quant_label(model_file(file_name, file_type)) == label
 
@@ -126,15 +93,10 @@ def test_label_prefers_the_header_but_not_to_a_finer_name(file_name: str, file_t
 @pytest.mark.parametrize(
     ("file_name", "sidecar"),
     [
-        ("mmproj-F16.gguf", True),
-        ("gemma-3-4b-it-mmproj-bf16.gguf", True),
-        ("Qwen3-8B-imatrix.gguf", True),
-        ("imatrix_unsloth.gguf_file", True),
-        ("mtp-Qwen3.5-27B.gguf", True),
-        ("drafts/eagle3-llama-8b.gguf", True),
-        ("Qwen3.5-27B-MTP-Q4_K_M.gguf", False),
-        ("improjected-7b.gguf", False),
+        ("mmproj-F16.gguf", True), ("gemma-3-4b-it-mmproj-bf16.gguf", True), ("Qwen3-8B-imatrix.gguf", True),
+        ("imatrix_unsloth.gguf_file", True), ("mtp-Qwen3.5-27B.gguf", True), ("drafts/eagle3-llama-8b.gguf", True),
+        ("Qwen3.5-27B-MTP-Q4_K_M.gguf", False), ("improjected-7b.gguf", False),
     ],
-)
+)  # fmt: skip
 def test_sidecars_are_told_from_models(file_name: str, sidecar: bool) -> None:
     assert is_sidecar(file_name) is sidecar

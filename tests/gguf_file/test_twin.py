@@ -3,6 +3,8 @@
 import ctypes
 import math
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -13,10 +15,11 @@ import pytest
 
 from ggbench.errors import UsageError
 from ggbench.files import PART_SUFFIX
-from ggbench.gguf_file.blueprint import Hyperparameters
+from ggbench.gguf_file.blueprint import Hyperparameters, build_model
 from ggbench.gguf_file.header import read_model_file
-from ggbench.gguf_file.twin import cached_twin, plan_twin, twin_of
-from ggbench.gguf_file.twin_writer import write_twin
+from ggbench.gguf_file.twin import cached_twin, plan_twin, remove_left_twins, twin_of
+from ggbench.gguf_file.twin_writer import group_twins, write_twin
+from tests.conftest import TINY
 
 QUANTS = ("q8_0", "q6_k", "q5_k_m", "q5_0", "q4_k_m", "q4_0", "q3_k_m", "q2_k")
 
@@ -68,19 +71,9 @@ def test_bpw_of_every_quant_is_that_of_the_published_table(size: str) -> None:
 
 def test_moe_plan_has_the_published_parameter_count() -> None:
     hyper = Hyperparameters(
-        "qwen2moe",
-        24,
-        2048,
-        16,
-        16,
-        5632,
-        151936,
-        8192,
-        n_expert=60,
-        n_expert_used=4,
-        n_ff_expert=1408,
+        "qwen2moe", 24, 2048, 16, 16, 5632, 151936, 8192, n_expert=60, n_expert_used=4, n_ff_expert=1408,
         n_ff_shared_expert=5632,
-    )
+    )  # fmt: skip
     planned = plan_twin(hyper, ["f16"], name="moe")["f16"]
     assert round(planned.n_params / 1e9, 1) == 14.3
     assert planned.active_weight_bytes is not None and planned.weight_bytes is not None
@@ -104,22 +97,6 @@ def test_a_plan_leaves_the_log_callback_as_it_was() -> None:
 def test_a_quant_that_needs_an_imatrix_says_so(quant: str) -> None:
     with pytest.raises(UsageError, match=f"{quant} needs an importance matrix"):
         plan_twin(DENSE, [quant], name="tiny")
-
-
-def test_fewer_layers_are_the_same_model_but_shallower() -> None:
-    whole = plan_twin(SIZES["0.5B"], ["q8_0"], name="0.5B")["q8_0"]
-    shallow = plan_twin(SIZES["0.5B"], ["q8_0"], 2, name="0.5B")["q8_0"]
-    assert (whole.n_layer, shallow.n_layer) == (24, 2)
-    shapes = {tensor.name: tensor.shape for tensor in whole.tensors}
-    assert all(shapes[tensor.name] == tensor.shape for tensor in shallow.tensors)
-    assert len(whole.tensors) - len(shallow.tensors) == 22 * 12
-
-
-def test_a_cached_twin_is_made_once(tmp_path: Path) -> None:
-    first = cached_twin("tiny", DENSE, "q4_0", tmp_path)
-    before = first.stat()
-    assert cached_twin("tiny", DENSE, "Q4_0", tmp_path) == first
-    assert (first.stat().st_ino, first.stat().st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
 
 
 def test_a_cached_twin_of_another_shape_or_cut_short_is_made_again(tmp_path: Path) -> None:
@@ -176,11 +153,8 @@ def test_twin_of_a_real_header_keeps_tensors_and_types(tmp_path: Path) -> None:
     twin = read_model_file(tmp_path / "twin.gguf")
     assert twin.tensors == model.tensors
     assert (twin.n_layer, twin.n_embd, twin.n_head_kv, twin.n_vocab) == (
-        model.n_layer,
-        model.n_embd,
-        model.n_head_kv,
-        96,
-    )
+        model.n_layer, model.n_embd, model.n_head_kv, 96,
+    )  # fmt: skip
     assert twin.is_twin and not model.is_twin
     assert twin.metadata["ggbench.twin.source"] == "org/name"
     assert [key for key in twin.metadata if key.startswith("tokenizer.")] == ["tokenizer.ggml.model"]
@@ -277,3 +251,55 @@ def _logits(path: Path, tokens: list[int]) -> list[float]:
         return logits
     finally:
         llama_cpp.llama_log_set(before, user_data)
+
+
+_HOLDS = """
+import sys, time
+from pathlib import Path
+from ggbench.gguf_file.twin import twin_folder
+with twin_folder(Path(sys.argv[1])) as folder:
+    (folder / "twin-0.gguf").write_bytes(bytes(1000))
+    (folder / "link.gguf").symlink_to("twin-0.gguf")
+    print(folder, flush=True)
+    time.sleep(60)
+"""
+
+
+def test_the_twins_of_a_killed_process_are_removed_and_no_sooner(tmp_path: Path) -> None:
+    """As long as it lives they stay."""
+    with subprocess.Popen([sys.executable, "-c", _HOLDS, str(tmp_path)], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        folder = Path(process.stdout.readline().strip())
+        remove_left_twins(tmp_path)
+        assert (folder / "twin-0.gguf").stat().st_size == 1000
+        process.kill()
+    assert (folder / "twin-0.gguf").exists()
+    remove_left_twins(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_ggbench_did_not_make_stays(tmp_path: Path) -> None:
+    own, other = tmp_path / "cache", tmp_path / "other"
+    for folder in (own / "twins-mine", own / "twins-kept" / "inside", other):
+        folder.mkdir(parents=True)
+    (own / "twins-mine" / "model.gguf").touch()
+    for folder in (own / "twins-kept", other):
+        (folder / "in-use.lock").touch()
+    (own / "twins-link").symlink_to(other)
+    remove_left_twins(own)
+    assert (own / "twins-mine" / "model.gguf").exists()
+    assert (own / "twins-kept" / "inside").exists()
+    assert (other / "in-use.lock").exists()
+
+
+def test_twins_share_what_is_outside_their_layers(tmp_path: Path) -> None:
+    model = build_model(TINY, "tiny")
+    twins = [twin_of(model, "tiny", layers) for layers in ((0,), (0, 1))]
+    group = group_twins(twins)
+    paths = [group.write(number, tmp_path) for number in (0, 1)]
+    for path, twin in zip(paths, twins, strict=True):
+        found = read_model_file(path)
+        assert {each.name for each in found.tensors} == {each.name for each in twin.tensors}
+        assert (found.n_layer, found.shape_key) == (twin.n_layer, twin.shape_key)
+    on_disk = sum(path.stat().st_size for path in tmp_path.iterdir() if not path.is_symlink())
+    assert on_disk == group.file_bytes < sum(twin.file_bytes for twin in twins)

@@ -67,12 +67,9 @@ def rig(gpu: Gpu) -> RunContext:
         return launch(cancel, timeout_s=TIMEOUT_S)
 
     return RunContext(
-        launch=start,
-        threads=default_threads(),
-        describe_environment=environment,
-        read_machine=MachineReader().read,
-        cancel=threading.Event(),
-    )
+        launch=start, threads=default_threads(), describe_environment=environment,
+        read_machine=MachineReader().read, cancel=threading.Event(),
+    )  # fmt: skip
 
 
 @pytest.fixture

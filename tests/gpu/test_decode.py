@@ -23,27 +23,17 @@ def gpu_weight_bytes(run: QuantSummary) -> int:
 def figures(run: QuantSummary) -> dict[str, object]:
     fit, use, decode = run.fit, run.gpu_use, run.decode
     return {
-        "outcome": run.outcome.value,
-        "reason": run.run.reason,
-        "prefill_ms": decode and decode.prefill_ms,
-        "w_tokens_per_ms": fit and fit.w_tokens_per_ms,
-        "w_share_ratio": decode and decode.w_ratio,
-        "b_ms": fit and fit.b_ms,
-        "b_share_ratio": decode and decode.b_ratio,
-        "p50_ms": run.latency and run.latency.p50_ms,
-        "speed_tok_s": run.latency and run.latency.tok_s,
-        "limit_bytes_per_s": run.limit and run.limit.bandwidth_bytes_per_s,
-        "flash_attn": run.memory.flash_attn,
-        "unsteady": decode and decode.unsteady,
-        "buffers": list(run.memory.buffers),
-        "readings": use and use.n_readings,
-        "temperature_max_c": use and use.temperature_max_c,
-        "sm_clock_median_mhz": use and use.sm_clock_median_mhz,
-        "sm_clock_min_mhz": use and use.sm_clock_min_mhz,
-        "power_w": use and use.power_mean_w,
-        "energy_per_token_mj": use and use.energy_per_token_mj,
+        "outcome": run.outcome.value, "reason": run.run.reason, "prefill_ms": decode and decode.prefill_ms,
+        "w_tokens_per_ms": fit and fit.w_tokens_per_ms, "w_share_ratio": decode and decode.w_ratio,
+        "b_ms": fit and fit.b_ms, "b_share_ratio": decode and decode.b_ratio,
+        "p50_ms": run.latency and run.latency.p50_ms, "speed_tok_s": run.latency and run.latency.tok_s,
+        "limit_bytes_per_s": run.limit and run.limit.bandwidth_bytes_per_s, "flash_attn": run.memory.flash_attn,
+        "unsteady": decode and decode.unsteady, "buffers": list(run.memory.buffers),
+        "readings": use and use.n_readings, "temperature_max_c": use and use.temperature_max_c,
+        "sm_clock_median_mhz": use and use.sm_clock_median_mhz, "sm_clock_min_mhz": use and use.sm_clock_min_mhz,
+        "power_w": use and use.power_mean_w, "energy_per_token_mj": use and use.energy_per_token_mj,
         "throttle": [each.reason for each in use.throttle or ()] if use else None,
-    }
+    }  # fmt: skip
 
 
 def test_cudas_device_is_one_of_nvmls(

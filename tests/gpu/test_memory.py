@@ -92,12 +92,9 @@ def test_memory_that_goes_during_a_decode_is_an_outcome(twin: Twin, measure: Mea
         ended = answer(worker, Prefill(4096))
     alive = assert_alive(measure, twin)
     note(
-        "out of memory in decode",
-        other_process=glutted.outcome.value,
-        outcome=ended.outcome.value,
-        reason=ended.reason,
-        next_probe=alive.outcome.value,
-    )
+        "out of memory in decode", other_process=glutted.outcome.value, outcome=ended.outcome.value,
+        reason=ended.reason, next_probe=alive.outcome.value,
+    )  # fmt: skip
 
     assert glutted.outcome is not Outcome.COMPLETED
     assert ended.outcome in (Outcome.OUT_OF_MEMORY, Outcome.CRASHED, Outcome.FAILED), ended.reason

@@ -73,14 +73,10 @@ def reading_commands() -> dict[str, list[str]]:
     from ggbench.cli.main import COMMANDS
 
     known = {
-        "compare": ["1", "2"],
-        "export": ["1"],
-        "help": ["numbers"],
-        "inspect": ["MODEL"],
-        "limits": ["MODEL", "--gpu", "rtx-4090"],
-        "plan": ["MODEL", "-c", "512", "--no-measure"],
+        "compare": ["1", "2"], "export": ["1"], "help": ["numbers"], "inspect": ["MODEL"],
+        "limits": ["MODEL", "--gpu", "rtx-4090"], "plan": ["MODEL", "-c", "512", "--no-measure"],
         "pick": ["MODEL", "--no-measure"],
-    }
+    }  # fmt: skip
     return {name: known.get(name, []) for name in COMMANDS if name in known or _prints_alone(name)}
 
 

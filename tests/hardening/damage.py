@@ -96,22 +96,12 @@ def _small_number(draw: random.Random, data: bytearray) -> None:
 
 
 MUTATIONS: dict[str, Mutation] = {
-    "bits flipped": _flip_bits,
-    "bytes overwritten": _overwrite,
-    "pages of zeros": _zero,
-    "cut": _cut,
-    "bytes inserted": _insert,
-    "bytes removed": _remove,
-    "a part repeated": _repeat,
-    "two parts swapped": _swap,
-    "garbage appended": _append,
-    "an extreme 64-bit word": _word64,
-    "an extreme 32-bit word": _word32,
-    "wrong counts": _counts,
-    "the other byte order": _swap_bytes,
-    "harmful text": _harmful_text,
+    "bits flipped": _flip_bits, "bytes overwritten": _overwrite, "pages of zeros": _zero, "cut": _cut,
+    "bytes inserted": _insert, "bytes removed": _remove, "a part repeated": _repeat, "two parts swapped": _swap,
+    "garbage appended": _append, "an extreme 64-bit word": _word64, "an extreme 32-bit word": _word32,
+    "wrong counts": _counts, "the other byte order": _swap_bytes, "harmful text": _harmful_text,
     "another small number": _small_number,
-}
+}  # fmt: skip
 
 
 def damaged(content: bytes, draw: random.Random, kind: str) -> bytes:

@@ -22,12 +22,9 @@ from tests.hardening.trials import Trials
 HEADERS = Path(__file__).parent.parent / "data" / "headers"
 _MOST_HEADER_BYTES = 64 << 20
 _COMMANDS = (
-    ("inspect", "FILE"),
-    ("inspect", "FILE", "--json"),
-    ("inspect", "FILE", "--tensors"),
-    ("limits", "FILE", "--gpu", "rtx-4090"),
-    ("models", "--dir", "FOLDER"),
-)
+    ("inspect", "FILE"), ("inspect", "FILE", "--json"), ("inspect", "FILE", "--tensors"),
+    ("limits", "FILE", "--gpu", "rtx-4090"), ("models", "--dir", "FOLDER"),
+)  # fmt: skip
 _REPO = "org/damaged-GGUF"
 _PER_REPO = 40
 

@@ -28,24 +28,14 @@ NAMES = {
     "terminal escapes": "a\x1b[2J\x1b]0;owned\x07\x9b31mb",
     "a line of its own": "a\r\nError: deleted\n\x85b\u2028c",
     "HTML": "<img src=x onerror=alert(1)><script>alert(2)</script>&lt;'\"",
-    "HTML in a comment": "--><svg/onload=alert(3)><!--",
-    "SQL": "x'); DROP TABLE llama_bench; --",
-    "a formula": "=cmd|' /C calc'!A0",
-    "a formula by a sign": "+1+1",
-    "a formula by an at": "@SUM(1)",
-    "a path": "../../../../etc/passwd",
-    "an absolute path": "/etc/passwd",
-    "10,000 characters": "n" * 10_000,
-    "bidirectional marks": "abc\u202egpj.exe\u2066x\u200b",
-    "Markdown": "a|b`c`[x](javascript:alert(4))**d**",
-    "markup of rich": "[red]a[/red][link=file:///etc/passwd]b[/link][",
-    "lone surrogates": "a\udcff\ud800b",
-    "an option": "--help",
-    "shell": "$(touch owned);`touch owned`&&x",
-    "combining marks": "a" + "\u0301" * 300,
-    "empty": "",
-    "spaces": "  \t ",
-}
+    "HTML in a comment": "--><svg/onload=alert(3)><!--", "SQL": "x'); DROP TABLE llama_bench; --",
+    "a formula": "=cmd|' /C calc'!A0", "a formula by a sign": "+1+1", "a formula by an at": "@SUM(1)",
+    "a path": "../../../../etc/passwd", "an absolute path": "/etc/passwd", "10,000 characters": "n" * 10_000,
+    "bidirectional marks": "abc\u202egpj.exe\u2066x\u200b", "Markdown": "a|b`c`[x](javascript:alert(4))**d**",
+    "markup of rich": "[red]a[/red][link=file:///etc/passwd]b[/link][", "lone surrogates": "a\udcff\ud800b",
+    "an option": "--help", "shell": "$(touch owned);`touch owned`&&x", "combining marks": "a" + "\u0301" * 300,
+    "empty": "", "spaces": "  \t ",
+}  # fmt: skip
 
 
 class _Tags(HTMLParser):

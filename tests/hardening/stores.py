@@ -15,13 +15,9 @@ from tests.hardening.served import served_hub
 from tests.hardening.trials import Trials, ggbench
 
 _READING = (
-    ("results",),
-    ("results", "--json"),
-    ("results", "show", "1"),
-    ("results", "show", "1", "--json"),
-    ("compare", "1", "2"),
-    ("export", "1", "--format", "csv"),
-)
+    ("results",), ("results", "--json"), ("results", "show", "1"), ("results", "show", "1", "--json"),
+    ("compare", "1", "2"), ("export", "1", "--format", "csv"),
+)  # fmt: skip
 _REPO = "org/cached-GGUF"
 
 

@@ -31,13 +31,9 @@ from tests.fakes.hub import (
 
 REPO = "org/name"
 SHAPE: dict[str, object] = {
-    "general.architecture": "qwen2",
-    "qwen2.block_count": 1,
-    "qwen2.embedding_length": 64,
-    "qwen2.feed_forward_length": 64,
-    "qwen2.attention.head_count": 2,
-    "qwen2.context_length": 512,
-}
+    "general.architecture": "qwen2", "qwen2.block_count": 1, "qwen2.embedding_length": 64,
+    "qwen2.feed_forward_length": 64, "qwen2.attention.head_count": 2, "qwen2.context_length": 512,
+}  # fmt: skip
 
 
 def tensor(name: str, rows: int) -> TensorInfo:

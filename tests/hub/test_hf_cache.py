@@ -23,12 +23,9 @@ OLD, NEW = "a" * 40, "b" * 40
 def access(tmp_path: Path) -> HubAccess:
     """Offline, so that any request would be an error."""
     return HubAccess(
-        offline=True,
-        endpoint="http://127.0.0.1:9",
-        hub_cache=tmp_path / "hub",
-        listings_dir=tmp_path / "listings",
+        offline=True, endpoint="http://127.0.0.1:9", hub_cache=tmp_path / "hub", listings_dir=tmp_path / "listings",
         headers_dir=tmp_path / "headers",
-    )
+    )  # fmt: skip
 
 
 def _put(access: HubAccess, commit: str, path: str, content: bytes) -> RepoFile:

@@ -23,30 +23,19 @@ def test_files_are_grouped_into_variants(access: HubAccess, hub: TestHub) -> Non
     commit = hub.add_repo(
         REPO,
         {
-            "README.md": b"# hi",
-            "config.json": b"{}",
-            "mmproj-F16.gguf": b"1",
-            "imatrix_unsloth.gguf": b"1",
-            "m-Q4_K_M.gguf": bytes(40),
-            "m-UD-Q4_K_XL.gguf": bytes(41),
-            "m-IQ3_XXS.gguf": bytes(30),
-            "BF16/m-BF16-00002-of-00003.gguf": bytes(62),
-            "BF16/m-BF16-00001-of-00003.gguf": bytes(61),
-            "BF16/m-BF16-00003-of-00003.gguf": bytes(63),
-            "Q8_0/m-00001-of-00001.GGUF": bytes(80),
+            "README.md": b"# hi", "config.json": b"{}", "mmproj-F16.gguf": b"1", "imatrix_unsloth.gguf": b"1",
+            "m-Q4_K_M.gguf": bytes(40), "m-UD-Q4_K_XL.gguf": bytes(41), "m-IQ3_XXS.gguf": bytes(30),
+            "BF16/m-BF16-00002-of-00003.gguf": bytes(62), "BF16/m-BF16-00001-of-00003.gguf": bytes(61),
+            "BF16/m-BF16-00003-of-00003.gguf": bytes(63), "Q8_0/m-00001-of-00001.GGUF": bytes(80),
             "m.gguf": bytes(5),
         },
-    )
+    )  # fmt: skip
     listing = list_repo(access, REPO)
     assert (listing.repo, listing.revision, listing.commit) == (REPO, "main", commit)
     assert [(variant.name, variant.quant, variant.file_bytes) for variant in listing.variants] == [
-        ("BF16/m-BF16", "bf16", 186),
-        ("Q8_0/m-00001-of-00001", "q8_0", 80),
-        ("m-UD-Q4_K_XL", "ud-q4_k_xl", 41),
-        ("m-Q4_K_M", "q4_k_m", 40),
-        ("m-IQ3_XXS", "iq3_xxs", 30),
-        ("m", None, 5),
-    ]
+        ("BF16/m-BF16", "bf16", 186), ("Q8_0/m-00001-of-00001", "q8_0", 80), ("m-UD-Q4_K_XL", "ud-q4_k_xl", 41),
+        ("m-Q4_K_M", "q4_k_m", 40), ("m-IQ3_XXS", "iq3_xxs", 30), ("m", None, 5),
+    ]  # fmt: skip
     assert [file.n_bytes for file in listing.variants[0].files] == [61, 62, 63]
     assert not any(variant.missing for variant in listing.variants)
     assert [file.path for file in listing.sidecars] == ["imatrix_unsloth.gguf", "mmproj-F16.gguf"]
@@ -171,23 +160,15 @@ FILE = {"type": "file", "path": "m-q8_0.gguf", "oid": HEX, "size": 1}
 @pytest.mark.parametrize(
     ("path_glob", "document"),
     [
-        ("*/revision/*", []),
-        ("*/revision/*", {"id": REPO}),
-        ("*/revision/*", {**INFO, "sha": "../../etc"}),
-        ("*/revision/*", {**INFO, "sha": HEX + "\n"}),
-        ("*/revision/*", {**INFO, "id": 5}),
-        ("*/revision/*", {**INFO, "id": "../../x"}),
-        ("*/revision/*", {**INFO, "id": "org--model/GGUF"}),
-        ("*/tree/*", {"error": "no"}),
-        ("*/tree/*", [{**FILE, "size": -1}]),
-        ("*/tree/*", [{**FILE, "size": "1"}]),
-        ("*/tree/*", [{**FILE, "oid": "../../../x"}]),
-        ("*/tree/*", [{**FILE, "path": None}]),
-        ("*/tree/*", [{**FILE, "lfs": {"oid": "sha256:x"}}]),
-        ("*/tree/*", [[[]]]),
+        ("*/revision/*", []), ("*/revision/*", {"id": REPO}), ("*/revision/*", {**INFO, "sha": "../../etc"}),
+        ("*/revision/*", {**INFO, "sha": HEX + "\n"}), ("*/revision/*", {**INFO, "id": 5}),
+        ("*/revision/*", {**INFO, "id": "../../x"}), ("*/revision/*", {**INFO, "id": "org--model/GGUF"}),
+        ("*/tree/*", {"error": "no"}), ("*/tree/*", [{**FILE, "size": -1}]), ("*/tree/*", [{**FILE, "size": "1"}]),
+        ("*/tree/*", [{**FILE, "oid": "../../../x"}]), ("*/tree/*", [{**FILE, "path": None}]),
+        ("*/tree/*", [{**FILE, "lfs": {"oid": "sha256:x"}}]), ("*/tree/*", [[[]]]),
         ("*", "<html>log in to the hotel's network</html>"),
     ],
-)
+)  # fmt: skip
 def test_a_response_of_the_wrong_shape_is_an_error(
     access: HubAccess, hub: TestHub, path_glob: str, document: object
 ) -> None:

@@ -8,12 +8,12 @@ from ggbench.errors import BadFile
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.prefill.record import PrefillResult
 from ggbench.experiments.speed.record import SpeedResult
-from ggbench.formats.keeping import keep
+from ggbench.formats.importing import keep
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_recording, read_run
-from ggbench.show.plot.curves import PlottedRun
+from ggbench.show.figures import PlottedRun
 from ggbench.show.presenter import presenter_of
-from ggbench.stats.window_fit import DecodeWindow
+from ggbench.stats.decode_timing import DecodeWindow
 from tests.interchange.conftest import PEERS, ReadRuns
 
 FORMATS = ("json", "jsonl", "csv", "md")

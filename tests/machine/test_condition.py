@@ -1,11 +1,19 @@
 """The state of a machine from made-up kernel files and from NVML as real cards answered it."""
 
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pynvml
 import pytest
 
+from ggbench.machine import programs
 from ggbench.machine.condition import describe_cpu_state, describe_gpu_driver, describe_memory_state
+from ggbench.machine.disks import describe_place
+from ggbench.machine.programs import Program, programs_that_hold_memory
+from ggbench.machine.records import GpuProcess
 from tests.fakes.nvml import FakeNvml, install, replay
 
 
@@ -97,3 +105,82 @@ def test_a_card_without_a_working_driver_is_a_problem(
     driver = describe_gpu_driver(tree(tmp_path, files)[1], {})
 
     assert (driver.gpus, driver.problem) == ((), problem)
+
+
+GIB, MIB = 1 << 30, 1 << 20
+ME = psutil.Process().username()
+
+
+def process(pid: int, name: str | None, rss: int, shared: int = 0, user: str = ME) -> SimpleNamespace:
+    memory = SimpleNamespace(rss=rss, shared=shared)
+    return SimpleNamespace(pid=pid, info={"name": name, "username": user, "memory_info": memory})
+
+
+PROCESSES = (
+    process(os.getpid(), "ggbench", 9 * GIB), process(os.getppid(), "bash", 9 * GIB),
+    process(-11, "browser", 2 * GIB, GIB), process(-12, "browser", 2 * GIB, GIB), process(-13, "editor", 5 * GIB),
+    process(-14, "daemon", 8 * GIB, user="another"), process(-15, "small", 127 * MIB),
+    process(-16, None, 200 * MIB), process(-17, "last", 150 * MIB),
+)  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def process_iter(attrs: Sequence[str]) -> Iterator[SimpleNamespace]:
+        assert set(attrs) == {"name", "username", "memory_info"}
+        return iter(PROCESSES)
+
+    monkeypatch.setattr(psutil, "process_iter", process_iter)
+
+
+def test_a_persons_own_programs_are_named_by_what_they_hold_alone() -> None:
+    assert programs_that_hold_memory(on_gpu=False) == (
+        Program("editor", (-13,), 5 * GIB),
+        Program("browser", (-11, -12), 2 * GIB),
+        Program("an unnamed process", (-16,), 200 * MIB),
+    )
+
+
+def test_on_a_gpu_its_own_memory_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    on_card = (GpuProcess(-11, "browser", GIB), GpuProcess(-14, "daemon", GIB), GpuProcess(-13, "editor", None))
+    monkeypatch.setattr(programs, "list_gpu_processes", lambda indices: on_card if indices == [1] else ())
+    assert programs_that_hold_memory(on_gpu=True, gpu_index=1) == (Program("browser", (-11, -12), GIB),)
+    assert programs_that_hold_memory(on_gpu=True) == ()
+
+
+def test_files_count_once_and_links_not_at_all(tmp_path: Path) -> None:
+    blob = tmp_path / "blobs/a"
+    blob.parent.mkdir()
+    blob.write_bytes(os.urandom(1 << 20))
+    (tmp_path / "again").hardlink_to(blob)
+    (tmp_path / "link").symlink_to(blob)
+    (tmp_path / "loop").symlink_to(tmp_path)
+    with (tmp_path / "sparse").open("wb") as file:
+        file.truncate(1 << 30)
+
+    place = describe_place("caches", "XDG_CACHE_HOME", tmp_path)
+
+    assert place.used_bytes is not None
+    assert 1 << 20 <= place.used_bytes < (1 << 20) + (1 << 16)
+    assert place.is_writable
+    assert place.file_system
+
+
+def test_a_missing_folder_has_the_disk_of_the_nearest_above(tmp_path: Path) -> None:
+    place = describe_place("results", "XDG_DATA_HOME", tmp_path / "a/b/c")
+
+    assert (place.used_bytes, place.is_writable) == (0, True)
+    assert place.disk == tmp_path.stat().st_dev
+    assert place.free_bytes is not None
+    assert abs(place.free_bytes - psutil.disk_usage(str(tmp_path)).free) < 1 << 30
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_folder_below_a_file_cannot_be_written(tmp_path: Path, is_link: bool) -> None:
+    blocking = tmp_path / "blocking"
+    blocking.symlink_to(tmp_path / "missing") if is_link else blocking.touch()
+
+    place = describe_place("results", "XDG_DATA_HOME", blocking / "ggbench")
+
+    assert (place.is_writable, place.disk) == (False, tmp_path.stat().st_dev)

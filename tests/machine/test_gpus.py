@@ -1,9 +1,14 @@
 """GPUs as real cards reported themselves to nvidia-smi, replayed through pynvml."""
 
+import tomllib
+from importlib.resources import files
+from typing import Any
+
 import pynvml
 import pytest
 
-from ggbench.machine.gpus import find_cuda_gpu, gpu_bandwidth, list_gpus, visible_gpus
+from ggbench.errors import UnknownName, UsageError
+from ggbench.machine.gpus import find_cuda_gpu, find_gpu, gpu_bandwidth, list_gpus, visible_gpus
 from ggbench.machine.records import Gpu
 from tests.fakes.nvml import FakeNvml, install, replay
 
@@ -16,17 +21,11 @@ def test_every_value_of_a_card_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert list_gpus() == (
         Gpu(
-            index=0,
-            name="NVIDIA GeForce RTX 5090",
-            uuid="GPU-ea2294a3-4d61-1757-8aed-f91723f16ad2",
-            pci_bus_id="00000000:02:00.0",
-            total_bytes=32607 * MIB,
-            free_bytes=32119 * MIB,
-            bus_width_bits=512,
-            memory_clock_mhz=14001,
-            driver="570.124.06",
+            index=0, name="NVIDIA GeForce RTX 5090", uuid="GPU-ea2294a3-4d61-1757-8aed-f91723f16ad2",
+            pci_bus_id="00000000:02:00.0", total_bytes=32607 * MIB, free_bytes=32119 * MIB, bus_width_bits=512,
+            memory_clock_mhz=14001, driver="570.124.06",
         ),
-    )
+    )  # fmt: skip
     assert nvml.sessions == 0
 
 
@@ -74,14 +73,11 @@ def test_no_gpu_is_no_error(monkeypatch: pytest.MonkeyPatch, nvml: FakeNvml | No
 @pytest.mark.parametrize(
     ("card", "bits", "mhz", "datasheet_gb_per_s"),
     [
-        ("GeForce RTX 4090", 384, 10501, 1008),
-        ("GeForce RTX 3090", 384, 9751, 936),
-        ("A100 80GB PCIe", 5120, 1512, 1935),
-        ("A100 80GB SXM", 5120, 1593, 2039),
-        ("H100 SXM", 5120, 2619, 3352),
+        ("GeForce RTX 4090", 384, 10501, 1008), ("GeForce RTX 3090", 384, 9751, 936),
+        ("A100 80GB PCIe", 5120, 1512, 1935), ("A100 80GB SXM", 5120, 1593, 2039), ("H100 SXM", 5120, 2619, 3352),
         ("Tesla T4", 256, 5001, 320),
     ],
-)
+)  # fmt: skip
 def test_bandwidth_agrees_with_the_datasheet(card: str, bits: int, mhz: int, datasheet_gb_per_s: float) -> None:
     gpu = Gpu(0, card, None, None, None, None, bits, mhz, None)
 
@@ -149,3 +145,42 @@ def test_llama_cpps_device_is_found_among_nvmls(
     found = find_cuda_gpu(VISIBLE, device, device_id, environ)
 
     assert (found and found.index) == index
+
+
+DOCUMENT = tomllib.loads((files("ggbench.machine") / "gpus.toml").read_text(encoding="utf-8"))
+ENTRIES: list[dict[str, Any]] = DOCUMENT["gpu"]
+
+
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry["id"])
+def test_bandwidth_is_bus_width_times_the_rate_of_a_pin(entry: dict[str, Any]) -> None:
+    """A figure copied from the wrong column would fail; the H100 PCIe's is rounded down to 2 TB/s."""
+    computed = entry["bus_bits"] * entry["pin_gbps"] / 8
+    assert entry["bandwidth_gb_s"][0] == pytest.approx(computed, rel=0.02 if entry["id"] == "h100-pcie" else 0.004)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("rtx-4090", "rtx-4090"), ("RTX 4090", "rtx-4090"), ("4090", "rtx-4090"),
+        ("NVIDIA GeForce RTX 4090", "rtx-4090"), ("4070 ti", "rtx-4070-ti"), ("4070ti super", "rtx-4070-ti-super"),
+        ("a6000", "rtx-a6000"), ("NVIDIA A100-SXM4-80GB", "a100-sxm-80gb"), ("h100 sxm", "h100-sxm"),
+        ("L40", "l40"), ("Tesla T4", "t4"),
+    ],
+)  # fmt: skip
+def test_a_gpu_is_found_in_any_spelling(text: str, expected: str) -> None:
+    assert find_gpu(text).id == expected
+
+
+@pytest.mark.parametrize(("text", "hint"), [("rtx-4091", "rtx-4090"), ("", "known"), ("potato", "rtx-3060")])
+def test_an_unknown_gpu_lists_the_nearest(text: str, hint: str) -> None:
+    with pytest.raises(UnknownName) as caught:
+        find_gpu(text)
+    assert hint in caught.value.hint
+
+
+@pytest.mark.parametrize(("text", "n"), [("a100", 4), ("4060 ti", 2), ("v100", 3)])
+def test_an_ambiguous_name_is_an_error(text: str, n: int) -> None:
+    """Memory and form factor change the figures, so no default is chosen."""
+    with pytest.raises(UsageError, match=f"matches {n} GPUs") as caught:
+        find_gpu(text)
+    assert caught.value.hint.count(",") == n - 1

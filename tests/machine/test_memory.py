@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ggbench.machine.host import describe_ram, peak_rss_bytes
+from ggbench.machine.host import MemoryLimit, count_oom_kills, cpu_quota, describe_ram, memory_limits, peak_rss_bytes
 
 
 def test_without_a_limit_it_is_the_machines(tmp_path: Path) -> None:
@@ -50,3 +50,122 @@ def test_a_peak_outlives_the_memory_that_made_it() -> None:
     assert peak is not None
     assert peak >= 64 << 20
     assert peak_rss_bytes(os.getpid()) is not None
+
+
+def tree(root: Path, files: dict[str, str]) -> tuple[Path, Path]:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root / "proc", root / "sys"
+
+
+def test_the_tightest_ancestor_of_version_2_counts(tmp_path: Path) -> None:
+    proc, sysfs = tree(
+        tmp_path,
+        {
+            "proc/self/cgroup": "0::/user.slice/job.scope\n",
+            "sys/fs/cgroup/user.slice/cpu.max": "150000 100000\n",
+            "sys/fs/cgroup/user.slice/memory.max": "4000\n",
+            "sys/fs/cgroup/user.slice/memory.current": "3000\n",
+            "sys/fs/cgroup/user.slice/memory.stat": "anon 500\nfile 2000\ninactive_file 1500\nactive_file 500\n",
+            "sys/fs/cgroup/user.slice/job.scope/cpu.max": "max 100000\n",
+            "sys/fs/cgroup/user.slice/job.scope/memory.max": "max\n",
+            "sys/fs/cgroup/user.slice/job.scope/memory.current": "10\n",
+        },
+    )
+
+    assert cpu_quota(proc, sysfs) == 1.5
+    assert memory_limits(proc, sysfs) == (MemoryLimit(limit_bytes=4000, used_bytes=1000),)
+
+
+def test_a_container_of_version_1_sees_its_limits_at_the_mount(tmp_path: Path) -> None:
+    proc, sysfs = tree(
+        tmp_path,
+        {
+            "proc/self/cgroup": "7:memory:/docker/0a1b\n4:cpu,cpuacct:/docker/0a1b\n1:name=systemd:/docker/0a1b\n",
+            "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "200000\n",
+            "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000\n",
+            "sys/fs/cgroup/memory/memory.limit_in_bytes": "8000\n",
+            "sys/fs/cgroup/memory/memory.usage_in_bytes": "5000\n",
+            "sys/fs/cgroup/memory/memory.stat": "inactive_file 1\ntotal_inactive_file 700\ntotal_active_file 300\n",
+        },
+    )
+
+    assert cpu_quota(proc, sysfs) == 2.0
+    assert memory_limits(proc, sysfs) == (MemoryLimit(limit_bytes=8000, used_bytes=4000),)
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        pytest.param({}, id="no /proc"),
+        pytest.param({"proc/self/cgroup": "0::/\n"}, id="no cgroup mount"),
+        pytest.param(
+            {"proc/self/cgroup": "4:cpu:/\n", "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1\n"}, id="version 1, quota -1"
+        ),
+        pytest.param({"proc/self/cgroup": "gibberish\n0::/../..\n"}, id="a path outside of the namespace"),
+    ],
+)
+def test_no_limit_is_none(tmp_path: Path, files: dict[str, str]) -> None:
+    proc, sysfs = tree(tmp_path, files)
+
+    assert cpu_quota(proc, sysfs) is None
+    assert memory_limits(proc, sysfs) == ()
+
+
+UNIFIED = "0::/user.slice/app.scope\n"
+LEGACY = "5:cpu,cpuacct:/\n4:memory:/docker/abc\n1:name=systemd:/\n"
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Path:
+    return tmp_path / "proc"
+
+
+@pytest.fixture
+def sysfs(tmp_path: Path) -> Path:
+    return tmp_path / "sys"
+
+
+def write(file: Path, text: str) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="ascii")
+
+
+def events(oom_kill: int) -> str:
+    """`memory.events` as the kernel's documentation lists its keys."""
+    return f"low 0\nhigh 0\nmax 12\noom 9\noom_kill {oom_kill}\noom_group_kill 1\n"
+
+
+def test_version_2_counts_in_the_group_and_its_ancestors(proc: Path, sysfs: Path) -> None:
+    write(proc / "self/cgroup", UNIFIED)
+    group = sysfs / "fs/cgroup/user.slice/app.scope"
+    write(group / "memory.events", events(2))
+    write(group.parent / "memory.events", events(3))
+    before = count_oom_kills(proc, sysfs)
+    assert before == 5
+    write(group / "memory.events", events(3))
+    write(group.parent / "memory.events", events(4))
+    after = count_oom_kills(proc, sysfs)
+    assert after is not None and after > before
+
+
+def test_without_a_cgroup_that_counts_the_whole_machine_does(proc: Path, sysfs: Path) -> None:
+    write(proc / "self/cgroup", LEGACY)
+    write(sysfs / "fs/cgroup/memory/docker/abc/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\n")
+    write(proc / "vmstat", "nr_free_pages 100\noom_kill 11\nnuma_hit 5\n")
+    assert count_oom_kills(proc, sysfs) == 11
+
+
+def test_where_nothing_is_counted_the_number_is_unknown(proc: Path, sysfs: Path) -> None:
+    assert count_oom_kills(proc, sysfs) is None
+    write(proc / "self/cgroup", UNIFIED)
+    write(sysfs / "fs/cgroup/memory.events", "oom_kill many\n")
+    write(proc / "vmstat", "nr_free_pages 100\n")
+    assert count_oom_kills(proc, sysfs) is None
+
+
+def test_the_kernel_of_this_machine_counts() -> None:
+    """Linux has counted in /proc/vmstat since 4.13."""
+    count = count_oom_kills()
+    assert count is not None and count >= 0

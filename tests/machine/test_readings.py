@@ -25,20 +25,11 @@ def test_cards_report_clocks_temperature_power_and_processes(monkeypatch: pytest
     first, second = read(monkeypatch, nvml)
 
     assert first == GpuReading(
-        index=0,
-        name="NVIDIA RTX A5000",
-        uuid="GPU-12345678-aaaa-bbbb-cccc-0123456789ab",
-        pci_bus_id="00000000:81:00.0",
-        sm_clock_mhz=210,
-        memory_clock_mhz=405,
-        temperature_c=13.0,
-        power_w=6.41,
-        used_bytes=(24564 - 1678) * MIB,
-        total_bytes=24564 * MIB,
-        energy_mj=None,
-        throttle=(),
+        index=0, name="NVIDIA RTX A5000", uuid="GPU-12345678-aaaa-bbbb-cccc-0123456789ab",
+        pci_bus_id="00000000:81:00.0", sm_clock_mhz=210, memory_clock_mhz=405, temperature_c=13.0, power_w=6.41,
+        used_bytes=(24564 - 1678) * MIB, total_bytes=24564 * MIB, energy_mj=None, throttle=(),
         processes=(GpuProcess(100477, LLAMA_SERVER, 22430 * MIB),),
-    )
+    )  # fmt: skip
     assert (second.index, second.pci_bus_id, second.power_w) == (1, "00000000:C1:00.0", 13.6)
     assert second.processes == (GpuProcess(100477, LLAMA_SERVER, 17246 * MIB),)
 
@@ -95,16 +86,10 @@ def test_throttle_reasons_are_read_from_any_driver(
 @pytest.mark.parametrize(
     "name",
     [
-        "applications_clocks_setting",
-        "sw_power_cap",
-        "hw_slowdown",
-        "hw_thermal_slowdown",
-        "hw_power_brake_slowdown",
-        "sync_boost",
-        "sw_thermal_slowdown",
-        "display_clocks_setting",
+        "applications_clocks_setting", "sw_power_cap", "hw_slowdown", "hw_thermal_slowdown",
+        "hw_power_brake_slowdown", "sync_boost", "sw_thermal_slowdown", "display_clocks_setting",
     ],
-)
+)  # fmt: skip
 def test_throttle_reasons_have_nvidia_smis_names(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     nvml = replay("h200")
     nvml.cards[0]["CurrentClocksEventReasons"] = reason_bits(name)

@@ -30,7 +30,7 @@ def gemma3() -> Path:
 @pytest.fixture
 def smollm2_q2_k(smollm2: Path, tmp_path: Path) -> Path:
     """The same in Q2_K, as llama-quantize --allow-requantize makes it."""
-    from llama_cpp import llama_cpp as lib
+    from ggbench.engines.llama.c_functions import lib
 
     path = tmp_path / "SmolLM2-135M-Instruct.Q2_K.gguf"
     params = lib.llama_model_quantize_default_params()

@@ -31,12 +31,9 @@ SETUP = LlamaConfig(threads=1)
 def _score(path: Path, base: Path | None = None, **changed: object) -> QualityResult:
     settings = replace(QualitySettings(find_text(PROSE)[0], n_ctx=256, n_seqs=8, n_chunks=2), **changed)
     job = Job(
-        EXPERIMENT,
-        resolve_one(parse_model(str(path))),
-        SETUP,
-        settings,
+        EXPERIMENT, resolve_one(parse_model(str(path))), SETUP, settings,
         None if base is None else Base(resolve_one(parse_model(str(base)))),
-    )
+    )  # fmt: skip
     *_, end = run_job(run_context(None, needs_bandwidth=False), job)
     assert isinstance(end, Finished)
     assert end.run.outcome is Outcome.COMPLETED, end.run.reason

@@ -5,7 +5,6 @@ import pytest
 from ggbench.engines.events import Steps
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.decode.record import DecodeSettings
-from ggbench.machine.records import MachineReading
 from ggbench.models.subject import Subject
 from ggbench.runs.recorder import ReadingLog, Recorder
 from ggbench.runs.run import RunHead
@@ -43,16 +42,6 @@ def recorder_of(store: Store | None) -> Recorder:
     recorder = Recorder(HEAD, store, ReadingLog(None))
     recorder.begin(HEAD)
     return recorder
-
-
-def test_readings_during_a_download_are_left_out() -> None:
-    log = ReadingLog(None)
-    log.readings += [MachineReading(at_ns, None, 1, 2) for at_ns in range(3)]
-    recorder = Recorder(HEAD, None, log)
-    for _ in range(2):
-        recorder.skip_readings()
-        recorder.keep_readings()
-    assert [each.at_ns for each in recorder.recording.of(MachineReading)] == [2]
 
 
 def half_a_second(recorder: Recorder, clock: Clock, position: int, series: str = "decode/p25/b1/r0") -> None:

@@ -2,8 +2,8 @@
 
 import pytest
 
+from ggbench.engines.llama.config import parse_servers
 from ggbench.errors import UsageError
-from ggbench.sizing.cluster import parse_servers
 
 
 @pytest.mark.parametrize(

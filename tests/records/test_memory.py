@@ -17,17 +17,6 @@ from ggbench.units import MIB
 
 CPU = DeviceBuffers("CPU", kv_bytes=48 * MIB, compute_bytes=20 * MIB, output_bytes=MIB)
 REPACKED = DeviceBuffers("CPU_REPACK", weight_bytes=140 * MIB)
-MAPPED = (DeviceBuffers("CPU_Mapped", weight_bytes=382 * MIB), REPACKED, CPU)
-READ = (replace(CPU, weight_bytes=242 * MIB), REPACKED)
-
-
-def test_a_mapped_file_and_a_read_one_hold_the_same() -> None:
-    mapped, read = Memory(buffers=MAPPED), Memory(buffers=READ)
-    assert mapped.weight_bytes == read.weight_bytes == 382 * MIB
-    assert mapped.total_bytes == read.total_bytes == (382 + 69) * MIB
-    assert (mapped.unread_bytes, read.unread_bytes) == (140 * MIB, 0)
-    larger = Memory(buffers=(DeviceBuffers("CPU_Mapped", weight_bytes=500 * MIB), CPU))
-    assert (larger.total_bytes or 0) > (mapped.total_bytes or 0)
 
 
 @pytest.mark.parametrize(

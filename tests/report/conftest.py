@@ -22,7 +22,7 @@ from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
 from tests.fakes.machines import ENVIRONMENT
-from tests.fakes.summaries import search_of
+from tests.fakes.measured import search_of
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden"
 MIB = 1 << 20
@@ -55,21 +55,15 @@ def completed() -> QuantSummary:
     head = RunHead(
         kind="decode",
         subject=Subject(
-            model="qwen1.5-7b",
-            quant="q4_k_m",
-            source="file",
-            file="/models/qwen1_5-7b-chat-q4_k_m.gguf",
-            file_bytes=4_766_181_376,
-            n_params=7_721_324_544,
-            bpw=4.93487,
-            weight_bytes=4_762_927_104,
+            model="qwen1.5-7b", quant="q4_k_m", source="file", file="/models/qwen1_5-7b-chat-q4_k_m.gguf",
+            file_bytes=4_766_181_376, n_params=7_721_324_544, bpw=4.93487, weight_bytes=4_762_927_104,
             kv_bytes_per_token=524_288,
         ),
         setup=LlamaConfig(n_ctx=10240, type_k="f16", type_v="q8_0"),
         settings=DecodeSettings(10_000),
         environment=ENVIRONMENT,
         command="ggbench decode /models/qwen1_5-7b-chat-q4_k_m.gguf -n 10000",
-    )
+    )  # fmt: skip
     memory = Memory(
         buffers=(
             DeviceBuffers("CPU", Place.HOST, weight_bytes=350_224_384, output_bytes=607_744),
@@ -82,17 +76,11 @@ def completed() -> QuantSummary:
         flash_attn=True,
     )
     use = GpuUse(
-        indices=(0,),
-        n_readings=92,
-        temperature_max_c=71.0,
-        sm_clock_min_mhz=2505,
-        sm_clock_median_mhz=2520.0,
-        power_mean_w=318.4,
-        energy_per_token_mj=2943.2,
-        throttle=(Throttling("sw_power_cap", 3),),
+        indices=(0,), n_readings=92, temperature_max_c=71.0, sm_clock_min_mhz=2505, sm_clock_median_mhz=2520.0,
+        power_mean_w=318.4, energy_per_token_mj=2943.2, throttle=(Throttling("sw_power_cap", 3),),
         worker_bytes=4_412_702_720 + 10240 * 524_288 + 327_942_144 + 251_658_240,
         other_processes=(GpuProcess(911, "/usr/lib/desktop", 300 * MIB),),
-    )
+    )  # fmt: skip
     result = DecodeResult(
         n_prompt=25,
         n_gen=10_000,
@@ -110,20 +98,14 @@ def unbounded() -> QuantSummary:
     head = RunHead(
         kind="decode",
         subject=Subject(
-            model="synth:qwen1.5-0.5b",
-            quant="q8_0",
-            source="twin",
-            file="/cache/twins/qwen1.5-0.5b-q8_0.gguf",
-            file_bytes=664_000_000,
-            n_params=619_570_176,
-            bpw=8.5001,
-            weight_bytes=658_300_928,
+            model="synth:qwen1.5-0.5b", quant="q8_0", source="twin", file="/cache/twins/qwen1.5-0.5b-q8_0.gguf",
+            file_bytes=664_000_000, n_params=619_570_176, bpw=8.5001, weight_bytes=658_300_928,
             kv_bytes_per_token=98_304,
         ),
         setup=LlamaConfig(n_ctx=512),
         settings=DecodeSettings(300),
         command="ggbench decode synth:qwen1.5-0.5b q8_0 -n 300",
-    )
+    )  # fmt: skip
     memory = Memory(
         buffers=(DeviceBuffers("CPU", Place.HOST, 658_300_928, 512 * 98_304, 312 * MIB, 607_744),),
         n_ctx=512,
@@ -146,21 +128,15 @@ def out_of_memory() -> QuantSummary:
     head = RunHead(
         kind="decode",
         subject=Subject(
-            model="qwen1.5-7b",
-            quant="f16",
-            source="hub",
-            file="/models/qwen1_5-7b-chat-f16.gguf",
-            file_bytes=15_447_000_000,
-            n_params=7_721_324_544,
-            bpw=16.0005,
-            weight_bytes=15_443_137_536,
+            model="qwen1.5-7b", quant="f16", source="hub", file="/models/qwen1_5-7b-chat-f16.gguf",
+            file_bytes=15_447_000_000, n_params=7_721_324_544, bpw=16.0005, weight_bytes=15_443_137_536,
             kv_bytes_per_token=524_288,
         ),
         setup=LlamaConfig(n_ctx=32768, memory_limit_bytes=24 << 30),
         settings=DecodeSettings(10_000),
         environment=ENVIRONMENT,
         command="ggbench decode hf:qwen/qwen1.5-7b-chat-gguf f16 --n-ctx 32768 --memory-limit 25769803776",
-    )
+    )  # fmt: skip
     reason = "out of memory in context: failed to allocate CUDA0 buffer of size 17179869184"
     return QuantSummary.of([Run(head=head, outcome=Outcome.OUT_OF_MEMORY, reason=reason, run_id=43)])
 
@@ -170,21 +146,15 @@ def twin() -> QuantSummary:
     head = RunHead(
         kind="decode",
         subject=Subject(
-            model="synth:qwen1.5-0.5b",
-            quant="q2_k",
-            source="twin",
-            file="/cache/twins/qwen1.5-0.5b-q2_k.gguf",
-            file_bytes=298_000_000,
-            n_params=619_570_176,
-            bpw=3.7803,
-            weight_bytes=292_770_000,
+            model="synth:qwen1.5-0.5b", quant="q2_k", source="twin", file="/cache/twins/qwen1.5-0.5b-q2_k.gguf",
+            file_bytes=298_000_000, n_params=619_570_176, bpw=3.7803, weight_bytes=292_770_000,
             kv_bytes_per_token=98_304,
         ),
         setup=LlamaConfig(n_ctx=2304, flash_attn="off", threads=2),
         settings=DecodeSettings(2000),
         environment=ENVIRONMENT,
         command="ggbench decode synth:qwen1.5-0.5b q2_k -n 2000 --flash-attn off --threads 2",
-    )
+    )  # fmt: skip
     memory = Memory(
         buffers=(DeviceBuffers("CPU", Place.HOST, 292_770_000, 2304 * 98_304, 298 * MIB, 607_744),),
         other_bytes=-3 * MIB,

@@ -1,50 +1,28 @@
 """A search for the largest context for people and for programs."""
 
-import json
 from collections.abc import Callable
-from typing import cast
 
 from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory, Place
-from ggbench.experiments.maxctx.record import ContextResult, ContextSettings, Probe, SearchPlan
-from ggbench.experiments.maxctx.show import PRESENTER, certificate_document
-from ggbench.machine.records import GpuProcess
+from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings, Probe, SearchPlan
+from ggbench.experiments.maxctx.show import PRESENTER
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
-from ggbench.show.documents import document
 
 
-def search(result: ContextResult, memory: Memory | None = None, **changes: object) -> Run:
+def search(result: MaxctxResult, memory: Memory | None = None, **changes: object) -> Run:
     """A search of a small model that ended as planned."""
     head = RunHead(
         kind="maxctx",
         subject=Subject(model="m", quant="q4_k_m", source="file", file="f"),
         setup=LlamaConfig(),
-        settings=ContextSettings(),
+        settings=MaxctxSettings(),
     )
     run = Run(head=head, outcome=Outcome.COMPLETED, memory=memory or Memory(n_ctx=result.max_n_ctx), result=result)
     return replace(run, **changes)
-
-
-def test_programs_that_held_the_gpus_memory_are_named(render: Callable[..., str]) -> None:
-    processes = (GpuProcess(911, "/opt/desk\x1b[2Jtop", 300 << 20), GpuProcess(12, None, None))
-    memory = Memory(n_ctx=512, peak_bytes=5 << 30, other_bytes=1 << 30)
-    held = search(ContextResult(plan=SearchPlan(gpu_processes=processes), max_n_ctx=512), memory)
-    alone = search(ContextResult(max_n_ctx=512))
-
-    text = " ".join(render(PRESENTER.details(held), 160).split())
-
-    assert "peak 5.00 GiB, 1.00 GiB of it outside the buffers" in text
-    assert "other programs desk[2Jtop (pid 911, 300.0 MiB), an unnamed process (pid 12)" in text
-    assert "other programs" not in render(PRESENTER.details(alone), 160)
-    found = json.loads(document("results.search", **certificate_document(held)))
-    assert found["gpu_processes"] == [
-        {"pid": 911, "name": "/opt/desk\x1b[2Jtop", "used_bytes": 300 << 20},
-        {"pid": 12, "name": None, "used_bytes": None},
-    ]
 
 
 def test_memory_of_a_gpu_and_beside_it_are_apart(render: Callable[..., str]) -> None:
@@ -55,7 +33,7 @@ def test_memory_of_a_gpu_and_beside_it_are_apart(render: Callable[..., str]) -> 
         DeviceBuffers("CUDA0", Place.GPU, weight_bytes=2 << 30, kv_bytes=512 << 20, compute_bytes=300 << 20),
         DeviceBuffers("CUDA_Host", compute_bytes=16 << 20, output_bytes=1 << 20),
     )
-    found = ContextResult(max_n_ctx=512)
+    found = MaxctxResult(max_n_ctx=512)
     text = " ".join(render(PRESENTER.details(search(found, Memory(buffers=buffers, n_ctx=512))), 160).split())
     assert "weights 2.00 GiB, KV 512.0 MiB, compute 300.0 MiB on the GPU" in text
     assert "weights 3.00 GiB, KV 1.00 GiB, compute 16.0 MiB in main memory" in text
@@ -64,27 +42,12 @@ def test_memory_of_a_gpu_and_beside_it_are_apart(render: Callable[..., str]) -> 
     assert "weights 3.00 GiB, KV 1.00 GiB, compute 0 B" in text
 
 
-def test_a_search_that_was_cut_short_has_the_sizes_of_its_largest_probe() -> None:
-    probes = (Probe(512, "alloc", Outcome.COMPLETED, 0.1, 10, 20), Probe(1024, "alloc", Outcome.OUT_OF_MEMORY, 0.1))
-    cut_short = search(
-        ContextResult(max_n_ctx=512, first_fail_n_ctx=1024, probes=probes), Memory(), outcome=Outcome.INTERRUPTED
-    )
-    document = certificate_document(cut_short)
-    assert (document["kv_bytes"], document["compute_bytes"]) == (10, 20)
-    assert [each["reason"] for each in cast(list[dict[str, object]], document["probes"])] == [None, None]
-
-
 def test_a_certificate_says_what_it_rests_on(render: Callable[..., str]) -> None:
     plan = SearchPlan(
-        planned_n_ctx=34_560,
-        theory_n_ctx=40_000,
-        budget_bytes=960 << 20,
-        memory_bytes=1 << 30,
-        memory_source="given as --memory-limit",
-        reserve_bytes=64 << 20,
-        reserve_source="for the process",
+        planned_n_ctx=34_560, theory_n_ctx=40_000, budget_bytes=960 << 20, memory_bytes=1 << 30,
+        memory_source="given as --memory-limit", reserve_bytes=64 << 20, reserve_source="for the process",
         free_bytes=22 << 30,
-    )
+    )  # fmt: skip
     probes = (
         Probe(34_560, "dry", Outcome.COMPLETED, 0.1),
         Probe(34_560, "alloc", Outcome.COMPLETED, 0.1),
@@ -92,7 +55,7 @@ def test_a_certificate_says_what_it_rests_on(render: Callable[..., str]) -> None
         Probe(34_560, "decode", Outcome.OUT_OF_MEMORY, 0.1),
         Probe(34_304, "decode", Outcome.COMPLETED, 0.1),
     )
-    found = ContextResult(plan=plan, max_n_ctx=34_304, first_fail_n_ctx=34_560, verified_by_decode=True, probes=probes)
+    found = MaxctxResult(plan=plan, max_n_ctx=34_304, first_fail_n_ctx=34_560, verified_by_decode=True, probes=probes)
     text = " ".join(render(PRESENTER.details(search(found)), 160).split())
     assert "works n_ctx 34,304; a batch of 512 tokens and one more were decoded at its far end" in text
     assert "fails n_ctx 34,560 loads but fails when decoding: out of memory" in text

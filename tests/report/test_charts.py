@@ -10,16 +10,12 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.quality.compared import quality_over_speed
 from ggbench.experiments.quality.record import Divergence, QualityResult, ScoredBase, ScoredText, TextSource
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.charts.charts import runs_of
-from ggbench.show.charts.curve_data import BINS, curve_data
-from ggbench.show.charts.look import PAGE
-from ggbench.show.charts.measured import b_bars, memory_stack, w_bars
-from ggbench.show.charts.pictures import as_vega
-from ggbench.show.charts.vega import Drawing, chart_spec
-from ggbench.show.plot.curves import Curve, Figure, Floats, Line, latency_figure
-from ggbench.show.plot.palette import ON_PAPER, ON_SLATE
+from ggbench.show.axes import BINS, curve_data
+from ggbench.show.charts import decode_bars, runs_of
+from ggbench.show.figures import Curve, Figure, Floats, Line, latency_figure
+from ggbench.show.vega import ON_PAPER, ON_SLATE, PAGE, Drawing, as_vega, chart_spec
 from ggbench.stats.intervals import Estimate
-from tests.fakes.summaries import with_decode, with_head, with_memory, with_run, with_subject
+from tests.fakes.measured import with_decode, with_head, with_run, with_subject
 
 POSITIONS = np.arange(26, 10_026)
 STAIRS = 10 + np.ceil(POSITIONS / 256)
@@ -49,21 +45,13 @@ def test_bars_have_intervals_and_limits(completed: QuantSummary) -> None:
     fit, limit = completed.fit, completed.limit
     assert fit is not None
     assert limit is not None
-    (w,), (b,) = w_bars([completed]).bars, b_bars([completed]).bars
+    speeds, (w,), (b,) = (chart.bars for chart in decode_bars([completed]))
+    assert [bar.limit for bar in speeds] == [None]
     assert (w.value, w.low, w.high, w.limit) == (fit.w_tokens_per_ms, *(fit.w_ci95 or ()), limit.w_tokens_per_ms)
     assert (b.value, b.low, b.high, b.limit) == (fit.b_ms, *(fit.b_ci95 or ()), limit.b_ms)
     bound = with_decode(completed, fit=replace(fit, w_tokens_per_ms=None, b_ms=None))
-    assert w_bars([bound]).is_empty
-    assert runs_of(b_bars([bound, completed])) == (1,)
-
-
-def test_a_stack_adds_up_to_the_memory_of_the_run(completed: QuantSummary) -> None:
-    chart = memory_stack([completed, with_memory(completed, buffers=())])
-    assert runs_of(chart) == (0,)
-    unit = {"MiB": 1 << 20, "GiB": 1 << 30}[chart.unit]
-    whole = (completed.memory.total_bytes or 0) + (completed.memory.other_bytes or 0)
-    assert sum(part.value for part in chart.parts) * unit == pytest.approx(whole)
-    assert chart.totals[0].value * unit == pytest.approx(whole)
+    assert decode_bars([bound])[1].is_empty
+    assert runs_of(decode_bars([bound, completed])[2]) == (1,)
 
 
 def scored(summary: QuantSummary, ppl: float, kld: float | None, *, sha256: str = "a") -> QuantSummary:

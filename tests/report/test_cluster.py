@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from ggbench.show.terminal.cluster import cluster_report
+from ggbench.show.plan import cluster_report
 from ggbench.sizing.cluster import ClusterPlan, ClusterSplit, DeviceSpeed
 
 
@@ -13,14 +13,9 @@ def test_a_machine_without_use_is_named_and_commands_stay_whole(render: Callable
         for device, server in (("RPC0[a:1]", "a:1"), ("RPC0[b:1]", "b:1"), ("CPU", ""))
     )
     plan = ClusterPlan(
-        model="m",
-        quant="q8_0",
-        n_ctx=2048,
-        speeds=speeds,
-        best=best,
-        without=(("a:1", None), ("b:1", best), ("this machine", best)),
-        llama_server=f"llama-server {'x' * 200}",
-    )
+        model="m", quant="q8_0", n_ctx=2048, speeds=speeds, best=best,
+        without=(("a:1", None), ("b:1", best), ("this machine", best)), llama_server=f"llama-server {'x' * 200}",
+    )  # fmt: skip
     text = render(cluster_report(plan, width=80), 80)
     assert f"llama-server {'x' * 200}\n" in text
     assert [line.split()[1] for line in text.splitlines() if "no loss: leave it out" in line] == ["b:1"]

@@ -19,7 +19,7 @@ from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
 from tests.fakes.machines import ENVIRONMENT
-from tests.fakes.summaries import search_of, with_run
+from tests.fakes.measured import search_of, with_run
 
 
 def row(
@@ -30,26 +30,15 @@ def row(
     """A decode; `changes` go to the record that has a field of that name."""
     records: list[Any] = [
         DecodeResult(
-            n_prompt=25,
-            n_gen=400,
-            fit=LineFit(400, w[0], w[1], b[0], b[1], 0.9, None),
-            latency=LatencySummary(11.0, 12.0, 13.0, 90.0, None),
-            limit=DecodeLimit(250.0, 8.0, 20e9, "given"),
+            n_prompt=25, n_gen=400, fit=LineFit(400, w[0], w[1], b[0], b[1], 0.9, None),
+            latency=LatencySummary(11.0, 12.0, 13.0, 90.0, None), limit=DecodeLimit(250.0, 8.0, 20e9, "given"),
         ),
         Memory(buffers=(DeviceBuffers("CPU", Place.HOST, 900, 50, 25, 25),), n_ctx=512),
         Subject(
-            model="m",
-            quant="q4_k_m",
-            source="file",
-            file="/m/q4.gguf",
-            file_bytes=1000,
-            n_params=1000,
-            bpw=4.0,
-            weight_bytes=900,
-            kv_bytes_per_token=10,
-            header_sha256="ab" * 32,
+            model="m", quant="q4_k_m", source="file", file="/m/q4.gguf", file_bytes=1000, n_params=1000, bpw=4.0,
+            weight_bytes=900, kv_bytes_per_token=10, header_sha256="ab" * 32,
         ),
-    ]
+    ]  # fmt: skip
     head_changes: dict[str, Any] = {name: changes.pop(name) for name in ("environment", "setup") if name in changes}
     for index, record in enumerate(records):
         own = {name: changes.pop(name) for name in tuple(changes) if hasattr(record, name)}
@@ -74,15 +63,6 @@ def test_apart_is_better_and_a_ratio_that_may_be_one_is_no_difference() -> None:
     assert line(compared, "B").verdict == "no difference: b +1 % (−8 to +11 %)"
 
 
-def test_ratios_and_b_as_w16_take_the_interval_of_their_measure() -> None:
-    compared = compare_quants([row(), row(bpw=8.0, limit=DecodeLimit(500.0, 4.0, 40e9, "given"))])
-    assert line(compared, "W").verdict == "no difference: b 0 % (−9 to +10 %)"
-    assert line(compared, "W%").better == (True, False)
-    assert line(compared, "B%").better == (True, False)
-    assert line(compared, "B as w16").better == (False, True)
-    assert line(compared, "B as w16").texts == ("40.00", "20.00")
-
-
 def test_a_bound_is_not_compared() -> None:
     bounds: dict[str, Any] = {"w": (None, (1234.0, None)), "b": (None, (0.0, 20.0))}
     one, two = compare_quants([row(), row(**bounds)]), compare_quants([row(**bounds), row(**bounds)])
@@ -102,21 +82,6 @@ def test_of_three_two_may_be_better_together() -> None:
     assert line(compared, "W").verdict == "a and b show no difference; c is worse"
 
 
-def test_memory_is_exact_and_percentiles_have_no_interval() -> None:
-    less = row(
-        buffers=(DeviceBuffers("CPU", Place.HOST, 900, 50, 25, 24),),
-        latency=LatencySummary(5.5, 12.0, 13.0, 180.0, None),
-    )
-    compared = compare_quants([row(), less])
-    assert line(compared, "memory").better == (False, True)
-    assert line(compared, "memory").verdict == "b is better: 1 B less"
-    assert line(compared, "p50").better == (False, False)
-    assert line(compared, "p50").verdict == "b is 50 % lower; no interval"
-    assert line(compared, "p99").verdict == "the same"
-    assert line(compared, "speed").verdict == "b is 100 % higher; no interval"
-    assert line(compare_quants([row(), row()]), "memory").verdict == "the same"
-
-
 def test_searches_are_compared_by_what_they_found() -> None:
     searches = [QuantSummary.of([search_of(row().run, n_ctx, proven=n_ctx < 8192)]) for n_ctx in (2816, 4096, 8192)]
     proven = compare_quants(searches[:2])
@@ -127,13 +92,6 @@ def test_searches_are_compared_by_what_they_found() -> None:
     cut_short = with_run(searches[1], outcome=Outcome.CANCELLED)
     assert line(compare_quants([searches[0], cut_short]), "max n_ctx").better == (False, False)
     assert "max n_ctx" not in {line.header for line in compare_quants([row(), row()]).lines}
-
-
-def test_nothing_differs_between_a_run_and_its_repetition() -> None:
-    again = replace(ENVIRONMENT, gpus=(replace(ENVIRONMENT.gpus[0], free_bytes=1),))
-    compared = compare_quants([row(run_id=1), row(run_id=2, environment=again)])
-    assert [differences.lines for differences in compared.differences] == [(), (), ()]
-    assert compared.warnings == ()
 
 
 def test_differences_are_named_with_their_letters() -> None:
@@ -200,14 +158,6 @@ def test_two_runs_end_in_a_sentence() -> None:
     same = [row(latency=speed(80.0, 2.0), quant=quant) for quant in ("q4_k_m", "q8_0")]
     assert sentence_of(compare_quants(same)) == (
         "q4_k_m and q8_0 show no difference in speed, W and B; they are equal in memory."
-    )
-
-
-def test_a_metric_that_not_all_have_names_those_that_do() -> None:
-    runs = [row(latency=speed(80.0, 2.0), quant=quant) for quant in ("q4_k_m", "q8_0")]
-    search = QuantSummary.of([search_of(row(quant="q2_k").run, 4096)])
-    assert sentence_of(compare_quants([*runs, search])) == (
-        "q4_k_m and q8_0 show no difference in speed, W and B; q4_k_m and q8_0 are equal in memory."
     )
 
 

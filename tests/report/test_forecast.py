@@ -11,18 +11,15 @@ from ggbench.experiments.forecast.measure import EXPERIMENT
 from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
-from ggbench.show.columns import expected_text
 from ggbench.show.presenter import presenter_of
+from ggbench.show.text import expected_text
 from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.stats.intervals import Expected
 
 RUN = Run(
     head=RunHead(
-        kind=EXPERIMENT.kind,
-        subject=Subject(model="qwen1.5-7b", quant="q4_k_m", source="twin", n_layer=32),
-        setup=LlamaConfig(),
-        settings=ForecastSettings(),
-        command="ggbench forecast qwen1.5-7b q4_k_m",
+        kind=EXPERIMENT.kind, subject=Subject(model="qwen1.5-7b", quant="q4_k_m", source="twin", n_layer=32),
+        setup=LlamaConfig(), settings=ForecastSettings(), command="ggbench forecast qwen1.5-7b q4_k_m",
     ),
     outcome=Outcome.COMPLETED,
     result=ForecastResult(
@@ -33,7 +30,7 @@ RUN = Run(
         ((512, Expected(20_000.0, 18_000.0, 22_000.0)),),
         DecodeLimit(w_tokens_per_ms=67.0, b_ms=126.0, bandwidth_bytes_per_s=35e9, bandwidth_source="measured"),
     ),
-)
+)  # fmt: skip
 
 
 def _shown(*runs: Run) -> str:

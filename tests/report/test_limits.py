@@ -7,8 +7,8 @@ from rich.cells import cell_len
 
 from ggbench.machine.gpus import find_gpu
 from ggbench.models.reference import parse_model
-from ggbench.show.limit_plots import decode_plot, prefill_plot
-from ggbench.show.terminal.limits import limits_report
+from ggbench.show.limits import decode_figure, limits_report, prefill_figure
+from ggbench.show.plot import plot_text
 from ggbench.sizing.theory.counted_models import CountedModel, count_model
 from ggbench.sizing.theory.hardware import known_hardware
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
@@ -44,18 +44,22 @@ def test_the_report_fits_its_terminal(
 def test_prefill_plot_shows_the_knees(counted: tuple[CountedModel, KvCache], golden: Golden) -> None:
     model, kv = counted
     rows = model_limits(model.weights, kv, CARD, 131_072)
-    text = prefill_plot(rows, 80, 20, color=False)
+    figure = prefill_figure(rows)
+    assert figure is not None
+    text = plot_text(figure, 80, 20, color=False)
     golden("limits_prefill_plot.txt", text)
     plotted, legend = text.split("prompt [tokens]")
     assert plotted.count("◆") == 6
-    assert "w8kv16, knees ◆ 50 and 544" in legend
+    assert "w8kv16  knees ◆ 50 and 544" in legend
     assert max(map(cell_len, text.splitlines())) <= 80
 
 
 def test_decode_plot_ends_where_nothing_longer_fits(counted: tuple[CountedModel, KvCache], golden: Golden) -> None:
     model, kv = counted
     rows = model_limits(model.weights, kv, CARD, 99)
-    text = decode_plot(rows, CARD, 80, 20, color=False)
+    figure = decode_figure(rows, CARD)
+    assert figure is not None
+    text = plot_text(figure, 80, 20, color=False)
     golden("limits_decode_plot.txt", text)
-    assert "w16kv16: W 2064 tokens/ms, B 13.12 ms, fits 22,072 ◆" in text
+    assert "w16kv16  W 2064 tokens/ms, B 13.12 ms, fits 22,072 ◆" in text
     assert text.count("◆") == 2

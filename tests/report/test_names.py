@@ -5,31 +5,8 @@ from msgspec.structs import replace
 
 from ggbench.models.subject import Subject
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.names import model_name, model_names, unambiguous_names
-from tests.fakes.summaries import with_run, with_subject
-
-
-@pytest.mark.parametrize(
-    ("model", "source", "file", "expected"),
-    [
-        ("qwen1.5-7b", "hub", "/hub/models--org--name/snapshots/1/x-q8_0.gguf", "qwen1.5-7b"),
-        ("org/name", "hub", "/lm/models/org/name/x-q8_0.gguf", "org/name"),
-        ("synth:qwen1.5-0.5b", "twin", "/cache/twins/qwen1.5-0.5b-q8_0.gguf", "synth:qwen1.5-0.5b"),
-        ("/home/me/models/x-q8_0.gguf", "file", "/home/me/models/x-q8_0.gguf", "x"),
-        ("x-Q8_0.GGUF", "file", "/home/me/x-Q8_0.GGUF", "x"),
-        ("~/models/tiny", "file", "/home/me/models/tiny/x-q8_0.gguf", "x"),
-        ("models/tiny", "file", "/home/me/models/tiny/sub/x-q8_0.gguf", "x"),
-        ("models/tiny", "file", "/home/me/models/tiny/x.gguf", "x.gguf"),
-        (".", "file", "/home/me/tiny/Q8_0.gguf", "tiny"),
-        ("/m/x-q8_0-00001-of-00002.gguf", "file", "/m/x-q8_0-00001-of-00002.gguf", "x"),
-        ("/m/x-00001-of-00002.gguf", "file", "/m/x-00001-of-00002.gguf", "x"),
-        ("~/models/tiny", "file", "", "tiny"),
-        ("..", "file", "", ".."),
-        ("/m/\x1b[31mred.gguf", "file", "", "[31mred.gguf"),
-    ],
-)
-def test_a_path_is_shown_by_its_name(model: str, source: str, file: str, expected: str) -> None:
-    assert model_name(Subject(model=model, quant="q8_0", source=source, file=file)) == expected
+from ggbench.show.names import model_names, unambiguous_names
+from tests.fakes.measured import with_run, with_subject
 
 
 def of_file(path: str, quant: str = "q4_1", model: str = "", n_layer: int | None = None) -> Subject:

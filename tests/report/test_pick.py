@@ -9,10 +9,11 @@ from ggbench.decisions.known_losses import typical_loss
 from ggbench.decisions.pick.needs import WORKLOADS, Needs
 from ggbench.decisions.pick.recommend import recommend
 from ggbench.decisions.pick.record import Candidate
-from ggbench.decisions.pick.report import pick_plot, pick_report
+from ggbench.decisions.pick.report import pick_figure, pick_report
 from ggbench.decisions.pick.show import commands_of, reason
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.models.targets import FileToRun
+from ggbench.show.plot import plot_text
 from ggbench.sizing.plan_record import Budget
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, MIB
@@ -56,10 +57,12 @@ def test_nothing_that_meets_the_needs_in_a_terminal(golden: Golden, render: Call
 def test_the_plot_has_the_pick_and_what_is_dominated(golden: Golden) -> None:
     slow = replace(candidate("q3_k_s", loss=0.2, tok_s=10.0, n_ctx=8192), to_run=None)
     pick = recommend([*_candidates(), slow], Needs())
-    text = pick_plot(pick, 80, 16, color=False)
+    figure = pick_figure(pick)
+    assert figure is not None
+    text = plot_text(figure, 80, 16, color=False)
     golden("pick_plot.txt", f"{text}\n")
     assert "★ " in text
-    assert pick_plot(recommend(_candidates()[:1], Needs()), 80, 16, color=False) == ""
+    assert pick_figure(recommend(_candidates()[:1], Needs())) is None
 
 
 AS_WITHOUT = "and would be the pick without these needs too."

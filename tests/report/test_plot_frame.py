@@ -3,15 +3,9 @@
 import numpy as np
 import pytest
 
-from ggbench.show.plot.axes import (
-    Axis,
-    from_a_tick,
-    tick_below,
-    tick_decimals,
-    tick_step,
-)
-from ggbench.show.plot.curves import Curve, Floats, Integers, Line, PlottedRun, latency_figure
-from ggbench.show.plot.frame import Frame, min_max_columns
+from ggbench.show.axes import Axis, from_a_tick, min_max_columns, tick_below, tick_decimals, tick_step
+from ggbench.show.figures import Curve, Floats, Integers, Line, PlottedRun, latency_figure
+from ggbench.show.plot import Frame
 from ggbench.stats.decode_timing import LineFit
 
 POSITIONS = np.arange(26, 10_026)

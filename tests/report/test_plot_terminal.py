@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from ggbench.show.plot.curves import Curve, PlottedRun, latency_figure
-from ggbench.show.plot.terminal import plot_text
+from ggbench.show.figures import Curve, PlottedRun, latency_figure
+from ggbench.show.plot import plot_text
 from ggbench.stats.decode_timing import DecodeLimit, LineFit
 
 Golden = Callable[[str, str], None]

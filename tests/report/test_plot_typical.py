@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from ggbench.show.plot.typical import rolling_median
+from ggbench.show.axes import rolling_median
 
 POSITIONS = np.arange(1, 10_001)
 STAIRS = 10 + np.ceil(POSITIONS / 256)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
-from ggbench.experiments.quality.against import nearest_to_score, quality_against_document
+from ggbench.experiments.quality.compared import nearest_to_score, quality_against_document
 from ggbench.experiments.quality.record import Divergence, QualityResult, QualitySettings, ScoredText, TextSource
 from ggbench.experiments.quality.texts import SHA256
 from ggbench.runs.run import Run
@@ -42,7 +42,7 @@ def test_the_nearest_is_the_own_models_row(run: Run) -> None:
     assert isinstance(rows, list)
     first, *others = rows
     assert (first["source"], first["model"], first["perplexity"]) == ("article", "qwen1.5-7b", 14.35)
-    assert first["differences"] == [
+    assert list(first["differences"]) == [
         "KV cache f16, not f16/q8_0", "text wiki test, not wikitext-2", "n_ctx not stated, not 512"
     ]  # fmt: skip
     assert first["ln_ppl_ratio"] == pytest.approx(0.0098, abs=1e-4)

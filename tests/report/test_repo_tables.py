@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
-from ggbench.show.terminal.models import repo_report
+from ggbench.show.models import repo_report
 
 SHARDS = tuple(RepoFile(f"q8_0/m-q8_0-0000{n}-of-00003.gguf", 5 << 30, "a" * 64, "b" * 40) for n in (1, 3))
 LISTING = RepoListing(

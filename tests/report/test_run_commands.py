@@ -72,14 +72,6 @@ def test_control_characters_are_escaped_for_the_shell() -> None:
     assert "Ollama has no setting for a file name with control characters." in made.notes
 
 
-def test_a_published_file_is_pulled_first() -> None:
-    file = FileToRun("org/name", "q4_0", (Path("/cache/name.gguf"),), repo="org/name")
-    made = commands(file)
-    assert made.pull == "ggbench pull org/name q4_0"
-    assert made.llama_server.startswith("llama-server -m /cache/name.gguf ")
-    assert commands(replace(file, is_here=True)).pull == ""
-
-
 def test_a_catalog_model_is_run_from_its_repo() -> None:
     """Without the projector that `-hf` would add; no file is named where no repo is known."""
     made = commands(FileToRun("qwen1.5-7b", "q4_k_m", repo="Qwen/Q-GGUF"))

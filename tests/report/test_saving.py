@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from ggbench.errors import GgbenchError
+from ggbench.files import write_new
+from ggbench.formats.report.files import save_report
 from ggbench.runs.store.runs import Samples
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.report_files import save_report
-from ggbench.show.saving import SavedRun, write_new
-from tests.fakes.summaries import with_run
+from ggbench.show.listed_runs import SavedRun
+from tests.fakes.measured import with_run
 
 
 @pytest.fixture

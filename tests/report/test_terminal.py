@@ -15,11 +15,10 @@ from ggbench.runs.store.runs import StoredRun
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import BENCH
 from ggbench.show.listed_runs import ListedRun
-from ggbench.show.terminal.listings import rows_table, runs_table
-from ggbench.show.terminal.model_file import header_details, tensors_table
-from ggbench.show.terminal.row_details import prefill_table, row_details
+from ggbench.show.models import header_details, tensors_table
+from ggbench.show.quants import prefill_table, row_details, rows_table, runs_table
 from ggbench.units import MIB
-from tests.fakes.summaries import search_of, with_decode, with_head, with_memory, with_run, with_subject
+from tests.fakes.measured import search_of, with_decode, with_head, with_memory, with_run, with_subject
 
 Golden = Callable[[str, str], None]
 Render = Callable[..., str]
@@ -91,23 +90,12 @@ def test_kv_of_a_recurrent_model_says_why_it_is_unknown(model_file: ModelFile, r
 def listed(run: Run) -> ListedRun:
     """A run as the store would list it."""
     stored = StoredRun(
-        run_id=run.run_id or 0,
-        kind=run.head.kind,
-        engine=run.head.setup.engine,
-        state=run.outcome.value,
-        reason=run.reason,
-        subject=run.subject,
-        command=run.head.command,
-        started_at="2026-11-20T15:04:05.678901+00:00",
-        finished_at="2026-11-20T15:05:05.678901+00:00",
-        n_samples=run.result.n_gen if isinstance(run.result, DecodeResult) else 0,
-        environment=run.head.environment,
-        memory=run.memory,
-        gpu_use=run.gpu_use,
-        setup_json="{}",
-        settings_json="{}",
-        result_json=None,
-    )
+        run_id=run.run_id or 0, kind=run.head.kind, engine=run.head.setup.engine, state=run.outcome.value,
+        reason=run.reason, subject=run.subject, command=run.head.command,
+        started_at="2026-11-20T15:04:05.678901+00:00", finished_at="2026-11-20T15:05:05.678901+00:00",
+        n_samples=run.result.n_gen if isinstance(run.result, DecodeResult) else 0, environment=run.head.environment,
+        memory=run.memory, gpu_use=run.gpu_use, setup_json="{}", settings_json="{}", result_json=None,
+    )  # fmt: skip
     return ListedRun(stored, run)
 
 
@@ -131,12 +119,9 @@ def test_names_cannot_steer_the_terminal(
     row = with_head(with_run(row, reason=HOSTILE), command=HOSTILE)
     hostile_file = replace(model_file, name=HOSTILE, architecture=HOSTILE, metadata={HOSTILE: HOSTILE})
     shown = (
-        rows_table([row], BENCH, width=width),
-        row_details(row),
-        prefill_table(row),
-        header_details(hostile_file),
+        rows_table([row], BENCH, width=width), row_details(row), prefill_table(row), header_details(hostile_file),
         tensors_table(model_file),
-    )
+    )  # fmt: skip
     for renderable in shown:
         text = render(renderable, width)
         assert all(character.isprintable() for character in text.replace("\n", ""))

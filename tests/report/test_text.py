@@ -15,9 +15,9 @@ from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import BENCH, all_columns
-from ggbench.show.text import markdown_code, rows_as_csv, rows_as_markdown
-from tests.fakes.summaries import with_subject
+from ggbench.show.columns import BENCH, all_columns, rows_as_csv, rows_as_markdown
+from ggbench.show.text import markdown_code
+from tests.fakes.measured import with_subject
 
 Golden = Callable[[str, str], None]
 

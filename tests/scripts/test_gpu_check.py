@@ -139,11 +139,8 @@ def test_results_come_from_pytest_itself(tmp_path: Path) -> None:
     results = gpu_check.read_results(tmp_path / "results.xml")
 
     assert [(result["name"], result["outcome"]) for result in results] == [
-        ("test_good", "passed"),
-        ("test_bad", "failed"),
-        ("test_broken", "error"),
-        ("test_skipped", "skipped"),
-    ]
+        ("test_good", "passed"), ("test_bad", "failed"), ("test_broken", "error"), ("test_skipped", "skipped"),
+    ]  # fmt: skip
     assert "not equal" in str(results[1]["reason"])
     assert results[3]["reason"] == "NVML lists no NVIDIA GPU"
     assert gpu_check.read_results(tmp_path / "missing.xml") == []

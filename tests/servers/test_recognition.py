@@ -4,10 +4,11 @@ import json
 
 import pytest
 
+from ggbench.engines.server.client import Client
 from ggbench.engines.server.config import Address
 from ggbench.engines.server.contract import OfferedModel
 from ggbench.engines.server.server import Server
-from ggbench.errors import ServerFailed
+from ggbench.errors import ServerFailed, UsageError
 from tests.fakes.endpoint_voices import RECORDINGS, AnyLength, Recording
 from tests.servers.conftest import Serve
 
@@ -69,3 +70,43 @@ def test_names_of_a_hostile_server_are_one_plain_line(serve: Serve) -> None:
         assert [each.n_ctx for each in server.info.models] == [None, None]
         assert server.info.version is not None
         assert server.info.version.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("text", "base_url"),
+    [
+        ("http://127.0.0.1:8080", "http://127.0.0.1:8080"),
+        ("HTTP://LocalHost:11434/", "http://localhost:11434"),
+        ("https://host.example:443/v1/", "https://host.example"),
+        ("https://host.example/team/v1", "https://host.example/team"),
+        ("http://[::1]:8080", "http://[::1]:8080"),
+        (" http://h:80 ", "http://h"),
+    ],
+)
+def test_one_server_has_one_address(text: str, base_url: str) -> None:
+    assert Address.parse(text).base_url == base_url
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ftp://host", "http://", "http://host:port", "http://host:99999", "host:8080", "http://ho st", "http://h\x1b[2J",
+        "http://user:secret@host", "http://user@host", "http://host/?api_key=secret", "http://host/#a", "http://[::1",
+        "http://hôte", "",
+    ],
+)  # fmt: skip
+def test_anything_else_is_refused_without_repeating_a_secret(text: str) -> None:
+    with pytest.raises(UsageError) as raised:
+        Address.parse(text)
+    assert raised.value.message.isprintable()
+    assert "user:secret" not in raised.value.message
+
+
+def test_a_host_whose_name_begins_like_this_machines_is_reached_by_the_proxy(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTP_PROXY", serve(Recording("vllm")).url)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    with Client(Address.parse("http://localhost.invalid"), timeout_s=5) as client:
+        assert client.get("/v1/models").status

@@ -26,14 +26,10 @@ def fits(split: Sequence[int]) -> list[int]:
 @pytest.mark.parametrize(
     ("shares", "n_gpu_layers", "devices"),
     [
-        ((1, 1), -1, (0, 0, 0, 1, 1)),
-        ((1, 3), -1, (0, 0, 1, 1, 1)),
-        ((2, 3), -1, (0, 0, 1, 1, 1)),
-        ((0, 1), -1, (1, 1, 1, 1, 1)),
-        ((1, 1), 2, (None, None, None, 0, 1)),
-        ((1, 1), 0, (None,) * 5),
+        ((1, 1), -1, (0, 0, 0, 1, 1)), ((1, 3), -1, (0, 0, 1, 1, 1)), ((2, 3), -1, (0, 0, 1, 1, 1)),
+        ((0, 1), -1, (1, 1, 1, 1, 1)), ((1, 1), 2, (None, None, None, 0, 1)), ((1, 1), 0, (None,) * 5),
     ],
-)
+)  # fmt: skip
 def test_layers_follow_the_shares(
     shares: tuple[float, ...], n_gpu_layers: int, devices: tuple[int | None, ...]
 ) -> None:

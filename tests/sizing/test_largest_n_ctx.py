@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 
+import hypothesis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ggbench.sizing.longest_context import largest_n_ctx
+from ggbench.sizing.longest_context import Bracket, largest_n_ctx
 from ggbench.units import MIB
 
 CEILING = 1 << 18
@@ -23,12 +24,9 @@ def count(need: Callable[[int], int]) -> tuple[Callable[[int], int], list[int]]:
 
 
 @given(
-    growth=st.integers(1, 1 << 20),
-    mask=st.integers(0, 1 << 17),
-    flat=st.integers(0, 1 << 30),
-    budget=st.integers(0, 1 << 36),
-    first=st.integers(1, CEILING),
-)
+    growth=st.integers(1, 1 << 20), mask=st.integers(0, 1 << 17), flat=st.integers(0, 1 << 30),
+    budget=st.integers(0, 1 << 36), first=st.integers(1, CEILING),
+)  # fmt: skip
 def test_it_finds_what_looking_at_every_length_finds(
     growth: int, mask: int, flat: int, budget: int, first: int
 ) -> None:
@@ -46,3 +44,32 @@ def test_two_questions_where_the_compute_buffer_is_flat() -> None:
     counted, asked = count(lambda n_ctx: 300 * MIB + n_ctx * 400 * 1024)
     found = largest_n_ctx(counted, 20_000 * MIB, CEILING, 8192, 400 * 1024)
     assert asked == [8192, found, found + 256]
+
+
+STEP = 256
+
+
+def close_in(edge: int, ceiling: int, expected: int, *, learns: bool = False) -> tuple[Bracket, list[int]]:
+    """Ask until the bracket is closed, where `edge` is the largest that works."""
+    bracket, asked = Bracket(ceiling), []
+    while not bracket.is_closed:
+        n_ctx = bracket.next(expected)
+        asked.append(n_ctx)
+        bracket.record(n_ctx, passed=n_ctx <= edge)
+        if learns and n_ctx <= edge:
+            expected = edge
+    return bracket, asked
+
+
+@hypothesis.given(st.integers(0, 4000), st.integers(1, 4000), st.integers(-10, 1 << 22))
+def test_it_ends_with_neighbours_whatever_is_expected(edge: int, ceiling: int, expected: int) -> None:
+    bracket, asked = close_in(edge * STEP, ceiling * STEP, expected)
+    assert bracket.passed == (min(edge, ceiling) * STEP or None)
+    assert bracket.failed == ((edge + 1) * STEP if edge < ceiling else None)
+    assert len(asked) == len(set(asked))
+    assert all(n_ctx % STEP == 0 and STEP <= n_ctx <= ceiling * STEP for n_ctx in asked)
+    assert len(asked) <= 40
+
+
+def test_a_good_expectation_takes_two_questions() -> None:
+    assert close_in(22528, 1 << 20, 22528)[1] == [22528, 22784]

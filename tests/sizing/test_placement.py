@@ -17,14 +17,14 @@ from ggbench.models.reference import parse_model
 from ggbench.models.targets import resolve_headers
 from ggbench.sizing.budget import BESIDE_BUFFERS_BYTES
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext
+from ggbench.sizing.layer_sample import layer_placements
 from ggbench.sizing.placement import Placement
 from ggbench.sizing.plan import PlanRequest, plan
 from ggbench.sizing.plan_record import Budget
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, MIB
 from tests.conftest import TINY
-from tests.fakes.dry import dry_answer, fake
-from tests.fakes.engine import FakeWorker
+from tests.fakes.engine import FakeWorker, dry_answer, fake
 
 CONTEXT = DryContext(4096, 1024 * MIB, 100 * MIB, 7 * MIB, 1 * MIB, True)
 BUDGET = Budget("a card", True, 24 * GIB, "made up", 0, "", Bandwidth(1e12, "made up"))
@@ -152,3 +152,35 @@ def test_a_large_vocabulary_takes_memory_besides_the_buffers() -> None:
     assert Placement(large, LlamaConfig(), on_gpu=True).unreserved_bytes(context) == 0
     without_vocabulary = Placement(file, LlamaConfig(), on_gpu=False)
     assert without_vocabulary.unreserved_bytes(replace(context, n_ctx=512)) == 0
+
+
+MODEL = build_model(replace(TINY, n_layer=4), "tiny")
+EXPERTS = build_model(
+    replace(
+        TINY, architecture="qwen2moe", n_layer=4, n_expert=4, n_expert_used=2, n_ff_expert=256, n_ff_shared_expert=512
+    ),
+    "moe",
+)
+
+
+@pytest.mark.parametrize(("n_gpu_layers", "placed"), [(-1, -1), (5, -1), (99, -1), (0, 0)])
+def test_a_model_in_one_memory_is_placed_as_a_whole(n_gpu_layers: int, placed: int) -> None:
+    (only,) = layer_placements(MODEL, LlamaConfig(n_gpu_layers=n_gpu_layers))
+    assert (only.layers, only.setup.n_gpu_layers, only.name) == ((0, 1, 2, 3), placed, "")
+
+
+def test_the_last_layers_go_to_the_gpu() -> None:
+    first, second = layer_placements(MODEL, LlamaConfig(n_gpu_layers=2, n_cpu_moe=1))
+    assert (first.layers, first.setup.n_gpu_layers, first.name) == ((3,), -1, "1 on the GPU")
+    assert (second.layers, second.setup.n_gpu_layers, second.name) == ((0, 1, 2), 0, "")
+
+
+def test_experts_in_main_memory_are_a_placement_of_their_own() -> None:
+    whole, kept = layer_placements(EXPERTS, LlamaConfig(n_cpu_moe=3))
+    assert (whole.layers, kept.layers) == ((3,), (0, 1, 2))
+    assert kept.name == "3 on the GPU with their experts in main memory"
+    assert kept.setup.tensor_overrides == (
+        (r"\.(ffn_down_exps\.weight|ffn_gate_exps\.weight|ffn_up_exps\.weight)$", "CPU"),
+    )
+    all_kept, in_main_memory = layer_placements(EXPERTS, LlamaConfig(n_gpu_layers=3, cpu_moe=True))
+    assert (all_kept.layers, in_main_memory.layers) == ((2, 3), (0, 1))

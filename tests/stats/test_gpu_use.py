@@ -44,16 +44,6 @@ def test_energy_per_token_comes_from_the_counter() -> None:
     assert use.energy_per_token_mj == pytest.approx(3000)
 
 
-def test_a_pause_costs_no_energy() -> None:
-    energies = [0, 300, 600, 610, 620, 920, 1220]
-    readings = [reading(second, gpu(energy_mj=energy * 1000)) for second, energy in enumerate(energies)]
-
-    use = summarize_gpus(readings, [0], [(0, 2 * S), (4 * S, 6 * S)], 400)
-
-    assert use is not None
-    assert use.energy_per_token_mj == pytest.approx(3000)
-
-
 @pytest.mark.parametrize("energies", [[None, None, None], [500, 500, 500], [900, 100, 200], [500, None, 900]])
 def test_an_unusable_counter_gives_no_energy(energies: list[int | None]) -> None:
     readings = [reading(second, gpu(energy_mj=energy)) for second, energy in enumerate(energies)]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from ggbench.stats.intervals import ratio_interval
+from ggbench.stats.samples import t_point
 
 
 def test_the_interval_of_a_ratio_covers_it_at_its_rate() -> None:
@@ -17,3 +18,13 @@ def test_the_interval_of_a_ratio_covers_it_at_its_rate() -> None:
         held += low <= 1.25 <= high
     assert held / 4000 == pytest.approx(0.95, abs=0.015)
     assert ratio_interval(10.0, (9.0, 11.0), 8.0, (7.0, 8.9))[0] > 1
+
+
+@pytest.mark.parametrize(
+    ("tail", "freedom", "printed"),
+    [(0.05, 1, 12.7062), (0.05, 2, 4.3027), (0.05, 4, 2.7764), (0.001, 4, 8.6103), (0.001, 7, 5.4079),
+     (0.002, 7, 4.7853), (0.01, 10, 3.1693), (0.0001, 3, 28.0001), (0.05, 30, 2.0423), (0.5, 5, 0.7267), (1.0, 5, 0.0)],
+)  # fmt: skip
+def test_points_are_those_of_printed_tables(tail: float, freedom: int, printed: float) -> None:
+    """Two-sided, as in the tables of NIST's Handbook 1.3.6.7.2, and in R's `qt` further out."""
+    assert t_point(tail, freedom) == pytest.approx(printed, abs=2e-4)

@@ -3,7 +3,11 @@
 import math
 
 import pytest
+from msgspec.structs import replace
 
+from ggbench.decisions.pick.candidates import longest_fast_enough, turn_speed
+from ggbench.decisions.pick.needs import WORKLOADS, Needs, Workload, parse_workload
+from ggbench.errors import UsageError
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
 from ggbench.stats.intervals import Expected
 from ggbench.stats.known_speed import KnownSpeed, measured_steps, step_ms_at, tok_s_at
@@ -47,9 +51,61 @@ def test_a_measured_line_is_surest_where_it_was_measured() -> None:
     assert far.high == pytest.approx(far.value + grown * (1 / 10 - 1 / 20), rel=1e-3)
 
 
-def test_a_slope_that_is_not_known_is_the_limits() -> None:
-    (_, middle), (far, last) = measured_steps([(1, _latency(60.0))], _fit(None, (25.0, None)), LIMIT)
-    assert middle.value == pytest.approx(60.0)
-    assert last.value == pytest.approx(60 + (far - 1) / 50)
-    assert last.high == pytest.approx(60 + (far - 1) / 25, rel=1e-3)
-    assert measured_steps([(1, _latency(60.0))], _fit(None, None), LIMIT) == ()
+def _line(b_ms: float, w_tokens_per_ms: float, error: float = 0.1) -> KnownSpeed:
+    """latency(n) = (n - 1) / W + B, and prompts of 2 ms a token and 0.001 ms for each pair."""
+
+    def around(value: float) -> Expected:
+        return Expected(value, value * (1 - error), value * (1 + error))
+
+    steps = tuple((n, around((n - 1) / w_tokens_per_ms + b_ms)) for n in (1, 1024, 32768))
+    prompts = tuple((n, around(2.0 * n + 0.001 * n**2)) for n in (512, 2048, 8192))
+    return KnownSpeed("forecast", "twins", steps, prompts)
+
+
+def test_a_turn_is_the_prompt_after_the_context_and_every_step() -> None:
+    found = turn_speed(_line(20.0, 500.0), Workload("w", 512, 300, 4096), 8192)
+    steps_ms = sum((n - 1) / 500 + 20 for n in range(4609, 4909))
+    prompt_ms = 2.0 * 512 + 0.001 * (4608**2 - 4096**2)
+    assert found.tok_s.value == pytest.approx(300e3 / steps_ms, rel=1e-5)
+    assert found.turn_s is not None
+    assert found.turn_s.value == pytest.approx((steps_ms + prompt_ms) / 1e3, rel=1e-5)
+    assert found.turn_s.low == pytest.approx(0.9 * found.turn_s.value, rel=1e-6)
+    assert found.tok_s.high == pytest.approx(found.tok_s.value / 0.9, rel=1e-6)
+
+
+def test_a_prompt_of_which_the_least_time_is_unknown_takes_from_nothing_on() -> None:
+    known = _line(20.0, 500.0)
+    (n, ms), *others = known.prefill_ms
+    wide = replace(known, prefill_ms=((n, replace(ms, low=0.0)), *others))
+    found, sure = (turn_speed(each, Workload("w", 512, 300, 4096), 8192).turn_s for each in (wide, known))
+    assert found is not None
+    assert sure is not None
+    steps_s = sum((n - 1) / 500 + 20 for n in range(4609, 4909)) / 1e3
+    assert found.low == pytest.approx(0.9 * steps_s, rel=1e-5)
+    assert (found.value, found.high) == (sure.value, sure.high)
+
+
+def test_the_longest_context_that_is_fast_enough() -> None:
+    known, workload = _line(20.0, 500.0), WORKLOADS["longest"]
+    longest = longest_fast_enough(known, workload, 65536, 15.0)
+    assert longest % 256 == 0
+    assert turn_speed(known, workload, longest).tok_s.value >= 15.0
+    assert turn_speed(known, workload, longest + 256).tok_s.value < 15.0
+    assert longest_fast_enough(known, workload, 4096, 15.0) == 4096
+    assert longest_fast_enough(_line(100.0, 500.0), workload, 65536, 15.0) == 0
+
+
+def test_workloads_by_name_and_by_hand() -> None:
+    assert parse_workload(" Chat ") == WORKLOADS["chat"]
+    assert Needs(WORKLOADS["agent"]).n_ctx == 131072
+    assert Needs(WORKLOADS["documents"]).n_ctx == 32768
+    assert Needs(WORKLOADS["chat"], given_n_ctx=4096).n_ctx == 5120
+    own = parse_workload("2k+500@16k")
+    assert (own.n_prompt, own.n_gen, own.n_depth, Needs(own).n_ctx) == (2048, 500, 16384, 18944)
+    assert parse_workload("100+10").n_depth == 0
+
+
+@pytest.mark.parametrize("text", ["", "talk", "1+", "+5", "5@3", "-5+10", "1+1@x", "2000000000+5@2000000000"])
+def test_what_is_no_workload(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_workload(text)

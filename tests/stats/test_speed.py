@@ -1,7 +1,6 @@
 """Percentiles and rate, against values computed by hand; the rate's interval, against simulated noise."""
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -9,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from ggbench.stats.decode_timing import LatencySummary
 from ggbench.stats.speed import prompt_speed, summarize
 from tests.fakes.latency import B, Floats, correlated, positions, ramp, stairs
 
@@ -20,13 +18,6 @@ def rate_covers(step_ms: Floats, position: Floats, truth_ms: float) -> bool:
     assert found is not None and found.tok_s_ci95 is not None
     low, high = found.tok_s_ci95
     return low <= 1e3 / truth_ms and (high is None or 1e3 / truth_ms <= high)
-
-
-def summary_of(step_ms: Floats) -> LatencySummary:
-    """The summary of one decode after a prompt of 25."""
-    found = summarize(positions(len(step_ms)), step_ms * 1e6)
-    assert found is not None
-    return found
 
 
 def test_percentiles_and_rate_of_known_steps() -> None:
@@ -73,13 +64,6 @@ def test_interval_covers_what_repetitions_at_different_levels_have_in_common() -
             truth_ms = float(ramp(position).mean())
             covered.append(rate_covers(step_ms.ravel(), np.tile(position, n_repetitions), truth_ms))
         assert np.mean(covered) >= 0.9
-
-
-@pytest.mark.parametrize("climb", [ramp, stairs])
-def test_a_climb_is_no_noise(climb: Callable[[Floats, float], Floats]) -> None:
-    """A steep climb without noise has a rate without error, where means of blocks would differ by several times."""
-    found = summary_of(climb(positions(1000), 20.0))
-    assert found.tok_s_ci95 == pytest.approx((found.tok_s, found.tok_s), rel=1e-6)
 
 
 def test_interval_of_a_prompt_covers_its_speed() -> None:

@@ -1,8 +1,10 @@
 """The figures of a case by the definitions of the published tables, and the line of each batch size."""
 
+import numpy as np
 import pytest
 
 from ggbench.engines.endings import Outcome
+from ggbench.experiments.speed.case_runner import CaseForecast
 from ggbench.experiments.speed.cases import CaseSteps, batch_lines, case_figures
 from ggbench.experiments.speed.record import Case, CaseEnded, CaseMemory
 from ggbench.stats.decode_timing import DecodeLimit
@@ -59,3 +61,67 @@ def test_short_decodes_at_several_inputs_define_a_line_together() -> None:
     assert one.fit.w_tokens_per_ms == pytest.approx(200, rel=0.02)
     assert four.fit.w_tokens_per_ms == pytest.approx(50, rel=0.02)
     assert four.fit.b_ms == pytest.approx(10, rel=0.02)
+
+
+def _prefill_s(n_input: int, n_seqs: int) -> float:
+    """20 ms, 2 ms a token, and attention that takes as long as all else at 8,000 tokens."""
+    return 0.020 + 2e-3 * n_seqs * n_input + 2.5e-7 * n_seqs * n_input**2
+
+
+def _step_ns(n_seqs: int, position: int) -> int:
+    """B is 25 ms and 5 ms for each sequence; W is 40 tokens/ms for one."""
+    return round(20e6 + 5e6 * n_seqs + n_seqs * position / 40 * 1e6)
+
+
+def _forecast(*lengths: int, batches: tuple[int, ...] = (1,)) -> CaseForecast:
+    """After prompts of these lengths with 8 tokens each, and short ones of each batch size."""
+    forecast = CaseForecast()
+    for n_seqs, n_input in [*((n_seqs, 16) for n_seqs in batches), *((1, length) for length in lengths)]:
+        forecast.add_prompts(n_input, n_seqs, _prefill_s(n_input, n_seqs))
+        positions = range(n_input + 1, n_input + 9)
+        forecast.add_steps(n_seqs, positions, [_step_ns(n_seqs, n) for n in positions])
+    return forecast
+
+
+def _true_s(case: Case) -> float:
+    positions = range(case.n_input + 1, case.n_input + case.n_gen + 1)
+    return _prefill_s(case.n_input, case.n_seqs) + sum(_step_ns(case.n_seqs, n) for n in positions) / 1e9
+
+
+@pytest.mark.parametrize("case", [Case(1, 6144, 2048), Case(1, 129024, 2048), Case(8, 1, 64), Case(8, 30720, 512)])
+def test_a_case_far_beyond_what_ran_is_foreseen(case: Case) -> None:
+    forecast = _forecast(512, 1024, 2048, 4096, batches=(1, 8))
+    assert forecast.expected_s(case) == pytest.approx(_true_s(case), rel=0.02)
+
+
+def test_a_batch_that_was_seen_far_enough_has_its_own_w() -> None:
+    forecast = _forecast(512, 4096, batches=(1, 8))
+    positions = range(4097, 4161)
+    forecast.add_steps(8, positions, [_step_ns(4, n) for n in positions])
+    case = Case(8, 8192, 256)
+    assert forecast.expected_s(case) == pytest.approx(
+        _prefill_s(8192, 8) + 256 * _step_ns(4, 8192 + 128) / 1e9, rel=0.15
+    )
+
+
+def test_interrupted_steps_do_not_change_a_forecast() -> None:
+    """One step in ten that takes a hundred times as long, as of another program."""
+    forecast = CaseForecast()
+    forecast.add_prompts(16, 1, _prefill_s(16, 1))
+    positions = list(range(2, 2050))
+    steps = np.array([_step_ns(1, n) for n in positions])
+    steps[::10] *= 100
+    forecast.add_steps(1, positions, steps.tolist())
+    assert forecast.expected_s(Case(1, 6144, 2048)) == pytest.approx(
+        _true_s(Case(1, 6144, 2048)) - _prefill_s(6144, 1) + (forecast.prefill_s(6144) or 0), rel=0.02
+    )
+
+
+def test_a_batch_size_that_was_not_seen_takes_no_more_than_its_sequences_alone() -> None:
+    """The most that it can take, so that a time limit holds."""
+    forecast, case = _forecast(512, batches=(1, 4)), Case(256, 1, 64)
+    decode_s = forecast.expected_s(Case(4, 1, 64))
+    assert decode_s is not None
+    expected_s = forecast.expected_s(case)
+    assert expected_s is not None
+    assert _true_s(case) <= expected_s <= 64 * decode_s

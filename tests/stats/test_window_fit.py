@@ -1,7 +1,15 @@
+"""Lines fitted to decodes that were timed as a whole, or in chunks."""
+
+import random
+
 import numpy as np
 import pytest
 
-from ggbench.stats.window_fit import DecodeWindow, fit_windows, window_speed
+from ggbench.stats.decode_timing import DecodeWindow
+from ggbench.stats.linefit import fit_line
+from ggbench.stats.serving import TokenChunks
+from ggbench.stats.token_times import TimedSeries, TokenTimes
+from ggbench.stats.window_fit import fit_windows, window_speed
 
 
 def window(n_depth: int, step_ms: float, n_gen: int = 16) -> DecodeWindow:
@@ -40,16 +48,6 @@ def test_the_intervals_hold_the_truth_at_their_rate() -> None:
     assert 365 <= held_b <= 395
 
 
-def test_a_slope_that_may_be_flat_is_a_bound() -> None:
-    fit = fit_windows([window(0, 10.0), window(256, 10.5), window(512, 9.9), window(768, 10.2)])
-
-    assert fit is not None
-    assert fit.w_tokens_per_ms is None
-    assert fit.b_ms is None
-    assert fit.w_ci95 is not None
-    assert fit.w_ci95[1] is None
-
-
 def test_speed_is_tokens_over_time_with_an_interval_of_whole_repetitions() -> None:
     rounds = [
         window(depth, step_ms) for depth, base in ((0, 10.0), (512, 20.0)) for step_ms in (base, base + 1, base - 1)
@@ -64,3 +62,50 @@ def test_speed_is_tokens_over_time_with_an_interval_of_whole_repetitions() -> No
     assert speed.tok_s_ci95[0] == pytest.approx(32e3 / (480 + half_ms))
     assert window_speed(rounds[:2]).tok_s_ci95 is None
     assert window_speed([DecodeWindow(0, 16, 1e6, repeat=None)] * 3).tok_s_ci95 is None
+
+
+B_NS, NS_PER_TOKEN = 10_000_000, 5_000
+"""Of the line below: B 10 ms, W 200 tokens/ms."""
+
+
+def _latency_ns(position: int) -> int:
+    return B_NS + (position - 1) * NS_PER_TOKEN
+
+
+def _chunked(sizes: list[int]) -> TimedSeries:
+    """A decode on the line, whose tokens come in chunks of these sizes after a prompt of 25."""
+    position, step_ns, chunks, at = [], [], [], 26
+    for size in sizes:
+        elapsed_ns = sum(map(_latency_ns, range(at, at + size)))
+        if size == 1:
+            position.append(at)
+            step_ns.append(elapsed_ns)
+        else:
+            chunks.append(TokenChunks((at,), (size,), (elapsed_ns,)))
+        at += size
+    return TimedSeries(position, step_ns, chunks=tuple(chunks))
+
+
+def test_single_steps_are_taken_as_they_are() -> None:
+    times = TokenTimes.of([TimedSeries([1, 2], [5, 6], [1, 1]), TimedSeries([1, 2], [7, 8], [2, 2])])
+    assert (times.position, times.step_ns, times.sample_ns) == ([1, 2, 1, 2], [5, 6, 7, 8], [1, 1, 2, 2])
+    assert (times.n_tokens, times.n_together, times.elapsed_ns, times.is_single) == (4, 0, 26, True)
+
+
+def test_rare_chunks_count_for_the_speed_alone() -> None:
+    times = TokenTimes.of([_chunked([1] * 60 + [2] + [1] * 60)])
+    assert times.is_single
+    assert len(times.step_ns) == 120
+    assert (times.n_tokens, times.n_together) == (122, 2)
+    assert times.elapsed_ns == sum(map(_latency_ns, range(26, 26 + 122)))
+
+
+@pytest.mark.parametrize("sizes", [[4] * 300, [8] * 150, random.Random(3).choices([1, 2, 3, 5], k=500)])
+def test_common_chunks_keep_the_line(sizes: list[int]) -> None:
+    times = TokenTimes.of([_chunked(sizes)])
+    assert not times.is_single
+    assert times.n_tokens == sum(sizes)
+    fit = fit_line(times.position, times.step_ns)
+    assert fit is not None and fit.b_ms is not None
+    assert fit.w_tokens_per_ms == pytest.approx(200, rel=1e-6)
+    assert fit.b_ms == pytest.approx(10, rel=1e-6)

@@ -34,29 +34,18 @@ def head() -> RunHead:
     return RunHead(
         kind="decode",
         subject=Subject(
-            model="qwen1.5-0.5b",
-            quant="q4_k_m",
-            source="twin",
-            file="/models/qwen1.5-0.5b-q4_k_m.gguf",
-            file_bytes=407_000_000,
-            header_sha256="ab" * 32,
-            n_params=619_570_176,
-            bpw=5.18,
-            weight_bytes=401_000_000,
-            kv_bytes_per_token=98_304,
-            n_ctx_train=32_768,
+            model="qwen1.5-0.5b", quant="q4_k_m", source="twin", file="/models/qwen1.5-0.5b-q4_k_m.gguf",
+            file_bytes=407_000_000, header_sha256="ab" * 32, n_params=619_570_176, bpw=5.18,
+            weight_bytes=401_000_000, kv_bytes_per_token=98_304, n_ctx_train=32_768,
         ),
         setup=LlamaConfig(
-            n_ctx=512,
-            flash_attn="on",
-            tensor_split=(0.25, 0.75),
-            override_tensor=("x=CPU",),
+            n_ctx=512, flash_attn="on", tensor_split=(0.25, 0.75), override_tensor=("x=CPU",),
             memory_limit_bytes=3 << 30,
         ),
         settings=DecodeSettings(300),
         environment=replace(ENVIRONMENT, gpus=(replace(GPU, memory_clock_mhz=None),)),
         command="ggbench decode synth:qwen1.5-0.5b q4_k_m -n 300",
-    )
+    )  # fmt: skip
 
 
 @pytest.fixture

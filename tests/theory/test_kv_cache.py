@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ggbench.errors import Unsupported
 from ggbench.gguf_file.blueprint import build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.catalog import load_catalog
@@ -41,11 +40,6 @@ def test_bytes_are_those_that_llama_cpp_allocates() -> None:
     assert kv_cache(drawn()).cached_bytes(int(match[2])) == float(match[1]) * (1 << 20)
 
 
-def test_a_window_stops_the_growth_of_its_layers() -> None:
-    assert FIVE_OF_SIX.cached_bytes(WINDOW) == 24 * 4096 * WINDOW
-    assert FIVE_OF_SIX.cached_bytes(WINDOW + 10) == 24 * 4096 * WINDOW + 10 * 4 * 4096
-
-
 @pytest.mark.parametrize(("architecture", "said"), [("brand-new", "is assumed to"), ("phi3", "does not apply to phi3")])
 def test_a_window_that_no_layer_is_known_to_have_gives_an_upper_bound(architecture: str, said: str) -> None:
     kv = kv_cache(model_of(architecture, BASE | {"attention.sliding_window": WINDOW}))
@@ -70,13 +64,9 @@ def test_a_recurrent_state_is_kept_and_read_at_every_length() -> None:
 @pytest.mark.parametrize("architecture", ["cohere2", "gemma2", "gemma3", "gemma3n", "olmo2", "plamo3"])
 def test_layers_with_a_window_are_llama_cpps_where_the_header_does_not_say(architecture: str) -> None:
     keys = BASE | {
-        "block_count": 26,
-        "attention.key_length": 64,
-        "attention.value_length": 64,
-        "attention.sliding_window": 256,
-        "logit_scale": 1.0,
-        "rope.dimension_count": 32,
-    }
+        "block_count": 26, "attention.key_length": 64, "attention.value_length": 64,
+        "attention.sliding_window": 256, "logit_scale": 1.0, "rope.dimension_count": 32,
+    }  # fmt: skip
     metadata = {f"{architecture}.{key}": value for key, value in keys.items()}
     metadata |= {"general.architecture": architecture, "tokenizer.ggml.model": "none"}
     log = run_llama_cpp(KV_CACHE_OF_METADATA, json.dumps(metadata))
@@ -100,9 +90,3 @@ def test_what_fits_is_the_most_that_fits(n_bytes: int, kv: KvCache) -> None:
     """The positions found take no more than the memory, and one more would."""
     n = kv.n_that_fit(n_bytes)
     assert kv.cached_bytes(n) <= n_bytes < kv.cached_bytes(n + 1)
-
-
-def test_a_state_that_is_no_kv_cache_is_refused_by_name() -> None:
-    file = msgspec.structs.replace(drawn(), no_kv_reason="mamba keeps a recurrent state of fixed size, not a KV cache")
-    with pytest.raises(Unsupported, match="mamba keeps a recurrent state"):
-        kv_cache(file)

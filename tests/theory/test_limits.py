@@ -41,14 +41,6 @@ def windowed(period: int) -> ModelFile:
 DENSE, MOE = drawn(), drawn("qwen1.5-moe-a2.7b")
 
 
-def test_the_limit_of_a_file_is_its_bytes_over_the_bandwidth() -> None:
-    limit = decode_limit(DENSE, Bandwidth(BANDWIDTH, "given"))
-    assert DENSE.active_weight_bytes is not None
-    assert limit.b_ms == pytest.approx((DENSE.active_weight_bytes + DENSE.kv_bytes_per_token()) / BANDWIDTH * 1e3)
-    assert limit.w_tokens_per_ms == pytest.approx(BANDWIDTH / (512 << 10) / 1e3)
-    assert limit.bandwidth_source == "given"
-
-
 def test_a_prompt_of_one_token_reads_as_the_first_decode_does() -> None:
     """The article, section 4.4: B is prefill at a length of 1."""
     weights, kv = uniform_weights(count_parameters(DENSE), 8), kv_cache(DENSE)
@@ -94,12 +86,6 @@ def test_regimes_cover_the_range_and_change_at_the_knees() -> None:
     slow = Prefill(weights, kv, BANDWIDTH, 1e18, 2000)
     assert slow.knees() == ()
     assert {regime.bound for regime in slow.regimes()} == {Bound.WEIGHTS, Bound.KV}
-
-
-def test_the_floor_is_below_the_articles_latency_and_never_below_the_compute_time() -> None:
-    weights, kv = uniform_weights(count_parameters(DENSE), 16), kv_cache(DENSE)
-    curve = Prefill(weights, kv, BANDWIDTH, COMPUTE, 2999)
-    assert all(curve.compute_ms(n) <= curve.floor_ms(n) <= curve.latency_ms(n) for n in range(1, 3000))
 
 
 def test_a_batch_reads_the_weights_once_and_kv_for_each() -> None:

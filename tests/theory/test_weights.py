@@ -18,15 +18,11 @@ def drawn(model_id: str, *, tied: bool = False) -> ModelFile:
 @pytest.mark.parametrize(
     ("model_id", "total", "non_embedding"),
     [
-        ("qwen2.5-0.5b", 0.49, 0.36),
-        ("qwen2.5-1.5b", 1.54, 1.31),
-        ("qwen2.5-3b", 3.09, 2.77),
-        ("qwen2.5-7b", 7.61, 6.53),
-        ("qwen2.5-14b", 14.7, 13.1),
-        ("qwen2.5-32b", 32.5, 31.0),
+        ("qwen2.5-0.5b", 0.49, 0.36), ("qwen2.5-1.5b", 1.54, 1.31), ("qwen2.5-3b", 3.09, 2.77),
+        ("qwen2.5-7b", 7.61, 6.53), ("qwen2.5-14b", 14.7, 13.1), ("qwen2.5-32b", 32.5, 31.0),
         ("qwen2.5-72b", 72.7, 70.0),
     ],
-)
+)  # fmt: skip
 def test_totals_are_those_of_the_model_cards(model_id: str, total: float, non_embedding: float) -> None:
     parameters = count_parameters(drawn(model_id, tied=total < 4))
     assert parameters.total / 1e9 == pytest.approx(total, rel=0.01)

@@ -17,11 +17,9 @@ from msgspec.structs import replace
 from ggbench.decisions.compare.differences import Differences, caveats, differences_of, letters
 from ggbench.decisions.compare.repeats import RunSpreads
 from ggbench.runs.summary import QuantSummary
-from ggbench.show import UNKNOWN
-from ggbench.show.depths import depth_metrics
-from ggbench.show.metric import NO_INTERVAL, Concern, Metric, vary
+from ggbench.show import UNKNOWN, letter
+from ggbench.show.metric import NO_INTERVAL, Concern, Metric, depth_metrics, vary
 from ggbench.show.names import unambiguous_names
-from ggbench.show.plot.palette import letter
 from ggbench.show.presenter import metrics_of
 from ggbench.stats.intervals import Interval, difference_interval, log_ratio, ratio_interval
 from ggbench.stats.load_spread import ASSUMED_FREEDOM, LoadSpread
@@ -173,10 +171,10 @@ def compare_quants(summaries: Sequence[QuantSummary], spreads: RunSpreads | None
     """Compare two runs or more; the n-th is called by the n-th letter, as in a plot. Raises StoreError for a kind that
     this ggbench does not have.
     """
-    return compare_columns([(summary,) for summary in summaries], spreads)
+    return compare([(summary,) for summary in summaries], spreads)
 
 
-def compare_columns(columns: Sequence[Column], spreads: RunSpreads | None = None) -> Comparison:
+def compare(columns: Sequence[Column], spreads: RunSpreads | None = None) -> Comparison:
     """Compare columns, each of one run or of the mean of several that repeat one another. Raises as above."""
     spreads = spreads or RunSpreads()
     summaries = [column[0] for column in columns]

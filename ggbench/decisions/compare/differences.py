@@ -9,18 +9,14 @@ from typing import Any
 
 import msgspec
 
-from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.machine.records import Environment
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import on_off
+from ggbench.show import letter
 from ggbench.show.metric import Property, vary
 from ggbench.show.names import model_name
-from ggbench.show.plot.palette import letter
 from ggbench.show.presenter import own_caveats, own_differences
 from ggbench.text import in_words, plain
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_number
@@ -40,7 +36,15 @@ def differences_of(summaries: Sequence[QuantSummary]) -> tuple[Differences, ...]
     return (
         Differences("file", _differing(_FILE, summaries)),
         *(Differences(topic, _differing(properties, summaries)) for topic, properties in own.items()),
-        Differences("configuration", (*_differing(_CONFIGURATION, summaries), *_settings(summaries))),
+        Differences(
+            "configuration",
+            (
+                *_differing(_CONFIGURATION, summaries),
+                *_loads(summaries),
+                *_differing(_LIMIT, summaries),
+                *_settings(summaries),
+            ),
+        ),
         Differences("environment", _environment(summaries)),
     )
 
@@ -48,6 +52,13 @@ def differences_of(summaries: Sequence[QuantSummary]) -> tuple[Differences, ...]
 def letters(indices: Sequence[int]) -> str:
     """Return the letters of quants as a list in words: `a, b and d`."""
     return in_words([letter(index) for index in indices])
+
+
+def _loads(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
+    """What else their engines were asked for and does not agree, as far as all of them have it."""
+    described = [summary.setup.described for summary in summaries]
+    shared = [name for name in described[0] if all(name in each for each in described)]
+    return tuple(line for name in shared if (line := _difference(name, [each[name] for each in described])))
 
 
 def _settings(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
@@ -73,15 +84,8 @@ def _setting(value: object) -> str:
 
 def _flash_attn(run: Run) -> str:
     used = {None: "", True: "on", False: "off"}[run.memory.flash_attn]
-    requested = run.head.setup.flash_attn if isinstance(run.head.setup, LlamaConfig) else ""
+    requested = run.head.setup.flash_attn
     return requested if used in ("", requested) else f"{used} ({requested})"
-
-
-def _threads(setup: EngineConfig) -> str:
-    """Threads as they were asked for; empty where the engine has none of its own."""
-    if not isinstance(setup, LlamaConfig | TransformersConfig):
-        return ""
-    return "one per core" if setup.threads is None else str(setup.threads)
 
 
 def _version(environment: Environment, version: str) -> str:
@@ -111,36 +115,8 @@ _CONFIGURATION = (
     Property("type_k", "setup", lambda setup: setup.cache_types[0] if setup.cache_types else ""),
     Property("type_v", "setup", lambda setup: setup.cache_types[1] if setup.cache_types else ""),
     Property("flash attention", "run", _flash_attn),
-    Property("n_gpu_layers", "llama.n_gpu_layers", lambda n_layers: "all" if n_layers < 0 else str(n_layers)),
-    Property("main_gpu", "llama", lambda setup: "all" if setup.main_gpu is None else str(setup.main_gpu)),
-    Property(
-        "tensor_split", "llama.tensor_split", lambda split: " ".join(map(format_number, split)) or "llama.cpp's default"
-    ),
-    Property("split_mode", "llama.split_mode"),
-    Property(
-        "tensor overrides",
-        "llama.tensor_overrides",
-        lambda overrides: " ".join(f"{pattern}={to}" for pattern, to in overrides) or "none",
-    ),
-    Property("threads", "setup", _threads),
-    Property(
-        "threads_batch",
-        "llama",
-        lambda setup: "as threads" if setup.threads_batch is None else str(setup.threads_batch),
-    ),
-    Property("mmap", "llama.mmap", on_off),
-    Property("mlock", "llama.mlock", on_off),
-    Property("KV offload", "llama.kv_offload", on_off),
-    Property("cache", "checkpoint.cache"),
-    Property("attention", "checkpoint.attention"),
-    Property("torch.compile", "checkpoint.torch_compile", on_off),
-    Property("full SWA cache", "llama.swa_full", on_off),
-    Property("sequences", "llama.n_seq_max"),
-    Property(
-        "outputs",
-        "llama",
-        lambda setup: "one per sequence" if setup.n_outputs_max is None else str(setup.n_outputs_max),
-    ),
+)
+_LIMIT = (
     Property(
         "memory limit",
         "setup",
@@ -172,8 +148,7 @@ _BANDWIDTH = (Property("bandwidth of the limits", "limit.bandwidth_bytes_per_s",
 
 def _differing(properties: Sequence[Property], summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
     """A line for each property that is not the same in all: `threads: 2 in a and c, 4 in b`."""
-    shared = [one for one in properties if not one.is_foreign_to(summaries)]
-    lines = (_difference(one.name, [one.text(summary) for summary in summaries]) for one in shared)
+    lines = (_difference(one.name, [one.text(summary) for summary in summaries]) for one in properties)
     return tuple(line for line in lines if line)
 
 

@@ -13,9 +13,8 @@ from rich.text import Text
 
 from ggbench.decisions.compare.comparison import ComparedLine, Comparison
 from ggbench.decisions.compare.show import sentence_of, spread_sentence, versus_sentences
-from ggbench.show import UNKNOWN
-from ggbench.show.plot.palette import letter
-from ggbench.show.terminal.tables import GAP, add_column, new_table
+from ggbench.show import UNKNOWN, letter
+from ggbench.show.tables import GAP, add_column, new_table
 
 _BETTER = "★"
 _VERDICT_WIDTH = 24

@@ -14,6 +14,20 @@ from ggbench.units import format_count, format_number, parse_tokens
 
 Preference = Literal["quality", "speed", "context"]
 
+RULES = (
+    "Rejected is what misses a need, or is dominated: another candidate is at least as good in loss, speed and context,"
+    " and clearly better in one, their intervals apart. What meets all needs for certain comes before what may meet"
+    " them.",
+    "A little loss, up to --max-loss or 0.05 nats, comes before an unknown one, and this before more; of unknown ones"
+    " the larger cache comes first.",
+    "Then --prefer decides: quality takes the least loss, where that is unknown the most bits per weight, and of what"
+    " is not clearly worse the fastest; speed takes the fastest and, of what is not clearly slower, the least loss;"
+    " context takes the longest. Then the faster, the longer context, the smaller file. A bound on speed comes after"
+    " what is known.",
+    "Quality does not compare between models: --prefer quality takes the one with the most parameters, by habit.",
+)
+"""How a recommendation is made, in this order; `ggbench.decisions.pick.recommend` follows them."""
+
 LITTLE_LOSS = 0.05
 """Nats that count as a little loss where no `max_loss` is given."""
 

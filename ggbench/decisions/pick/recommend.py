@@ -5,9 +5,6 @@ two figures whose intervals overlap never decide by themselves, a bound on speed
 is dominated by the dominated is dominated too. What is unknown of one of two dominates neither: losses compare between
 quants of one model, and of two cache types only where both are known.
 
-What decides last is speed, a bound after what is known, then the longer context, the smaller file and the name. Where
-no loss is known, quality takes the most bits per weight.
-
 Alternatives come from the front too and miss no need. Better: what loses clearly less. Faster: the fastest of those
 that lose little. More context: with half as much again, the one that loses least.
 """
@@ -42,16 +39,6 @@ from ggbench.decisions.pick.record import (
 )
 from ggbench.engines.endings import Outcome
 from ggbench.stats.intervals import Z_95, Expected
-
-RULES = (
-    "Out is what misses a need or is dominated: worse or equal in loss, speed and context, and clearly worse in one.",
-    "First comes what meets all needs for certain, then what may meet them.",
-    "First comes a little loss, up to --max-loss or 0.05 nats; then an unknown one, larger caches first; then more.",
-    "Then --prefer decides: quality takes the least loss and, of what is not clearly worse, the fastest; speed the"
-    " fastest and, of what is not clearly slower, the least loss; context the longest.",
-    "Between models quality does not compare: --prefer quality takes the one with the most parameters, by habit.",
-)
-"""How a recommendation is made, a sentence each."""
 
 _FASTER = 1.05
 """Ratio from which on an alternative is called faster."""

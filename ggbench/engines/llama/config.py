@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal, Self
+import re
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Literal, Self
 
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.engines.contract import EngineConfig, Request, Stage, check_given
+from ggbench.engines.contract import ON_OFF, EngineConfig, Request, Stage, check_given
 from ggbench.errors import UsageError
-from ggbench.units import KV_CELLS
+from ggbench.fields import SIZE, TOKENS, Kind, Option, joined
+from ggbench.units import KV_CELLS, format_number
 
 FlashAttn = Literal["auto", "on", "off"]
-SplitMode = Literal["layer", "row", "none", "tensor"]
+SplitMode = Literal["none", "layer", "row", "tensor"]
 
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q4_0", "q4_1", "iq4_nl", "q5_0", "q5_1")
 """Those that llama.cpp's own tools take for a cache."""
@@ -26,6 +29,13 @@ LARGEST_N_CTX = (1 << 31) - KV_CELLS
 UNQUANTIZED = frozenset(KV_TYPES[:3])
 """Types of a V cache that need no flash attention."""
 
+DEFAULT_PORT = 50052
+"""Of llama.cpp's rpc-server."""
+MAX_SERVERS = 16
+"""GGML_RPC_MAX_SERVERS of ggml-rpc.h."""
+
+_SERVER = re.compile(r"(?P<host>[A-Za-z0-9_](?:[A-Za-z0-9_.-]*[A-Za-z0-9_])?)(?::(?P<port>\d{1,5}))?")
+
 _OF_THE_LOAD = (
     "n_gpu_layers", "main_gpu", "tensor_split", "rpc_servers", "split_mode", "cpu_moe", "n_cpu_moe", "override_tensor",
     "mmap", "mlock", "memory_limit_bytes",
@@ -34,55 +44,174 @@ _OF_THE_LOAD = (
 _EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 
 
+_PLACEMENT = (
+    "n_gpu_layers", "main_gpu", "tensor_split", "split_mode", "cpu_moe", "n_cpu_moe", "override_tensor", "kv_offload",
+)  # fmt: skip
+"""Fields that say which of a model goes to a GPU."""
+_FAILURE_HINTS = {
+    "quantized V cache": "--flash-attn on is what it needs; --type-v f16 does without flash attention",
+    "requires flash_attn": "--flash-attn on",
+    "does not support different K": "give both caches one type, e.g. --type-k q8_0 --type-v q8_0",
+    "K cache type": "--type-k f16 suits heads of every width",
+    "V cache type": "--type-v f16 suits heads of every width",
+    "are not numbers": "get the file that may be broken again: download it, or save the logits again",
+    "RPC server": "start the server again where it ended; ggbench cluster probe HOST:PORT shows whether it answers",
+    "shares": "give --tensor-split at most one share for each device",
+    "unknown model architecture": "a newer llama-cpp-python may know it; ggbench inspect shows what the file says",
+    "": "the message is llama.cpp's own; another quant or other options may work",
+}
+"""Source: `llama_init_from_model` in llama-context.cpp, and llama-model.cpp; the score and tokenize workloads."""
+
+
+def _shares(text: str) -> tuple[float, ...]:
+    try:
+        shares = tuple(float(part) for part in text.split(",")) if text else ()
+    except ValueError:
+        raise UsageError(f"{text!r} is not a split", "write a share for each GPU, e.g. 3,1") from None
+    if any(not 0 <= share < float("inf") for share in shares) or (shares and sum(shares) == 0):
+        raise UsageError(f"{text!r} is not a split", "shares are zero or more, and one has to be above zero")
+    return shares
+
+
+def _overrides(text: str) -> tuple[str, ...]:
+    overrides = tuple(part.strip() for part in text.split(","))
+    for override in overrides:
+        pattern, _, buffer_type = override.rpartition("=")
+        if not pattern or not buffer_type:
+            raise UsageError(
+                f"{override!r} is not a tensor override", r"write PATTERN=BUFFER_TYPE, e.g. '\.ffn_.*_exps\.=CPU'"
+            )
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise UsageError(
+                f"{pattern!r} is not a regular expression: {error}", "escape what is meant literally, e.g. \\."
+            ) from None
+    return overrides
+
+
+def parse_server(text: str) -> str:
+    """Return `HOST:PORT` as llama.cpp reads it; without a port it is llama.cpp's own. Raises UsageError."""
+    match = _SERVER.fullmatch(text.strip())
+    port = int(match["port"] or DEFAULT_PORT) if match else 0
+    if match is None or not 0 < port < 1 << 16:
+        hint = "write HOST:PORT, e.g. 192.168.1.7:50052; llama.cpp's RPC takes names and IPv4 addresses"
+        raise UsageError(f"{text.strip()!r} is not the address of an RPC server", hint)
+    return f"{match['host'].lower()}:{port}"
+
+
+def parse_servers(text: str) -> tuple[str, ...]:
+    """Parse `HOST:PORT` separated by commas, in the order given. Raises UsageError."""
+    servers = tuple(parse_server(part) for part in text.split(","))
+    twice = next((server for server in servers if servers.count(server) > 1), None)
+    if twice is not None:
+        raise UsageError(f"the RPC server {twice} is named twice", "name each once; it may have several devices")
+    if len(servers) > MAX_SERVERS:
+        raise UsageError(f"{len(servers)} RPC servers, and llama.cpp takes {MAX_SERVERS}", "leave the slowest out")
+    return servers
+
+
+def _kv_types(text: str) -> tuple[str, ...]:
+    types = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",")))
+    if unknown := [each for each in types if each not in KV_TYPES]:
+        raise UsageError(f"{unknown[0]!r} is not a type of a KV cache", f"llama.cpp has {', '.join(KV_TYPES)}")
+    return types
+
+
+_KV_TYPE = Kind(metavar="TYPE", choices=KV_TYPES)
+_NUMBER, _LAYERS, _INDEX = Kind(int, metavar="N"), Kind(int, metavar="N", least=0), Kind(int, metavar="INDEX", least=0)
+_SHARES, _OVERRIDES = (
+    Kind(_shares, joined, "N,N,...", names_option=False),
+    Kind(_overrides, joined, "PATTERN=BUFFER_TYPE,...", names_option=False),
+)
+_SERVERS = Kind(parse_servers, joined, "HOST:PORT,...", names_option=False)
+THREADS = Kind(int, metavar="N", least=1, most=MAX_THREADS)
+
+
+KV_TYPE_LIST = Kind(_kv_types, joined, "TYPE,...")
+
+
 class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     """How llama.cpp loads a model and makes its context; names are llama.cpp's own."""
 
     engine: ClassVar[str] = "llama"
     program: ClassVar[str] = "llama.cpp"
+    failure_hints: ClassVar[Mapping[str, str]] = _FAILURE_HINTS
     loads_gguf: ClassVar[bool] = True
     sizes_dry: ClassVar[bool] = True
 
-    n_ctx: int | None = None
-    """Tokens; None lets the experiment take just enough for its run."""
-    n_batch: int = 2048
-    n_ubatch: int = 512
-    type_k: str = "f16"
-    type_v: str = "f16"
-    flash_attn: FlashAttn = "auto"
-    n_gpu_layers: int = -1
-    """Layers offloaded to the GPU; negative means all."""
-    main_gpu: int | None = None
-    """The one GPU to use; None spreads the model over all, as llama.cpp does."""
-    tensor_split: tuple[float, ...] = ()
-    """Share of the model for each device, those of RPC servers first; empty leaves it to llama.cpp."""
-    rpc_servers: tuple[str, ...] = ()
-    """`HOST:PORT` of llama.cpp's RPC servers, whose devices come before the GPUs of this machine."""
-    split_mode: SplitMode = "layer"
-    """How several GPUs share a model; `none` where `main_gpu` is given."""
-    cpu_moe: bool = False
-    """Keep the expert tensors of every layer in main memory."""
-    n_cpu_moe: int = 0
-    """Keep the expert tensors of the first N layers in main memory."""
-    override_tensor: tuple[str, ...] = ()
-    """`PATTERN=BUFFER_TYPE` each: tensors whose names match the regular expression go into that buffer type."""
-    threads: int | None = None
-    """CPU threads; None means one for each physical core."""
-    threads_batch: int | None = None
-    """CPU threads for prompts and batches; None means as many as `threads`."""
-    mmap: bool = True
+    n_ctx: Annotated[int | None, Option("-c", kind=TOKENS, heading="model")] = None
+    """Context length, e.g. 16k or 16,384. Default: as long as the command needs.
+
+    None lets the experiment take just enough for its run.
+    """
+    n_batch: Annotated[int, Option("-b", kind=TOKENS, heading="model")] = 2048
+    """Logical batch size: tokens passed to llama.cpp at once."""
+    n_ubatch: Annotated[int, Option("-ub", kind=TOKENS, heading="model")] = 512
+    """Physical batch size: tokens computed at once."""
+    type_k: Annotated[str, Option("-ctk", kind=_KV_TYPE, heading="model")] = "f16"
+    """Data type of the K cache, e.g. q8_0."""
+    type_v: Annotated[str, Option("-ctv", kind=_KV_TYPE, heading="model")] = "f16"
+    """Data type of the V cache; a quantized one needs flash attention."""
+    flash_attn: Annotated[FlashAttn, Option("-fa", heading="model")] = "auto"
+    """Use flash attention, which shrinks the compute buffer."""
+    n_gpu_layers: Annotated[int, Option("-ngl", kind=_NUMBER, shown="", heading="memory")] = -1
+    """Number of layers to put on the GPU. Default: all.
+
+    Negative means all.
+    """
+    main_gpu: Annotated[int | None, Option("-mg", kind=_INDEX, heading="memory")] = None
+    """Use only the GPU with this index. Default: all GPUs.
+
+    None spreads the model over all, as llama.cpp does.
+    """
+    tensor_split: Annotated[tuple[float, ...], Option("-ts", kind=_SHARES, heading="memory")] = ()
+    """Proportion of the model for each GPU or RPC device, e.g. 3,1. Default: llama.cpp's choice.
+
+    Those of RPC servers come first; empty leaves it to llama.cpp.
+    """
+    rpc_servers: Annotated[tuple[str, ...], Option(kind=_SERVERS, heading="memory")] = ()
+    """Use the devices of these RPC servers too, e.g. 192.168.1.7:50052; see ggbench cluster.
+
+    `HOST:PORT` each; their devices come before the GPUs of this machine.
+    """
+    split_mode: Annotated[SplitMode, Option("-sm", heading="memory")] = "layer"
+    """How to split the model across several GPUs.
+
+    `none` where `main_gpu` is given.
+    """
+    cpu_moe: Annotated[bool, Option("-cmoe", heading="memory")] = False
+    """Keep the expert weights of all layers in main memory."""
+    n_cpu_moe: Annotated[int, Option("-ncmoe", kind=_LAYERS, shown="", heading="memory")] = 0
+    """Keep the expert weights of the first N layers in main memory."""
+    override_tensor: Annotated[tuple[str, ...], Option("-ot", kind=_OVERRIDES, is_repeated=True, heading="memory")] = ()
+    """Place tensors whose names match a regular expression in a buffer type, e.g. '\\.ffn_up=CPU'."""
+    threads: Annotated[int | None, Option("-t", kind=THREADS, heading="model")] = None
+    """CPU threads for decoding. Default: one per physical core."""
+    threads_batch: Annotated[int | None, Option("-tb", kind=THREADS, heading="model")] = None
+    """CPU threads for prompts and batches. Default: as --threads."""
+    mmap: Annotated[bool, Option(help="Read the file into memory instead of mapping it.", heading="memory")] = True
     """Map the file instead of reading it; a memory limit of main memory turns it off."""
-    mlock: bool = False
-    """Keep the model's pages in main memory."""
-    kv_offload: bool = True
+    mlock: Annotated[bool, Option(heading="memory")] = False
+    """Lock the model in main memory, to prevent swapping."""
+    kv_offload: Annotated[
+        bool, Option("-nkvo", "Keep the KV cache in main memory, not on the GPU.", heading="memory")
+    ] = True
     """Keep the KV cache on the GPU with the layers that use it."""
-    swa_full: bool = False
-    """Keep all of the context in the caches of sliding-window layers; llama-server's default is off."""
+    swa_full: Annotated[bool, Option(heading="model")] = False
+    """Keep the whole context in the caches of sliding-window layers.
+
+    llama-server's default is off.
+    """
     n_seq_max: int = 1
     """Sequences that a context can hold; n_ctx is shared out among them."""
     n_outputs_max: int | None = None
     """Tokens of one batch whose logits are computed; None means one of each sequence, as llama-server reserves."""
-    memory_limit_bytes: int | None = None
-    """What model and context together may take; None means all there is."""
+    memory_limit_bytes: Annotated[int | None, Option(kind=SIZE, heading="memory")] = None
+    """Emulate a machine with this much memory, e.g. 24GiB.
+
+    What model and context together may take; None means all there is.
+    """
 
     @property
     def may_use_gpu(self) -> bool:
@@ -90,9 +219,66 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
         return self.n_gpu_layers != 0
 
     @property
-    def cache_types(self) -> tuple[str, str]:
-        """Types of the K and the V cache."""
-        return self.type_k, self.type_v
+    def described(self) -> Mapping[str, str]:
+        """What else says how a model is loaded, as people read it, each under its name."""
+        split = " ".join(map(format_number, self.tensor_split))
+        overrides = " ".join(f"{pattern}={device}" for pattern, device in self.tensor_overrides)
+        n_outputs = "one per sequence" if self.n_outputs_max is None else str(self.n_outputs_max)
+        return {
+            "n_gpu_layers": "all" if self.n_gpu_layers < 0 else str(self.n_gpu_layers),
+            "main_gpu": "all" if self.main_gpu is None else str(self.main_gpu),
+            "tensor_split": split or "llama.cpp's default",
+            "split_mode": self.split_mode,
+            "tensor overrides": overrides or "none",
+            "threads": "one per core" if self.threads is None else str(self.threads),
+            "threads_batch": "as threads" if self.threads_batch is None else str(self.threads_batch),
+            "mmap": ON_OFF[self.mmap],
+            "mlock": ON_OFF[self.mlock],
+            "KV offload": ON_OFF[self.kv_offload],
+            "full SWA cache": ON_OFF[self.swa_full],
+            "sequences": str(self.n_seq_max),
+            "outputs": n_outputs,
+        }
+
+    def speed_part(self, threads: int, n_layer: int | None, *, has_gpu: bool) -> Self:
+        """Return what decides the speed of a model of `n_layer` layers, with these threads where it names none.
+
+        The length of the context and where its memory is from do not; nor, without a GPU, what goes there.
+        """
+        same, threads = type(self)(), self.threads or threads
+        decisive = replace(
+            self,
+            n_ctx=None,
+            n_seq_max=same.n_seq_max,
+            n_outputs_max=None,
+            mmap=same.mmap,
+            mlock=same.mlock,
+            memory_limit_bytes=None,
+            threads=threads,
+            threads_batch=self.threads_batch or threads,
+        )
+        if not has_gpu and not self.rpc_servers:
+            return decisive.without_placement()
+        is_all = n_layer is not None and self.n_gpu_layers > n_layer
+        return replace(decisive, n_gpu_layers=-1) if is_all or self.n_gpu_layers < 0 else decisive
+
+    def without_placement(self) -> Self:
+        """Return the setup without what says which of a model goes to a GPU."""
+        same = type(self)()
+        return replace(self, **{name: getattr(same, name) for name in _PLACEMENT})
+
+    def less_memory(self, *, has_gpu: bool, has_context: bool) -> str:
+        """What would need less memory, for people."""
+        smaller = ["a smaller quant"]
+        if self.n_gpu_layers and has_gpu:
+            smaller.append(f"fewer layers on the {'devices' if self.rpc_servers else 'GPU'} (-ngl)")
+        if has_context and {self.type_k, self.type_v} & UNQUANTIZED:
+            needed = " --flash-attn on" if self.flash_attn == "off" else ""
+            smaller.append(f"--type-k q8_0 --type-v q8_0{needed}")
+        text = f"{' or '.join(smaller)} needs less"
+        if self.rpc_servers:
+            text += "; another --tensor-split or another machine may hold it: ggbench cluster plan"
+        return text
 
     def check(self) -> None:
         """Raise UsageError for a V cache that llama.cpp refuses, which it does only once the model is loaded.

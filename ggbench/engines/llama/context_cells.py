@@ -8,9 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Literal
 
-from llama_cpp import llama_cpp as lib
-
 from ggbench.engines.events import ContextProven, Event, PromptRead, Proving, Steps
+from ggbench.engines.llama.c_functions import lib
 from ggbench.engines.llama.memory_limits import beside_the_limit
 from ggbench.engines.llama.model import LlamaModel, LlamaRefused, throttled
 from ggbench.engines.workloads import DecodeAtDepth, ProveContext, without_gc

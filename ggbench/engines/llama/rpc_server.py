@@ -43,7 +43,7 @@ def main() -> None:
     request = msgspec.json.decode(sys.argv[1], type=ServeRequest)
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _flush_each_line()
-    from llama_cpp import llama_cpp as lib
+    from ggbench.engines.llama.c_functions import lib
 
     devices = GgmlDevices(Path(lib._lib._name))
     exposed = _chosen(devices, request.devices)

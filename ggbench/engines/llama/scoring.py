@@ -10,10 +10,10 @@ from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
-from llama_cpp import llama_cpp as lib
 from numpy.typing import NDArray
 
 from ggbench.engines.events import Event, Scored
+from ggbench.engines.llama.c_functions import lib
 from ggbench.engines.llama.model import LlamaModel, LlamaRefused
 from ggbench.engines.workloads import RowsFile, Score
 from ggbench.stats.logits import Row, RowScorer, TokenScore, n_words, pack

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import time
 
@@ -59,6 +60,8 @@ class Worker:
                 self._model.add_servers(setup.rpc_servers)
                 devices = GgmlDevices(llama_library())
                 self._send(protocol.Devices(devices.places))
+                if not request.dry:  # before any limit of memory, which might leave no room for numpy
+                    importlib.import_module("ggbench.engines.llama.scoring")
                 if not self._is_limited:
                     self._gpus = GpuMemory(devices, setup.main_gpu) if setup.n_gpu_layers else None
                     self._limit(request)

@@ -8,13 +8,11 @@ from array import array
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from llama_cpp import llama_cpp as lib
-
 from ggbench.engines.contract import Workload
 from ggbench.engines.events import Event, PromptRead, ReadingPrompts, Steps, Tokenized
+from ggbench.engines.llama.c_functions import lib
 from ggbench.engines.llama.context_cells import decode_at_depth, prove_context
 from ggbench.engines.llama.model import LlamaModel, LlamaRefused, TokenText
-from ggbench.engines.llama.scoring import score
 from ggbench.engines.workloads import (
     FLUSH_NS,
     BatchedDecode,
@@ -143,6 +141,12 @@ def _tokenize(model: LlamaModel, request: Tokenize, emit: Callable[[Event], None
     emit(Tokenized(list(buffer), lib.llama_vocab_n_tokens(vocab), bos))
 
 
+def _score(model: LlamaModel, request: Score, emit: Callable[[Event], None]) -> None:
+    from ggbench.engines.llama.scoring import score
+
+    score(model, request, emit)
+
+
 _CARRIED_OUT: Mapping[type[Workload], Callable[[LlamaModel, Any, Callable[[Event], None]], None]] = {
     Prefill: _prefill,
     Decode: _decode,
@@ -150,5 +154,5 @@ _CARRIED_OUT: Mapping[type[Workload], Callable[[LlamaModel, Any, Callable[[Event
     DecodeAtDepth: decode_at_depth,
     ProveContext: prove_context,
     Tokenize: _tokenize,
-    Score: score,
+    Score: _score,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from typing import ClassVar, Literal
 from urllib.parse import SplitResult, urlsplit
 
@@ -16,11 +17,20 @@ from ggbench.text import shorten
 ClockChoice = Literal["auto", "server", "client"]
 
 
+_FAILURE_HINTS = {
+    "server's context": "measure fewer tokens, or start the server with a larger context",
+    "no output from the server": "--timeout gives the server longer",
+    "the server ended after": "what came is kept; some servers do not go on past an end of text, whatever is asked",
+    "": "what was measured before is kept; the server's own log may say more",
+}
+
+
 class EndpointConfig(EngineConfig, msgspec.Struct, frozen=True):
     """How a server is asked; it has loaded the model by itself, so nothing of that is here."""
 
     engine: ClassVar[str] = "server"
     program: ClassVar[str] = "the server"
+    failure_hints: ClassVar[Mapping[str, str]] = _FAILURE_HINTS
     loads_file: ClassVar[bool] = False
     in_words: ClassVar[frozenset[str]] = frozenset({"base_url", "model"})
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Literal, Self
 
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.engines.contract import EngineConfig, Request, Stage, check_given
+from ggbench.engines.contract import ON_OFF, EngineConfig, Request, Stage, check_given
 from ggbench.errors import UsageError
 
 CacheKind = Literal["dynamic", "static"]
@@ -15,11 +16,21 @@ Attention = Literal["sdpa", "eager", "flash_attention_2"]
 TorchDevice = Literal["auto", "cpu", "cuda"]
 
 
+_FAILURE_HINTS = {
+    "does not recognize this architecture": "a newer transformers may know it: pip install -U transformers",
+    "sees no CUDA": "--device cpu computes without a GPU, where the method can",
+    "sees none": "ask for bf16, f16 or f32, or run it where torch sees a GPU",
+    "flash_attn": "--attention sdpa needs no further package",
+    "": "the message is Transformers' own; another QUANT or --attention may work",
+}
+
+
 class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
     """How Transformers loads a checkpoint, on one device, and what cache it decodes with."""
 
     engine: ClassVar[str] = "transformers"
     program: ClassVar[str] = "Transformers"
+    failure_hints: ClassVar[Mapping[str, str]] = _FAILURE_HINTS
     in_words: ClassVar[frozenset[str]] = frozenset({"method", "dtype"})
 
     method: str = "bf16"
@@ -52,9 +63,24 @@ class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
         return self.device != "cpu"
 
     @property
-    def cache_types(self) -> tuple[str, str]:
-        """Types of the K and the V cache."""
-        return self.dtype, self.dtype
+    def type_k(self) -> str:
+        """Type of the K cache."""
+        return self.dtype
+
+    @property
+    def type_v(self) -> str:
+        """Type of the V cache."""
+        return self.dtype
+
+    @property
+    def described(self) -> Mapping[str, str]:
+        """What else says how a model is loaded, as people read it, each under its name."""
+        return {
+            "threads": "one per core" if self.threads is None else str(self.threads),
+            "cache": self.cache,
+            "attention": self.attention,
+            "torch.compile": ON_OFF[self.torch_compile],
+        }
 
     def check(self) -> None:
         """Raise UsageError for a compiled decode whose cache grows, which torch would compile again and again."""

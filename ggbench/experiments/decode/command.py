@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import Asked, measuring_options, n_gen_option, plot_option, repeat_option, samples_option
+from ggbench.commands.options import MeasureRequest, measuring_options, plot_option, samples_option, settings_options
 from ggbench.commands.tuned import tuned_option, with_tuned
 from ggbench.errors import UsageError
+from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.show.glossary import DECODE
 
 
@@ -23,13 +24,12 @@ from ggbench.show.glossary import DECODE
     ggbench decode http://127.0.0.1:8080 --clock server
     """,
 )
-@n_gen_option
-@repeat_option
+@settings_options(DecodeSettings)
 @samples_option
 @plot_option
 @tuned_option
-@measuring_options(servers=True, checkpoints=True)
-def command(n_gen: int, repeat: int, samples: bool, plot: bool, asked: Asked) -> None:
+@measuring_options(servers=True, own_models=True)
+def command(settings: DecodeSettings, samples: bool, plot: bool, asked: MeasureRequest) -> None:
     """Time every token of a long decode, past any end of generation, and fit latency(n) = (n - 1) / W + B.
 
     W is how many tokens of context make a token 1 ms slower, B the latency of the first one. What is timed is
@@ -39,13 +39,12 @@ def command(n_gen: int, repeat: int, samples: bool, plot: bool, asked: Asked) ->
     from ggbench.commands.measuring import make_jobs, measure
     from ggbench.commands.run_output import show_measured
     from ggbench.experiments.decode.measure import EXPERIMENT
-    from ggbench.experiments.decode.record import DecodeSettings
 
     if samples and not asked.output.as_json:
         raise UsageError("--samples goes with --json", "add --json, or use results show ID --json --samples")
     if plot and asked.output.as_json:
         raise UsageError("--plot does not go into JSON", "omit --json, or use results show ID --plot")
-    jobs = with_tuned(make_jobs(EXPERIMENT, DecodeSettings(n_gen, repeat=repeat), asked), asked)
+    jobs = with_tuned(make_jobs(EXPERIMENT, settings, asked), asked)
     measured = measure(jobs, asked)
     show_measured(measured, samples=samples, plot=plot)
     measured.leave()

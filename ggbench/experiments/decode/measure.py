@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, ClassVar
 from ggbench.engines.endings import Completed
 from ggbench.engines.workloads import Decode, Prefill
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
-from ggbench.models.command_line import named, reproduce, stated_bandwidth
-from ggbench.runs.experiment import Conclusion, Experiment, Job
+from ggbench.runs.experiment import Conclusion, Experiment
 from ggbench.runs.machine_use import throttled
 from ggbench.runs.recording import Recording
-from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
+from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.stats.serving import ServerFound
 
 if TYPE_CHECKING:
@@ -90,14 +89,6 @@ class DecodeExperiment(Experiment):
             rates = (limit.bandwidth_bytes_per_s * limit.b_ms * found.latency.tok_s / 1e3,) * 2
         is_steady, reach = not found.unsteady, found.n_prompt + n_gen
         return measured_speed(run.run_id, steps, reach, is_steady=is_steady, rates=rates)
-
-    def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
-        """`ggbench decode MODEL QUANT -n N` with every option that is not the default."""
-        settings = job.settings
-        assert isinstance(settings, DecodeSettings)
-        repeat = {"repeat": settings.repeat} if settings.repeat > 1 else {}
-        options = {"n": settings.n_gen, **repeat, **stated_bandwidth(bandwidth)}
-        return reproduce("decode", named(job.target), job.setup, options)
 
 
 EXPERIMENT = DecodeExperiment()

@@ -6,7 +6,6 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, ClassVar
 
 from ggbench.engines.contract import EngineConfig
-from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.experiments.forecast.record import (
     ForecastModel,
@@ -16,11 +15,10 @@ from ggbench.experiments.forecast.record import (
     ForecastTwin,
     TwinTiming,
 )
-from ggbench.models.command_line import named, reproduce, stated_bandwidth
-from ggbench.runs.experiment import Conclusion, Experiment, Job
+from ggbench.runs.experiment import Conclusion, Experiment
 from ggbench.runs.recording import Recording
 from ggbench.runs.run import Settings
-from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
+from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.units import counted
 
 if TYPE_CHECKING:
@@ -43,7 +41,7 @@ class ForecastExperiment(Experiment):
     def check(self, setup: EngineConfig, settings: Settings) -> None:
         """Raise UsageError also where a context is asked for: the twins have one of their own."""
         super().check(setup, settings)
-        if isinstance(setup, LlamaConfig) and setup.n_ctx is not None:
+        if setup.n_ctx is not None:
             raise UsageError("a forecast is for every length at once", "omit --n-ctx")
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
@@ -81,10 +79,6 @@ class ForecastExperiment(Experiment):
             w = found.w_tokens_per_ms
             rates = rates_of_line(found.limit, found.b_ms.value, None if w is None else w.value)
         return RunSpeed("forecast", found.basis, steps, found.prefill_ms, reach=steps[-1][0], rates=rates)
-
-    def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
-        """`ggbench forecast MODEL QUANT` with every option that is not the default."""
-        return reproduce("forecast", named(job.target), job.setup, stated_bandwidth(bandwidth))
 
 
 EXPERIMENT = ForecastExperiment()

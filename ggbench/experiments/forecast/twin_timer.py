@@ -10,15 +10,14 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.decisions.this_machine import ThisMachine
+from ggbench.decisions.known_speeds import ThisMachine
 from ggbench.engines.contract import Source
 from ggbench.engines.endings import Completed, Ending, Outcome
 from ggbench.engines.events import PromptRead, Steps
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import Memory
 from ggbench.engines.workloads import DecodeAtDepth
-from ggbench.errors import StoreError, UnknownName, Unsupported
-from ggbench.experiments.forecast.placement import LayerPlacement, layer_placements, without_gpu
+from ggbench.errors import StoreError, UnknownName
 from ggbench.experiments.forecast.record import (
     ForecastCost,
     ForecastModel,
@@ -41,7 +40,7 @@ from ggbench.runs.recording import Recording
 from ggbench.runs.run import Result
 from ggbench.runs.session import Session
 from ggbench.runs.stored import listed_run, read_recording
-from ggbench.sizing.layer_sample import step_cost, twin_layers
+from ggbench.sizing.layer_sample import LayerPlacement, layer_placements, step_cost, twin_layers, without_gpu
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.units import counted, format_bytes, format_rough_seconds
 
@@ -54,9 +53,7 @@ _NEAR = 1
 
 def time_twins(session: Session) -> Generator[Progress, None, Conclusion]:
     """Write the twins, time them by turns, remove them. Raises as `ForecastExperiment.measure`."""
-    settings, setup = session.settings(ForecastSettings), session.setup
-    if not isinstance(setup, LlamaConfig):
-        raise Unsupported("a forecast measures twins with llama.cpp", "name a GGUF file instead")
+    settings, setup = session.settings(ForecastSettings), LlamaConfig.of(session.setup)
     model = session.target.header()
     session.use_file(model)
     forecasts_dir().mkdir(parents=True, exist_ok=True)

@@ -8,9 +8,17 @@ import click
 from msgspec.structs import replace
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import Asked, measuring_options, option, parse_reserve, projector_option, timeout_option
+from ggbench.commands.options import (
+    MeasureRequest,
+    measuring_options,
+    option,
+    projector_option,
+    settings_options,
+    timeout_option,
+)
 from ggbench.commands.tuned import tuned_option, with_tuned
 from ggbench.errors import UsageError
+from ggbench.experiments.maxctx.record import MaxctxSettings
 from ggbench.show.glossary import MAXCTX
 
 
@@ -24,21 +32,12 @@ from ggbench.show.glossary import MAXCTX
     """,
 )
 @option("--all every", "Search every quant.", is_flag=True)
-@option(
-    "--reserve reserve_bytes",
-    "Memory to leave free. Default: without a limit a quarter of main memory, at most 1 GiB; else none.",
-    callback=lambda _ctx, _param, text: parse_reserve(text),
-    metavar="SIZE",
-)
-@option("--cap-train", "Search no further than the context that the model was trained on.", is_flag=True)
+@settings_options(MaxctxSettings)
 @projector_option
-@option("--prove/--no-prove", "Decode at the far end of the largest context.", default=True)
 @timeout_option("3600, as a batch at the far end is slow on a CPU")
 @tuned_option
-@measuring_options(many=True, has_own_timeout=True, checkpoints=True)
-def command(
-    every: bool, reserve_bytes: int | None, cap_train: bool, mmproj: Path | None, prove: bool, asked: Asked
-) -> None:
+@measuring_options(many=True, has_own_timeout=True, own_models=True)
+def command(every: bool, settings: MaxctxSettings, mmproj: Path | None, asked: MeasureRequest) -> None:
     """Find the largest n_ctx by real allocations, and decode at its far end to prove it.
 
     The search begins near the max n_ctx of ggbench plan. It makes contexts until the largest that loads and the
@@ -53,13 +52,11 @@ def command(
     from ggbench.commands.measuring import make_jobs, measure, warn_of_memory_use
     from ggbench.commands.run_output import show_measured
     from ggbench.experiments.maxctx.measure import EXPERIMENT
-    from ggbench.experiments.maxctx.record import ContextSettings
     from ggbench.gguf_file.header import read_projector
 
     if every and asked.model.quants:
         raise UsageError(f"--all and the quant {asked.model.quants[0]!r} exclude each other", "omit one of them")
     is_sweep = every or len(asked.model.quants) > 1
-    settings = ContextSettings(reserve_bytes=reserve_bytes, prove=prove, cap_train=cap_train)
     if mmproj is not None:
         projector = read_projector(mmproj)
         settings = replace(settings, mmproj=str(mmproj.absolute()), mmproj_bytes=projector.weight_bytes)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
 from ggbench.engines.endings import Outcome
+from ggbench.fields import FLAG, SIZE_OR_NONE, Option
 from ggbench.machine.records import GpuProcess
 from ggbench.runs.run import LargestContext, Run, Settings
 from ggbench.units import format_bytes, format_count, format_number
@@ -15,15 +16,24 @@ ProbeKind = Literal["dry", "alloc", "decode"]
 """llama.cpp's allocator run dry, a real context, or a decode at the far end of one."""
 
 
-class ContextSettings(Settings, msgspec.Struct, frozen=True):
+class MaxctxSettings(Settings, msgspec.Struct, frozen=True):
     """How to search; the setup's `n_ctx` is a ceiling."""
 
-    reserve_bytes: int | None = None
+    reserve_bytes: Annotated[
+        int | None,
+        Option(
+            "--reserve",
+            "Memory to leave free. Default: without a limit a quarter of main memory, at most 1 GiB; else none.",
+            SIZE_OR_NONE,
+        ),
+    ] = None
     """Memory to leave free; None leaves a quarter, at most 1 GiB, of main memory that has no limit."""
-    prove: bool = True
-    """Decode at the far end of the largest context."""
-    cap_train: bool = False
+    cap_train: Annotated[
+        bool, Option("--cap-train", "Search no further than the context that the model was trained on.", FLAG)
+    ] = False
     """Search no further than the training context."""
+    prove: Annotated[bool, Option("--prove/--no-prove", "Decode at the far end of the largest context.", FLAG)] = True
+    """Decode at the far end of the largest context."""
     mmproj: str = ""
     """Path of a projector that will be loaded beside the model; empty for none."""
     mmproj_bytes: int = 0
@@ -130,7 +140,7 @@ class SearchPlan(msgspec.Struct, frozen=True, kw_only=True):
     """For people, one line each: a context beyond the training's, a state that does not grow."""
 
 
-class ContextResult(LargestContext, frozen=True, kw_only=True):
+class MaxctxResult(LargestContext, frozen=True, kw_only=True):
     """The largest context of one quant on this machine, and every probe that led to it."""
 
     no_one_memory: ClassVar[str] = "searched for the largest n_ctx"
@@ -193,9 +203,9 @@ def outcome_text(probe: Probe, program: str) -> str:
     return f"{fails}: {why}{where}{short}"
 
 
-def context_of(run: Run) -> ContextResult:
+def context_of(run: Run) -> MaxctxResult:
     """What a search found; nothing where it did not get so far."""
-    return run.result if isinstance(run.result, ContextResult) else ContextResult()
+    return run.result if isinstance(run.result, MaxctxResult) else MaxctxResult()
 
 
 def context_bytes(run: Run) -> tuple[int | None, int | None]:

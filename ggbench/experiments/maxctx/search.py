@@ -22,7 +22,7 @@ from ggbench.experiments.maxctx.look_ahead import LookAhead, SearchCancelled, lo
 from ggbench.experiments.maxctx.prober import ContextProber
 from ggbench.experiments.maxctx.record import (
     BracketEnds,
-    ContextSettings,
+    MaxctxSettings,
     Probe,
     ProbeKind,
     Question,
@@ -57,7 +57,7 @@ def _look_ahead(session: Session) -> Generator[Progress, None, LookAhead]:
 
     Raises Unsupported where the engine cannot decode at the far end of a context.
     """
-    setup, settings = session.setup, session.settings(ContextSettings)
+    setup, settings = session.setup, session.settings(MaxctxSettings)
     if not setup.sizes_dry:
         if reason := session.engine.unsupported(ProveContext):
             raise Unsupported(reason, "name a GGUF file instead")
@@ -79,7 +79,7 @@ class _Search:
 
     def __init__(self, session: Session, seen: LookAhead) -> None:
         self._session, self._seen = session, seen
-        self._settings = session.settings(ContextSettings)
+        self._settings = session.settings(MaxctxSettings)
         self._prober: ContextProber | None = None
         self._bracket = Bracket(seen.ceiling_n_ctx)
 
@@ -89,12 +89,12 @@ class _Search:
         session.recorder.observe(seen.plan)
         for probe in seen.probes:
             yield self._answered(probe)
-        if seen.versions is not None:
-            self._begin(seen.versions)
         if seen.weight_bytes is not None and seen.weight_bytes > seen.budget.held_bytes:
-            session.begin(None)
+            self._begin(seen.versions)
             raise self._does_not_fit(seen.weight_bytes)
         file = yield from session.prepare_file()
+        if seen.versions is not None:
+            self._begin(seen.versions)
         prober = self._prober = ContextProber(
             session.engine,
             file,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import click
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import Asked, measuring_options, option, parse_token_list
+from ggbench.commands.options import MeasureRequest, measuring_options, settings_options
+from ggbench.experiments.prefill.record import PrefillSettings
 from ggbench.show.glossary import PREFILL
 
 
@@ -18,16 +19,9 @@ from ggbench.show.glossary import PREFILL
     ggbench prefill http://127.0.0.1:8080 --lengths 512,4k
     """,
 )
-@option(
-    "--lengths",
-    "Prompt lengths in tokens, e.g. 512,2k,16k.",
-    callback=parse_token_list,
-    default="1,25,128,512,2048",
-    metavar="N,N,...",
-)
-@option("-r --repeat", "Time each length N times.", click.IntRange(1), metavar="N", default=3)
-@measuring_options(servers=True, checkpoints=True)
-def command(lengths: tuple[int, ...], repeat: int, asked: Asked) -> None:
+@settings_options(PrefillSettings)
+@measuring_options(servers=True, own_models=True)
+def command(settings: PrefillSettings, asked: MeasureRequest) -> None:
     """Time prompts of several lengths, each from an empty cache after an untimed one, and show the medians.
 
     This answers how long it takes until the first token.
@@ -35,8 +29,7 @@ def command(lengths: tuple[int, ...], repeat: int, asked: Asked) -> None:
     from ggbench.commands.measuring import make_jobs, measure
     from ggbench.commands.run_output import show_measured
     from ggbench.experiments.prefill.measure import EXPERIMENT
-    from ggbench.experiments.prefill.record import PrefillSettings
 
-    measured = measure(make_jobs(EXPERIMENT, PrefillSettings(lengths, repeat), asked), asked)
+    measured = measure(make_jobs(EXPERIMENT, settings, asked), asked)
     show_measured(measured)
     measured.leave()

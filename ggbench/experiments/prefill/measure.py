@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, ClassVar
 from ggbench.engines.endings import Completed
 from ggbench.engines.workloads import Prefill
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
-from ggbench.models.command_line import named, reproduce, stated_bandwidth
-from ggbench.runs.experiment import Conclusion, Experiment, Job
+from ggbench.runs.experiment import Conclusion, Experiment
 from ggbench.runs.recording import Recording
-from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
+from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.stats.serving import ServerFound
 
 if TYPE_CHECKING:
@@ -57,14 +56,6 @@ class PrefillExperiment(Experiment):
 
         prefills = measured_prefills(run.result.prefills) if isinstance(run.result, PrefillResult) else ()
         return RunSpeed("measured", f"run {run.run_id}", prefill_ms=prefills) if prefills else None
-
-    def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
-        """`ggbench prefill MODEL QUANT --lengths ...` with every option that is not the default."""
-        settings = job.settings
-        assert isinstance(settings, PrefillSettings)
-        lengths = ",".join(map(str, settings.lengths))
-        options = {"lengths": lengths, "repeat": settings.repeat, **stated_bandwidth(bandwidth)}
-        return reproduce("prefill", named(job.target), job.setup, options)
 
 
 EXPERIMENT = PrefillExperiment()

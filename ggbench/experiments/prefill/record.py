@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
+from ggbench.fields import COUNT, TOKEN_LIST, Option
 from ggbench.runs.run import PromptTimings, Settings, require_positive
 
 
 class PrefillSettings(Settings, msgspec.Struct, frozen=True):
     """Which prompts to read. Raises UsageError for lengths that make no prompt."""
 
-    lengths: tuple[int, ...]
+    lengths: Annotated[
+        tuple[int, ...],
+        Option("--lengths", "Prompt lengths in tokens, e.g. 512,2k,16k.", TOKEN_LIST, is_always_stated=True),
+    ] = (1, 25, 128, 512, 2048)
     """Tokens of each prompt."""
-    repeat: int = 3
+    repeat: Annotated[int, Option("-r --repeat", "Time each length N times.", COUNT, is_always_stated=True)] = 3
     """Timings of each length."""
 
     def __post_init__(self) -> None:

@@ -10,10 +10,11 @@ import click
 from msgspec.structs import replace
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.kv_options import kv_list_options
-from ggbench.commands.options import PATH, Asked, against_option, load_options_but_kv_types, measuring_options, option
+from ggbench.commands.load_options import kv_list_options, load_options_but_kv_types
+from ggbench.commands.options import PATH, MeasureRequest, against_option, field_option, measuring_options, option
 from ggbench.commands.tuned import tuned_option, with_tuned
 from ggbench.errors import ExitCode, UsageError
+from ggbench.experiments.quality.record import N_CTX, QualitySettings
 
 if TYPE_CHECKING:
     from ggbench.models.targets import Target
@@ -38,8 +39,8 @@ _NO_BASE = "none"
     "./wikitext-2. Default: Python's own reference manual.",
     metavar="FILE",
 )
-@option("--chunks n_chunks", "Score at most N chunks. Default: the whole text.", click.IntRange(1), metavar="N")
-@option("--within", "Score as many chunks of each row as fit into this time, e.g. 10m.", metavar="TIME")
+@field_option(QualitySettings, "n_chunks")
+@field_option(QualitySettings, "within_s")
 @option(
     "--base base_quant",
     "Compare with this quant, or this file. Default: the largest on this disk; `none` computes the perplexity alone.",
@@ -53,13 +54,13 @@ _NO_BASE = "none"
 def command(
     text: str | None,
     n_chunks: int | None,
-    within: str | None,
+    within_s: float | None,
     base_quant: str | None,
     base_logits: Path | None,
     save_base_logits: Path | None,
     against: str | None,
     kv_types: tuple[tuple[str, str], ...],
-    asked: Asked,
+    asked: MeasureRequest,
 ) -> None:
     """Score a text with each of QUANTS: perplexity, and KL divergence from a base, each with its standard error.
 
@@ -78,13 +79,11 @@ def command(
     shows the nearest rows of llama.cpp's and Qwen's tables and names what differs; of these, perplexities rarely
     compare, and ln PPL ratio and KL divergence, which are relative to each model's base, do better.
     """
+    from ggbench.commands.engine_options import given_setup
     from ggbench.commands.measuring import make_jobs, measure
     from ggbench.commands.run_output import show_measured
-    from ggbench.commands.server_options import check_server
     from ggbench.experiments.quality.measure import EXPERIMENT, quality_jobs
-    from ggbench.experiments.quality.record import N_CTX, QualitySettings
     from ggbench.experiments.quality.texts import WIKITEXT_2, find_text
-    from ggbench.units import parse_duration
 
     if base_logits and (base_quant or save_base_logits):
         raise UsageError("--base-logits is the base already", "omit --base and --save-base-logits")
@@ -95,7 +94,7 @@ def command(
         raise UsageError(
             f"{base_logits.name} cannot be read: {why}", "name a file that llama-perplexity or ggbench has written"
         )
-    check_server(EXPERIMENT, asked)
+    given_setup(EXPERIMENT, asked)
     if text == WIKITEXT_2:
         _fetch_wikitext(asked)
     source, _ = find_text(text)
@@ -104,7 +103,7 @@ def command(
         source,
         n_ctx,
         n_chunks,
-        None if within is None else parse_duration(within),
+        within_s,
         max(1, asked.setup.n_batch // n_ctx),
         str(base_logits.absolute()) if base_logits else "",
         str(save_base_logits.absolute()) if save_base_logits else "",
@@ -124,7 +123,7 @@ def command(
     measured.leave()
 
 
-def _fetch_wikitext(asked: Asked) -> None:
+def _fetch_wikitext(asked: MeasureRequest) -> None:
     """Download the text where it is not on this disk. Raises UsageError where an option forbids it."""
     import threading
     from concurrent.futures import CancelledError
@@ -148,7 +147,7 @@ def _fetch_wikitext(asked: Asked) -> None:
     asked.output.notice(f"{WIKITEXT_2}: {format_bytes(archive.stat().st_size)}, sha256 verified")
 
 
-def _base(asked: Asked, quant: str | None, targets: Sequence[Target]) -> Base | None:
+def _base(asked: MeasureRequest, quant: str | None, targets: Sequence[Target]) -> Base | None:
     """The quant or the file that was named, else the model's largest file on this disk; None where there is none."""
     from ggbench.experiments.quality.measure import largest_here
     from ggbench.models.reference import parse_model

@@ -1,27 +1,40 @@
-"""What quality runs are compared by: columns, metrics, what they may differ in, and their chart over speed.
+"""What quality runs are compared by: columns, metrics, caveats, a chart over speed, and the nearest published rows.
 
-Perplexities of different texts do not compare, nor do divergences from different bases.
+Perplexities of different texts, chunk lengths or tokenizers do not compare, nor do divergences from different bases.
+What a quant costs relative to the 16-bit model, ln PPL ratio and KL divergence, compares better, and is why published
+rows of other models are shown at all.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+
+from rich.console import RenderableType
+from rich.text import Text
 
 from ggbench.experiments.quality.record import QualityResult, ScoredBase
 from ggbench.experiments.quality.scores import paired_difference
+from ggbench.experiments.quality.texts import SHA256, WIKITEXT_2
+from ggbench.models.published.rows import Figure, PublishedRow, ln_ppl_ratio, load_published
+from ggbench.models.published.selection import NearRow, OwnScore, nearest_published
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.charts.charts import Point, PointChart
-from ggbench.show.columns import Column, column, estimate_columns, estimate_text, reader, tok_s_text
+from ggbench.show import UNKNOWN
+from ggbench.show.against import Beside, against_table, published_model
+from ggbench.show.charts import Point, PointChart
+from ggbench.show.columns import Column, column, estimate_columns, reader
 from ggbench.show.metric import Metric, Property, metric_of, vary
 from ggbench.show.names import kv_name, model_name
+from ggbench.show.published_document import NEAR
+from ggbench.show.tables import spaced
+from ggbench.show.text import estimate_text, tok_s_text
 from ggbench.stats.decode_timing import LatencySummary
 from ggbench.stats.intervals import Estimate, Interval
 from ggbench.text import in_words
-from ggbench.units import format_count, format_percent, with_unit
+from ggbench.units import format_count, format_number, format_percent, with_unit
 
 _OTHER_TEXTS = "different texts or chunks"
 _OTHER_BASES = "different texts, chunks or bases"
@@ -77,7 +90,7 @@ def scored_text(summary: QuantSummary) -> dict[str, object]:
         "texts": found.scored.tokens_sha256 if found.scored else unknown,
         "chunk lengths": found.n_ctx,
         "numbers of chunks": found.n_chunks,
-        "n_batch": summary.llama and summary.llama.n_batch,
+        "n_batch": summary.setup.n_batch,
     }
 
 
@@ -202,3 +215,100 @@ def row_name(run: Run) -> str:
     """`q4_k_m`, or `q4_k_m, KV q8_0/q4_0` where the cache is quantized."""
     setup = run.head.setup
     return kv_name(run.subject.quant, *(setup.cache_types or ()))
+
+
+_NEAREST = 3
+_COMPARES = (
+    "Perplexities of different texts, n_ctx or tokenizers do not compare. ln PPL ratio, here computed from the printed "
+    "perplexities, and KLD are relative to each model's own base and compare better."
+)
+_KV = "f16"
+
+
+def nearest_to_score(run: Run) -> tuple[NearRow, ...]:
+    """Return the published qualities nearest to a run; empty where it has scored nothing."""
+    own = _own_score(run)
+    return () if own is None else nearest_published(load_published(), own, _NEAREST)
+
+
+def quality_against_document(run: Run) -> dict[str, object]:
+    """Return the field `against` for JSON: the nearest published rows, each with its differences."""
+    rows = []
+    for near in nearest_to_score(run):
+        ratio, error = ln_ppl_ratio(near.row) or (None, None)
+        rows.append(NEAR.value(near, ln_ppl_ratio=ratio, ln_ppl_ratio_error=error))
+    return {"against": rows}
+
+
+def _own_score(run: Run) -> OwnScore | None:
+    found, setup, subject = run.result, run.head.setup, run.subject
+    if not isinstance(found, QualityResult) or found.ppl is None:
+        return None
+    types = setup.cache_types or (_KV, _KV)
+    base = found.base and kv_name(found.base.subject.quant, found.base.type_k, found.base.type_v)
+    return OwnScore(
+        model=published_model(subject),
+        own_model=model_name(subject),
+        n_params=subject.n_params,
+        quant=subject.quant,
+        kv_types=types[0] if len(set(types)) == 1 else "/".join(types),
+        text=_text_name(found),
+        n_ctx=found.n_ctx,
+        n_chunks=found.n_chunks,
+        is_whole=found.scored is not None and found.n_chunks == found.scored.n_chunks,
+        base=base or ("a file of logits" if found.divergence else None),
+    )
+
+
+def _text_name(found: QualityResult) -> str:
+    """The text's name; it is WikiText-2 by its content, not by what its file is called."""
+    if found.text.sha256 == SHA256:
+        return WIKITEXT_2
+    return f"another {WIKITEXT_2}" if found.text.name == WIKITEXT_2 else found.text.name
+
+
+def quality_against(runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
+    """Return a table for each run: its own figures, the nearest published ones, and every difference below."""
+    tables = [_table(run, near, width) for run in runs if (near := nearest_to_score(run))]
+    return spaced([*tables, Text(_COMPARES, style="dim")])
+
+
+def _table(run: Run, near: Sequence[NearRow], width: int | None) -> RenderableType:
+    found = run.result
+    assert isinstance(found, QualityResult)
+    apart, quant = found.divergence, kv_name(run.subject.quant, *(run.head.setup.cache_types or ()))
+    columns = (
+        Beside("PPL", "", estimate_text(found.ppl), _estimated("perplexity")),
+        Beside("ln PPL ratio", "", estimate_text(apart.ln_ppl_ratio if apart else None), _ratio),
+        Beside("KLD", "nats", estimate_text(apart.kld if apart else None), _estimated("kld")),
+        Beside("same top", "", format_percent(apart.same_top.mean if apart else None), _share("same_top_percent"), 1),
+        Beside("RMS Δp", "", format_percent(apart.rms_p_diff.mean if apart else None), _share("rms_dp_percent"), 2),
+    )
+    note = f"{found.text.name}, n_ctx {format_count(found.n_ctx)}, {format_count(found.n_chunks)} chunks"
+    title = f"{model_name(run.subject)} {quant} against published rows"
+    return against_table(title, quant, columns, near, note, width=width, name=lambda row: row.model)
+
+
+def _ratio(row: PublishedRow) -> str:
+    found = ln_ppl_ratio(row)
+    return UNKNOWN if found is None else _number(*found)
+
+
+def _estimated(name: str) -> Callable[[PublishedRow], str]:
+    def text(row: PublishedRow) -> str:
+        figure: Figure | None = getattr(row, name)
+        return UNKNOWN if figure is None or figure.value is None else _number(figure.value, figure.error)
+
+    return text
+
+
+def _share(name: str) -> Callable[[PublishedRow], str]:
+    def text(row: PublishedRow) -> str:
+        figure: Figure | None = getattr(row, name)
+        return format_percent(None if figure is None or figure.value is None else figure.value / 100)
+
+    return text
+
+
+def _number(value: float, error: float | None) -> str:
+    return format_number(value, 4) if error is None else estimate_text(Estimate(value, error))

@@ -16,11 +16,10 @@ from ggbench.experiments.quality.record import (
     ScoredBase,
     ScoredText,
 )
-from ggbench.models.command_line import named, reproduce
+from ggbench.models.command_line import named
 from ggbench.models.targets import Target
 from ggbench.runs.experiment import Base, Conclusion, Experiment, Job, MeasuredLoss
 from ggbench.runs.recording import Recording
-from ggbench.stats.decode_timing import Bandwidth
 
 if TYPE_CHECKING:
     from ggbench.runs.progress import Progress
@@ -81,8 +80,8 @@ class QualityExperiment(Experiment):
         base_cache = found.base.type_k, found.base.type_v
         return MeasuredLoss(types, of.header_sha256, of.quant, base_cache, text, found.divergence.kld)
 
-    def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
-        """`ggbench quality MODEL QUANT` with every option that is not the default."""
+    def stated(self, job: Job) -> dict[str, object]:
+        """The text, the base, and files of logits too."""
         from ggbench.experiments.quality.texts import text_argument
 
         settings = job.settings
@@ -91,16 +90,14 @@ class QualityExperiment(Experiment):
         asked = {
             "text": text_argument(settings.text),
             "n-ctx": None if settings.n_ctx == N_CTX else settings.n_ctx,
-            "chunks": settings.n_chunks,
-            "within": settings.within_s and f"{settings.within_s:g}s",
+            **super().stated(job),
             "base": "none" if base is None and not settings.base_logits else base and named(base)[-1],
             "base-logits": settings.base_logits or None,
             "save-base-logits": settings.save_base_logits or None,
         }
         if settings.save_base_logits:
             del asked["base"]
-        options = {name: value for name, value in asked.items() if value is not None}
-        return reproduce("quality", named(job.target), job.setup, options)
+        return {name: value for name, value in asked.items() if value is not None}
 
 
 EXPERIMENT = QualityExperiment()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from ggbench.errors import UsageError
+from ggbench.fields import COUNT, DURATION, Option
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Result, Settings
 from ggbench.stats.intervals import Estimate
@@ -34,9 +37,14 @@ class QualitySettings(Settings, msgspec.Struct, frozen=True):
     text: TextSource
     n_ctx: int = N_CTX
     """Tokens of a chunk; its second half is scored."""
-    n_chunks: int | None = None
+    n_chunks: Annotated[int | None, Option("--chunks", "Score at most N chunks. Default: the whole text.", COUNT)] = (
+        None
+    )
     """Chunks to score at most; None scores all that the text has."""
-    within_s: float | None = None
+    within_s: Annotated[
+        float | None,
+        Option("--within", "Score as many chunks of each row as fit into this time, e.g. 10m.", DURATION),
+    ] = None
     """Stop before the chunks that would take longer than this in all; None sets no limit."""
     n_seqs: int = 4
     """Chunks that are decoded at once."""

@@ -13,8 +13,7 @@ import numpy as np
 from rich.console import RenderableType
 
 from ggbench.experiments.quality import compared
-from ggbench.experiments.quality.compared import row_name
-from ggbench.experiments.quality.document import quality_document
+from ggbench.experiments.quality.document import DOCUMENTS
 from ggbench.experiments.quality.record import ChunkScores, QualityResult, TextSource
 from ggbench.experiments.quality.scores import (
     PairedDifference,
@@ -27,19 +26,21 @@ from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
-from ggbench.show.columns import Column, estimate_text
+from ggbench.show.columns import Column
+from ggbench.show.figures import Curve, Figure, Floats, PlottedRun
+from ggbench.show.machine import run_page
 from ggbench.show.metric import MEMORY, Metric, Property
 from ggbench.show.names import kv_name, model_name
-from ggbench.show.plot.curves import Curve, Figure, Floats, PlottedRun
 from ggbench.show.presenter import Presenter
-from ggbench.show.terminal.machine import run_page
-from ggbench.show.terminal.tables import facts_table, fitted_table, names, notes, right
+from ggbench.show.run_documents import RunDocuments
+from ggbench.show.tables import facts_table, fitted_table, names, notes, right
+from ggbench.show.text import estimate_text
 from ggbench.stats.intervals import Estimate
 from ggbench.text import plain
 from ggbench.units import format_bytes, format_count, format_number, format_percent
 
 if TYPE_CHECKING:
-    from ggbench.show.charts.charts import Chart
+    from ggbench.show.charts import Chart
 
 
 _LEAST_RANGE = 1e-6
@@ -84,7 +85,7 @@ class QualityPresenter(Presenter):
 
     kind: ClassVar[str] = "quality"
     title: ClassVar[str] = "quality"
-    schema: ClassVar[str] = "quality"
+    documents: ClassVar[RunDocuments] = DOCUMENTS
     has_samples: ClassVar[bool] = False
     plotted: ClassVar[tuple[type, ...]] = (ChunkScores,)
     columns: ClassVar[tuple[Column, ...]] = compared.COLUMNS
@@ -134,7 +135,7 @@ class QualityPresenter(Presenter):
 
     def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
         """Quality over speed where both were measured, and memory."""
-        from ggbench.show.charts.measured import memory_stack
+        from ggbench.show.charts import memory_stack
 
         return (compared.quality_over_speed(summaries), memory_stack(summaries))
 
@@ -156,21 +157,13 @@ class QualityPresenter(Presenter):
             text += f", KLD {estimate_text(found.divergence.kld)} from {found.base.subject.quant}"
         return text
 
-    def document(self, run: Run) -> dict[str, object]:
-        """Figures with their errors, the text, and what was compared."""
-        return quality_document(run)
-
     def against_document(self, run: Run) -> dict[str, object] | None:
         """The nearest published perplexities and divergences."""
-        from ggbench.experiments.quality.against import quality_against_document
-
-        return quality_against_document(run) if self.answer(run) else None
+        return compared.quality_against_document(run) if self.answer(run) else None
 
     def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """The nearest published perplexities and divergences under each run's own."""
-        from ggbench.experiments.quality.against import quality_against
-
-        return quality_against(runs, width=width)
+        return compared.quality_against(runs, width=width)
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         """Return the figures, text, machine and command of one run."""
@@ -214,14 +207,14 @@ class QualityPresenter(Presenter):
                     ],
                 )
             )
-        name = f"{model_name(subject)} {plain(row_name(run))}"
+        name = f"{model_name(subject)} {plain(compared.row_name(run))}"
         return run_page(run, name, parts, folded=folded, readings=readings)
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """Return a line for each run, with the base and the verdicts below."""
         found = [run.result if isinstance(run.result, QualityResult) else None for run in runs]
         apart = [each.divergence if each else None for each in found]
-        compared = [
+        beside = [
             right("KLD", _texts(apart, "kld", estimate_text), "nats"),
             right("99 %", _texts(apart, "kld_percentiles", _largest_but_one_percent), "KLD", 3),
             right("same top", _texts(apart, "same_top", _percent), priority=1),
@@ -230,11 +223,11 @@ class QualityPresenter(Presenter):
         ]
         return fitted_table(
             [
-                names("quant", map(row_name, runs)),
+                names("quant", map(compared.row_name, runs)),
                 right("BPW", (format_number(run.subject.bpw) for run in runs), "bits", 2),
                 right("KV/token", (format_bytes(run.subject.kv_bytes_per_token) for run in runs), priority=4),
                 right("PPL", _texts(found, "ppl", estimate_text)),
-                *(compared if any(apart) else []),
+                *(beside if any(apart) else []),
                 right("chunks", _texts(found, "n_chunks", format_count), priority=5),
                 notes(run.reason for run in runs),
             ],
@@ -333,11 +326,11 @@ def _scored(runs: Sequence[Run]) -> list[_Scored]:
     A base that has a row of its own is that row.
     """
     found = []
-    rows = {(run.subject.model, row_name(run)) for run in runs}
+    rows = {(run.subject.model, compared.row_name(run)) for run in runs}
     for run in runs:
         result = run.result
         if isinstance(result, QualityResult) and result.scored is not None and result.chunk_nll:
-            found.append(_Scored((result.scored.tokens_sha256, result.n_ctx), row_name(run), result.chunk_nll))
+            found.append(_Scored((result.scored.tokens_sha256, result.n_ctx), compared.row_name(run), result.chunk_nll))
             if result.base is not None and result.base_chunk_nll:
                 base = kv_name(result.base.subject.quant, result.base.type_k, result.base.type_v)
                 if (result.base.subject.model, base) not in rows:

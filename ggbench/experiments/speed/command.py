@@ -5,37 +5,21 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import (
-    TOKENS,
-    Asked,
-    against_option,
-    load_options_of_cases,
-    measuring_options,
-    option,
-    parse_token_list,
-)
+from ggbench.commands.load_options import load_options_of_cases
+from ggbench.commands.options import MeasureRequest, against_option, measuring_options, settings_options
 from ggbench.commands.tuned import tuned_option, with_tuned
-from ggbench.errors import ExitCode, UsageError
-from ggbench.experiments.speed.record import INPUTS, N_GEN
+from ggbench.errors import ExitCode
+from ggbench.experiments.speed.record import SpeedSettings
 from ggbench.show.glossary import SPEED
-from ggbench.units import parse_batch_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ggbench.commands.measuring import Measured
-    from ggbench.experiments.speed.record import SpeedSettings
+    from ggbench.commands.measuring import MeasureResult
     from ggbench.runs.experiment import Job
-
-
-def _parse_batches(_ctx: click.Context, param: click.Parameter, text: str) -> tuple[int, ...]:
-    """As `parse_batch_sizes`, naming the option."""
-    try:
-        return parse_batch_sizes(text)
-    except UsageError as error:
-        raise UsageError(f"{param.opts[-1]}: {error.message}", error.hint) from None
 
 
 @click.command(
@@ -48,28 +32,7 @@ def _parse_batches(_ctx: click.Context, param: click.Parameter, text: str) -> tu
       --batch 1,8,32 --api-key-env VLLM_API_KEY
     """,
 )
-@option(
-    "--inputs",
-    "Input lengths in tokens, e.g. 1,512,6k.",
-    callback=parse_token_list,
-    default=",".join(map(str, INPUTS)),
-    metavar="N,N,...",
-)
-@option(
-    "-n --n-gen", "Number of tokens to generate for each sequence, past any end of generation.", TOKENS, default=N_GEN
-)
-@option(
-    "--batch batches",
-    "Batch sizes: numbers of sequences that are generated at once, e.g. 1,8,32; 256 at most.",
-    callback=_parse_batches,
-    default="1",
-    metavar="N,N,...",
-)
-@option(
-    "--within",
-    "Skip cases that would not end within this time for all, e.g. 1h. Default: 10m, after a question in a terminal.",
-    metavar="TIME",
-)
+@settings_options(SpeedSettings)
 @against_option
 @tuned_option
 @measuring_options(
@@ -77,11 +40,9 @@ def _parse_batches(_ctx: click.Context, param: click.Parameter, text: str) -> tu
     load=load_options_of_cases,
     timeout="3600, as a long prompt is slow on a CPU",
     servers=True,
-    checkpoints=True,
+    own_models=True,
 )
-def command(
-    inputs: tuple[int, ...], n_gen: int, batches: tuple[int, ...], within: str | None, against: str | None, asked: Asked
-) -> None:
+def command(settings: SpeedSettings, against: str | None, asked: MeasureRequest) -> None:
     """Measure tokens/s and memory for each input length and batch size, as the published tables count.
 
     Each case reads a prompt for every sequence, which share none of it, then generates N tokens for all at once, in a
@@ -99,19 +60,16 @@ def command(
     """
     from ggbench.commands.measuring import make_jobs, measure
     from ggbench.experiments.speed.measure import EXPERIMENT, run_within
-    from ggbench.experiments.speed.record import WITHIN_S, SpeedSettings
-    from ggbench.units import parse_duration
 
-    settings = SpeedSettings(inputs, n_gen, batches, WITHIN_S if within is None else parse_duration(within))
     jobs = with_tuned(make_jobs(EXPERIMENT, settings, asked, every=True), asked)
-    if within is None:
+    if click.get_current_context().get_parameter_source("within_s") is ParameterSource.DEFAULT:
         _confirm(jobs, settings, asked)
     measured = measure(jobs, asked, run=run_within)
     _show(measured, against)
     measured.leave()
 
 
-def _confirm(jobs: Sequence[Job], settings: SpeedSettings, asked: Asked) -> None:
+def _confirm(jobs: Sequence[Job], settings: SpeedSettings, asked: MeasureRequest) -> None:
     """Ask before a run that may take so long, where a person is at a terminal. A no ends the command with 130."""
     from ggbench.commands.downloads import can_ask
     from ggbench.experiments.speed.record import WITHIN_S
@@ -126,14 +84,15 @@ def _confirm(jobs: Sequence[Job], settings: SpeedSettings, asked: Asked) -> None
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
 
-def _show(measured: Measured, against: str | None) -> None:
+def _show(measured: MeasureResult, against: str | None) -> None:
     """The cases of all runs in one document, or as other commands show their runs."""
     from ggbench.commands.run_output import run_document, show_measured, show_run_ids
-    from ggbench.experiments.speed.document import joined_documents
+    from ggbench.experiments.speed.document import DOCUMENTS, joined_documents
 
     if not measured.asked.output.as_json:
         show_measured(measured, against=against)
         return
     documents = [run_document(each.run, against=against) for each in measured.finished]
-    measured.asked.output.document("speed", model=measured.asked.model.text, **joined_documents(documents))
+    joined = joined_documents(documents)
+    measured.asked.output.document(DOCUMENTS.one, model=measured.asked.model.text, **joined)
     show_run_ids(measured)

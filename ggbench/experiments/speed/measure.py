@@ -10,17 +10,14 @@ from typing import TYPE_CHECKING, ClassVar
 from msgspec.structs import replace
 
 from ggbench.engines.contract import EngineConfig
-from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.experiments.speed.record import BatchLimit, Case, CaseEnded, SpeedCase, SpeedResult, SpeedSettings
-from ggbench.models.command_line import named, reproduce, stated_bandwidth
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Conclusion, Experiment, Job
 from ggbench.runs.progress import ModelReady
 from ggbench.runs.recording import Recording
 from ggbench.runs.run import Settings
 from ggbench.runs.session import RunContext
-from ggbench.stats.decode_timing import Bandwidth
 from ggbench.stats.serving import ServerFound
 
 if TYPE_CHECKING:
@@ -29,9 +26,6 @@ if TYPE_CHECKING:
     from ggbench.runs.run import Run
     from ggbench.runs.session import Session
     from ggbench.stats.known_speed import RunSpeed
-
-
-_DEFAULTS = SpeedSettings()
 
 
 class SpeedExperiment(Experiment):
@@ -49,7 +43,7 @@ class SpeedExperiment(Experiment):
         super().check(setup, settings)
         if setup.n_ctx is not None:
             raise UsageError("each case makes a context of its own length", "omit --n-ctx")
-        if isinstance(setup, LlamaConfig) and isinstance(settings, SpeedSettings):
+        if setup.n_batch is not None and isinstance(settings, SpeedSettings):
             largest = max(settings.batches)
             if setup.n_batch < largest:
                 raise UsageError(
@@ -86,21 +80,6 @@ class SpeedExperiment(Experiment):
         latencies = [(case.n_input + (case.n_gen + 1) // 2, latency) for case, latency in cases]
         reach = max(case.n_input + case.n_gen for case, _ in cases)
         return measured_speed(run.run_id, measured_steps(latencies, line.fit, line.limit), reach)
-
-    def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
-        """`ggbench speed MODEL QUANT` with every option that is not the default."""
-        settings = job.settings
-        assert isinstance(settings, SpeedSettings)
-        options: dict[str, object] = {}
-        if settings.inputs != _DEFAULTS.inputs:
-            options["inputs"] = ",".join(map(str, settings.inputs))
-        if settings.n_gen != _DEFAULTS.n_gen:
-            options["n"] = settings.n_gen
-        if settings.batches != _DEFAULTS.batches:
-            options["batch"] = ",".join(map(str, settings.batches))
-        if settings.within_s is not None and settings.within_s != _DEFAULTS.within_s:
-            options["within"] = f"{settings.within_s:g}s"
-        return reproduce("speed", named(job.target), job.setup, options | stated_bandwidth(bandwidth))
 
 
 EXPERIMENT = SpeedExperiment()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 from msgspec import field
@@ -10,6 +10,7 @@ from msgspec import field
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import whole_steps
 from ggbench.errors import UsageError
+from ggbench.fields import BATCH_SIZES, DURATION, TOKEN_LIST, TOKENS, Option
 from ggbench.runs.run import Result, Run, Settings, require_positive
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
 from ggbench.stats.serving import Serving
@@ -57,11 +58,37 @@ class Case(msgspec.Struct, frozen=True, order=True):
 class SpeedSettings(Settings, msgspec.Struct, frozen=True):
     """Which cases to measure: every input length with every batch size. Raises UsageError for numbers of no case."""
 
-    inputs: tuple[int, ...] = INPUTS
-    n_gen: int = N_GEN
-    batches: tuple[int, ...] = (1,)
+    inputs: Annotated[tuple[int, ...], Option("--inputs", "Input lengths in tokens, e.g. 1,512,6k.", TOKEN_LIST)] = (
+        INPUTS
+    )
+    n_gen: Annotated[
+        int,
+        Option(
+            "-n --n-gen",
+            "Number of tokens to generate for each sequence, past any end of generation.",
+            TOKENS,
+            name="n",
+        ),
+    ] = N_GEN
+    batches: Annotated[
+        tuple[int, ...],
+        Option(
+            "--batch",
+            "Batch sizes: numbers of sequences that are generated at once, e.g. 1,8,32; 256 at most.",
+            BATCH_SIZES,
+        ),
+    ] = (1,)
     """Numbers of sequences."""
-    within_s: float | None = WITHIN_S
+    within_s: Annotated[
+        float | None,
+        Option(
+            "--within",
+            "Skip cases that would not end within this time for all, e.g. 1h. Default: 10m, after a question in a "
+            "terminal.",
+            DURATION,
+            shown="",
+        ),
+    ] = WITHIN_S
     """For all cases together: one that would take longer than what is left is skipped; None sets no limit."""
 
     def __post_init__(self) -> None:
@@ -110,6 +137,7 @@ class CaseEnded(msgspec.Struct, frozen=True):
     outcome: Outcome = Outcome.COMPLETED
     """`OUT_OF_MEMORY` also where it was not tried since it would not fit, `SKIPPED` where it would take too long."""
     reason: str = ""
+    """Why it did not run to its end, in one line; empty where it did."""
     expected_s: float | None = None
     """Forecast of prefill and decode before it ran, from what had run until then; None where nothing had."""
     prefill_ns: int | None = None

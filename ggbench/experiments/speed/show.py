@@ -10,21 +10,20 @@ from msgspec.structs import replace
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
 from ggbench.engines.endings import Outcome
-from ggbench.experiments.speed.against import speed_against_document
-from ggbench.experiments.speed.compared import speed_metrics
-from ggbench.experiments.speed.document import speed_document
+from ggbench.experiments.speed.compared import case_against_tables, speed_against_document, speed_metrics
+from ggbench.experiments.speed.document import DOCUMENTS
 from ggbench.experiments.speed.record import Case, SpeedCase, SpeedResult, SpeedSettings, case_note, result_of
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import b_text, w_text
+from ggbench.show.figures import Curve, Figure, PlottedRun, batch_sizes, latency_figure
+from ggbench.show.machine import run_page, serving_caption
 from ggbench.show.metric import Metric
 from ggbench.show.names import quant_name, row_labels
-from ggbench.show.plot.curves import Curve, Figure, PlottedRun, batch_sizes, latency_figure
 from ggbench.show.presenter import Presenter
-from ggbench.show.serving import serving_caption
-from ggbench.show.terminal.machine import run_page
-from ggbench.show.terminal.tables import Cells, fitted_table, names, notes, right, spaced, twin_caption
+from ggbench.show.run_documents import RunDocuments
+from ggbench.show.tables import Cells, fitted_table, names, notes, right, spaced, twin_caption
+from ggbench.show.text import b_text, w_text
 from ggbench.stats.decode_timing import b_ratio, w_ratio
 from ggbench.units import (
     format_count,
@@ -61,7 +60,7 @@ class SpeedPresenter(Presenter):
 
     kind: ClassVar[str] = "speed"
     title: ClassVar[str] = "speed"
-    schema: ClassVar[str] = "speed"
+    documents: ClassVar[RunDocuments] = DOCUMENTS
     has_line: ClassVar[bool] = False
     plotted: ClassVar[tuple[type, ...]] = (SpeedCase,)
     no_answer: ClassVar[str] = "no case was measured"
@@ -120,19 +119,13 @@ class SpeedPresenter(Presenter):
         """The cases that several have, and W and B of their batch sizes."""
         return speed_metrics(summaries)
 
-    def document(self, run: Run) -> dict[str, object]:
-        """Every case, and W and B of each batch size."""
-        return speed_document(run)
-
     def against_document(self, run: Run) -> dict[str, object] | None:
         """The cases, each with the nearest published rows; None where no case ended."""
         return speed_against_document(run) if result_of(run).cases else None
 
     def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """The nearest published rows under each case."""
-        from ggbench.experiments.speed.against import case_against_tables
-
-        return case_against_tables(runs)
+        return case_against_tables(runs, width=width)
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         """Return the cases, W and B, machine and command of one run."""

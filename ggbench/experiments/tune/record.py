@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
+from ggbench import fields
 from ggbench.decisions.pick.record import Loss
-from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.config import KV_TYPE_LIST, LlamaConfig
 from ggbench.errors import UsageError
+from ggbench.fields import Option
 from ggbench.runs.run import Result, Run, Settings
 from ggbench.stats.intervals import Expected
 from ggbench.units import format_ratio
@@ -29,14 +31,31 @@ MOST_GEN = 64
 class TuneSettings(Settings, msgspec.Struct, frozen=True):
     """Where and for how long to search. Raises UsageError for numbers that make no search."""
 
-    depths: tuple[int, ...] = DEPTHS
+    depths: Annotated[
+        tuple[int, ...],
+        Option(
+            "--depth",
+            "Tokens in the KV cache at which to compare, e.g. 0,32k. The mean of all decides.",
+            fields.DEPTH_LIST,
+        ),
+    ] = DEPTHS
     """Tokens in the KV cache before what is timed."""
-    objective: Objective = "decode"
-    within_s: float = WITHIN_S
+    objective: Annotated[
+        Objective,
+        Option("--for", "What should be faster: decoding, reading a prompt, or the mean of both.", fields.CHOICE),
+    ] = "decode"
+    within_s: Annotated[
+        float, Option("--within", "Stop the search after this time, e.g. 5m.", fields.DURATION, shown="10m")
+    ] = WITHIN_S
     """Seconds from the first measurement on; a download takes none of them."""
-    kv_types: tuple[str, ...] = ()
+    kv_types: Annotated[
+        tuple[str, ...],
+        Option("--allow-kv", "Try the KV cache in these types too, which cost quality, e.g. q8_0.", KV_TYPE_LIST),
+    ] = ()
     """Types of both caches that may be tried besides those of the setup; they cost quality."""
-    n_prompt: int = N_PROMPT
+    n_prompt: Annotated[
+        int, Option("-p --n-prompt", "With --for prefill or both: tokens of the prompt.", fields.TOKENS)
+    ] = N_PROMPT
 
     def __post_init__(self) -> None:
         if not self.depths or min(self.depths) < 0:

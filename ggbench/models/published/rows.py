@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import functools
+import math
 import re
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -255,3 +256,29 @@ def versions_of(row: PublishedRow) -> dict[str, str]:
 @functools.cache
 def _tables() -> dict[tuple[str, str], Table]:
     return {(source.id, table.name): table for source in load_sources() for table in source.tables}
+
+
+def ln_ppl_ratio(row: PublishedRow) -> tuple[float, float | None] | None:
+    """Return ln(PPL / PPL of the 16-bit model) of a published row, and its standard error; None for what is not known.
+
+    It follows from the printed ratio, else from the difference, else from the 16-bit model in the same table.
+    """
+    ppl, ratio, difference = row.perplexity, row.ppl_ratio, row.ppl_difference
+    if ppl is None or ppl.value is None:
+        return None
+    if ratio is not None and ratio.value is not None:
+        return math.log(ratio.value), None if ratio.error is None else ratio.error / ratio.value
+    if difference is not None and difference.value is not None:
+        return math.log(ppl.value / (ppl.value - difference.value)), None
+    unquantized = _unquantized().get((row.source, row.table, row.model))
+    return None if unquantized is None or row.quant == "f16" else (math.log(ppl.value / unquantized), None)
+
+
+@functools.cache
+def _unquantized() -> dict[tuple[str, str, str], float]:
+    """Perplexities of the 16-bit models, by source, table and model."""
+    return {
+        (row.source, row.table, row.model): row.perplexity.value
+        for row in load_published()
+        if row.quant == "f16" and row.perplexity is not None and row.perplexity.value
+    }

@@ -1,11 +1,11 @@
-"""Selection of published rows: by name for `ggbench published`, by similarity to a measurement for `--against`."""
+"""Selection of published rows: by name for `ggbench published`, by similarity to one's own figures for `--against`."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
@@ -15,6 +15,8 @@ from ggbench.models.published.rows import METRICS, PublishedRow
 _QUANT_ALIASES = {"bfloat16": "bf16", "fp16": "f16", "float16": "f16"}
 LLAMA_CPP = "llama.cpp"
 """The system of ggbench's own engine, and of the servers around it."""
+_BILLION = re.compile(r"([0-9]+(?:\.[0-9]+)?)B")
+_FAR_OCTAVES = 32.0
 _BITS = {"awq": 4.0}
 _DISTINGUISHING_WORDS = {"ti", "super", "d", "laptop", "mobile", "max", "pcie", "nvl"}
 """Words in a GPU's name that distinguish products with another bandwidth."""
@@ -67,76 +69,118 @@ def filter_published(
     return kept
 
 
-def nearest_published(
-    rows: Iterable[PublishedRow],
-    model: str,
-    quant: str,
-    device: str | None = None,
-    n_prompt: int | None = None,
-    n_gen: int | None = None,
-    batch_size: int = 1,
-    limit: int = 5,
-    system: str = LLAMA_CPP,
-) -> tuple[NearRow, ...]:
-    """Return at most `limit` published speeds of a model that are most similar to a measurement with `system`.
+class OwnSpeed(msgspec.Struct, frozen=True):
+    """How one's own speed was measured; None where it is not known."""
 
-    `model` is a catalog id. Rows of the same system and quant come first, then for a system other than llama.cpp its
-    other rows; then rows are ordered by difference in bits per weight, same device, same batch, and distance of the
-    mean position, n_prompt + n_gen / 2. Empty if no row measured this model.
-    """
-    quant = fold_quant(quant)
-    names = {model.strip().lower()}
+    model: str
+    """Catalog id."""
+    quant: str
+    system: str = LLAMA_CPP
+    device: str | None = None
+    n_prompt: int | None = None
+    n_gen: int | None = None
+    batch_size: int = 1
 
-    def distance(row: PublishedRow) -> tuple[bool, bool, float, bool, bool, float]:
-        same = row.system == system and row.quant == quant
+    def compares(self, row: PublishedRow) -> bool:
+        """Return whether the row has a speed of this model; `oom` counts, since it says what did not run."""
+        figures = (row.tok_s, row.throughput_tok_s, row.b_ms)
+        is_stated = any(figure is not None and figure.printed != "N/A" for figure in figures)
+        return is_stated and row.system != "theory" and self.model.strip().lower() in _model_names(row)
+
+    def distance(self, row: PublishedRow) -> tuple[float, ...]:
+        """Return an order: the same system and quant, for a system other than llama.cpp its other rows; then bits per
+        weight, device, batch, and the mean position, n_prompt + n_gen / 2.
+        """
+        quant = fold_quant(self.quant)
+        same = row.system == self.system and row.quant == quant
         return (
             not same,
-            system != LLAMA_CPP and row.system != system,
-            0.0 if same else abs(nominal_bits(row.quant or "") - nominal_bits(quant)),
-            not _same_device(row, device),
-            row.batch_size is not None and row.batch_size != batch_size,
-            _octaves(_middle(row.n_prompt, row.n_gen), _middle(n_prompt, n_gen)),
+            self.system != LLAMA_CPP and row.system != self.system,
+            0.0 if same else _bits_apart(row, quant),
+            not _same_device(row, self.device),
+            row.batch_size is not None and row.batch_size != self.batch_size,
+            _octaves(_middle(row.n_prompt, row.n_gen), _middle(self.n_prompt, self.n_gen)),
         )
 
-    candidates = (
-        row for row in rows if row.system != "theory" and not names.isdisjoint(_model_names(row)) and _has_speed(row)
-    )
-    nearest = sorted(candidates, key=distance)[: max(0, limit)]
-    return tuple(NearRow(row, _differences(row, system, quant, device, n_prompt, n_gen, batch_size)) for row in nearest)
+    def differences(self, row: PublishedRow) -> Iterator[str]:
+        """Yield each condition that differs or is not stated."""
+        quant, device = fold_quant(self.quant), self.device
+        if row.system != self.system:
+            yield f"system {row.system}, not {self.system}"
+        if row.quant != quant:
+            yield f"quant {row.quant or 'not stated'}, not {quant}"
+        if not _same_device(row, device):
+            yield f"device {row.device or 'not stated'}" + (f", not {device}" if device else "")
+        if row.n_gpu is not None and row.n_gpu > 1:
+            yield f"{row.n_gpu} GPUs"
+        for what, theirs, ours in (("input", row.n_prompt, self.n_prompt), ("generated", row.n_gen, self.n_gen)):
+            if ours is not None and theirs != ours:
+                yield f"{what} {'length not stated' if theirs is None else f'{theirs} tokens'}, not {ours}"
+        if row.batch_size != self.batch_size:
+            yield f"batch {'not stated' if row.batch_size is None else row.batch_size}, not {self.batch_size}"
+        if row.variant:
+            yield f"{row.variant} variant"
 
 
-def _has_speed(row: PublishedRow) -> bool:
-    """Return whether the row has a speed to compare with; `oom` counts, since it says what did not run."""
-    figures = (row.tok_s, row.throughput_tok_s, row.b_ms)
-    return any(figure is not None and figure.printed != "N/A" for figure in figures)
+class OwnScore(msgspec.Struct, frozen=True):
+    """How one's own score was made; None where it is not known."""
+
+    model: str | None
+    """The published name of the model; None where nobody published it."""
+    own_model: str
+    """Its name otherwise."""
+    n_params: int | None
+    quant: str
+    kv_types: str
+    """`f16`, or both types of the KV cache."""
+    text: str
+    """Its name; `wikitext-2` for that text, whatever the file's name."""
+    n_ctx: int
+    n_chunks: int
+    is_whole: bool
+    """Whether these are all chunks of the text."""
+    base: str | None
+    """Quant and KV type of what it was compared with."""
+
+    def compares(self, row: PublishedRow) -> bool:
+        """Return whether the row has a perplexity, of any model: what a quant costs relative to its base compares."""
+        return row.perplexity is not None
+
+    def distance(self, row: PublishedRow) -> tuple[float, ...]:
+        """Return an order: the same quant, the same model, rows with a KL divergence, models of that size."""
+        quant = fold_quant(self.quant)
+        return (
+            -1.0 if row.quant == quant else _bits_apart(row, quant),
+            row.model != self.model,
+            row.kld is None,
+            size_octaves(row.size, self.n_params),
+            row.imatrix is not None,
+        )
+
+    def differences(self, row: PublishedRow) -> Iterator[str]:
+        """Yield each condition that differs or is not stated."""
+        if row.model != self.model:
+            yield f"model {row.model}, not {self.own_model}"
+        if row.quant != fold_quant(self.quant):
+            yield f"quant {row.quant}, not {self.quant}"
+        if row.imatrix:
+            yield f"importance matrix {row.imatrix}"
+        if self.kv_types != "f16":
+            yield f"KV cache f16, not {self.kv_types}"
+        if row.text != self.text:
+            yield f"text {row.text}, not {self.text}"
+        if row.n_ctx != self.n_ctx:
+            yield f"n_ctx {'not stated' if row.n_ctx is None else row.n_ctx}, not {self.n_ctx}"
+        if not self.is_whole:
+            yield f"the whole text, not {self.n_chunks} chunks"
+        if row.base is not None and self.base is not None and row.base != self.base:
+            yield f"compared with {row.base}, not {self.base}"
 
 
-def _differences(
-    row: PublishedRow,
-    system: str,
-    quant: str,
-    device: str | None,
-    n_prompt: int | None,
-    n_gen: int | None,
-    batch_size: int,
-) -> tuple[str, ...]:
-    found: list[str] = []
-    if row.system != system:
-        found.append(f"system {row.system}, not {system}")
-    if row.quant != quant:
-        found.append(f"quant {row.quant or 'not stated'}, not {quant}")
-    if not _same_device(row, device):
-        found.append(f"device {row.device or 'not stated'}" + (f", not {device}" if device else ""))
-    if row.n_gpu is not None and row.n_gpu > 1:
-        found.append(f"{row.n_gpu} GPUs")
-    for what, theirs, ours in (("input", row.n_prompt, n_prompt), ("generated", row.n_gen, n_gen)):
-        if ours is not None and theirs != ours:
-            found.append(f"{what} {'length not stated' if theirs is None else f'{theirs} tokens'}, not {ours}")
-    if row.batch_size != batch_size:
-        found.append(f"batch {'not stated' if row.batch_size is None else row.batch_size}, not {batch_size}")
-    if row.variant:
-        found.append(f"{row.variant} variant")
-    return tuple(found)
+def nearest_published(rows: Iterable[PublishedRow], own: OwnSpeed | OwnScore, limit: int) -> tuple[NearRow, ...]:
+    """Return at most `limit` rows that compare with one's own figures, the most similar first, differences named."""
+    nearest = sorted(filter(own.compares, rows), key=own.distance)[:limit]
+    return tuple(NearRow(row, tuple(own.differences(row))) for row in nearest)
 
 
 def _match(kind: str, asked: str, vocabulary: set[str], is_near: Callable[[str, str], bool]) -> set[str]:
@@ -180,7 +224,7 @@ def fold_quant(quant: str) -> str:
     return _QUANT_ALIASES.get(lower, lower)
 
 
-def nominal_bits(quant: str) -> float:
+def _nominal_bits(quant: str) -> float:
     """Return the nominal bits per weight from a quant's name; 64 if unknown, far from every other."""
     number = re.search(r"\d+", quant)
     return _BITS.get(quant, float(number[0]) if number else 64.0)
@@ -196,3 +240,13 @@ def _octaves(theirs: float | None, ours: float | None) -> float:
     if ours is None:
         return 0.0
     return abs(math.log2((theirs + 1) / (ours + 1))) if theirs is not None else 32.0
+
+
+def _bits_apart(row: PublishedRow, quant: str) -> float:
+    return abs(_nominal_bits(row.quant or "") - _nominal_bits(quant))
+
+
+def size_octaves(printed: str, n_params: int | None) -> float:
+    """Return the distance of a printed size, `7B`, from a number of parameters, in octaves; far where unknown."""
+    size = _BILLION.match(printed)
+    return _FAR_OCTAVES if size is None or not n_params else abs(math.log2(float(size[1]) * 1e9 / n_params))

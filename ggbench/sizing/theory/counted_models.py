@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import msgspec
-from msgspec.structs import replace
 
 from ggbench.gguf_file.blueprint import build_metadata, build_model
 from ggbench.gguf_file.model_file import ModelFile
@@ -13,6 +12,7 @@ from ggbench.gguf_file.quantizer import choose_types
 from ggbench.gguf_file.quants import ftype_by_name
 from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
 from ggbench.models.reference import ModelRef
+from ggbench.plugins import load_plugin
 from ggbench.sizing.theory.weights import (
     Weights,
     count_parameters,
@@ -43,8 +43,9 @@ def count_model(ref: ModelRef, catalog: Catalog | None = None) -> CountedModel:
     checkpoint. Raises as `catalog.selector.resolve` does, UsageError for a scheme without a width, Unsupported for an
     unknown tensor type.
     """
-    if ref.is_checkpoint:
-        return _from_checkpoint(ref, catalog)
+    if ref.engine:
+        counted: CountedModel = load_plugin("ggbench.engines", ref.engine, "plan", "engine").count_model(ref, catalog)
+        return counted
     catalog, kind = catalog or load_catalog(), ref.require_gguf().kind
     known = catalog.model(ref.name) if kind in ("catalog", "synth") else None
     if kind == "hub":
@@ -63,25 +64,6 @@ def _from_catalog(model: CatalogModel, asked: Sequence[str]) -> CountedModel:
         for name, width in bits.items()
     )
     return CountedModel(model.id, unquantized, weights)
-
-
-def _from_checkpoint(ref: ModelRef, catalog: Catalog | None) -> CountedModel:
-    from ggbench.models.checkpoints import find_checkpoint, planned_methods
-
-    found = find_checkpoint(ref, catalog)
-    bits = {name: scheme_bits(name) for name in ref.quants or [method.name for method in planned_methods(found)]}
-    first = found.header(found.checkpoint.method)
-    parameters = count_parameters(first)
-
-    def stored(name: str) -> Weights:
-        file = found.header(found.checkpoint.method_named(name))
-        weights = file_weights(file, name)
-        return replace(weights, embedding_bytes=(file.weight_bytes or 0) - weights.resident_bytes)
-
-    weights = tuple(
-        stored(name) if width is None else uniform_weights(parameters, width) for name, width in bits.items()
-    )
-    return CountedModel(ref.label, first, weights)
 
 
 def _from_files(ref: ModelRef) -> CountedModel:

@@ -56,6 +56,8 @@ def offload(file: ModelFile, n_gpu_layers: int, overrides: Sequence[tuple[str, s
     n_offloaded = n_slots if n_gpu_layers < 0 else min(n_gpu_layers, n_slots)
     first = n_slots - n_offloaded
     output_on_device = n_offloaded > 0
+    if not n_offloaded and not overrides:
+        return Offload(0, file.n_layer, 0, sum(tensor.n_bytes or 0 for tensor in file.tensors))
     on_device = {False: 0, True: 0}
     for tensor in file.tensors:
         n_bytes = tensor.n_bytes or 0

@@ -8,9 +8,11 @@ A token reads one row of the embedding table, which is not counted, and only the
 
 from __future__ import annotations
 
+import functools
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+import sys
+from collections.abc import Iterable
 from typing import Literal
 
 import msgspec
@@ -100,7 +102,7 @@ def count_parameters(file: ModelFile) -> Parameters:
 
     Source: the article, sections 3.1 and 5.2.1. Raises Unsupported if a required tensor is missing.
     """
-    counts = sums_by_role(_decoding(file), lambda tensor: tensor.n_elements)
+    counts = _sums(file.tensors, _decoding_layers(file))[0].copy()
     needed: dict[Role, str] = {"lm_head": "output.weight nor token_embd.weight", "layers": "blk.0.*"}
     for role, tensors in needed.items():
         if not counts[role]:
@@ -114,23 +116,28 @@ def is_tied(tensors: Iterable[TensorInfo]) -> bool:
     return not any(tensor.name == "output.weight" for tensor in tensors)
 
 
-def sums_by_role(tensors: Sequence[TensorInfo], amount: Callable[[TensorInfo], int]) -> dict[Role, int]:
-    """Add up what each tensor has, by role."""
-    sums: dict[Role, int] = {"layers": 0, "experts": 0, "lm_head": 0, "embedding": 0, "norms": 0}
+@functools.lru_cache(maxsize=16)
+def _sums(tensors: tuple[TensorInfo, ...], n_layer: int) -> tuple[dict[Role, int], dict[Role, int]]:
+    """Add up elements and bytes by role, of the tensors outside layers and in the first `n_layer`."""
+    elements: dict[Role, int] = {"layers": 0, "experts": 0, "lm_head": 0, "embedding": 0, "norms": 0}
+    n_bytes = elements.copy()
     tied = is_tied(tensors)
     for tensor in tensors:
         name = tensor.name
         role: Role = "layers"
         if name in _EMBEDDINGS:
             role = "lm_head" if tied and name == "token_embd.weight" else "embedding"
+        elif (layer_of(name) or 0) >= n_layer:
+            continue
         elif "_exps." in name:
             role = "experts"
         elif "norm" in name or name.startswith("rope_freqs"):
             role = "norms"
         elif name.startswith("output."):
             role = "lm_head"
-        sums[role] += amount(tensor)
-    return sums
+        elements[role] += tensor.n_elements
+        n_bytes[role] += tensor.n_bytes or 0
+    return elements, n_bytes
 
 
 def uniform_weights(parameters: Parameters, bits: float) -> Weights:
@@ -151,21 +158,22 @@ def file_weights(file: ModelFile, name: str) -> Weights:
         raise Unsupported(
             f"{file.name} has tensors of unknown type: {', '.join(file.unknown_types)}", "try a newer ggbench"
         )
-    return tensor_weights(_decoding(file), count_parameters(file), name)
+    return tensor_weights(file.tensors, count_parameters(file), name, _decoding_layers(file))
 
 
-def _decoding(file: ModelFile) -> list[TensorInfo]:
-    """Return the tensors without those of draft layers (NextN), which llama.cpp does not run to decode a token."""
-    n_layer = file.n_layer - file.n_layer_nextn
-    return [tensor for tensor in file.tensors if (layer_of(tensor.name) or 0) < max(1, n_layer)]
+def _decoding_layers(file: ModelFile) -> int:
+    """The layers without those of drafts (NextN), which llama.cpp does not run to decode a token."""
+    return max(1, file.n_layer - file.n_layer_nextn)
 
 
-def tensor_weights(tensors: Sequence[TensorInfo], parameters: Parameters, name: str) -> Weights:
-    """Return the weights stored in tensors of known types, norms included."""
-    sizes = sums_by_role(tensors, lambda tensor: tensor.n_bytes or 0)
+def tensor_weights(
+    tensors: tuple[TensorInfo, ...], parameters: Parameters, name: str, n_layer: int = sys.maxsize
+) -> Weights:
+    """Return the weights stored in tensors of known types, norms included, up to `n_layer` layers."""
+    elements, sizes = _sums(tensors, n_layer)
     return Weights(
         name=name,
-        bpw=sum(sizes.values()) * 8 / sum(tensor.n_elements for tensor in tensors),
+        bpw=sum(sizes.values()) * 8 / sum(elements.values()),
         parameters=parameters,
         layer_bytes=sizes["layers"] + sizes["norms"],
         expert_bytes=sizes["experts"],

@@ -18,10 +18,10 @@ from ggbench.decisions.compare.comparison import compare_quants
 from ggbench.decisions.compare.repeats import Repeats, RunSpreads
 from ggbench.decisions.compare.report import ComparisonReport
 from ggbench.errors import StoreError
+from ggbench.show.figures import Figure
+from ggbench.show.listed_runs import saved_figures
 from ggbench.show.names import quant_name
-from ggbench.show.plot.curves import Figure
 from ggbench.show.presenter import presenter_of
-from ggbench.show.saving import saved_figures
 from ggbench.text import plain
 from ggbench.tui.screens.task_screen import RunsScreen
 from ggbench.tui.stored_runs import MeasuredRun

@@ -15,14 +15,14 @@ from textual.widgets import DataTable, Footer, Static
 
 from ggbench.decisions.pick.needs import Needs, limit_texts, workload_text
 from ggbench.decisions.pick.record import Candidate, Checked, Pick
-from ggbench.decisions.pick.report import lettered, pick_plot
+from ggbench.decisions.pick.report import lettered, pick_figure
 from ggbench.decisions.pick.run_commands import commands_lines, modelfile_lines
 from ggbench.decisions.pick.show import candidate_name, commands_of, headline, loss_text, reason, tok_s_text, turn_text
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
-from ggbench.show.changes import change_text
-from ggbench.show.plot.palette import letter
-from ggbench.show.terminal.plan import fit_text, longest_text
+from ggbench.show import letter
+from ggbench.show.plan import change_text, fit_text, longest_text
+from ggbench.show.plot import plot_text
 from ggbench.sizing.plan_record import Budget
 from ggbench.text import plain
 from ggbench.tui.forms import PICK
@@ -226,7 +226,8 @@ class PickScreen(TaskScreen):
         plot = self.query_one("#plot", Static)
         if self._pick is not None and plot.size.width and plot.size.height:
             size = plot.content_size
-            text = pick_plot(self._pick, size.width, size.height, color=True, has_legend=False)
+            figure = pick_figure(self._pick)
+            text = plot_text(figure, size.width, size.height, color=True, has_legend=False) if figure else ""
             plot.update(Text.from_ansi(text, no_wrap=True))
 
 

@@ -18,8 +18,8 @@ from textual.events import ScreenResume
 from textual.screen import Screen
 from textual.widgets import ContentSwitcher, Footer, OptionList, Static
 
+from ggbench.show import letter
 from ggbench.show.names import distinct_by_kv, row_labels
-from ggbench.show.plot.palette import letter
 from ggbench.show.presenter import LiveView, figures_of, presenter_of
 from ggbench.text import plain
 from ggbench.tui.host import Host, host_of
@@ -31,6 +31,7 @@ from ggbench.tui.work_queue import WorkState
 
 if TYPE_CHECKING:
     from ggbench.machine.records import MachineReading
+
 
 _LOOK_EVERY_S = 0.1
 _SHARE_OF_A_CORE = 0.01

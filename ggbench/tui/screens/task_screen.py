@@ -82,7 +82,7 @@ class RunsScreen(TaskScreen):
                 self.perform(f"save {what}", lambda: [save_as(form)], lambda lines: self.status.show(*lines))
 
         def save_as(form: ReportForm) -> list[str]:
-            from ggbench.show.report_files import save_report
+            from ggbench.formats.report.files import save_report
 
             runs = [one.to_save() for one in load()]
             return [f"Saved {path}" for path in save_report(runs, f".{form}", Path.cwd())]

@@ -16,7 +16,7 @@ from textual.widgets import Input, Static
 
 from ggbench.errors import GgbenchError
 from ggbench.machine.records import MachineReading
-from ggbench.show.terminal.plan import fit_text
+from ggbench.show.plan import fit_text
 from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.text import plain, shorten
 from ggbench.tui.host import MIN_HEIGHT, MIN_WIDTH

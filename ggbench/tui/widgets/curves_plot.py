@@ -19,7 +19,8 @@ from textual_hires_canvas import Canvas
 from textual_plot import PlotWidget
 from textual_plot.axis_formatter import NumericAxisFormatter
 
-from ggbench.show.plot.axes import (
+from ggbench.show import letter
+from ggbench.show.axes import (
     Axis,
     from_a_tick,
     in_rows,
@@ -29,13 +30,13 @@ from ggbench.show.plot.axes import (
     x_axis,
     y_axis,
 )
-from ggbench.show.plot.braille import DOTS_ACROSS
-from ggbench.show.plot.curves import Curve, Figure
-from ggbench.show.plot.frame import Cell, Frame
-from ggbench.show.plot.palette import ON_DARK, ON_LIGHT, hex_color, letter
+from ggbench.show.figures import Curve, Figure
+from ggbench.show.plot import DOTS_ACROSS, Cell, Frame
 from ggbench.text import plain
 from ggbench.units import format_count, format_fixed
 
+_ON_DARK = ("#5fd7ff", "#ffd75f", "#ff87ff", "#87ff87", "#ff8787", "#afafff")
+_ON_LIGHT = ("#005f87", "#875f00", "#870087", "#005f00", "#af0000", "#3a3aaf")
 _MARGIN_LEFT = 8
 _ROOM_FOR_A_LABEL = 18
 """Rows below which the x axis goes without its name."""
@@ -228,7 +229,8 @@ class CurvesPlot(PlotWidget):
             _put(canvas, [cell], style)
 
     def _color(self, index: int) -> str:
-        return hex_color(index, ON_DARK if self.app.current_theme.dark else ON_LIGHT)
+        colors = _ON_DARK if self.app.current_theme.dark else _ON_LIGHT
+        return colors[index % len(colors)]
 
     def _style(self, index: int) -> str:
         return f"dim {self._color(index)}" if self._curves[index].dimmed else self._color(index)

@@ -66,14 +66,6 @@ def test_concurrent_downloads_fetch_the_file_once(
     assert hub.sent_bytes() == len(CONTENT)
 
 
-@pytest.mark.parametrize("revision", ["main", "refs/pr/7", "v1.0"])
-def test_the_branch_is_recorded_under_refs(
-    access: HubAccess, listing: RepoListing, one: RepoVariant, revision: str
-) -> None:
-    download(access, replace(listing, revision=revision), one)
-    assert (repo_folder(access, REPO) / "refs" / revision).read_text() == listing.commit
-
-
 def test_an_invalid_hash_is_rejected(access: HubAccess, listing: RepoListing, one: RepoVariant) -> None:
     """Blob names come from the Hub too and must not be paths."""
     for evil in ("../../../evil", "", "0" * 63):

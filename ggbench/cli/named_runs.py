@@ -1,0 +1,166 @@
+"""Stored runs as a command line names them, by number or by model, and the columns of a comparison, also from files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ggbench.decisions.compare.repeats import setting_of
+from ggbench.errors import GgbenchError, UsageError
+from ggbench.experiments.decode.record import DecodeResult
+from ggbench.runs.run import Run
+from ggbench.runs.stored import read_run
+from ggbench.runs.summary import QuantSummary
+from ggbench.text import in_words, plain
+
+if TYPE_CHECKING:
+    from ggbench.decisions.compare.comparison import Column
+    from ggbench.runs.store.database import Store
+    from ggbench.runs.store.runs import StoredRun
+
+
+PUBLISHED = "published"
+
+
+class Compared(msgspec.Struct, frozen=True):
+    """What goes side by side."""
+
+    columns: tuple[Column, ...]
+    notices: tuple[str, ...] = ()
+
+    @property
+    def summaries(self) -> list[QuantSummary]:
+        """What leads each column."""
+        return [column[0] for column in self.columns]
+
+
+def compared_runs(
+    store: Store, named: Sequence[str], model: str | None, against: str | None, *, average: bool
+) -> Compared:
+    """Return the columns that a command line asks for, the one to compare with first.
+
+    Raises UsageError for names that are no run, StoreError, and BadFile for a file without results.
+    """
+    _check_numbers([*named, *([against] if against else [])])
+    notices: tuple[str, ...] = ()
+    if model is not None:
+        columns, notices = _of_model(store, named, model, average=average)
+    else:
+        runs = [run for name in named for run in _named(store, name)]
+        columns = _averaged(runs) if average else [(QuantSummary.of([run]),) for run in runs]
+    if against and against != PUBLISHED:
+        base = _base(_named(store, against), columns, against)
+        columns = [base, *(column for column in columns if not average or not _is_same(column, base))]
+    return Compared(tuple(columns), notices)
+
+
+def _check_numbers(names: Iterable[str]) -> None:
+    numbers = [int(name) for name in names if name.isdecimal()]
+    for number in numbers:
+        if numbers.count(number) > 1:
+            raise UsageError(f"run {number} is given {numbers.count(number)} times", "give each run once")
+
+
+def _named(store: Store, name: str) -> list[Run]:
+    """The run of that number, or those of a file."""
+    if name.isdecimal():
+        return [read_run(store, store.load_run(int(name)))]
+    from ggbench.formats.imported_run import Named
+    from ggbench.formats.importing import read_runs
+
+    path = Path(name)
+    if not path.exists() and not path.suffix:
+        raise UsageError(f"{plain(name)!r} is neither the number of a run nor a file", "their numbers: ggbench results")
+    try:
+        return [each.run for each in read_runs(path, Named())]
+    except UsageError as error:  # a file that does not say what it measured
+        raise UsageError(error.message, f"import it: ggbench import {plain(name)} --model NAME --quant NAME") from None
+
+
+def _averaged(runs: Sequence[Run]) -> list[Column]:
+    """A column for each setting, in the order in which they come first."""
+    groups: dict[str, list[QuantSummary]] = {}
+    for run in runs:
+        groups.setdefault(setting_of(run), []).append(QuantSummary.of([run]))
+    return [tuple(group) for group in groups.values()]
+
+
+def _is_same(column: Column, base: Column) -> bool:
+    return setting_of(column[0].run) == setting_of(base[0].run)
+
+
+def _of_model(store: Store, named: Sequence[str], model: str, *, average: bool) -> tuple[list[Column], tuple[str, ...]]:
+    """A column for each file and setup, that joins the newest run of each kind; the notice names what is left out."""
+    if named:
+        raise UsageError("RUN and --model exclude each other", "give numbers of `ggbench results`, or --model MODEL")
+    quants: dict[str, dict[str, list[Run]]] = {}
+    left_out: list[str] = []
+    for stored in reversed(chosen_runs(store, (), model)):
+        try:
+            run = read_run(store, stored)
+        except GgbenchError as error:
+            left_out.append(f"run {stored.run_id}: {plain(error.message)}")
+            continue
+        if not run.is_complete or run.result is None:
+            left_out.append(f"run {stored.run_id}: {run.outcome.text}")
+            continue
+        quants.setdefault(_quant_of(run), {}).setdefault(run.head.kind, []).append(run)
+    columns = [_joined(kinds, left_out, average=average) for kinds in quants.values()][::-1]
+    return columns, (f"left out: {'; '.join(left_out)}",) if left_out else ()
+
+
+def _quant_of(run: Run) -> str:
+    """A key of a file, and of how it was loaded but for what a kind of run decides itself."""
+    subject = run.subject
+    return repr((subject.header_sha256 or subject.file, subject.quant, run.head.setup.as_asked()))
+
+
+def _joined(kinds: dict[str, list[Run]], left_out: list[str], *, average: bool) -> Column:
+    """The newest run of each kind with, to average, those that repeat it; a decode leads."""
+    repeats = []
+    for runs in kinds.values():
+        same = [run for run in runs if setting_of(run) == setting_of(runs[0])][: None if average else 1]
+        earlier = [str(run.run_id) for run in runs if run not in same]
+        if earlier:
+            left_out.append(f"{in_words(earlier)}, as run {runs[0].run_id} is newer")
+        repeats.append(same)
+    repeats.sort(key=lambda runs: not isinstance(runs[0].result, DecodeResult))
+    count = max(map(len, repeats))
+    return tuple(QuantSummary.of([runs[n] for runs in repeats if n < len(runs)]) for n in range(count))
+
+
+def _base(runs: Sequence[Run], columns: Sequence[Column], name: str) -> Column:
+    """What to compare with: the one run of its file, or the one that measures what the first column does."""
+    if len(runs) == 1:
+        return (QuantSummary.of(runs),)
+    own = columns[0][0].run if columns else None
+    alike = [run for run in runs if own and (run.head.kind, run.subject.quant) == (own.head.kind, own.subject.quant)]
+    if len(alike) == 1:
+        return (QuantSummary.of(alike),)
+    what = f"{own.head.kind} of {plain(own.subject.quant)}" if own else "run"
+    hint = "import it, and give the number of the one to compare with"
+    raise UsageError(f"{plain(name)} holds {len(runs)} runs, of which {len(alike)} are a {what}", hint)
+
+
+def chosen_runs(store: Store, run_ids: tuple[int, ...], model: str | None) -> list[StoredRun]:
+    """Return the runs of these numbers, each once, or those of a model, oldest first.
+
+    Raises UsageError unless exactly one of the two is given, or where no run is of the model; UnknownName and
+    StoreError for a number.
+    """
+    if bool(run_ids) == bool(model):
+        raise UsageError(
+            "RUN and --model exclude each other" if run_ids else "no run was given",
+            "give numbers of `ggbench results`, or --model MODEL",
+        )
+    if run_ids:
+        return [store.load_run(run_id) for run_id in dict.fromkeys(run_ids)]
+    runs = list(store.list_runs(model=model))[::-1]
+    if not runs:
+        names = sorted({stored.subject.model for stored in store.list_runs()})
+        known = f"stored are runs of {', '.join(map(plain, names))}" if names else "measure it first: ggbench decode"
+        raise UsageError(f"no run of {plain(model or '')!r} is stored", known)
+    return runs

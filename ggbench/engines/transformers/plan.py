@@ -1,0 +1,182 @@
+"""What a checkpoint needs under each method: weights as stored, a static cache, and no llama.cpp.
+
+Transformers allocates as it runs, so that only weights and cache are known beforehand; the rest is the reserve's. All
+weights lie in the one memory, the input embedding among them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from msgspec.structs import replace
+
+from ggbench.commands.load_options import BudgetOptions
+from ggbench.commands.options import HubOptions
+from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.transformers.config import TransformersConfig
+from ggbench.engines.transformers.models import FoundCheckpoint, find_checkpoint, planned_methods, wanted_methods
+from ggbench.engines.transformers.storage import Method
+from ggbench.errors import GgbenchError, Unsupported, UsageError
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.models.catalog import Catalog
+from ggbench.models.command_line import reproduce, setup_options
+from ggbench.models.reference import ModelRef
+from ggbench.sizing.longest_context import planning_ceiling
+from ggbench.sizing.plan import DEFAULT_N_CTX, PlanRequest
+from ggbench.sizing.plan_record import Budget, EnginePlan, PlannedSpeed, PlanRow
+from ggbench.sizing.theory.counted_models import CountedModel
+from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
+from ggbench.sizing.theory.limits import DECODE_POSITIONS, decode_limit, decode_read_ms
+from ggbench.sizing.theory.weights import Weights, count_parameters, file_weights, scheme_bits, uniform_weights
+from ggbench.sizing.what_helps import with_other_quants
+from ggbench.stats.decode_timing import DecodeLimit
+from ggbench.text import in_words
+from ggbench.units import format_bytes
+
+_SHARED = ("n_ctx", "memory_limit_bytes", "main_gpu", "n_gpu_layers")
+"""Fields that say which memory and how long a context, whatever engine runs it."""
+
+
+def plan_model(
+    ref: ModelRef, memory: BudgetOptions, setup: LlamaConfig, hub: HubOptions, *, measures: bool
+) -> EnginePlan:
+    """Plan each of QUANTs, or each that there is. Raises GgbenchError."""
+    _refuse_llama_options(setup, memory)
+    found = find_checkpoint(ref, hub=hub.access())
+    methods = wanted_methods(found, ref)
+    request = PlanRequest(memory.budget(setup, measures=measures), setup, memory.given)
+    rows = plan_checkpoint(ref.label, found, methods or planned_methods(found), request)
+    files = "config.json alone, by what each method stores"
+    if found.checkpoint.shards:
+        files = f"the tensors of its safetensors as {found.checkpoint.method.name}, of other methods config.json"
+    sources = {
+        "weights": files,
+        "kv_and_compute": "K and V by formula, a static cache; Transformers allocates the rest as it runs",
+    }
+    return EnginePlan(request.budget, tuple(with_other_quants(rows)), sources, found.listing, found.moved_bytes)
+
+
+def _refuse_llama_options(setup: LlamaConfig, memory: BudgetOptions) -> None:
+    """Raise UsageError for an option that only llama.cpp has."""
+    defaults = LlamaConfig()
+    rest = replace(setup, **{name: getattr(defaults, name) for name in _SHARED})
+    given = setup_options(rest) or (["--mmproj"] if memory.mmproj else [])
+    if given:
+        raise UsageError(
+            f"{given[0]} is llama.cpp's, and a checkpoint is run by Transformers",
+            "omit it: the cache has the type of the weights that are not quantized",
+        )
+
+
+def count_model(ref: ModelRef, catalog: Catalog | None = None) -> CountedModel:
+    """Return the weights of a checkpoint under methods and in schemes; without any, under each method of a plan."""
+    found = find_checkpoint(ref, catalog)
+    bits = {name: scheme_bits(name) for name in ref.quants or [method.name for method in planned_methods(found)]}
+    first = found.header(found.checkpoint.method)
+    parameters = count_parameters(first)
+
+    def stored(name: str) -> Weights:
+        file = found.header(found.checkpoint.method_named(name))
+        weights = file_weights(file, name)
+        return replace(weights, embedding_bytes=(file.weight_bytes or 0) - weights.resident_bytes)
+
+    weights = tuple(
+        stored(name) if width is None else uniform_weights(parameters, width) for name, width in bits.items()
+    )
+    return CountedModel(ref.label, first, weights)
+
+
+def plan_checkpoint(
+    model: str, found: FoundCheckpoint, methods: Sequence[Method], request: PlanRequest
+) -> tuple[PlanRow, ...]:
+    """Return one row for each method, in their order; one that cannot be counted is a row with its reason.
+
+    `model` is MODEL as typed, without QUANT. Raises GgbenchError where it is the only one.
+    """
+    rows = []
+    for method in methods:
+        row = PlanRow(
+            model=model,
+            quant=method.name,
+            provenance=found.origin,
+            engine=TransformersConfig.engine,
+            budget_bytes=request.budget.usable_bytes,
+            command=reproduce("plan", (model, method.name), request.setup, dict(request.options)),
+        )
+        try:
+            rows.append(_planned(row, found, method, request))
+        except GgbenchError as error:
+            if len(methods) == 1:
+                raise
+            rows.append(replace(row, outcome=Outcome.FAILED, reason=error.message))
+    return tuple(rows)
+
+
+def _planned(row: PlanRow, found: FoundCheckpoint, method: Method, request: PlanRequest) -> PlanRow:
+    budget, file = request.budget, found.header(method)
+    cache_type = found.checkpoint.dtype(method)
+    cache = kv_cache(file, cache_type, cache_type)
+    n_ctx = request.setup.n_ctx or min(DEFAULT_N_CTX, file.n_ctx_train or DEFAULT_N_CTX)
+    weight_bytes, kv_bytes = file.weight_bytes or 0, round(float(cache.cached_bytes(n_ctx)))
+    needed = weight_bytes + kv_bytes
+    ceiling = planning_ceiling(file, n_ctx)
+    longest = min(cache.n_that_fit(budget.usable_bytes - weight_bytes), ceiling)
+    limit, decode = _speeds(file, cache, budget, longest, n_ctx)
+    return replace(
+        row,
+        type_k=cache_type,
+        type_v=cache_type,
+        file=str(file.paths[0]) if file.paths else "",
+        file_bytes=file.file_bytes,
+        n_params=file.n_params,
+        bpw=file.bpw,
+        weight_bytes=weight_bytes,
+        device_weight_bytes=weight_bytes,
+        n_ctx=n_ctx,
+        n_ctx_train=file.n_ctx_train,
+        kv_bytes=kv_bytes,
+        device_kv_bytes=kv_bytes,
+        theory_kv_bytes=kv_bytes,
+        kv_bytes_per_token=cache.bytes_per_token,
+        needed_bytes=needed,
+        left_bytes=budget.usable_bytes - needed,
+        fits=needed <= budget.usable_bytes,
+        planned_n_ctx=longest or None,
+        reached_ceiling=longest >= ceiling,
+        theory_n_ctx=longest or None,
+        limit=limit,
+        decode=decode[:-1],
+        at_n_ctx=decode[-1] if decode else None,
+        notes=tuple(_notes(found, method, file)),
+    )
+
+
+def _speeds(
+    file: ModelFile, cache: KvCache, budget: Budget, longest: int, n_ctx: int
+) -> tuple[DecodeLimit | None, tuple[PlannedSpeed, ...]]:
+    """Return the bandwidth's bound, and the speeds at fixed positions and at `n_ctx`; nothing without a bandwidth."""
+    if budget.bandwidth is None:
+        return None, ()
+    positions = (*DECODE_POSITIONS, n_ctx)
+    try:
+        limit = decode_limit(file, budget.bandwidth, cache.type_k, cache.type_v)
+        weights = file_weights(file, file.name)
+        latencies = [decode_read_ms(weights, cache, budget.bandwidth.bytes_per_s, n) for n in positions]
+    except Unsupported:
+        return None, ()
+    return limit, tuple(PlannedSpeed(n, ms, 1e3 / ms, longest >= n) for n, ms in zip(positions, latencies, strict=True))
+
+
+def _notes(found: FoundCheckpoint, method: Method, file: ModelFile) -> Iterator[str]:
+    checkpoint = found.checkpoint
+    if file.missing_bytes:
+        yield f"the files are incomplete: {format_bytes(file.missing_bytes)} are missing"
+    if checkpoint.method.quant_method is None and method.quant_method in ("gptq", "awq"):
+        yield f"a checkpoint quantized with {method.quant_method.upper()} would take this"
+    if unused := checkpoint.unused():
+        names = [tensor.name for tensor in unused[:2]] + (["others"] if len(unused) > 2 else [])
+        unused_bytes = sum(tensor.n_bytes for tensor in unused)
+        yield f"{format_bytes(unused_bytes)} of its files are not loaded: {in_words(names)}"
+    if checkpoint.config.code_files:
+        yield f"its own code is not run: {in_words(list(checkpoint.config.code_files))}"

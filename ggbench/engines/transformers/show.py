@@ -1,0 +1,169 @@
+"""What a checkpoint of Transformers holds, and what each method makes of it, for `ggbench inspect`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ggbench.commands.output import Output
+from ggbench.engines.transformers.checkpoint import Checkpoint
+from ggbench.engines.transformers.config_json import Config
+from ggbench.engines.transformers.models import FoundCheckpoint, find_checkpoint, planned_methods, wanted_methods
+from ggbench.engines.transformers.storage import Method, Stored
+from ggbench.errors import BadFile, GgbenchError
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.models.reference import ModelRef
+from ggbench.show import UNKNOWN
+from ggbench.show.document import Document, Shape, field, many, of, sometimes, within
+from ggbench.show.model_documents import INSPECT, NO_REASON, files_field
+from ggbench.show.models import metadata_text, shape_facts, types_table
+from ggbench.show.tables import TWIN_CAPTION, Facts, facts_table, new_table, spaced
+from ggbench.text import in_words, plain
+from ggbench.units import format_bytes, format_count, format_number
+
+_OWN_MARKS = ("ggbench_twin", "ggbench.twin")
+"""Keys of the config that are ggbench's."""
+
+
+def inspect(ref: ModelRef, *, tensors: bool, output: Output) -> None:
+    """Show it as the method in MODEL would load it, else as it is stored. Raises GgbenchError."""
+    found = find_checkpoint(ref)
+    method = next(iter(wanted_methods(found, ref)), found.checkpoint.method)
+    if output.as_json:
+        given = {"tensors": found.checkpoint.listed_tensors(method)} if tensors else {}
+        output.document(CHECKPOINT, LoadedCheckpoint.of(found, method), **given)
+    else:
+        listed = [stored_tensors_table(found.checkpoint, method)] if tensors else []
+        output.show(checkpoint_details(found, method), *listed)
+    if missing := found.header(found.checkpoint.method).truncation:
+        raise BadFile(f"{found.checkpoint.name} is incomplete: {missing}", "download the checkpoint again")
+
+
+def checkpoint_details(found: FoundCheckpoint, method: Method) -> RenderableType:
+    """Return files, shape and tensor types as loaded by a method, the size under each other, and the config."""
+    checkpoint = found.checkpoint
+    file = found.header(method)
+    heading = Text(f"{checkpoint.name}  {method.name}", style="bold")
+    if checkpoint.is_twin:
+        heading.append(f"\n{TWIN_CAPTION}", style="not bold yellow")
+    if file.truncation:
+        heading.append(f"\nincomplete: {file.truncation}, as of a download that stopped", style="bold red")
+    config = [
+        (plain(key), metadata_text(value))
+        for key, value in checkpoint.config.values.items()
+        if key not in _OWN_MARKS and value is not None
+    ]
+    return spaced(
+        [
+            heading,
+            facts_table("Checkpoint", _facts(found)),
+            facts_table("Shape", shape_facts(file)),
+            types_table(file),
+            _methods_table(found),
+            facts_table("Config", config),
+        ]
+    )
+
+
+def stored_tensors_table(checkpoint: Checkpoint, method: Method) -> Table:
+    """Return every tensor as the method stores it, by Transformers' names and torch's order of sides."""
+    rows = [
+        [plain(each.name), " × ".join(map(str, each.shape)), each.dtype, format_bytes(each.n_bytes)]
+        for each in checkpoint.listed_tensors(method)
+    ]
+    return new_table("Tensors", {"name": "left", "shape": "right", "type": "left", "size": "right"}, rows)
+
+
+def _facts(found: FoundCheckpoint) -> Facts:
+    checkpoint = found.checkpoint
+    file = found.header(checkpoint.method)
+    n_shards, unused = len(checkpoint.shards), checkpoint.unused()
+    held = f"{format_count(n_shards)} safetensors, {format_bytes(file.file_bytes)}" if n_shards else "config.json alone"
+    if not n_shards and found.file_bytes:
+        held = f"{format_bytes(found.file_bytes)} of safetensors on the Hub, not read"
+    return [
+        ("path", "" if checkpoint.folder is None else plain(str(checkpoint.folder))),
+        ("class", checkpoint.config.architecture),
+        ("files", held),
+        ("output", "tied to the embedding" if checkpoint.layout.is_tied else "a matrix of its own"),
+        (
+            "not loaded",
+            f"{format_bytes(sum(each.n_bytes for each in unused))}: {in_words([each.name for each in unused[:4]])}"
+            if unused
+            else "",
+        ),
+        ("own code", in_words(list(checkpoint.config.code_files)) if checkpoint.config.code_files else ""),
+        ("KV cache", f"{format_bytes(file.kv_bytes_per_token())} for each token at two bytes"),
+    ]
+
+
+def _methods_table(found: FoundCheckpoint) -> Table:
+    rows = []
+    for method in planned_methods(found):
+        try:
+            file = found.header(method)
+            sizes = [format_number(file.bpw), format_bytes(file.weight_bytes), format_bytes(file.active_weight_bytes)]
+            rows.append([method.name, *sizes, ""])
+        except GgbenchError as error:
+            rows.append([method.name, UNKNOWN, UNKNOWN, UNKNOWN, plain(error.message)])
+    columns = {"quant": "left", "BPW": "right", "weights": "right", "read for each token": "right", "": "wrap"}
+    return new_table("Loaded as", columns, rows)
+
+
+class LoadedCheckpoint(NamedTuple):
+    """A checkpoint as one method loads it."""
+
+    found: FoundCheckpoint
+    method: Method
+    file: ModelFile | None
+    """None where it cannot be counted, with a reason."""
+    reason: str | None = None
+
+    @classmethod
+    def of(cls, found: FoundCheckpoint, method: Method) -> LoadedCheckpoint:
+        """Count it. Raises as `FoundCheckpoint.header`."""
+        return cls(found, method, found.header(method))
+
+    def by_methods(self) -> Iterator[LoadedCheckpoint]:
+        """Yield it as each method that a plan shows loads it."""
+        for method in planned_methods(self.found):
+            try:
+                yield LoadedCheckpoint.of(self.found, method)
+            except GgbenchError as error:
+                yield LoadedCheckpoint(self.found, method, None, error.message)
+
+
+_METHOD = Shape(
+    "Method",
+    "A checkpoint as one method loads it.",
+    field("quant", str, get=lambda loaded: loaded.method.name),
+    of(ModelFile, "bpw weight_bytes active_weight_bytes", lambda loaded: loaded.file, maybe=True),
+    field("reason", str | None, NO_REASON),
+)
+_STORED = Shape("Stored", "A tensor as it is stored.", of(Stored, "name shape type_name=dtype n_bytes"))
+CHECKPOINT = Document(
+    "inspect.checkpoint",
+    "inspect tf:FOLDER",
+    "What a checkpoint of Transformers is.",
+    within(lambda loaded: loaded.file, INSPECT.without("gguf_version", "big_endian", "tensors")),
+    field("model", str, get=lambda loaded: loaded.found.checkpoint.name),
+    field("quant", str, get=lambda loaded: loaded.method.name),
+    of(FoundCheckpoint, "provenance=origin", lambda loaded: loaded.found),
+    files_field(lambda loaded: [shard.path for shard in loaded.found.checkpoint.shards]),
+    of(Config, "transformers_class=architecture", lambda loaded: loaded.found.checkpoint.config),
+    field("tied_embeddings", bool, get=lambda loaded: loaded.found.checkpoint.layout.is_tied),
+    of(Config, "code_files", lambda loaded: loaded.found.checkpoint.config),
+    field(
+        "unused_bytes",
+        int,
+        "Of its files, what is not loaded.",
+        lambda loaded: sum(tensor.n_bytes for tensor in loaded.found.checkpoint.unused()),
+    ),
+    field("methods", many(_METHOD), get=LoadedCheckpoint.by_methods),
+    sometimes(field("tensors", many(_STORED), "With --tensors.")),
+)
+"""Of a `LoadedCheckpoint`."""

@@ -1,0 +1,1 @@
+"""Stored runs as a report: one HTML file, Markdown, CSV or pictures."""

@@ -1,0 +1,229 @@
+"""What a report holds, whatever its form: runs by model, their table, what compares, their charts; and each form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ggbench import __version__
+from ggbench.decisions.compare.comparison import Comparison, compare_quants
+from ggbench.decisions.compare.repeats import RunSpreads, repeats_among
+from ggbench.decisions.compare.show import sentence_of
+from ggbench.errors import GgbenchError, UsageError
+from ggbench.files import check_free, write_as, write_new
+from ggbench.runs.summary import QuantSummary
+from ggbench.show import UNKNOWN
+from ggbench.show.columns import column_of, column_texts, rows_as_csv, rows_as_markdown
+from ggbench.show.listed_runs import SavedRun, plotted_runs
+from ggbench.show.machine import machine_text, reproducing, source_line
+from ggbench.show.names import model_names, unambiguous_names
+from ggbench.show.presenter import charts_of, figures_of, presenter_of
+from ggbench.show.text import csv_text, markdown_code, markdown_escaped
+from ggbench.text import in_words, plain
+from ggbench.units import counted
+
+if TYPE_CHECKING:
+    from ggbench.show.charts import Chart
+    from ggbench.show.vega import PictureForm
+
+
+_NAMED_RUNS = 6
+"""A file's name lists at most this many runs."""
+
+Contents = Mapping[str, bytes]
+"""What is written, by what each file's name adds to the others'."""
+
+
+def _as_html(runs: Sequence[SavedRun]) -> Contents:
+    from ggbench.formats.report.page import report_html
+
+    return {"": report_html(report_contents(runs)).encode()}
+
+
+def _as_markdown(runs: Sequence[SavedRun]) -> Contents:
+    return {"": report_markdown(report_contents(runs)).encode()}
+
+
+def _as_csv(runs: Sequence[SavedRun]) -> Contents:
+    """Figures and samples as two files."""
+    rows = rows_as_csv([one.summary for one in runs])
+    return {"": rows.encode(), "-samples": _samples_as_csv(runs).encode()}
+
+
+def _samples_as_csv(runs: Sequence[SavedRun]) -> str:
+    """A line for every timed step: run, repeat, position, ns of the step, ns of the sampler or empty."""
+    rows: list[tuple[object, ...]] = []
+    for one in runs:
+        samples = one.samples
+        sample_ns = [None] * len(samples.step_ns) if samples.sample_ns is None else samples.sample_ns.tolist()
+        columns = (samples.repeat.tolist(), samples.position.tolist(), samples.step_ns.tolist(), sample_ns)
+        rows += ((one.run_id, *cells) for cells in zip(*columns, strict=True))
+    return csv_text(("run_id", "repeat", "position", "step_ns", "sample_ns"), rows)
+
+
+def _as_pictures(form: PictureForm) -> Callable[[Sequence[SavedRun]], Contents]:
+    """Each chart as a picture, the first under the name as it is, others by their keys."""
+
+    def pictures(runs: Sequence[SavedRun]) -> Contents:
+        from ggbench.show import vega
+
+        charts, summaries = all_charts(runs), [one.summary for one in runs]
+        if not charts:
+            raise GgbenchError("there is nothing to draw of these runs", "write the report as .html or .md")
+        names, source = unambiguous_names(summaries), source_line(summaries)
+        drawing = vega.Drawing(vega.PICTURE, names, is_interactive=False, source=source)
+        return {
+            f"-{chart.key}" if number else "": vega.as_picture(chart, drawing, form)
+            for number, chart in enumerate(charts)
+        }
+
+    return pictures
+
+
+_FORMS: Mapping[str, Callable[[Sequence[SavedRun]], Contents]] = {
+    ".html": _as_html,
+    ".md": _as_markdown,
+    ".csv": _as_csv,
+    ".svg": _as_pictures("svg"),
+    ".png": _as_pictures("png"),
+}
+ENDINGS = tuple(_FORMS)
+"""Of the names of files that a report can be."""
+
+
+def check_ending(path: Path) -> None:
+    """Raise UsageError for a name that says no form."""
+    if path.suffix.lower() not in _FORMS:
+        what = f"{plain(path.suffix)!r} is not a format of a report" if path.suffix else "the file's name has no ending"
+        raise UsageError(what, f"end it in {in_words(ENDINGS[:-1])} or {ENDINGS[-1]}")
+
+
+def report_files(runs: Sequence[SavedRun], ending: str) -> Contents:
+    """Return the report in the form of an ending. Raises GgbenchError without anything to draw, and StoreError."""
+    return _FORMS[ending.lower()](runs)
+
+
+def save_report(runs: Sequence[SavedRun], ending: str, folder: Path) -> tuple[Path, ...]:
+    """Write the report in the form of an ending under new names, `ggbench-runs-1-4.html`, and return the paths.
+
+    Raises as `report_files`, and GgbenchError where the folder cannot be written.
+    """
+    # Names are made of run numbers alone: a model's name is untrusted text.
+    numbers = [str(one.run_id) for one in runs]
+    stem = f"ggbench-{'run' if len(runs) == 1 else 'runs'}-"
+    stem += "-".join(numbers) if len(numbers) <= _NAMED_RUNS else f"{numbers[0]}-and-{len(numbers) - 1}-more"
+    contents = report_files(runs, ending)
+    return tuple(write_new(folder, f"{stem}{part}", ending, content) for part, content in contents.items())
+
+
+def report_markdown(models: Sequence[ReportedModel]) -> str:
+    """Return the report. Raises StoreError for a run of a kind that this ggbench does not have."""
+    n_runs = sum(len(model.runs) for model in models)
+    parts = ["# ggbench report", f"{counted(n_runs, 'run')}, written by ggbench {__version__}."]
+    for model in models:
+        parts.append(f"## {markdown_escaped(model.title)}")
+        if model.comparison is not None:
+            parts.append(markdown_escaped(sentence_of(model.comparison)))
+        parts.append(rows_as_markdown(model.summaries, model.columns).rstrip("\n"))
+        parts += [_run(one, name) for one, name in zip(model.runs, model.names, strict=True)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _run(one: SavedRun, name: str) -> str:
+    """What a run found, where it was measured, and the line that measures it again."""
+    return "\n".join(_lines(one, name))
+
+
+def _lines(one: SavedRun, name: str) -> Iterator[str]:
+    run = one.summary.run
+    ending = presenter_of(run.head.kind).ending(run)
+    yield f"- run {one.run_id}, {markdown_escaped(run.head.kind)}, {markdown_escaped(f'{name}: {ending}')}"
+    if machine := machine_text(run.head.environment):
+        yield f"  - {markdown_escaped(machine)}"
+    if run.head.started_at:
+        yield f"  - {markdown_escaped(run.head.started_at)}"
+    yield f"  - {markdown_code(reproducing(run))}"
+
+
+_COLUMNS = (
+    "run_id", "quant", "source", "file_bytes", "bpw", "weight_bytes", "kv_bytes", "compute_bytes", "n_ctx",
+    "max_n_ctx", "n_gen", "prefill_ms", "tok_s", "w_tokens_per_ms", "w_ratio", "b_ms", "b_ratio", "b_w16_ms", "p99_ms",
+    "ppl", "kld_mean", "same_top", "note",
+)  # fmt: skip
+
+
+class ReportedModel(msgspec.Struct, frozen=True, dict=True):
+    """The runs of one model."""
+
+    title: str
+    """Printable."""
+    runs: tuple[SavedRun, ...]
+    """In the order in which they were given."""
+    spreads: RunSpreads
+    """Between loads, which the comparison includes."""
+
+    @cached_property
+    def summaries(self) -> tuple[QuantSummary, ...]:
+        """The runs as tables take them."""
+        return tuple(one.summary for one in self.runs)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The shortest names that distinguish the runs under the title. Printable."""
+        return tuple(name.removeprefix(f"{self.title} ") for name in unambiguous_names(self.summaries))
+
+    @cached_property
+    def columns(self) -> tuple[str, ...]:
+        """Keys of the columns in which any run has something."""
+        return tuple(key for key in _COLUMNS if {*column_texts(key, self.summaries)} - {UNKNOWN, ""})
+
+    @cached_property
+    def comparison(self) -> Comparison | None:
+        """The runs side by side; None of a single run, and where nothing of two runs compares."""
+        if len(self.runs) < 2:
+            return None
+        comparison = compare_quants(self.summaries, self.spreads)
+        return None if comparison.is_empty else comparison
+
+    @cached_property
+    def charts(self) -> tuple[Chart, ...]:
+        """All that there is to draw. Raises StoreError for a kind that this ggbench does not have."""
+        return all_charts(self.runs)
+
+
+def report_contents(runs: Sequence[SavedRun]) -> tuple[ReportedModel, ...]:
+    """Group runs by model, in the order in which models come first; repeats among them say how far loads differ."""
+    groups: dict[str, list[SavedRun]] = {}
+    for name, one in zip(model_names([one.summary.subject for one in runs]), runs, strict=True):
+        groups.setdefault(name, []).append(one)
+    spreads = RunSpreads(repeats_among(one.summary.run for one in runs))
+    return tuple(ReportedModel(name, tuple(group), spreads) for name, group in groups.items())
+
+
+def all_charts(runs: Sequence[SavedRun]) -> tuple[Chart, ...]:
+    """Return figures and charts of stored runs that have anything to draw."""
+    summaries = [one.summary for one in runs]
+    kinds = [summary.run.head.kind for summary in summaries]
+    return (*figures_of(kinds, plotted_runs(runs)), *charts_of(kinds, summaries, unambiguous_names(summaries)))
+
+
+def header_of(key: str) -> str:
+    """Return the header of a column with its unit: `W [tokens/ms]`."""
+    column = column_of(key)
+    return f"{column.header} [{column.unit}]" if column.unit else column.header
+
+
+def write_all(contents: Mapping[str, bytes], path: Path, *, force: bool) -> tuple[Path, ...]:
+    """Write several files under one name, each with its own part added, and return their paths; none where one of them
+    exists. Raises as `write_as`.
+    """
+    files = {path.with_name(f"{path.stem}{part}{path.suffix}"): content for part, content in contents.items()}
+    for each in files:
+        check_free(each, force=force)
+    for each, content in files.items():
+        write_as(each, content, force=force)
+    return tuple(files)

@@ -1,0 +1,291 @@
+"""A report as one HTML file: it opens from disk, loads nothing, and works without a network for good.
+
+Tables and texts are HTML without any script; charts are drawn by Vega, which is in the file, from the specifications
+that SVG and PNG are made from. The content security policy forbids every request, also of what a name might smuggle in.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.resources import files
+
+from ggbench import __version__
+from ggbench.decisions.compare.comparison import ComparedLine, Comparison
+from ggbench.decisions.compare.show import sentence_of, spread_sentence
+from ggbench.formats.report.files import ReportedModel, header_of
+from ggbench.show import letter
+from ggbench.show.charts import OUTSIDE, BarChart, Chart, StackChart, runs_of
+from ggbench.show.columns import column_of, column_texts
+from ggbench.show.figures import Figure
+from ggbench.show.listed_runs import SavedRun
+from ggbench.show.machine import machine_text, reproducing
+from ggbench.show.presenter import presenter_of
+from ggbench.show.vega import LIMITS, ON_PAPER, ON_SLATE, PAGE, Drawing, as_vega, labels_of, title_of, vega_script
+from ggbench.text import in_words, plain
+from ggbench.units import counted
+
+_DETAILS_WIDTH = 100
+"""Characters of a line of a run's details."""
+_POLICY = (
+    "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data:; "
+    "base-uri 'none'; form-action 'none'"
+)
+_LICENSE = """Vega: Copyright (c) 2015-2025, University of Washington Interactive Data Lab. All rights reserved.
+Redistribution and use in source and binary forms, with or without modification, are permitted under the terms of the
+BSD 3-Clause License, https://github.com/vega/vega/blob/main/LICENSE. The software is provided "as is", without any
+warranty."""
+
+
+def report_html(models: Sequence[ReportedModel]) -> str:
+    """Return the page. Raises StoreError for a run of a kind that this ggbench does not have."""
+    specs: list[object] = []
+    body = "".join(_model(model, number, specs) for number, model in enumerate(models))
+    title = f"{', '.join(model.title for model in models[:3])}{' …' if len(models) > 3 else ''}"
+    runs = [one for model in models for one in model.runs]
+    contents = "".join(
+        f'<li><a href="#model-{number}">{text(model.title)}</a> {counted(len(model.runs), "run")}</li>'
+        for number, model in enumerate(models)
+    )
+    parts = [
+        "<!DOCTYPE html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        '<meta name="color-scheme" content="light dark">',
+        f"<title>{text(title)}: ggbench report</title>",
+        f"<style>{_colors()}{_asset('page.css')}</style></head><body><main>",
+        f"<header><h1>{text(title)}</h1><p>{counted(len(runs), 'run')}, written by ggbench {__version__}."
+        f" Latency of token n is (n − 1) / W + B.</p></header>",
+        f"<nav><ul>{contents}</ul></nav>" if len(models) > 1 else "",
+        body,
+        '</main><div id="tip" role="status" hidden></div>',
+        "<noscript><p>Charts need JavaScript, which is in this file; tables do not.</p></noscript>",
+        json_script("charts", specs),
+        f"<!-- {_LICENSE} -->",
+        f"<script>{vega_script()}</script>",
+        f"<script>{_asset('page.js')}</script></body></html>\n",
+    ]
+    return "\n".join(part for part in parts if part)
+
+
+def _asset(name: str) -> str:
+    return (files(__package__) / name).read_text(encoding="utf-8")
+
+
+def _colors() -> str:
+    """The variables of `look.PAGE`: on a light page, a dark one, and on paper."""
+    light = "".join(f"--run{index}:{color};" for index, color in enumerate(ON_PAPER))
+    dark = "".join(f"--run{index}:{color};" for index, color in enumerate(ON_SLATE))
+    return f":root{{{light}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}}}}}"
+
+
+def _model(model: ReportedModel, number: int, specs: list[object]) -> str:
+    comparison = model.comparison
+    return (
+        f'<section id="model-{number}"><h2>{text(model.title)}</h2>'
+        + ("" if comparison is None else f'<p class="answer">{text(sentence_of(comparison))}</p>')
+        + _runs_table(model)
+        + "".join(_chart(model, chart, specs) for chart in model.charts)
+        + ("" if comparison is None else _comparison(comparison))
+        + "<h3>Each run</h3>"
+        + "".join(map(_details, model.runs, model.names))
+        + "</section>"
+    )
+
+
+def _runs_table(model: ReportedModel) -> str:
+    columns = [column_of(key) for key in model.columns]
+    headers = [("", False), *((header_of(column.key), column.right_aligned) for column in columns)]
+    texts = [column_texts(column.key, model.summaries) for column in columns]
+    rows = []
+    for index, (one, cells) in enumerate(zip(model.runs, zip(*texts, strict=True), strict=True)):
+        values = [column.value(one.summary) for column in columns]
+        name = f'<a href="#run-{one.run_id}">{_swatch(index)}</a>'
+        rows.append([(name, index), *((text(cell), value) for cell, value in zip(cells, values, strict=True))])
+    return table(headers, rows)
+
+
+def _swatch(index: int) -> str:
+    return f'<span class="run" style="color:{PAGE.color(index)}">{letter(index)}</span>'
+
+
+def _chart(model: ReportedModel, chart: Chart, specs: list[object]) -> str:
+    """The chart with its title, its legend, and where it comes from."""
+    specs.append(as_vega(chart, Drawing(PAGE, model.names, is_interactive=True)))
+    keys = "" if isinstance(chart, (BarChart, StackChart)) else _keys(labels_of(chart, model.names))
+    is_figure = isinstance(chart, Figure)
+    zoom = (
+        '<span class="zoom"><button type="button" data-zoom="0.5" title="zoom in">+</button>'
+        '<button type="button" data-zoom="2" title="zoom out">−</button>'
+        '<button type="button" data-zoom="0" title="show all">reset</button></span>'
+        if is_figure
+        else ""
+    )
+    note = how_to_read(chart) if isinstance(chart, Figure) else _marks_note(chart)
+    legend = f'<p class="legend">{note}</p>' if note else ""
+    return (
+        f'<figure class="chart" data-spec="{len(specs) - 1}" data-kind="{"curves" if is_figure else "marks"}"'
+        f' data-x="{text(chart.x_title) if isinstance(chart, Figure) else ""}">'
+        f'<figcaption><h3>{text(title_of(chart))}</h3>{zoom}</figcaption><div class="plot"></div>'
+        f"{keys}{legend}{_source(model, chart)}</figure>"
+    )
+
+
+def how_to_read(figure: Figure) -> str:
+    """Return what the lines of a figure mean, of those that it has."""
+    curves = [curve for curve in figure.curves if len(curve.x)]
+    has_steps = any(curve.error is None for curve in curves)
+    has_errors = any(curve.error is not None and bool(curve.error.any()) for curve in curves)
+    parts = [
+        "Line: the rolling median over 256 positions. Behind it: every single step." if has_steps else "",
+        "Band: the standard error." if has_errors else "",
+        "Dashed: the fit." if any(curve.fit for curve in curves) else "",
+        "Dotted: the limit of the memory's bandwidth." if any(curve.limit for curve in curves) else "",
+        "▲ slower than the axis shows." if has_steps else "",
+        '<span class="zoom">Drag to move, Ctrl and the wheel to zoom.</span>',
+    ]
+    return " ".join(filter(None, parts))
+
+
+def _keys(labels: Mapping[int, str]) -> str:
+    """A button for each run, which switches it on and off."""
+    buttons = "".join(
+        f'<button type="button" class="key" aria-pressed="true" data-run="{index}">'
+        f'<i style="background:{PAGE.color(index)}"></i>{text(label)}</button>'
+        for index, label in labels.items()
+    )
+    return f'<div class="keys">{buttons}</div>'
+
+
+def _marks_note(chart: Chart) -> str:
+    """What bars do not say themselves."""
+    if isinstance(chart, StackChart):
+        is_outside = any(part.name == OUTSIDE for part in chart.parts)
+        return f"{OUTSIDE.capitalize()}: what else the process held at its peak." if is_outside else ""
+    has_limits = isinstance(chart, BarChart) and any(bar.limit is not None for bar in chart.bars)
+    return f"{LIMITS[:1].upper()}{LIMITS[1:]}." if has_limits else ""
+
+
+def _source(model: ReportedModel, chart: Chart) -> str:
+    """Which runs a chart shows, where they were measured, and the lines that measure and draw them again."""
+    shown = [model.runs[index] for index in runs_of(chart)]
+    numbers = " ".join(str(one.run_id) for one in shown)
+    rows = "".join(f"<li>{_origin(one)}</li>" for one in shown)
+    return (
+        f"<details><summary>Where this comes from: {text(_numbered(shown))}</summary><ul>{rows}</ul>"
+        f"<p>This picture: <code>ggbench report {numbers} -o report.svg</code></p></details>"
+    )
+
+
+def _numbered(shown: Sequence[SavedRun]) -> str:
+    """`run 3`, or `runs 1, 3 and 4`."""
+    return f"run{'s' if len(shown) > 1 else ''} {in_words([str(one.run_id) for one in shown])}"
+
+
+def _origin(one: SavedRun) -> str:
+    run = one.summary.run
+    machine = machine_text(run.head.environment)
+    when = f", {text(run.head.started_at)}" if run.head.started_at else ""
+    return (
+        f'<a href="#run-{one.run_id}">run {one.run_id}</a>, {text(run.head.kind)}{when}'
+        f"{f', {text(machine)}' if machine else ''}<br><code>{text(reproducing(run))}</code>"
+    )
+
+
+def _comparison(comparison: Comparison) -> str:
+    headers = [("", False), *((f"{letter(index)} {name}", True) for index, name in enumerate(comparison.names))]
+    rows = [
+        [(text(f"{line.header} {line.unit}".rstrip()), None), *_cells(line), (text(line.verdict), None)]
+        for line in comparison.lines
+        if {*line.texts} != {"—"}
+    ]
+    notes = "".join(f"<li>{text(warning)}</li>" for warning in comparison.warnings)
+    notes += "".join(
+        f"<li>{'Different' if each.lines else 'Same'} {text(each.topic)}"
+        f"{''.join(f'<br>{text(line)}' for line in each.lines)}</li>"
+        for each in comparison.differences
+    )
+    return (
+        "<h3>Side by side</h3><p>★ better: the 95 % interval of the ratio excludes 1.</p>"
+        + f"<p>{text(spread_sentence(comparison))}</p>"
+        + table([*headers, ("", False)], rows, css="compared")
+        + f'<ul class="notes">{notes}</ul>'
+    )
+
+
+def _cells(line: ComparedLine) -> Iterator[tuple[str, object]]:
+    for cell, is_better in zip(line.texts, line.better, strict=True):
+        yield (f"<b>★ {text(cell)}</b>" if is_better else text(cell)), None
+
+
+def _details(one: SavedRun, name: str) -> str:
+    """A run as `ggbench results show` prints it."""
+    from rich.console import Console
+
+    run = one.summary.run
+    presenter = presenter_of(run.head.kind)
+    console = Console(file=io.StringIO(), width=_DETAILS_WIDTH, color_system=None, highlight=False)
+    console.print(presenter.details(run, readings=one.readings), crop=False)
+    assert isinstance(console.file, io.StringIO)
+    printed = "\n".join(line.rstrip() for line in console.file.getvalue().strip("\n").split("\n"))
+    return (
+        f'<details class="details" id="run-{one.run_id}"><summary>run {one.run_id}, {text(run.head.kind)}, '
+        f"{text(name)}: {text(presenter.ending(run))}</summary>"
+        f"<p>{_origin(one)}</p><pre>{lines(printed)}</pre></details>"
+    )
+
+
+_JSON_ESCAPED = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
+
+
+def text(value: str) -> str:
+    """Return text, on one line and without control characters, that HTML shows as it is."""
+    return html.escape(plain(value))
+
+
+def lines(value: str) -> str:
+    """Return text of several lines that a `pre` element shows as it is."""
+    return "\n".join(map(text, value.split("\n")))
+
+
+def json_script(name: str, value: object) -> str:
+    """Return a script element with data: no text in it ends the element, or begins a comment."""
+    content = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    escaped = _JSON_ESCAPED.sub(lambda match: f"\\u{ord(match[0]):04x}", content)
+    return f'<script type="application/json" id="{name}">{escaped}</script>'
+
+
+def table(headers: Sequence[tuple[str, bool]], rows: Iterable[Sequence[tuple[str, object]]], *, css: str = "") -> str:
+    """Return a table that the page sorts by a click on a header; wider than the page it scrolls.
+
+    `headers` are texts and whether the column is right-aligned; cells are HTML and the value to sort by, None for last.
+    """
+    head = "".join(
+        f'<th scope="col"{_aligned(right)}><button type="button">{text(header)}</button></th>'
+        for header, right in headers
+    )
+    body = "".join(
+        "<tr>"
+        + "".join(
+            f"<td{_aligned(right)}{_sorted_by(value)}>{cell}</td>"
+            for (cell, value), (_, right) in zip(row, headers, strict=True)
+        )
+        + "</tr>"
+        for row in rows
+    )
+    return (
+        f'<div class="scroll"><table class="sortable {css}"><thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def _aligned(right: bool) -> str:
+    return ' class="right"' if right else ""
+
+
+def _sorted_by(value: object) -> str:
+    return "" if value is None else f' data-value="{text(str(value))}"'

@@ -1,0 +1,314 @@
+"""From values to places: axes with their ranges and ticks, and curves reduced to what columns or pixels can show."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ggbench.show.figures import Curve, Figure, Floats, Integers, Line
+
+_QUANTILE, _ROOM_ABOVE = 0.995, 1.1
+_UNSETTLED = 0.1
+"""Share of values with an error, from the first on, that do not count for the range."""
+_ROUNDING = 1e-9
+_ROWS_APART = 2, 7
+"""Rows of a terminal from one tick to the next, at least and at most."""
+_MANY_ROWS_APART, _PENALTY = 4, 1.4
+"""With ticks farther apart, an axis has to be this much shorter to be worth its few labels."""
+_STEPS_TRIED, _NEXT = 12, 1.01
+"""Steps of 1, 2 and 5 times powers of ten, from less than a tenth of a row on; and what leads to the next."""
+
+
+class Axis(msgspec.Struct, frozen=True):
+    """One axis, linear or logarithmic; `high` is above `low`, and `low` above zero where it is logarithmic."""
+
+    low: float
+    high: float
+    is_log: bool = False
+
+    def share(self, value: npt.ArrayLike) -> Floats:
+        """Return the place of each value as a share of the axis, 0 at `low` and 1 at `high`."""
+        if self.is_log:
+            return np.log(np.asarray(value, np.float64) / self.low) / math.log(self.high / self.low)
+        return (np.asarray(value, np.float64) - self.low) / (self.high - self.low)
+
+    def dots(self, value: npt.ArrayLike, count: int) -> Integers:
+        """Return the nearest of `count` dots, the first of which is at `low` and the last at `high`."""
+        return np.rint(self.share(value) * (count - 1)).astype(np.int64)
+
+    def bins(self, value: npt.ArrayLike, count: int) -> Integers:
+        """Return which of `count` equal parts of the axis each value is in; `high` is in the last."""
+        if self.is_log:
+            return np.minimum((self.share(value) * count).astype(np.int64), count - 1)
+        bins = ((np.asarray(value) - self.low) * (count / (self.high - self.low))).astype(np.int64)
+        return np.minimum(bins, count - 1)
+
+    def ticks(self, count: int) -> list[float]:
+        """Return round numbers within the axis, about `count` of them."""
+        if not self.is_log:
+            return ticks_within(self.low, self.high, tick_step(self.low, self.high, count))
+        decades = range(math.floor(math.log10(self.low)), math.ceil(math.log10(self.high)) + 1)
+        few = len(decades) > count
+        steps = (1,) if few else (1, 3) if 2 * len(decades) > count else (1, 2, 5)
+        return [
+            step * 10.0**decade for decade in decades for step in steps if self.low <= step * 10.0**decade <= self.high
+        ]
+
+
+def tick_step(low: float, high: float, count: int) -> float:
+    """Return the least of 1, 2 and 5 times a power of ten that divides the range into at most `count` steps."""
+    rough = (high - low) / count
+    power = 10.0 ** math.floor(math.log10(rough))
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * (1 - _ROUNDING))
+
+
+def ticks_within(low: float, high: float, step: float) -> list[float]:
+    """Return the multiples of `step` from `low` to `high`."""
+    first, last = math.ceil(low / step - _ROUNDING), math.floor(high / step + _ROUNDING)
+    return [index * step for index in range(first, last + 1)]
+
+
+def tick_below(value: float, step: float) -> float:
+    """Return the largest multiple of `step` that is not above `value`."""
+    return math.floor(value / step + _ROUNDING) * step
+
+
+def tick_decimals(step: float) -> int:
+    """Return how many decimals the multiples of `step` need."""
+    return max(0, -math.floor(math.log10(step) + _ROUNDING))
+
+
+def x_axis(curves: Sequence[Curve], end: int | None = None) -> Axis:
+    """Return the axis from the first x with a value to the last, or to `end`; at least 1 long."""
+    shown = [one for one in curves if len(one.x)]
+    low = min((float(one.x.min()) for one in shown), default=1.0)
+    high = float(end) if end is not None else max((float(one.x.max()) for one in shown), default=low)
+    return Axis(low, max(high, low + 1))
+
+
+def y_range(curves: Sequence[Curve], x: Axis, y_low: float | None = None) -> tuple[float, float]:
+    """Return the least and the largest y to draw: from the least of values and limits to the largest value, or to a
+    tenth above 99.5 % of them, 0 and 1 without any.
+
+    A single step of a second among thousands of 20 ms would flatten all others: it is marked at the top instead. Of
+    values with an error, the first ones scatter far more than where they settle, and do not count. `y_low` is drawn
+    whatever the values.
+    """
+    lows, highs = [] if y_low is None else [y_low], []
+    for one in curves:
+        if one.error is not None and len(one.y):
+            settled = slice(int(len(one.y) * _UNSETTLED) if one.error.any() else 0, None)
+            error = 0.0 if one.dimmed else one.error[settled]
+            lows.append(float((one.y[settled] - error).min()))
+            highs.append(float((one.y[settled] + error).max()))
+        elif len(one.y):
+            most = float(np.quantile(one.y, _QUANTILE, method="lower")) * _ROOM_ABOVE
+            highs.append(min(float(one.y.max()), most))
+            lows.append(float(one.y.min()))
+        if one.limit is not None:
+            lows.append(float(one.limit.ms(x.low)))
+            highs.append(float(one.limit.ms(x.high)))
+    return (min(lows), max(highs)) if highs else (0.0, 1.0)
+
+
+def y_axis(curves: Sequence[Curve], x: Axis, least_range: float, y_low: float | None = None) -> Axis:
+    """Return the axis of `y_range` with round ends, so that it seldom moves during a run; at least a fifth of
+    `least_range` long.
+    """
+    low, high = y_range(curves, x, y_low)
+    if not any(len(one.y) or one.limit is not None for one in curves):
+        return Axis(low, high)
+    step = 10.0 ** math.floor(math.log10(max(high - low, least_range))) / 5
+    return Axis(math.floor(low / step) * step, (math.floor(high / step) + 1) * step)
+
+
+def from_a_tick(axis: Axis, count: int) -> Axis:
+    """Return the axis with its low end at one of its `count` ticks, so that a label says where it begins."""
+    while axis.low != (low := tick_below(axis.low, tick_step(axis.low, axis.high, count))):
+        axis = Axis(low, axis.high)
+    return axis
+
+
+def in_rows(axis: Axis, rows: int) -> tuple[Axis, float]:
+    """Return an axis from a tick on, somewhat longer than this one, and the step of its ticks, which are a whole number
+    of the `rows` apart.
+
+    Ticks that are rounded to rows lie unevenly where a row is not much less than a step.
+    """
+    found: list[tuple[float, ...]] = []
+    step = tick_step(axis.low, axis.high, max(rows, 2)) / 10
+    for _ in range(_STEPS_TRIED):
+        step = tick_step(0, step * _NEXT, 1)
+        low = tick_below(axis.low, step)
+        apart = math.floor(rows * step / (axis.high - low) + _ROUNDING)
+        if _ROWS_APART[0] <= apart <= _ROWS_APART[1]:
+            length = step * rows / apart
+            found.append((length * (_PENALTY if apart > _MANY_ROWS_APART else 1), length, low, step))
+    if not found:  # fewer rows than a label and a gap take
+        return from_a_tick(axis, 1), tick_step(axis.low, axis.high, 1)
+    _, length, low, step = min(found)
+    return Axis(low, low + length), step
+
+
+WINDOW = 256
+"""Positions of one median. llama.cpp reads the KV cache in steps of 256 cells (`llama_kv_cache::get_n_kv`), so latency
+rises by stairs of that width: a median of one stair keeps their edges where they are."""
+_SHORT = 8
+"""A median is at most this part of the positions wide, so that a short run is no flat line."""
+
+
+def rolling_median(x: Integers, y: Floats, at: npt.ArrayLike) -> Floats:
+    """Return the median of the values around each x of `at`, over `WINDOW` positions or an eighth of all.
+
+    `x` may come in any order and more than once, as those of repetitions do. Towards an end, and towards a gap in `x`,
+    the window becomes narrower to stay centred. Empty without values.
+    """
+    places = np.asarray(at, np.float64)
+    if not len(x):
+        return np.empty(0)
+    if (np.diff(x) < 0).any():
+        order = np.argsort(x, kind="stable")
+        x, y = x[order], y[order]
+    steps = np.diff(x)
+    n_positions = int(np.count_nonzero(steps)) + 1
+    half = min(WINDOW, n_positions // _SHORT) * len(x) // n_positions // 2
+    breaks = np.flatnonzero(steps > 1) + 1
+    edges = np.concatenate([[0], breaks, [len(x)]])
+    middle = _nearest(x, places)
+    part = np.searchsorted(breaks, middle, "right")
+    reach = np.minimum(half, np.minimum(middle - edges[part], edges[part + 1] - 1 - middle))
+    found = np.empty(len(middle))
+    is_whole = reach == half
+    windows = np.lib.stride_tricks.sliding_window_view(y, 2 * half + 1)
+    found[is_whole] = np.median(windows[middle[is_whole] - half], axis=1)
+    for index in np.flatnonzero(~is_whole):
+        start, stop = middle[index] - reach[index], middle[index] + reach[index] + 1
+        found[index] = np.median(y[start:stop])
+    return found
+
+
+def _nearest(x: Integers, places: Floats) -> Integers:
+    """The index of the value of a sorted `x` that is nearest to each place."""
+    above = np.clip(np.searchsorted(x, places), 1, max(len(x) - 1, 1))
+    is_below = (places - x[above - 1]) <= (x[np.minimum(above, len(x) - 1)] - places)
+    return np.where(is_below, above - 1, np.minimum(above, len(x) - 1)).astype(np.int64)
+
+
+class Columns(NamedTuple):
+    """The range of the values of each column that has any."""
+
+    column: Integers
+    """From 0 at the left, ascending."""
+    least: Floats
+    largest: Floats
+
+
+def typical_columns(curve: Curve, x: Axis, n_columns: int) -> Columns:
+    """Return the typical latency of single steps in the middle of every column that has any, without a range."""
+    column = min_max_columns(curve, x, n_columns).column
+    middle = x.low + (column + 0.5) / n_columns * (x.high - x.low)
+    typical = rolling_median(curve.x, curve.y, middle)
+    return Columns(column, typical, typical)
+
+
+def min_max_columns(curve: Curve, x: Axis, n_columns: int, *, is_band: bool = False) -> Columns:
+    """Return the least and the largest value of every column that has any, for `is_band` by a standard error less and
+    more; values beyond the axis are left out.
+
+    They may come in any order, as those of repetitions do.
+    """
+    at = curve.x
+    error = curve.error if is_band and curve.error is not None else 0.0
+    low, high = curve.y - error, curve.y + error
+    inside = (at >= x.low) & (at <= x.high)
+    if not inside.all():
+        at, low, high = at[inside], low[inside], high[inside]
+    if not len(at):
+        return Columns(np.empty(0, np.int64), np.empty(0), np.empty(0))
+    columns = x.bins(at, n_columns)
+    if (np.diff(columns) < 0).any():
+        order = np.argsort(columns, kind="stable")
+        columns, low, high = columns[order], low[order], high[order]
+    starts = np.flatnonzero(np.diff(columns, prepend=columns[0] - 1))
+    return Columns(columns[starts], np.minimum.reduceat(low, starts), np.maximum.reduceat(high, starts))
+
+
+BINS = 800
+"""About the pixels across a figure; a zoomed one shows them as they are."""
+TICKS = 8, 6
+"""Across and up, at most."""
+_DIGITS = 5
+"""Of a value in a picture: finer than a pixel."""
+
+
+class CurveData(msgspec.Struct, frozen=True):
+    """The rows of one figure; each has `s`, the index of its run."""
+
+    x: Axis
+    y: Axis
+    bins: list[dict[str, Any]]
+    """`x`, `y` and the band from `lo` to `hi`."""
+    lines: list[dict[str, Any]]
+    """The two ends of fits (`k` is `fit`) and limits (`limit`)."""
+    slow: list[dict[str, Any]]
+    """Bins with a step beyond the top: `x`, and its latency `v`."""
+    ends: list[dict[str, Any]]
+    """Where the letter of each curve stands."""
+
+
+def curve_data(figure: Figure) -> CurveData:
+    """Reduce a figure that is not empty to what a picture can show.
+
+    10,000 steps are more than a screen has pixels: each of at most `BINS` bins keeps its least and largest step, so
+    that no spike is lost, and the typical one, which the eye follows.
+    """
+    curves = [curve for curve in figure.curves if len(curve.x)]
+    whole = x_axis(curves, figure.x_end)
+    x = from_a_tick(whole, TICKS[0])
+    y = from_a_tick(y_axis(curves, whole, figure.least_range, figure.y_low), TICKS[1])
+    data = CurveData(x, y, [], [], [], [])
+    for index, curve in enumerate(figure.curves):
+        if len(curve.x):
+            _add(data, index, curve, whole)
+    return data
+
+
+def _add(data: CurveData, index: int, curve: Curve, whole: Axis) -> None:
+    rows = list(_bins(index, curve, whole))
+    data.bins.extend(rows)
+    if curve.error is None:
+        data.slow.extend({"s": index, "x": row["x"], "v": row["hi"]} for row in rows if row["hi"] > data.y.high)
+    first, last = float(curve.x.min()), float(curve.x.max())
+    for kind, line in (("fit", curve.fit), ("limit", curve.limit)):
+        if line is not None:
+            data.lines.extend(_ends(index, kind, line, (first, last)))
+    data.ends.append({"s": index, "x": rows[-1]["x"], "y": rows[-1]["y"]})
+
+
+def _bins(index: int, curve: Curve, whole: Axis) -> Iterator[dict[str, Any]]:
+    if curve.error is not None:
+        for x, y, error in zip(curve.x.tolist(), curve.y.tolist(), curve.error.tolist(), strict=True):
+            yield {"s": index, "x": x, "y": _short(y), "lo": _short(y - error), "hi": _short(y + error)}
+        return
+    n_bins = BINS if len(curve.x) > BINS else max(1, int(whole.high - whole.low) + 1)
+    n_bins = min(n_bins, BINS)
+    band, typical = min_max_columns(curve, whole, n_bins), typical_columns(curve, whole, n_bins)
+    middle = whole.low + (band.column + 0.5) / n_bins * (whole.high - whole.low)
+    columns = (middle.tolist(), typical.least.tolist(), band.least.tolist(), band.largest.tolist())
+    for x, y, low, high in zip(*columns, strict=True):
+        yield {"s": index, "x": round(x), "y": _short(y), "lo": _short(low), "hi": _short(high)}
+
+
+def _ends(index: int, kind: str, line: Line, positions: Sequence[float]) -> list[dict[str, Any]]:
+    return [
+        {"s": index, "k": kind, "x": round(position), "y": _short(float(line.ms(position)))} for position in positions
+    ]
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.{_DIGITS}g}")

@@ -1,0 +1,231 @@
+"""Theoretical limits for the terminal: facts on machine and model, then one row for each scheme."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ggbench.show import FITS_NOT, UNKNOWN
+from ggbench.show.limits_document import knees_text
+from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, right, spaced
+from ggbench.sizing.theory.hardware import MEANING, Hardware
+from ggbench.sizing.theory.kv_cache import KvCache
+from ggbench.sizing.theory.limits import DECODE_POSITIONS, Bound, DecodePoint, Prefill, SchemeLimits, decode_latency_ms
+from ggbench.sizing.theory.weights import Parameters
+from ggbench.text import plain
+from ggbench.units import (
+    format_bandwidth,
+    format_bytes,
+    format_compute,
+    format_count,
+    format_ms,
+    format_number,
+    format_params,
+)
+
+if TYPE_CHECKING:
+    from ggbench.show.figures import Figure
+
+_PREFILL_LENGTHS = (512, 4096, 32768)
+_BOUND_NAMES = {Bound.WEIGHTS: "weights", Bound.COMPUTE: "compute", Bound.KV: "KV"}
+
+
+def limits_report(
+    model: str, parameters: Parameters, kv: KvCache, hardware: Hardware, rows: Sequence[SchemeLimits], *, width: int
+) -> RenderableType:
+    """Render facts, the decode table and, if the compute rate is known, the prefill table; `width` in characters."""
+    parts: list[RenderableType] = [
+        facts_table(f"{model} on {hardware.name}", _facts(parameters, kv, hardware)),
+        Group(_decode_table(rows, width), Text(_decode_notes(rows), style="dim")),
+    ]
+    if curves := [row.prefill for row in rows if row.prefill]:  # all or none: one machine has one compute rate
+        parts.append(Group(_prefill_table(rows, curves, width), Text(_prefill_notes(_longest(curves)), style="dim")))
+    return spaced(parts)
+
+
+def _facts(parameters: Parameters, kv: KvCache, hardware: Hardware) -> Facts:
+    bandwidth = format_bandwidth(hardware.bandwidth_bytes_per_s, binary=True)
+    compute = format_compute(hardware.compute_flop_per_s)
+    known = [
+        ("memory", format_bytes(hardware.memory_bytes), hardware.memory_source),
+        ("bandwidth", bandwidth, hardware.bandwidth_source),
+        ("compute", compute, hardware.compute_source),
+    ]
+    return [
+        ("convention", MEANING),
+        *((name, "not known" if text == UNKNOWN else f"{text} ({source})") for name, text, source in known),
+        ("parameters", _parameters(parameters)),
+        ("KV cache", _cache(kv)),
+    ]
+
+
+def _parameters(parameters: Parameters) -> str:
+    def text(count: int) -> str:
+        return format_params(count, binary=True)
+
+    layers = parameters.layers + parameters.experts
+    active = f"{text(parameters.active)} active"
+    if parameters.n_expert:
+        active += f" with {parameters.n_expert_used} of {parameters.n_expert} experts"
+    embedding = f"embedding {text(parameters.embedding)}" if parameters.embedding else "embedding tied to lm_head"
+    return f"{text(parameters.total)}: layers {text(layers)}, lm_head {text(parameters.lm_head)}, {embedding}; {active}"
+
+
+def _cache(kv: KvCache) -> str:
+    types = kv.type_k if kv.type_k == kv.type_v else f"K {kv.type_k}, V {kv.type_v}"
+    parts = [f"{format_bytes(kv.bytes_per_token)} per token in {types}"]
+    if kv.window:
+        parts.append(
+            f"of which {format_bytes(kv.windowed.n_bytes)} only for the last {format_count(kv.window)} positions"
+        )
+    if kv.state_bytes:
+        parts.append(f"recurrent states of {format_bytes(kv.state_bytes)} at every length")
+    if kv.remark:
+        parts.append(plain(kv.remark))
+    return "; ".join(parts)
+
+
+def _table(title: str, cells: list[Cells], rows: Sequence[SchemeLimits], width: int) -> Table:
+    if any(row.batch_size > 1 for row in rows):
+        cells.insert(0, right("batch", (format_count(row.batch_size) for row in rows)))
+    schemes = names("scheme", (row.scheme for row in rows))
+    return fitted_table([schemes, *cells], title=title, width=width)
+
+
+def _decode_table(rows: Sequence[SchemeLimits], width: int) -> Table:
+    cells = [
+        right("BPW", (format_number(row.weights.bpw) for row in rows), priority=5),
+        right("weights", (format_bytes(row.weights.resident_bytes) for row in rows), priority=3),
+        right("fits", map(_length, rows), "tokens"),
+    ]
+    if rows[0].decode:
+        cells.append(right("W", (format_number(row.w_tokens_per_ms, 4) for row in rows), "tokens/ms"))
+        cells.append(right("B", (format_ms(row.b_ms) for row in rows), "ms"))
+    for index, point in enumerate(rows[0].decode):
+        cells.append(right(f"at {point.n // 1024}k", (_speed(row.decode[index]) for row in rows), "tok/s", 4))
+    return _table("Memory and decode", cells, rows, width)
+
+
+def _decode_notes(rows: Sequence[SchemeLimits]) -> str:
+    without = "" if any(row.weights.embedding_bytes for row in rows) else "without the embedding table; "
+    lines = [f"weights: {without}compute buffers are not counted, so slightly less fits"]
+    if rows[0].decode:
+        lines.append("latency(n) = (n - 1) / W + B: the lower bound at this memory bandwidth")
+    if any(row.batch_size > 1 for row in rows):
+        lines.append("batch: W and B are of one step of all sequences, tok/s is their total, tokens are per sequence")
+    if any(point.fits is False for row in rows for point in row.decode):
+        lines.append(f"{FITS_NOT} after a speed: a context of that length does not fit")
+    return "\n".join(lines)
+
+
+def _speed(point: DecodePoint) -> str:
+    return f"{format_number(point.tok_s)}{FITS_NOT if point.fits is False else ''}"
+
+
+def _length(row: SchemeLimits) -> str:
+    return UNKNOWN if row.fits is None else format_count(row.max_n_ctx) if row.max_n_ctx else "oom"
+
+
+def _prefill_table(rows: Sequence[SchemeLimits], curves: Sequence[Prefill], width: int) -> Table:
+    cells = [right("knees", (knees_text(row.prefill) for row in rows), "tokens")]
+    for length in (length for length in _PREFILL_LENGTHS if length <= _longest(curves)):
+        cells.append(left(f"at {format_count(length)}", _times(curves, length), "ms, bound by", 4))
+        floors = (format_number(curve.floor_ms(length), 4) for curve in curves)
+        cells.append(right(f"floor {format_count(length)}", floors, "ms", 5))
+    return _table("Prefill", cells, rows, width)
+
+
+def _longest(curves: Sequence[Prefill]) -> int:
+    return min(curve.longest for curve in curves)
+
+
+def _times(curves: Sequence[Prefill], length: int) -> list[str]:
+    """Format `97.27 compute` for each row, the times aligned to the right."""
+    texts = [(format_number(curve.latency_ms(length), 4), _BOUND_NAMES[curve.bound(length)]) for curve in curves]
+    digits = max(len(time) for time, _ in texts)
+    return [f"{time:>{digits}} {bound}" for time, bound in texts]
+
+
+def _prefill_notes(longest: int) -> str:
+    return "\n".join(
+        (
+            "knee: prompt length at which the bound changes between reads and compute, searched up to "
+            f"{format_count(longest)}",
+            "each token of the prompt reads all KV before it; lm_head is computed for the last token alone",
+            "floor: the KV cache is read once for the prompt, as flash attention does",
+        )
+    )
+
+
+_AROUND_KNEES = 6
+"""The prefill plot starts at the first knee divided by this and ends at the last knee times this."""
+_WITHOUT_KNEES = 4096
+_POINTS = 640
+"""Of a plotted curve: four to a column of a wide terminal."""
+
+
+def prefill_figure(rows: Sequence[SchemeLimits]) -> Figure | None:
+    """Return compute time and, for each scheme, read time of a prompt with knees marked ◆; None without any.
+
+    Only rows with the first row's batch size are drawn. The axes are logarithmic, since read and compute time are close
+    to each other over decades of lengths.
+    """
+    import numpy as np
+
+    from ggbench.show.figures import Curve, Figure, Mark
+
+    drawn = [(row, row.prefill) for row in rows if row.prefill is not None and row.batch_size == rows[0].batch_size]
+    if not drawn:
+        return None
+    prefill = drawn[0][1]
+    knees = [knee for _, each in drawn for knee in each.knees()]
+    first = max(1, min(knees) // _AROUND_KNEES) if knees else 1
+    last = min(prefill.longest, max(knees) * _AROUND_KNEES if knees else _WITHOUT_KNEES)
+    x = np.unique(np.geomspace(first, last, _POINTS).astype(np.int64))
+
+    def curve(name: str, note: str, ms: Callable[[int], float]) -> Curve:
+        return Curve(name, x, np.array([ms(int(n)) for n in x]), np.zeros(len(x)), note=note, is_formula=True)
+
+    curves = [
+        curve(f"read {row.scheme}", f"knee{'s' * (len(each.knees()) != 1)} ◆ {knees_text(each)}", each.read_ms)
+        for row, each in drawn
+    ]
+    marks = [
+        Mark(knee, each.compute_ms(knee), "◆", index)
+        for index, (_, each) in enumerate(drawn)
+        for knee in each.knees()
+        if knee <= last
+    ]
+    curves.append(curve("compute", "", prefill.compute_ms))
+    return Figure("prefill", "first token", "ms", "prompt", "tokens", tuple(curves), marks=tuple(marks), is_log=True)
+
+
+def decode_figure(rows: Sequence[SchemeLimits], hardware: Hardware) -> Figure | None:
+    """Return the latency of one step by position, a curve for each scheme; ◆ marks the longest context that fits."""
+    import numpy as np
+
+    from ggbench.show.figures import Curve, Figure, Mark
+
+    drawn = [row for row in rows if row.b_ms is not None and row.batch_size == rows[0].batch_size]
+    bandwidth = hardware.bandwidth_bytes_per_s
+    if not drawn or bandwidth is None:
+        return None
+    curves, marks = [], []
+    for index, row in enumerate(drawn):
+        last = min(DECODE_POSITIONS[-1], row.max_n_ctx or DECODE_POSITIONS[-1])
+        x = np.unique(np.linspace(1, max(2, last), _POINTS).astype(np.int64))
+        rates = bandwidth, hardware.compute_flop_per_s
+        y = np.array([decode_latency_ms(row.weights, row.kv, *rates, int(n), row.batch_size) for n in x])
+        note = f"W {format_number(row.w_tokens_per_ms, 4)} tokens/ms, B {format_ms(row.b_ms)} ms"
+        if last < DECODE_POSITIONS[-1]:
+            marks.append(Mark(float(x[-1]), float(y[-1]), "◆", index))
+            note += f", fits {format_count(row.max_n_ctx)} ◆"
+        elif row.fits is False:
+            note += ", does not fit"
+        curves.append(Curve(row.scheme, x, y, np.zeros(len(x)), note=note, is_formula=True))
+    titles = "latency of one step", "ms", "position", "tokens"
+    return Figure("decode", *titles, tuple(curves), y_low=0.0, marks=tuple(marks))

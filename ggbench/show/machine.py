@@ -1,0 +1,262 @@
+"""Where a run comes from: its command, its machine, and what that did, with minimum, median and maximum."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ggbench.machine.records import Environment, GpuReading, GpuUse, Imported, MachineReading
+from ggbench.runs.run import Run
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.columns import imported_text
+from ggbench.show.tables import new_table, spaced
+from ggbench.stats.serving import Serving
+from ggbench.stats.token_times import RARE
+from ggbench.text import plain
+from ggbench.units import counted, format_bytes, format_count, format_ms, format_number, format_percent
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
+_CURVE_WIDTH = 24
+
+_Part = Callable[[GpuReading], float | None]
+_Format = Callable[[float], str]
+
+
+def _mhz(value: float) -> str:
+    return f"{format_count(round(value))} MHz"
+
+
+_OF_GPU: tuple[tuple[str, _Part, _Format], ...] = (
+    ("SM clock", lambda gpu: gpu.sm_clock_mhz, _mhz),
+    ("memory clock", lambda gpu: gpu.memory_clock_mhz, _mhz),
+    ("power", lambda gpu: gpu.power_w, lambda watts: f"{format_number(watts)} W"),
+    ("temperature", lambda gpu: gpu.temperature_c, lambda celsius: f"{format_number(celsius)} °C"),
+    ("memory", lambda gpu: gpu.used_bytes, format_bytes),
+)
+
+
+def run_page(
+    run: Run,
+    heading: str | Text,
+    parts: Iterable[RenderableType],
+    *,
+    folded: bool = False,
+    readings: Sequence[MachineReading] = (),
+) -> RenderableType:
+    """One run under its heading, or its name and why it did not complete: these parts, what the machine did meanwhile,
+    and the command. `folded` as in `again_line`.
+    """
+    if isinstance(heading, str):
+        heading = Text(heading, style="bold")
+        if run.reason:
+            heading.append(f"\n{plain(run.reason)}", style="not bold yellow")
+    machine, environment = machine_table(readings, run.gpu_use), run.head.environment
+    lines = again_line(run.head.command, folded=folded)
+    if environment is not None:
+        info = f"; {plain(environment.system_info)}" if environment.system_info else ""
+        lines.insert(0, Text(f"Measured with {environment_line(environment)}{info}", style="dim"))
+    return spaced([heading, *parts, *([machine] if machine else []), Group(*lines)])
+
+
+def environment_line(environment: Environment) -> str:
+    """Software and machine on one line."""
+    gpus = [
+        f"{gpu.name} {format_bytes(gpu.total_bytes)}{f' (driver {gpu.driver})' if gpu.driver else ''}"
+        for gpu in environment.gpus
+    ]
+    versions = {
+        "ggbench": environment.ggbench,
+        "llama.cpp": environment.llama_cpp,
+        "llama-cpp-python": environment.llama_cpp_python,
+        "Python": environment.python,
+        "server": environment.server,
+        "Transformers": environment.transformers,
+    }
+    software = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
+    cores = f"{environment.n_cores} cores" if environment.n_cores else ""
+    ram = f"{format_bytes(environment.ram_bytes)} RAM" if environment.ram_bytes else ""
+    cpu = ", ".join(filter(None, (environment.cpu, cores, ram)))
+    parts = (software, environment.os, cpu, *gpus, *_imported(environment.imported), *environment.changes)
+    return plain("; ".join(filter(None, parts)))
+
+
+def _imported(imported: Imported | None) -> tuple[str, ...]:
+    """Where an imported run comes from, and what it lacks."""
+    if imported is None:
+        return ()
+    return f"imported from {imported.file} of {imported.tool}, sha256 {imported.file_sha256}", *imported.lacks
+
+
+def machine_table(readings: Sequence[MachineReading], use: GpuUse | None = None) -> Table | None:
+    """Return a line for the processors, main memory and each GPU of `use`; None where nothing was read.
+
+    Without `use`, every GPU that was read.
+    """
+    lines = [line for line in _lines(readings, use) if line[1]]
+    if not lines:
+        return None
+    n_readings = counted(len(readings), "reading")
+    columns = {"": "left", "min": "right", "median": "right", "max": "right", n_readings: "left"}
+    rows = [
+        (
+            f"  {name}",
+            *map(text, (min(values), statistics.median(values), max(values))),
+            sparkline(values, _CURVE_WIDTH),
+        )
+        for name, values, text in lines
+    ]
+    return new_table("Machine", columns, rows)
+
+
+def _lines(readings: Sequence[MachineReading], use: GpuUse | None) -> Iterator[tuple[str, list[float], _Format]]:
+    yield "CPU", _known(each.cpu_share for each in readings), format_percent
+    yield "RAM", _known(each.used_bytes for each in readings), format_bytes
+    indices = sorted({gpu.index for each in readings for gpu in each.gpus})
+    shown = indices if use is None else [index for index in indices if index in use.indices]
+    for index in shown:
+        gpus = [gpu for each in readings for gpu in each.gpus if gpu.index == index]
+        gpu_name = f"GPU {index}" if len(shown) > 1 else "GPU"
+        for name, part, text in _OF_GPU:
+            yield f"{gpu_name} {name}", _known(map(part, gpus)), text
+
+
+def _known(values: Iterable[float | None]) -> list[float]:
+    return [value for value in values if value is not None]
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """Return at most `width` characters from the least value to the largest; of more values, the mean of each column.
+
+    Values that do not vary are a line at the bottom; no values are no characters.
+    """
+    if not values:
+        return ""
+    n = min(width, len(values))
+    edges = [index * len(values) // n for index in range(n + 1)]
+    means = [statistics.fmean(values[begin:end]) for begin, end in pairwise(edges)]
+    low, high = min(values), max(values)
+    span = high - low or 1.0
+    return "".join(_BLOCKS[min(len(_BLOCKS) - 1, int((mean - low) / span * len(_BLOCKS)))] for mean in means)
+
+
+def again_line(command: str, *, folded: bool) -> list[Text]:
+    """The command; nothing where there is none.
+
+    Not folded it is whole in one line, to be copied, for a console that does not crop and a terminal that wraps.
+    """
+    text = f"Again: {plain(command)}"
+    return [Text(text, overflow="fold") if folded else Text(text, no_wrap=True, overflow="ignore")] if command else []
+
+
+_CLOCKS = {
+    "server": "the server's own, for each token: its sampling included, the network not",
+    "client": "this program's, as tokens arrive: sampling, the server's queue and the network included",
+    "engine": "",
+}
+
+
+def serving_in(run: Run) -> Serving | None:
+    """Return how a server answered; None of a run without one."""
+    serving: Serving | None = getattr(run.result, "serving", None)
+    return serving
+
+
+def serving_facts(run: Run) -> list[tuple[str, str]]:
+    """Return names and values for a section of the run's details; none of a run without a server. Printable."""
+    serving, setup = serving_in(run), run.head.setup
+    if serving is None:
+        return []
+    url = f" at {setup.base_url}" if setup.base_url else ""
+    draft = ""
+    if serving.n_drafted:
+        share = format_percent((serving.n_accepted or 0) / serving.n_drafted)
+        accepted = f"{format_count(serving.n_accepted)} of {format_count(serving.n_drafted)} drafted tokens"
+        draft = f"{accepted} accepted, {share}"
+    return [
+        ("server", plain(f"{serving.server}{url}")),
+        ("clock", clock_text(serving)),
+        ("network", _network(serving)),
+        (
+            "TTFT",
+            "" if serving.ttft_ms is None else f"{format_ms(serving.ttft_ms)} ms, from sending to the first token",
+        ),
+        ("chunks", _chunks(serving)),
+        ("speculation", draft),
+        *(("not as asked" if index == 0 else "", plain(each)) for index, each in enumerate(serving.remarks)),
+    ]
+
+
+def clock_text(serving: Serving) -> str:
+    """Return whose clock timed the tokens, and what that includes."""
+    return _CLOCKS[serving.clock]
+
+
+def serving_caption(run: Run) -> str:
+    """Return the same in one line below a table; empty of a run without a server. Printable."""
+    serving = serving_in(run)
+    if serving is None:
+        return ""
+    parts = [f"{serving.server}; clock of the tokens: {clock_text(serving)}", _network(serving), _chunks(serving)]
+    parts += [f"not as asked: {each}" for each in serving.remarks]
+    return plain("; ".join(filter(None, parts)))
+
+
+def _network(serving: Serving) -> str:
+    if serving.round_trip_ms is None:
+        return ""
+    jitter = "" if serving.jitter_ms is None else f"; arrival adds ±{format_ms(serving.jitter_ms)} ms to a token's time"
+    return f"{format_ms(serving.round_trip_ms)} ms to the first byte of an empty request{jitter}"
+
+
+def _chunks(serving: Serving) -> str:
+    """That tokens came several at once."""
+    if not serving.n_tokens_together:
+        return ""
+    share = serving.n_tokens_together / max(1, serving.n_tokens)
+    count = f"{format_count(serving.n_tokens_together)} of {format_count(serving.n_tokens)} tokens came several at once"
+    what = "left out of W, B and percentiles" if share <= RARE else "timed in blocks, so there are no percentiles"
+    return f"{count}, {what}"
+
+
+_DATE = len("2026-11-20")
+
+
+def source_line(summaries: Sequence[QuantSummary]) -> str:
+    """Return `runs 1, 3 of 2026-11-20, Xeon, 2 cores, 24.0 GiB; ggbench 0.1.0, llama.cpp b7000`. Printable."""
+    numbers = [str(summary.run.run_id) for summary in summaries if summary.run.run_id is not None]
+    dates = sorted({summary.run.head.started_at[:_DATE] for summary in summaries} - {""})
+    parts = []
+    if numbers:
+        days = f" of {dates[0]}{f' to {dates[-1]}' if len(dates) > 1 else ''}" if dates else ""
+        parts.append(f"run{'' if len(numbers) == 1 else 's'} {', '.join(numbers)}{days}")
+    machines = dict.fromkeys(machine_text(summary.environment) for summary in summaries)
+    parts += [text for text in machines if text]
+    return plain("; ".join(parts))
+
+
+def machine_text(environment: Environment | None) -> str:
+    """Return `EPYC, 2 cores, 24.0 GiB, ggbench 0.1.0, llama.cpp 7000`; empty where nothing is known. Printable."""
+    if environment is None:
+        return ""
+    cores = (
+        "" if environment.n_cores is None else f"{environment.n_cores} core{'' if environment.n_cores == 1 else 's'}"
+    )
+    ram = "" if environment.ram_bytes is None else format_bytes(environment.ram_bytes)
+    llama = f"llama.cpp {environment.llama_cpp}" if environment.llama_cpp else ""
+    ggbench = f"ggbench {environment.ggbench}" if environment.ggbench else ""
+    gpus = (gpu.name for gpu in environment.gpus)
+    torch = f"Transformers {environment.transformers}" if environment.transformers else ""
+    parts = (environment.cpu, cores, ram, *gpus, imported_text(environment), ggbench, llama, torch)
+    return plain(", ".join(filter(None, parts)))
+
+
+def reproducing(run: Run) -> str:
+    """Return the line that measures a run again; of an imported one, that shows it. Printable."""
+    if run.head.command:
+        return plain(run.head.command)
+    return f"ggbench results show {run.run_id}"

@@ -1,0 +1,293 @@
+"""Figures as braille in a terminal, eight dots to a character: the typical value as a line, every step faint behind it.
+
+Every fourth dot from the least to the largest step of a column is drawn, so a single slow step among 10,000 stays
+visible and does not hide the line. Letters distinguish the curves: colour may be missing, or invisible to the reader.
+Drawn here and not by a plotting library: in plotext 6 curves differ by colour alone, tick labels read `1.7e3`, and a
+figure is global and no wider than the terminal it finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from ggbench.show import letter
+from ggbench.show.axes import (
+    Axis,
+    Columns,
+    from_a_tick,
+    min_max_columns,
+    tick_below,
+    tick_decimals,
+    tick_step,
+    ticks_within,
+    typical_columns,
+    x_axis,
+    y_range,
+)
+from ggbench.show.figures import Curve, Figure, Line, legend_lines
+from ggbench.text import plain
+from ggbench.units import format_count, format_fixed, format_ms, format_number
+
+_SGR = (36, 33, 35, 32, 34, 31)
+"""ANSI colours that are readable on black and on white."""
+
+DOTS_ACROSS, _DOTS_DOWN = 2, 4
+_BLANK = 0x2800
+# Source: Unicode block "Braille Patterns": the bit of each dot, by row and column.
+_BITS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
+
+_MIN_WIDTH, _MIN_HEIGHT = 40, 8
+_LETTER_EVERY, _DASH_EVERY, _POINT_EVERY = 12, 3, 2
+"""Columns from one letter, dash or point to the next."""
+_LETTER_SHIFT = 5
+"""Columns between the letters of neighbouring curves, so that they do not cover each other."""
+
+Cell = tuple[int, int, str]
+"""Column and row from the top left, and a character."""
+
+
+class Frame(msgspec.Struct, frozen=True):
+    """The area inside of two axes, in characters, of which each has two columns of four dots.
+
+    The TUI draws a live plot from it several times a second, beside a decode on every core.
+    """
+
+    x: Axis
+    y: Axis
+    n_columns: int
+    n_rows: int
+
+    def columns(self, curve: Curve) -> Columns:
+        """Return what the line of a curve is in every column of dots: the range of values that have an error, the
+        typical latency of single steps.
+        """
+        of_curve = typical_columns if curve.error is None else min_max_columns
+        return of_curve(curve, self.x, self.n_columns * DOTS_ACROSS)
+
+    def row(self, y: float) -> int:
+        """Return the row of a value, from the top; what lies beyond the axis counts as its edge."""
+        return min(max(int((1 - float(self.y.share(y))) * self.n_rows), 0), self.n_rows - 1)
+
+    def curve_cells(self, curve: Curve) -> list[Cell]:
+        """Return the dots of the curve."""
+        return self._cells(self._dots(self.columns(curve)))
+
+    def band_cells(self, curve: Curve) -> list[Cell]:
+        """Return every fourth dot of the band around a curve that is not dimmed, with the dots of the curve itself."""
+        if curve.dimmed:
+            return []
+        n_down, n_across = np.ogrid[: self.n_rows * _DOTS_DOWN, : self.n_columns * DOTS_ACROSS]
+        every_fourth = (n_down % 2 == 0) & ((n_across + n_down // 2) % 2 == 0)
+        return self._cells(self._dots(self._band(curve)) & every_fourth | self._dots(self.columns(curve)))
+
+    def line_cells(self, line: Line, character: str, every: int, first: int = 0, last: int | None = None) -> list[Cell]:
+        """Return a character in every `every`-th column from `first` to `last` along a line, where that is inside."""
+        columns = np.arange(0, self.n_columns if last is None else last + 1, every)
+        columns = columns[columns >= first]
+        y = line.ms(self.x.low + (columns + 0.5) / self.n_columns * (self.x.high - self.x.low))
+        inside = (y >= self.y.low) & (y <= self.y.high)
+        return [
+            (int(column), self.row(float(at)), character) for column, at in zip(columns[inside], y[inside], strict=True)
+        ]
+
+    def slow_columns(self, curve: Curve) -> list[int]:
+        """Return the columns of characters with a step beyond the top of the axis; none of values with an error, which
+        scatter at first.
+        """
+        if curve.error is not None:
+            return []
+        columns = self._band(curve)
+        return [int(column) for column in np.unique(columns.column[columns.largest > self.y.high] // DOTS_ACROSS)]
+
+    def _band(self, curve: Curve) -> Columns:
+        """The band around the line: of the errors, or from the least to the largest step."""
+        return min_max_columns(curve, self.x, self.n_columns * DOTS_ACROSS, is_band=True)
+
+    def _cells(self, dots: npt.NDArray[np.bool_]) -> list[Cell]:
+        bits = np.einsum("rdce,de->rc", dots.reshape(self.n_rows, _DOTS_DOWN, self.n_columns, DOTS_ACROSS), _BITS)
+        rows, columns = np.nonzero(bits)
+        return [
+            (column, row, chr(_BLANK + each))
+            for column, row, each in zip(columns.tolist(), rows.tolist(), bits[rows, columns].tolist(), strict=True)
+        ]
+
+    def _dots(self, columns: Columns) -> npt.NDArray[np.bool_]:
+        """The dots from the least to the largest of every column, without gaps between neighbours; what lies outside
+        of the axis is cut off.
+        """
+        n_dots_down = self.n_rows * _DOTS_DOWN
+        dots = np.zeros((n_dots_down, self.n_columns * DOTS_ACROSS), bool)
+        if not len(columns.column):
+            return dots
+        every = np.arange(columns.column[0], columns.column[-1] + 1)
+        # Dots count from the top, so the largest value has the smallest number.
+        top, bottom = (
+            n_dots_down - 1 - self.y.dots(np.interp(every, columns.column, values), n_dots_down)
+            for values in (columns.largest, columns.least)
+        )
+        top[1:] = np.minimum(top[1:], bottom[:-1])  # a column below its neighbour reaches up to it, and one above down
+        bottom[1:] = np.maximum(bottom[1:], top[:-1])
+        rows = np.arange(n_dots_down)[:, None]
+        dots[:, every] = (rows >= top) & (rows <= bottom)
+        return dots
+
+
+class _Canvas:
+    """Characters with their colours as ANSI numbers, 0 for none; what lies outside of it is cut off."""
+
+    def __init__(self, columns: int, rows: int) -> None:
+        self.rows = [[(" ", 0)] * columns for _ in range(rows)]
+
+    def add(self, cells: Iterable[Cell], sgr: int) -> None:
+        """Add the dots of braille characters to those that are there."""
+        for column, row, dots in cells:
+            old = self.rows[row][column][0]
+            self.rows[row][column] = (dots if old == " " else chr(ord(old) | ord(dots)), sgr)
+
+    def put(self, column: int, row: int, text: str, sgr: int, *, where_blank: bool = False) -> None:
+        """Put text in place of whatever is there."""
+        for at, character in enumerate(text, min(column, len(self.rows[0]) - len(text))):
+            if not where_blank or self.rows[row][at][0] == " ":
+                self.rows[row][at] = (character, sgr)
+
+    def lines(self, *, color: bool) -> list[str]:
+        """Return the rows of text."""
+        return [
+            "".join(
+                _colored("".join(cell[0] for cell in run), sgr, color=color)
+                for sgr, run in groupby(row, key=lambda cell: cell[1])
+            )
+            for row in self.rows
+        ]
+
+
+def plot_text(figure: Figure, width: int, height: int, color: bool, *, has_legend: bool = True) -> str:
+    """Return lines of text: values as dots, their errors or the single steps behind them as fewer, the fitted line as
+    dashes with the curve's letter, the limit as points, marks over all.
+
+    `width` and `height` are of the plot with its axes, in characters, at least 40 x 8; a legend follows below. The
+    y axis ends a tenth above 99.5 % of the steps; slower ones are marked at the top and counted in the legend.
+    `color` adds ANSI colours.
+    """
+    curves = {index: one for index, one in enumerate(figure.curves) if len(one.x)}
+    if not curves and not figure.marks:
+        return "no samples to plot"
+    width, n_rows = max(_MIN_WIDTH, width), max(_MIN_HEIGHT, height) - 4
+    x, y, labels = _axes(figure, n_rows)
+    margin = max(map(len, labels.values()), default=1)
+    n_columns = width - margin - 2
+    n_ticks = max(2, n_columns // 12)
+    frame = Frame(x if figure.ends or x.is_log else from_a_tick(x, n_ticks), y, n_columns, n_rows)
+    canvas = _Canvas(n_columns, n_rows)
+    for index, one in curves.items():
+        canvas.add(frame.band_cells(one) or frame.curve_cells(one), _sgr(index))
+    for index, one in curves.items():
+        _draw_lines(canvas, frame, one, index)
+    n_dots = n_rows * _DOTS_DOWN
+    for mark in figure.marks:
+        row = (n_dots - 1 - int(y.dots(mark.y, n_dots))) // _DOTS_DOWN
+        canvas.put(int(frame.x.bins(mark.x, n_columns)), row, mark.text, _sgr(mark.index))
+    y_labels = {(n_dots - 1 - int(y.dots(tick, n_dots))) // _DOTS_DOWN: text for tick, text in labels.items()}
+    ticks = {int(frame.x.bins(tick, n_columns)): tick for tick in frame.x.ticks(n_ticks) if tick == round(tick)}
+    lines = _framed(canvas, figure, y_labels, ticks, color=color)
+    if has_legend:
+        lines += legend_lines([figure.caption], width, "") if figure.caption else []
+        for index, one in curves.items():
+            lines += _legend(letter(index), _sgr(index), _curve_parts(one, frame), width, color=color)
+        for mark in figure.marks:
+            if mark.label:
+                lines.append(f"{_colored(' '.join(mark.text), _sgr(mark.index), color=color)} {mark.label}")
+    return "\n".join(lines)
+
+
+def _axes(figure: Figure, n_rows: int) -> tuple[Axis, Axis, dict[float, str]]:
+    """The axes, and the ticks of y with their labels."""
+    if figure.ends is not None:
+        x, y = (Axis(*ends) for ends in figure.ends)
+    else:
+        x = x_axis(figure.curves, figure.x_end)
+        low, high = y_range(figure.curves, x, figure.y_low)
+        y = Axis(low, max(high, low + figure.least_range))
+    if figure.is_log:
+        x, y = Axis(x.low, x.high, is_log=True), Axis(y.low, y.high, is_log=True)
+        return x, y, {tick: format_number(tick, 1) for tick in y.ticks(n_rows // 3)}
+    step = tick_step(y.low, y.high, max(2, n_rows // 3))
+    y = Axis(min(y.low, tick_below(y.low, step)), y.high)
+    return x, y, {tick: format_fixed(tick, tick_decimals(step)) for tick in ticks_within(y.low, y.high, step)}
+
+
+def _framed(
+    canvas: _Canvas, figure: Figure, y_labels: Mapping[int, str], x_ticks: Mapping[int, float], *, color: bool
+) -> list[str]:
+    """The rows between their axes, labelled by row and by column; numbers of the x axis never overlap."""
+    margin, n_columns = max(map(len, y_labels.values()), default=1), len(canvas.rows[0])
+    lines = [figure.y_title]
+    for row, text in enumerate(canvas.lines(color=color)):
+        lines.append(f"{y_labels.get(row, ''):>{margin}} {'┤' if row in y_labels else '│'}{text}".rstrip())
+    axis, numbers, free_from = ["─"] * n_columns, [" "] * n_columns, 0
+    for column, tick in x_ticks.items():
+        text = format_count(round(tick))
+        start = max(0, min(column - len(text) // 2, n_columns - len(text)))
+        if start >= free_from:
+            axis[column] = "┬"
+            numbers[start : start + len(text)] = text
+            free_from = start + len(text) + 1
+    indent = " " * (margin + 1)
+    return [*lines, f"{indent}└{''.join(axis)}", f"{indent} {''.join(numbers)}".rstrip(), f"{indent} {figure.x_title}"]
+
+
+def _draw_lines(canvas: _Canvas, frame: Frame, one: Curve, index: int) -> None:
+    """The limit behind the values, the fitted line over them, else a letter at their end; a mark at the top where steps
+    are slower.
+    """
+    sgr = _sgr(index)
+    first, last = (int(end) for end in frame.x.bins([one.x.min(), one.x.max()], frame.n_columns))
+    if one.limit is not None:
+        for column, row, point in frame.line_cells(one.limit, "·", _POINT_EVERY, first, last):
+            canvas.put(column, row, point, sgr, where_blank=True)
+    if one.fit is not None:
+        for column, row, dash in frame.line_cells(one.fit, "╌", 1, first, last):
+            turn = (column + _LETTER_SHIFT * index) % _LETTER_EVERY
+            if turn % _DASH_EVERY == 0:
+                canvas.put(column, row, dash if turn else letter(index), sgr)
+    elif one.is_formula:
+        for column, row, _ in frame.curve_cells(one):
+            if (column + _LETTER_SHIFT * index) % _LETTER_EVERY == 0:
+                canvas.put(column, row, letter(index), sgr)
+    elif one.error is not None:
+        canvas.put(last, frame.row(float(one.y[-1])), letter(index), sgr)
+    for column in frame.slow_columns(one):
+        canvas.put(column, 0, "▲", sgr)
+
+
+def _curve_parts(one: Curve, frame: Frame) -> list[str]:
+    """The curve's name, its fit, its limit and the steps beyond the top."""
+    parts = [plain(one.name)]
+    if one.note:
+        parts.append(f"{'' if one.fit is None else '╌ '}{one.note}")
+    if one.limit is not None:
+        parts.append(f"· limit W {format_number(one.limit.w_tokens_per_ms)}, B {format_ms(one.limit.b_ms)}")
+    slower = one.y > frame.y.high
+    if one.error is None and (n_slower := int(slower.sum())):
+        at = int(one.x[int(np.argmax(one.y))])
+        most = f"{format_ms(float(one.y.max()))} ms at {format_count(at)}"
+        parts.append(f"▲ {format_count(n_slower)} slower {'step' if n_slower == 1 else 'steps'}, up to {most}")
+    return parts
+
+
+def _legend(sign: str, sgr: int, parts: Sequence[str], width: int, *, color: bool) -> list[str]:
+    lines = legend_lines(parts, width - len("a "), "  ")
+    return [f"{_colored(sign, sgr, color=color) if number == 0 else ' '} {line}" for number, line in enumerate(lines)]
+
+
+def _sgr(index: int | None) -> int:
+    return 0 if index is None else _SGR[index % len(_SGR)]
+
+
+def _colored(text: str, sgr: int, *, color: bool) -> str:
+    return f"\x1b[{sgr}m{text}\x1b[0m" if color and sgr else text

@@ -1,0 +1,324 @@
+"""One quant in full: a decode or a series of prompts, from the file to the command that reproduces it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Sequence
+
+from msgspec.structs import replace
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ggbench.engines.contract import EngineConfig
+from ggbench.engines.endings import Outcome
+from ggbench.engines.memory import DeviceBuffers, Memory
+from ggbench.machine.readings import name_processes
+from ggbench.machine.records import GpuUse, MachineReading
+from ggbench.models.command_line import setup_options
+from ggbench.models.subject import Subject
+from ggbench.runs.run import DecodeTiming
+from ggbench.runs.store.runs import RUNNING
+from ggbench.runs.summary import QuantSummary
+from ggbench.show import UNKNOWN
+from ggbench.show.columns import column_of, column_texts, imported_text, note
+from ggbench.show.glossary import MARKED, MARKED_RUN, UNSTEADY
+from ggbench.show.listed_runs import ListedRun, named_runs
+from ggbench.show.machine import run_page, serving_facts
+from ggbench.show.names import quant_name, row_labels
+from ggbench.show.tables import (
+    TWIN_CAPTION,
+    Cells,
+    Facts,
+    facts_table,
+    fitted_table,
+    left,
+    names,
+    new_table,
+    notes,
+    right,
+    twin_caption,
+)
+from ggbench.show.text import b_text, swa_text, tok_s_text, w_text
+from ggbench.stats.decode_timing import DecodeLimit, PrefillSpeed
+from ggbench.text import plain
+from ggbench.units import (
+    format_bandwidth,
+    format_bytes,
+    format_count,
+    format_ms,
+    format_number,
+    format_params,
+    format_percent,
+    with_unit,
+)
+
+
+def row_details(
+    summary: QuantSummary, *, folded: bool = False, readings: Sequence[MachineReading] = ()
+) -> RenderableType:
+    """All that is known of one quant: file, memory on each device, latency, its limit, the machine, command.
+
+    `readings` of the machine go into a section of their own; `folded` as in `again_line`.
+    """
+    parts: list[RenderableType] = [facts_table("Model", _model(summary))]
+    if summary.memory.buffers:
+        parts.append(_memory_table(summary.memory))
+    if summary.prefills:
+        parts.append(_prefills(summary))
+    sections = {
+        "Latency": _latency(summary, summary.decode) if summary.decode else (),
+        "Server": serving_facts(summary.run),
+        "Limit of this machine's memory": _limit(summary.limit) if summary.limit else (),
+        "GPU while timing": _gpu(summary.gpu_use) if summary.gpu_use else (),
+    }
+    parts += [facts_table(title, facts) for title, facts in sections.items() if facts]
+    return run_page(summary.run, _heading(summary), parts, folded=folded, readings=readings)
+
+
+def prefill_table(summary: QuantSummary) -> RenderableType:
+    """The time to read prompts of several lengths."""
+    return run_page(summary.run, _heading(summary), [facts_table("Model", _model(summary)), _prefills(summary)])
+
+
+def _heading(summary: QuantSummary) -> Text:
+    heading = Text(quant_name(summary.subject), style="bold")
+    completed = summary.outcome is Outcome.COMPLETED
+    heading.append(f"  {summary.outcome.text}", style="" if completed else "bold red")
+    if note(summary):
+        heading.append(f"\n{note(summary)}", style="yellow")
+    if summary.subject.source == "twin":
+        heading.append(f"\n{TWIN_CAPTION}", style="not bold dim")
+    return heading
+
+
+def _model(summary: QuantSummary) -> Facts:
+    subject, memory, decode, setup = summary.subject, summary.memory, summary.decode, summary.setup
+    run = [f"{format_count(memory.n_ctx)} tokens"] if memory.n_ctx else []
+    run += [f"prompt {format_count(decode.n_prompt)}"] if decode else []
+    repeat = f" x {summary.repeat}" if (summary.repeat or 1) > 1 else ""
+    run += [f"decoded {format_count(summary.n_gen)}{repeat}"] if decode and decode.n_gen else []
+    facts = [
+        ("file", subject.file),
+        ("source", subject.source + (f", {format_bytes(subject.file_bytes)}" if subject.file_bytes else "")),
+        ("header", f"sha256 {subject.header_sha256}" if subject.header_sha256 else ""),
+        ("parameters", _parameters(subject)),
+        ("quant", "by the model's name alone; the server does not say" if subject.is_quant_from_name else ""),
+        ("context", ", ".join(run)),
+        ("max n_ctx", _largest_context(summary)),
+    ]
+    return facts if setup.cache_types is None else [*facts, *_loaded(setup, summary)]
+
+
+def _parameters(subject: Subject) -> str:
+    """`135 M at 5.74 BPW`, as far as it is known."""
+    if subject.n_params is None:
+        return ""
+    return f"{format_params(subject.n_params)} at {format_number(subject.bpw)} BPW"
+
+
+_SHOWN = ("n_ctx", "n_batch", "n_ubatch", "type_k", "type_v", "flash_attn", "threads", "memory_limit_bytes")
+"""What has a line of its own."""
+
+
+def _loaded(setup: EngineConfig, summary: QuantSummary) -> Facts:
+    flash_attn, per_token = summary.memory.flash_attn, summary.subject.kv_bytes_per_token
+    type_k, type_v = setup.cache_types or ("", "")
+    cache = type_k if type_k == type_v else f"K {type_k}, V {type_v}"
+    flash = "" if flash_attn is None else f", flash attention {'on' if flash_attn else 'off'}"
+    size = "" if per_token is None else f", {format_bytes(per_token)} per token"
+    limit = setup.memory_limit_bytes
+    return [
+        ("KV cache", f"{cache}{size}{flash}"),
+        ("", swa_text(summary.memory.swa_cells, summary.memory.n_ctx)),
+        ("batches", _batches(setup, summary.memory)),
+        ("threads", format_count(setup.threads) if setup.threads else ""),
+        ("memory limit", "" if limit is None else _limit_text(limit, summary.memory)),
+        ("other options", shlex.join(setup_options(setup, without=_SHOWN))),
+    ]
+
+
+def _limit_text(limit_bytes: int, memory: Memory) -> str:
+    """The limit, and why the peak below may exceed it."""
+    if memory.peak_bytes is None or any(not buffers.is_host for buffers in memory.buffers):
+        return format_bytes(limit_bytes)
+    return f"{format_bytes(limit_bytes)} of address space on top of the idle worker, which the peak resident includes"
+
+
+def _batches(setup: EngineConfig, memory: Memory) -> str:
+    """What llama.cpp took; what was requested where there was no context, or it is not known what it took."""
+    if setup.n_batch is None:
+        return ""
+    if memory.n_batch is None or memory.n_ubatch is None:
+        return f"n_batch {setup.n_batch}, n_ubatch {setup.n_ubatch} requested"
+    return f"n_batch {memory.n_batch}, n_ubatch {memory.n_ubatch}"
+
+
+def _largest_context(summary: QuantSummary) -> str:
+    if summary.max_n_ctx is None:
+        return ""
+    proof = "proven by a decode" if summary.max_n_ctx_verified else "not proven"
+    return f"{format_count(summary.max_n_ctx)} tokens, {proof}"
+
+
+def _memory_table(memory: Memory) -> Table:
+    def row(name: str, parts: Sequence[int]) -> list[str]:
+        return [f"  {plain(name)}", *(format_bytes(part) if part else "" for part in parts), format_bytes(sum(parts))]
+
+    rows = [row(buffers.device, _split(buffers)) for buffers in memory.buffers]
+    if unread_bytes := memory.unread_bytes:
+        rows.append(
+            ["  never read again", f"-{format_bytes(unread_bytes)}", "", "", "", f"-{format_bytes(unread_bytes)}"]
+        )
+    if len(memory.buffers) > 1:
+        weights, *others = (sum(part) for part in zip(*map(_split, memory.buffers), strict=True))
+        rows.append(row("all", [weights - unread_bytes, *others]))
+    for name, n_bytes in (("other", memory.other_bytes), ("peak resident", memory.peak_bytes)):
+        if n_bytes is not None:
+            rows.append([f"  {name}", "", "", "", "", format_bytes(n_bytes)])
+    columns = {"  device": "left"} | dict.fromkeys(("weights", "KV", "compute", "output", "total"), "right")
+    return new_table("Memory", columns, rows)
+
+
+def _split(buffers: DeviceBuffers) -> list[int]:
+    return [buffers.weight_bytes, buffers.kv_bytes, buffers.compute_bytes, buffers.output_bytes]
+
+
+def _prefills(summary: QuantSummary) -> Table:
+    headers = ("  prompt\n  tokens", "time\nms", "speed\ntok/s", "timings")
+    rows = [
+        (_prompt_text(each), format_ms(each.prefill_ms), tok_s_text(each), format_count(each.repeat))
+        for each in summary.prefills
+    ]
+    return new_table("Prefill", dict.fromkeys(headers, "right"), rows)
+
+
+def _prompt_text(prefill: PrefillSpeed) -> str:
+    """`512`, or `512 @ d4096` after 4096 tokens in the cache, as llama-bench writes it."""
+    return format_count(prefill.n_prompt) + (f" @ d{prefill.n_depth}" if prefill.n_depth else "")
+
+
+def _latency(summary: QuantSummary, decode: DecodeTiming) -> Facts:
+    facts: list[tuple[str, str]] = []
+    n_prompt, prefill_ms, fit, latency = decode.n_prompt, decode.prefill_ms, decode.fit, decode.latency
+    if prefill_ms is not None:
+        speed = f", {format_number(n_prompt * 1e3 / prefill_ms)} tok/s" if prefill_ms else ""
+        facts.append(("prefill", f"{format_ms(prefill_ms)} ms for {format_count(n_prompt)} tokens{speed}"))
+    if fit is not None:
+        robust, b_w16_ms = fit.robust_w_tokens_per_ms, summary.b_w16_ms
+        facts += [
+            ("W", f"{with_unit(w_text(fit), 'tokens/ms')}{_share(decode.w_ratio)}"),
+            ("robust W", f"{format_number(robust)} tokens/ms" if robust else ""),
+            ("B", f"{with_unit(b_text(fit), 'ms')}{_share(decode.b_ratio)}"),
+            ("B as w16", "" if b_w16_ms is None else f"{format_ms(b_w16_ms)} ms"),
+            ("R²", f"{format_number(fit.r2)} over {format_count(fit.n_samples)} samples"),
+        ]
+    if latency is not None:
+        percentiles = [("p50", latency.p50_ms), ("p95", latency.p95_ms), ("p99", latency.p99_ms)]
+        per_token = ", ".join(f"{name} {format_ms(ms)}" for name, ms in percentiles if ms is not None)
+        facts += [("token", f"{per_token} ms" if per_token else ""), ("speed", f"{tok_s_text(latency)} tok/s")]
+        if latency.sample_p50_ms is not None:
+            facts.append(("sampling", f"{format_ms(latency.sample_p50_ms)} ms per token, not included above"))
+    return facts
+
+
+def _share(ratio: float | None) -> str:
+    return "" if ratio is None else f", {format_percent(ratio)} of the bandwidth's speed"
+
+
+def _limit(limit: DecodeLimit) -> Facts:
+    return [
+        ("bandwidth", f"{format_bandwidth(limit.bandwidth_bytes_per_s)}, {limit.bandwidth_source}"),
+        ("W", f"{format_number(limit.w_tokens_per_ms)} tokens/ms"),
+        ("B", f"{format_ms(limit.b_ms)} ms"),
+    ]
+
+
+def _gpu(use: GpuUse) -> Facts:
+    clocks = f"min {format_count(use.sm_clock_min_mhz)} MHz" if use.sm_clock_min_mhz else ""
+    if use.sm_clock_median_mhz:
+        clocks += f", median {format_count(round(use.sm_clock_median_mhz))} MHz"
+    energy = use.energy_per_token_mj
+    throttle = "" if use.throttle is None else "none"
+    if use.throttle:
+        throttle = ", ".join(f"{each.reason} in {format_count(each.n_readings)} readings" for each in use.throttle)
+    others = use.other_processes
+    return [
+        ("readings", format_count(use.n_readings)),
+        ("max temperature", "" if use.temperature_max_c is None else f"{format_number(use.temperature_max_c)} °C"),
+        ("SM clock", clocks),
+        ("power", "" if use.power_mean_w is None else f"{format_number(use.power_mean_w)} W on average"),
+        ("energy", "" if energy is None else f"{format_number(energy / 1e3)} J per token"),
+        ("throttle reason", throttle),
+        ("peak memory", "" if use.worker_bytes is None else format_bytes(use.worker_bytes)),
+        ("other programs", "" if others is None else name_processes(others) or "none"),
+    ]
+
+
+_ANSWERS = {"w_tokens_per_ms": 2, "b_ms": 3, "tok_s": 1}
+"""Figures that a list of runs of any kind has, with their priority in it."""
+
+
+def rows_table(summaries: Sequence[QuantSummary], keys: Sequence[str], *, width: int | None = None) -> Table:
+    """The columns named by `keys` of every quant; one that did not complete is dim, and its note says why.
+
+    `width` is the terminal's, in characters; None keeps every column in the table.
+    """
+    is_marked = "tok_s" in keys and any(summary.unsteady for summary in summaries)
+    return fitted_table(
+        [_cells(key, column_texts(key, summaries)) for key in keys],
+        labels=row_labels([summary.subject for summary in summaries]),
+        dim=[summary.outcome is not Outcome.COMPLETED for summary in summaries],
+        width=width,
+        caption="\n".join(filter(None, (MARKED * is_marked, twin_caption(each.subject for each in summaries)))),
+    )
+
+
+def runs_table(runs: Sequence[ListedRun], *, width: int | None = None) -> Table:
+    """Stored runs, in the order given, with what came of them so far; `width` as in `rows_table`.
+
+    An unsteady run is only marked: what disturbed it is in its details.
+    """
+    runs = named_runs(runs)
+    labels = [str(run.run_id) for run in runs]
+    is_marked = any(run.text("tok_s").startswith(UNSTEADY) for run in runs)
+    return fitted_table(
+        [
+            right("run", labels),
+            left("started", (run.stored.started_at[:16].replace("T", " ") for run in runs), "UTC", 5),
+            left("kind", (run.stored.kind for run in runs)),
+            names("model", (run.model for run in runs)),
+            names("quant", (run.subject.quant for run in runs)),
+            left("source", (run.subject.source for run in runs), priority=4),
+            right("samples", (format_count(run.stored.n_samples) for run in runs), priority=6),
+            *(replace(_cells(key, (run.text(key) for run in runs)), priority=rank) for key, rank in _ANSWERS.items()),
+            left("outcome", (run.answer for run in runs)),
+            notes(_note(run) for run in runs),
+        ],
+        labels=[f"run {label}" for label in labels],
+        dim=[not run.is_completed for run in runs],
+        width=width,
+        caption="\n".join(filter(None, (MARKED_RUN * is_marked, twin_caption(run.subject for run in runs)))),
+    )
+
+
+def _note(run: ListedRun) -> str:
+    """What is wrong with a run, after what marks one that was not measured here."""
+    mark, problem = imported_text(run.stored.environment), _problem(run)
+    return problem if mark in problem else "; ".join(filter(None, (mark, problem)))
+
+
+def _problem(run: ListedRun) -> str:
+    """Why a run has no figures; empty where a column has them, and where its state says it all."""
+    if run.summary is None or run.problem:
+        return run.problem
+    if run.is_completed:
+        has_answer = run.summary.max_n_ctx is not None or any(run.text(key) != UNKNOWN for key in _ANSWERS)
+        return "" if has_answer else run.note
+    return "" if run.stored.state == RUNNING else plain(run.summary.run.reason)
+
+
+def _cells(key: str, texts: Iterable[str]) -> Cells:
+    column, is_name = column_of(key), key in ("model", "quant")
+    sides = column.unit, column.right_aligned, column.priority
+    return Cells(column.header, tuple(texts), *sides, is_note=key == "note", is_name=is_name)

@@ -1,0 +1,244 @@
+"""Tables: headers with the unit below, numbers to the right, plain text only, no wider than the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
+
+import msgspec
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from ggbench.models.subject import Subject
+from ggbench.show import ESSENTIAL, UNKNOWN
+from ggbench.show.names import model_names
+from ggbench.text import plain
+
+TWIN_CAPTION = "twin: the true shape and types, no trained weights; speed and memory are real, the text is not"
+
+GAP = 2
+"""Blanks between two columns; the box itself makes one of them."""
+
+_WRAPPED_WIDTH = 24
+"""Characters that a column of several lines keeps where the terminal is narrow."""
+
+Facts = Sequence[tuple[str, str]]
+"""Names with their values; a value without text is left out."""
+
+
+class CaptionedTable(Table):
+    """A table with lines of text below it, which wrap at the width of the terminal and not at the table's."""
+
+    lines_below: tuple[Text, ...] = ()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Yield the table, then the lines."""
+        yield from super().__rich_console__(console, options)
+        yield from self.lines_below
+
+
+def new_table(
+    title: str | None = None, columns: Mapping[str, str] | None = None, rows: Iterable[Sequence[str]] = ()
+) -> CaptionedTable:
+    """A table with a line under the header and no other rules, so that it also reads without colour.
+
+    `columns` are headers, with the unit after a line break, and how each is aligned, as in `add_column`.
+    """
+    table = CaptionedTable(
+        title=Text(plain(title), style="bold") if title else None,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        header_style="bold",
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, GAP - 1, 0, 0),
+    )
+    for header, align in (columns or {}).items():
+        add_column(table, header, align)
+    for texts in rows:
+        table.add_row(*map(Text, texts))
+    return table
+
+
+def add_column(table: Table, header: str, align: str = "left") -> None:
+    """One column, aligned `left` or `right`, or one that may `wrap` and takes the width that the others leave.
+
+    What is cut shows that it is: a figure without its last digits would be another one.
+    """
+    justify: Literal["left", "right"] = "right" if align == "right" else "left"
+    wraps = align == "wrap"
+    table.add_column(Text(header), justify=justify, no_wrap=not wraps, overflow="fold" if wraps else "ellipsis")
+
+
+def twin_caption(subjects: Iterable[Subject]) -> str:
+    """What to say below a table of these; empty without a twin."""
+    return TWIN_CAPTION if any(subject.source == "twin" for subject in subjects) else ""
+
+
+def facts_table(title: str, facts: Facts) -> Table:
+    """Names on the left, values on the right, under a heading."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.title, table.title_justify = Text(plain(title), style="bold"), "left"
+    table.add_column(no_wrap=True, min_width=12)
+    table.add_column(overflow="fold")
+    for name, value in facts:
+        if value:
+            table.add_row(Text(f"  {name}"), Text(plain(value)))
+    return table
+
+
+def spaced(parts: Sequence[RenderableType]) -> Group:
+    """The parts below each other with a blank line between."""
+    return Group(*(Padding(part, (0, 0, 1, 0)) for part in parts[:-1]), *parts[-1:])
+
+
+class Cells(msgspec.Struct, frozen=True):
+    """One column with its texts."""
+
+    header: str
+    texts: tuple[str, ...]
+    unit: str = ""
+    right_aligned: bool = False
+    priority: int = ESSENTIAL
+    """The highest is left out first, `ESSENTIAL` never."""
+    is_note: bool = False
+    """Whether the texts are sentences about their row."""
+    is_name: bool = False
+    """Whether a text says by itself what it is."""
+    stays: bool = False
+    """Whether it is an answer that stays in the table, also where it says the same of every row."""
+    wraps: bool = False
+    """Whether its texts may take several lines, so that no figure beside them is cut."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the column says nothing of any row."""
+        return all(text in ("", UNKNOWN) for text in self.texts)
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether it says the same of several rows."""
+        return len(self.texts) > 1 and len(set(self.texts)) == 1
+
+    @property
+    def width(self) -> int:
+        """Characters on the screen, the gap to the next column included; the least of one that wraps."""
+        widest = max(map(cell_len, (self.header, self.unit, *self.texts)))
+        return (min(widest, _WRAPPED_WIDTH) if self.wraps else widest) + GAP
+
+
+def left(
+    header: str,
+    texts: Iterable[str],
+    unit: str = "",
+    priority: int = ESSENTIAL,
+    *,
+    stays: bool = False,
+    wraps: bool = False,
+) -> Cells:
+    """A column of words."""
+    return Cells(header, tuple(map(plain, texts)), unit, priority=priority, stays=stays, wraps=wraps)
+
+
+def names(header: str, texts: Iterable[str], priority: int = ESSENTIAL) -> Cells:
+    """A column of texts that say by themselves what they are."""
+    return Cells(header, tuple(map(plain, texts)), priority=priority, is_name=True)
+
+
+def row_names(subjects: Sequence[Subject]) -> list[Cells]:
+    """The columns that distinguish rows: the quant, after the model where it is not the same in all."""
+    models = model_names(subjects)
+    quants = names("quant", (subject.quant for subject in subjects))
+    return [quants] if len(set(models)) == 1 else [names("model", models), quants]
+
+
+def right(
+    header: str, texts: Iterable[str], unit: str = "", priority: int = ESSENTIAL, *, stays: bool = False
+) -> Cells:
+    """A column of figures."""
+    return Cells(header, tuple(texts), unit, right_aligned=True, priority=priority, stays=stays)
+
+
+def notes(texts: Iterable[str]) -> Cells:
+    """The column of sentences about the rows."""
+    return Cells("note", tuple(map(plain, texts)), is_note=True)
+
+
+def fitted_table(
+    cells: Sequence[Cells],
+    *,
+    labels: Sequence[str] | None = None,
+    dim: Sequence[bool] | None = None,
+    title: str | None = None,
+    width: int | None = None,
+    caption: str = "",
+) -> Table:
+    """A table no wider than `width` characters with lines of text below it; None keeps every column.
+
+    Where it does not fit, notes go below under their row's label, then what is the same in every row goes there
+    once, and then columns are left out, which the caption says. A column of empty notes is never shown.
+    The labels are the first column's texts unless given.
+    """
+    labels = cells[0].texts if labels is None else labels
+    kept, below, left_out = _fit([each for each in cells if not (each.is_note and each.is_empty)], width)
+    table = new_table(title)
+    for each in kept:
+        align = "wrap" if each.is_note or each.wraps else "right" if each.right_aligned else "left"
+        add_column(table, f"{each.header}\n{each.unit}" if each.unit else each.header, align)
+    for index, is_dim in enumerate(dim or [False] * len(labels)):
+        table.add_row(*(Text(each.texts[index]) for each in kept), style="dim" if is_dim else "")
+    headers = [each.header for each in cells]
+    titles = {
+        id(each): f"{each.header} {each.unit}" if headers.count(each.header) > 1 else each.header for each in cells
+    }
+    lines = [*_shared(below, titles), *_notes(below, labels)]
+    if left_out:
+        lines.append(f"left out for width: {', '.join(titles[id(each)] for each in left_out)}; --json has them all")
+    if caption:
+        lines.append(caption)
+    table.lines_below = tuple(map(Text, lines))
+    return table
+
+
+def _fit(cells: Sequence[Cells], width: int | None) -> tuple[list[Cells], list[Cells], list[Cells]]:
+    """What stays in the table, what goes below it, what is left out; each in the order of the columns."""
+    kept, below = list(cells), []
+
+    def excess() -> bool:
+        return width is not None and sum(each.width for each in kept) - GAP > width
+
+    by_importance = sorted(cells, key=lambda each: (not each.is_note, -each.priority))
+    for each in by_importance:
+        if excess() and not each.stays and (each.is_note or each.is_shared):
+            kept.remove(each)
+            below.append(each)
+    for each in by_importance:
+        if excess() and each in kept and each.priority > ESSENTIAL:
+            kept.remove(each)
+    return kept, [each for each in cells if each in below], [e for e in cells if e not in kept and e not in below]
+
+
+def _shared(below: Sequence[Cells], titles: Mapping[int, str]) -> list[str]:
+    """`all rows: qwen1.5-7b, n_ctx 512`; `titles` are by the columns' ids."""
+    facts = [
+        each.texts[0] if each.is_name else f"{titles[id(each)]} {each.texts[0]}"
+        for each in below
+        if not each.is_note and not each.is_empty
+    ]
+    return [f"all rows: {', '.join(facts)}"] if facts else []
+
+
+def _notes(below: Sequence[Cells], labels: Sequence[str]) -> list[str]:
+    """`q8_0: out of memory`; what is said of several rows once, as `q4_0, q2_k: some matrices are repacked`."""
+    said: dict[str, list[str]] = {}
+    for each in below:
+        if each.is_note:
+            for label, text in zip(labels, each.texts, strict=True):
+                if text:
+                    said.setdefault(text, []).append(label)
+    gap = "; " if any("," in label for label in labels) else ", "
+    return [f"{gap.join(about)}: {text}" for text, about in said.items()]

@@ -1,0 +1,404 @@
+"""Charts as Vega-Lite specifications, the one definition that HTML, SVG and PNG are made from, by vl-convert.
+
+Specifications are plain dictionaries: Altair would write the same JSON, and brings narwhals, jsonschema and Jinja2.
+Names of models are data, never a part of an expression that Vega evaluates.
+
+Weighed in November 2026, wheels on Linux: vl-convert-python 33.5 MB (84 MB unpacked, BSD-3) draws the first SVG after
+0.4 s, a PNG in 0.1 s, and has the JavaScript that a page needs, 0.9 MB; plotly 9.9 MB needs kaleido and a Chrome for
+pictures, and 4.6 MB of JavaScript in each page; matplotlib 9.9 MB has no interaction, so that HTML would be a second
+definition of each chart. SVG by hand and resvg (1.4 MB) leave zoom, axes and legends to be written here.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+
+from ggbench.engines.llama import address_space
+from ggbench.errors import DoesNotFit
+from ggbench.show import letter
+from ggbench.show.axes import TICKS, curve_data
+from ggbench.show.charts import BarChart, Chart, PointChart, StackChart, series_of
+from ggbench.show.figures import Figure
+from ggbench.text import plain
+from ggbench.units import GIB, format_bytes
+
+Spec = dict[str, Any]
+PictureForm = Literal["svg", "png"]
+
+_VERSION = "6.4"
+"""Of Vega-Lite, of those that vl-convert has."""
+_SCALE = 2.0
+"""Pixels of a PNG for each of an SVG: sharp on a screen of twice the density, and in print."""
+_ADDRESS_SPACE_BYTES = 65 * GIB
+"""That V8 in vl-convert 1.9 reserves, and of which it uses 0.2 GiB: a lower limit makes it end the whole process."""
+
+ON_PAPER = ("#0072b2", "#c04f00", "#00805c", "#a64d84", "#8a6500", "#2b2b9e", "#5c5c5c", "#b0182f")
+"""Okabe and Ito's colours (https://jfly.uni-koeln.de/color), which people with any colour vision can distinguish,
+darkened until each has a contrast of 4.5 on white (WCAG 2.2, 1.4.3), as letters and thin lines need.
+"""
+ON_SLATE = ("#56b4e9", "#f0954f", "#2fc99b", "#e2a0c6", "#e6c200", "#a9a9ff", "#bdbdbd", "#ff8a94")
+"""The same hues on a dark page, as light."""
+BINS_NAME = "bins"
+"""The data set of a figure's curves, from which a page shows the values under the pointer."""
+FONT = "system-ui, 'Segoe UI', Roboto, 'Liberation Sans', 'DejaVu Sans', sans-serif"
+"""Fonts that a desktop has; a browser loads none."""
+_SCHEMA = "https://vega.github.io/schema/vega-lite/v6.json"
+"""Names the language; nothing loads it."""
+_HEIGHT, _WIDTH = 320, 760
+_BAR, _BAR_GAP, _NAME_LINE = 16, 12, 15
+"""Of each run's row: pixels of its bar, of the room between two rows, and of each line of its name above the bar."""
+_NAME_CHARACTERS = 48
+"""Of a line of a run's name: what 320 pixels hold, the least that a page has on a phone."""
+_FAINT, _ERRORS = 0.22, 0.15
+_DASHES, _DOTS = [9, 5], [1, 5]
+LIMITS = "the dashed line is the limit of the memory's bandwidth"
+_TEXT_WIDTH = 120
+_LABEL_WIDTH = 220
+"""Pixels of a run's name beside a point; longer ones are cut with an ellipsis, and whole in the legend."""
+_TICKS_ACROSS = {"expr": f"clamp(floor(width / 90), 2, {TICKS[0]})"}
+"""As many as there is room for."""
+_SHAPES = ["circle", "cross", "square", "triangle-up", "diamond", "triangle-down"]
+_SHOWN = {"filter": "indexof(hidden, datum.s) < 0"}
+"""Leaves out the runs that a reader switched off."""
+_LABEL = "labels[datum.value]"
+"""A run's name in place of its index."""
+
+
+class Look(msgspec.Struct, frozen=True):
+    """How charts look."""
+
+    series: tuple[str, ...]
+    """Colours of runs by their index; they repeat."""
+    ink: str
+    """Titles and labels."""
+    muted: str
+    """Axes, ticks and limits."""
+    grid: str
+    page: str | None
+    """The background; None is transparent."""
+
+    def color(self, index: int) -> str:
+        """Return the colour of the run, or of the part of a stack, at that index."""
+        return self.series[index % len(self.series)]
+
+
+PICTURE = Look(ON_PAPER, "#1b1b1b", "#6b6b6b", "#e3e3e3", "#ffffff")
+"""Of SVG and PNG, which may be opened on any background."""
+PAGE = Look(
+    tuple(f"var(--run{index})" for index in range(len(ON_PAPER))), "var(--ink)", "var(--muted)", "var(--grid)", None
+)
+"""Of HTML, whose style sheet has the variables for light, dark and paper."""
+
+
+class Drawing(msgspec.Struct, frozen=True):
+    """What a chart is drawn with."""
+
+    look: Look
+    names: Sequence[str]
+    """Of all runs of the report; printable."""
+    is_interactive: bool
+    """Whether a page around it has legend, title and tooltips, so that the chart itself needs none."""
+    source: str = ""
+    """Under the title of a picture: which runs, measured where and with what."""
+
+
+def chart_spec(chart: Chart, drawing: Drawing) -> Spec:
+    """Return the Vega-Lite specification of a chart that is not empty."""
+    if isinstance(chart, Figure):
+        spec = _curves(chart, drawing)
+    elif isinstance(chart, BarChart):
+        spec = _bars(chart, drawing)
+    elif isinstance(chart, StackChart):
+        spec = _stack(chart, drawing)
+    else:
+        spec = _points(chart, drawing)
+    has_rows = isinstance(chart, (BarChart, StackChart))
+    labels = (_wrapped_labels if has_rows else labels_of)(chart, drawing.names)
+    look = drawing.look
+    spec |= {
+        "$schema": _SCHEMA,
+        "background": look.page or "transparent",
+        "width": "container" if drawing.is_interactive else _WIDTH,
+        "autosize": {"type": "fit-x" if drawing.is_interactive else "pad", "contains": "padding"},
+        "params": [
+            {"name": "hidden", "value": []},
+            {"name": "labels", "value": {str(run): text for run, text in labels.items()}},
+        ],
+        "config": _config(look),
+    }
+    if not drawing.is_interactive:
+        subtitle = {"subtitle": [drawing.source], "subtitlePadding": 6} if drawing.source else {}
+        spec["title"] = {"text": title_of(chart), "anchor": "start", "offset": 12, **subtitle}
+        spec["padding"] = 14
+    return spec
+
+
+def title_of(chart: Chart) -> str:
+    """Return the title of a chart: `latency of one token [ms]`."""
+    if isinstance(chart, Figure):
+        return chart.y_title[:1].upper() + chart.y_title[1:]
+    return f"{chart.title} [{chart.unit}]" if isinstance(chart, (BarChart, StackChart)) else chart.title
+
+
+def labels_of(chart: Chart, names: Sequence[str]) -> dict[int, str]:
+    """Return what each series of a chart is called, by its index: letter, name and, of a curve, its note."""
+    labels = {}
+    for index in series_of(chart):
+        curve = chart.curves[index] if isinstance(chart, Figure) else None
+        name = names[index] if curve is None or curve.run is None else plain(curve.name)
+        labels[index] = "   ".join(filter(None, (f"{letter(index)}  {name}", curve.note if curve else "")))
+    return labels
+
+
+def _layer(
+    mark: str, encoding: Spec, rows: list[Spec] | str | None = None, *, where: str = "", **looks: object
+) -> Spec:
+    """One layer of a chart; `rows` are data of its own, or their name, `where` is what it shows of the chart's."""
+    layer: Spec = {"mark": {"type": mark} | looks, "encoding": encoding}
+    if rows is not None:
+        layer |= {"data": {"name": rows} if isinstance(rows, str) else {"values": rows}, "transform": [_SHOWN]}
+    elif where:
+        layer["transform"] = [{"filter": where}]
+    return layer
+
+
+def _curves(figure: Figure, drawing: Drawing) -> Spec:
+    """The band behind the line, then limit, fit, marks of steps beyond the top, and a letter at each end."""
+    data = curve_data(figure)
+    has_steps = all(curve.error is None for curve in figure.curves if len(curve.x))
+    x = _quantity("x", figure.x_title, (data.x.low, data.x.high), TICKS[0], whole=True)
+    y = _quantity("y", figure.y_title, (data.y.low, data.y.high), TICKS[1])
+    at: Spec = {"x": x, "y": y, "color": _run_color(figure, drawing)}
+    band = at | {"y": y | {"field": "lo"}, "y2": {"field": "hi"}}
+    layers = [_layer("area", band, BINS_NAME, clip=True, opacity=_FAINT if has_steps else _ERRORS, line=False)]
+    for kind, dash, width in (("limit", _DOTS, 2.0), ("fit", _DASHES, 1.4)):
+        if rows := [row for row in data.lines if row["k"] == kind]:
+            layers.append(_layer("line", at, rows, clip=True, strokeDash=dash, strokeWidth=width, strokeCap="round"))
+    line = _layer("line", at, BINS_NAME, clip=True, strokeWidth=1.8, strokeJoin="round")
+    if drawing.is_interactive:
+        wheel = "wheel![event.ctrlKey || event.metaKey]"
+        line["params"] = [{"name": "zoom", "select": {"type": "interval", "zoom": wheel}, "bind": "scales"}]
+    layers.append(line)
+    if data.slow:
+        top = at | {"y": {"value": 4}}
+        layers.append(_layer("point", top, data.slow, shape="triangle-up", filled=True, size=45, opacity=1))
+    ends = [row | {"label": letter(row["s"])} for row in data.ends]
+    named = at | {"text": _words("label")}
+    layers.append(_layer("text", named, ends, align="left", dx=5, fontWeight="bold", fontSize=13, clip=False))
+    return {"height": _HEIGHT, "datasets": {BINS_NAME: data.bins}, "layer": layers}
+
+
+def _bars(chart: BarChart, drawing: Drawing) -> Spec:
+    """Horizontal bars with their intervals; the limit is a dashed line across each."""
+    rows = [
+        {"s": bar.run, "v": bar.value, "lo": bar.low, "hi": bar.high, "limit": bar.limit, "t": bar.text}
+        for bar in chart.bars
+    ]
+    has_limits = any(bar.limit is not None for bar in chart.bars)
+    better = "less is better" if chart.is_less_better else "more is better"
+    limits = f", {LIMITS}" if has_limits and not drawing.is_interactive else ""
+    ends = [value for bar in chart.bars for value in (bar.value, bar.high, bar.limit) if value is not None]
+    x = _bar_length(f"{chart.unit}, {better}{limits}", max(ends))
+    run, ink = _run_rows(chart, drawing), drawing.look.ink
+    y, middle = run.y, run.middle
+    colored = {"x": x, "y": y, "color": _run_color(chart, drawing, has_legend=False), "tooltip": _words("t")}
+    layers = [_layer("bar", colored, height=_BAR, yOffset=middle, opacity=0.85)]
+    if any(bar.low is not None and bar.high is not None for bar in chart.bars):
+        span = {"x": x | {"field": "lo"}, "x2": {"field": "hi"}, "y": y}
+        layers.append(_layer("rule", span, where="isValid(datum.lo) && isValid(datum.hi)", color=ink, strokeWidth=2,
+                             yOffset=middle, y2Offset=middle))  # fmt: skip
+    if has_limits:
+        across = {"y": y | {"bandPosition": run.bar_top}, "y2": {"field": "s", "bandPosition": run.bar_end}}
+        layers.append(_layer("rule", {"x": x | {"field": "limit"}, **across}, where="isValid(datum.limit)", color=ink,
+                             strokeWidth=2, strokeDash=[4, 2]))  # fmt: skip
+    text = _layer("text", {"x": x | {"field": "end"}, "y": y, "text": {"field": "t"}}, align="left",
+                  baseline="middle", dx=8, yOffset=middle, color=ink)  # fmt: skip
+    text["transform"] = [{"calculate": "max(datum.v, datum.hi || 0, datum.limit || 0)", "as": "end"}]
+    return {"data": {"values": rows}, "transform": [_SHOWN], "height": {"step": run.height},
+            "layer": [*layers, text, run.names]}  # fmt: skip
+
+
+def _stack(chart: StackChart, drawing: Drawing) -> Spec:
+    order = list(dict.fromkeys(part.name for part in chart.parts))
+    rows: list[Spec] = [
+        {"s": part.run, "p": part.name, "v": part.value, "t": f"{part.name} {part.text}", "o": order.index(part.name)}
+        for part in chart.parts
+    ]
+    totals: list[Spec] = [{"s": total.run, "v": total.value, "t": total.text} for total in chart.totals]
+    scale = {"domain": order, "range": [drawing.look.color(index) for index in range(len(order))]}
+    color = {"field": "p", "type": "nominal", "scale": scale, "title": None,
+             "legend": {"orient": "top", "symbolType": "square"}}  # fmt: skip
+    x = _bar_length(chart.unit, max(total.value for total in chart.totals)) | {"stack": "zero"}
+    run = _run_rows(chart, drawing)
+    at = {"x": x, "y": run.y, "color": color, "order": {"field": "o", "type": "quantitative"}, "tooltip": _words("t")}
+    bars = _layer("bar", at, rows, height=_BAR, yOffset=run.middle, opacity=0.9)
+    end = {"x": x | {"stack": None}, "y": run.y, "text": {"field": "t"}}
+    ends = _layer("text", end, totals, align="left", baseline="middle", dx=6, yOffset=run.middle,
+                  color=drawing.look.ink)  # fmt: skip
+    names = run.names | {"data": {"values": totals}, "transform": [_SHOWN, *run.names["transform"]]}
+    return {"height": {"step": run.height}, "layer": [bars, ends, names]}
+
+
+def _bar_length(title: str, most: float) -> Spec:
+    """The channel of bars from zero; it ends `_TEXT_WIDTH` pixels beyond the longest, where its text is."""
+    end = {"expr": f"{most!r} * width / max(width - {_TEXT_WIDTH}, 60)"}
+    return {"field": "v", "type": "quantitative", "title": title, "axis": {"tickCount": _TICKS_ACROSS},
+            "scale": {"domainMin": 0, "domainMax": end, "nice": False}}  # fmt: skip
+
+
+def _points(chart: PointChart, drawing: Drawing) -> Spec:
+    """Points with their intervals; groups differ by shape."""
+    rows = []
+    for point in chart.points:
+        (x1, x2), (y1, y2) = point.x_ends or (None, None), point.y_ends or (None, None)
+        name = drawing.names[point.run]
+        rows.append({"s": point.run, "x": point.x, "y": point.y, "g": point.group, "n": name, "x1": x1, "x2": x2,
+                     "y1": y1, "y2": y2, "t": f"{letter(point.run)} {name}: {point.text}"})  # fmt: skip
+    counts = {"format": ",d", "tickMinStep": 1} if chart.counts else {}
+    x: Spec = {"field": "x", "type": "quantitative", "title": chart.x_title,
+               "scale": {"zero": False, "padding": 24 if chart.has_labels else 10},
+               "axis": {"tickCount": _TICKS_ACROSS} | counts}  # fmt: skip
+    y: Spec = {"field": "y", "type": "quantitative", "title": chart.y_title, "scale": {"zero": False, "padding": 16}}
+    if min(point.y for point in chart.points) == 0:
+        y["scale"]["domainMin"] = 0
+    at: Spec = {"x": x, "y": y, "color": _run_color(chart, drawing)}
+    shown = at | {"tooltip": _words("t")}
+    groups = sorted({point.group for point in chart.points})
+    if groups != [""]:
+        legend = {"orient": "top", "symbolFillColor": drawing.look.muted, "symbolStrokeColor": drawing.look.muted}
+        scale = {"domain": groups, "range": [_SHAPES[index % len(_SHAPES)] for index in range(len(groups))]}
+        shown["shape"] = {"field": "g", "type": "nominal", "title": None, "scale": scale, "legend": legend}
+    layers = [_layer("line", at, strokeWidth=1, opacity=0.6)] if chart.counts else []
+    for axis in ("x", "y"):
+        if any(row[f"{axis}1"] is not None for row in rows):
+            span = at | {axis: at[axis] | {"field": f"{axis}1"}, f"{axis}2": {"field": f"{axis}2"}}
+            layers.append(_layer("rule", span, where=f"isValid(datum.{axis}1)", strokeWidth=1.5, opacity=0.7))
+    layers.append(_layer("point", shown, filled=True, size=90, opacity=1))
+    if chart.has_labels:
+        middle = (min(point.x for point in chart.points) + max(point.x for point in chart.points)) / 2
+        for test, align, dx in (("<=", "left", 9), (">", "right", -9)):  # so that no name leaves the chart
+            layers.append(_layer("text", at | {"text": {"field": "n"}}, where=f"datum.x {test} {middle!r}",
+                                 align=align, dx=dx, dy=-9, limit=_LABEL_WIDTH))  # fmt: skip
+    return {"data": {"values": rows}, "transform": [_SHOWN], "height": _HEIGHT, "layer": layers}
+
+
+def _quantity(field: str, title: str, domain: tuple[float, float], ticks: int, *, whole: bool = False) -> Spec:
+    """An axis from one end to the other, with a title that has its unit."""
+    axis: Spec = {"tickCount": _TICKS_ACROSS if field == "x" else ticks, "grid": field == "y"}
+    if whole:
+        axis |= {"format": ",d", "tickMinStep": 1, "labelOverlap": True}
+    scale = {"domain": list(domain), "nice": False, "zero": False}
+    return {"field": field, "type": "quantitative", "title": title, "scale": scale, "axis": axis}
+
+
+def _run_color(chart: Chart, drawing: Drawing, *, has_legend: bool = True) -> Spec:
+    """A colour for each run, and in a picture a legend with its letter, its name and its note."""
+    series = series_of(chart)
+    scale = {"domain": list(series), "range": [drawing.look.color(index) for index in series]}
+    legend = {"orient": "bottom", "columns": 1, "labelLimit": 0, "symbolType": "stroke", "symbolOpacity": 1,
+              "symbolStrokeWidth": 3, "labelExpr": _LABEL}  # fmt: skip
+    is_shown = has_legend and not drawing.is_interactive
+    return {"field": "s", "type": "nominal", "scale": scale, "title": None, "legend": legend if is_shown else None}
+
+
+class _RunRows(msgspec.Struct, frozen=True):
+    """A row for each run: its name in one or more lines, and below it what is drawn of it."""
+
+    y: Spec
+    """The channel of the rows."""
+    names: Spec
+    """The layer of the names; its data has the index of a run in `s`."""
+    height: int
+    """Pixels of each row."""
+    middle: float
+    """Pixels from the middle of a row down to the middle of its bar."""
+    bar_top: float
+    """Where a line across the bar begins, as a part of the row."""
+    bar_end: float
+
+
+def _run_rows(chart: Chart, drawing: Drawing) -> _RunRows:
+    """Names stand above the bars, whole: beside them a phone would have room for a dozen characters."""
+    scale = {"paddingInner": 0, "paddingOuter": 0}
+    y = {"field": "s", "type": "nominal", "sort": list(series_of(chart)), "title": None, "axis": None, "scale": scale}
+    n_lines = next(iter(_wrapped_labels(chart, drawing.names).values())).count("\n") + 1
+    height = n_lines * _NAME_LINE + _BAR + _BAR_GAP
+    middle = (height - _BAR_GAP - _BAR) / 2
+    names = _layer(
+        "text", {"x": {"value": 0}, "y": y, "text": _words("n")}, align="left", baseline="bottom", lineBreak="\n",
+        lineHeight=_NAME_LINE, yOffset=middle - _BAR / 2 - 4 - (n_lines - 1) * _NAME_LINE, color=drawing.look.ink,
+    )  # fmt: skip
+    names["transform"] = [{"calculate": "labels[datum.s]", "as": "n"}]
+    top, end = (0.5 + (middle + side * (_BAR / 2 + 2)) / height for side in (-1, 1))
+    return _RunRows(y, names, height, middle, top, end)
+
+
+def _wrapped_labels(chart: Chart, names: Sequence[str]) -> dict[int, str]:
+    """What each run of a chart is called, in as many lines as the longest takes, each of which fits on a phone."""
+    wrapped = {run: textwrap.wrap(text, _NAME_CHARACTERS) for run, text in labels_of(chart, names).items()}
+    most = max(map(len, wrapped.values()))
+    return {run: "\n".join([""] * (most - len(lines)) + lines) for run, lines in wrapped.items()}
+
+
+def _words(field: str) -> Spec:
+    return {"field": field, "type": "nominal"}
+
+
+def _config(look: Look) -> Spec:
+    axis = {
+        "labelColor": look.ink, "titleColor": look.ink, "gridColor": look.grid, "domainColor": look.muted,
+        "tickColor": look.muted, "labelFontSize": 12, "titleFontSize": 12, "titleFontWeight": "normal",
+        "titlePadding": 8,
+    }  # fmt: skip
+    return {
+        "font": FONT,
+        "axis": axis,
+        "legend": {"labelColor": look.ink, "titleColor": look.ink, "labelFontSize": 12},
+        "title": {"color": look.ink, "subtitleColor": look.muted, "fontSize": 15, "subtitleFontSize": 11},
+        "view": {"stroke": None},
+        "text": {"fontSize": 12},
+        "customFormatTypes": False,
+    }
+
+
+def as_picture(chart: Chart, drawing: Drawing, form: PictureForm) -> bytes:
+    """Return a chart that is not empty as SVG, which loads nothing, or as PNG."""
+    spec, library = chart_spec(chart, drawing), _library()
+    if form == "svg":
+        svg: str = library.vegalite_to_svg(spec, vl_version=_VERSION)
+        return svg.encode()
+    png: bytes = library.vegalite_to_png(spec, vl_version=_VERSION, scale=_SCALE)
+    return png
+
+
+def as_vega(chart: Chart, drawing: Drawing) -> Spec:
+    """Return a chart as Vega, which a page draws without the compiler of Vega-Lite."""
+    vega: dict[str, Any] = _library().vegalite_to_vega(chart_spec(chart, drawing), vl_version=_VERSION)
+    return vega
+
+
+def vega_script() -> str:
+    """Return the JavaScript that defines `window.vegaEmbed`, safe inside of a script element.
+
+    Vega alone would be 0.6 MB, but vl-convert 1.9 binds the name `vega` to null in its bundles.
+    """
+    script: str = _library().javascript_bundle("window.vegaEmbed=vegaEmbed;", vl_version=_VERSION)
+    return script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+def _library() -> Any:  # noqa: ANN401 - vl_convert has no types
+    """Return vl_convert. Raises DoesNotFit under a limit of address space that would end this process."""
+    limit = address_space.limit_bytes()
+    if limit is not None and limit - address_space.used_bytes() < _ADDRESS_SPACE_BYTES:
+        needed = format_bytes(_ADDRESS_SPACE_BYTES)
+        raise DoesNotFit(
+            f"drawing reserves {needed} of address space, and the limit is {format_bytes(limit)}",
+            "raise it for this command: ulimit -v unlimited; or write the report as .md or .csv",
+        )
+    import vl_convert
+
+    return vl_convert

@@ -1,0 +1,37 @@
+"""A document compared with its schema, by jsonschema."""
+
+import functools
+import json
+from typing import Any
+
+from jsonschema import Draft202012Validator
+
+from ggbench.cli.help import documents
+from ggbench.show.document_types import schema_of
+
+START = '{\n  "schema": "ggbench.'
+"""How everything begins that a command prints with --json."""
+
+
+def check_document(text: str) -> None:
+    """Raise AssertionError unless it has all the keys of its schema, no others, and values of the right types."""
+    document = json.loads(text)
+    name = document["schema"].removeprefix("ggbench.").removesuffix("/1")
+    errors = [f"{each.json_path}: {each.message[:300]}" for each in _validator(name).iter_errors(document)]
+    assert not errors, "\n".join([document["schema"], *errors[:20]])
+
+
+@functools.cache
+def _validator(name: str) -> Draft202012Validator:
+    return Draft202012Validator(_closed(schema_of(documents()[name])))
+
+
+def _closed(schema: Any) -> Any:  # noqa: ANN401 - JSON
+    """The schema without the allowance for keys that later versions add."""
+    if isinstance(schema, list):
+        return [_closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    closed = {key: _closed(value) for key, value in schema.items()}
+    is_object = schema.get("type") == "object" and isinstance(schema.get("properties"), dict)
+    return closed | {"additionalProperties": False} if is_object else closed

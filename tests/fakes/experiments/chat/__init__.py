@@ -1,0 +1,1 @@
+"""Time the turns of a chat."""

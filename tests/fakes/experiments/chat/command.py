@@ -1,0 +1,25 @@
+"""`ggbench chat`."""
+
+from __future__ import annotations
+
+import click
+
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.options import MeasureRequest, measuring_options, settings_options
+
+from .record import ChatSettings
+
+
+@click.command(cls=DocumentedCommand, examples="ggbench chat model.gguf --turns 3")
+@settings_options(ChatSettings)
+@measuring_options()
+def command(settings: ChatSettings, asked: MeasureRequest) -> None:
+    """Time the turns of a chat."""
+    from ggbench.commands.measuring import make_jobs, measure
+    from ggbench.commands.run_output import show_measured
+
+    from .measure import EXPERIMENT
+
+    measured = measure(make_jobs(EXPERIMENT, settings, asked), asked)
+    show_measured(measured)
+    measured.leave()
