@@ -8,15 +8,16 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import (Awaitable, Callable)
-from ggbench.hub.access import (HubAccess)
-from ggbench.models.added_places import (add_place)
-from ggbench.tui.app import (GgbenchApp)
-from ggbench.tui.services import (Services)
-from pathlib import (Path)
-from tests.fakes.driving import (normalised, words_of)
-from textual.pilot import (Pilot)
+from collections.abc import Awaitable, Callable
+from pathlib import Path
 
+from textual.pilot import Pilot
+
+from ggbench.hub.access import HubAccess
+from ggbench.models.added_places import add_place
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.services import Services
+from tests.fakes.driving import normalised, words_of
 
 FOLDER = Path(__file__).parent.parent / ".readme"
 _SIZE = (120, 38)
