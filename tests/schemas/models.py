@@ -49,7 +49,10 @@ _CANDIDATE: Fields = {
 _CHECKED: Fields = {
     **_CANDIDATE,
     **of(Checked, "meets"),
-    "checks": about(by(struct("NeedCheck", "", of(NeedCheck, without="need"))), "By the need: memory, speed, loss."),
+    "checks": about(
+        by(struct("NeedCheck", "", of(NeedCheck, "wanted value is_met is_close short_by"))),
+        "By the need: memory, speed, loss.",
+    ),
 }
 _REASONED = struct("Reasoned", "A candidate, and why.", _CHECKED, {"reason": str})
 _PICKED: Fields = {
