@@ -30,8 +30,8 @@ from ggbench.sizing.cluster import ClusterSplit, DeviceSpeed
 from ggbench.sizing.cluster_plan import split_setup, step_ms
 from ggbench.units import GIB, parse_bandwidth
 from scripts.peer_programs import timed
+from scripts.slow_link import slow_link
 from tests.fakes.rpc_server import free_port
-from tests.fakes.slow_link import slow_link
 
 AIM, NOISE = 0.15, 0.03
 N_CTX = 256

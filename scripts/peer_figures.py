@@ -36,7 +36,7 @@ from ggbench.engines.memory import Memory
 from ggbench.engines.process import WorkerProcess
 from ggbench.experiments.decode.record import N_PROMPT
 from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
-from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
+from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings
 from ggbench.experiments.quality.texts import find_text
 from ggbench.machine.host import default_threads
 from ggbench.models.reference import parse_model
@@ -265,11 +265,11 @@ def _searches(search: Callable[[Target, LlamaConfig], tuple[int, int]]) -> Value
 
 
 def _maxctx(target: Target, setup: LlamaConfig) -> tuple[int, int]:
-    job = Job(MAXCTX, target, setup, ContextSettings(prove=False))
+    job = Job(MAXCTX, target, setup, MaxctxSettings(prove=False))
     *_, finished = run_job(run_context(None, needs_bandwidth=False), job)
     assert isinstance(finished, Finished)
     found = finished.run.result
-    if not isinstance(found, ContextResult) or found.max_n_ctx is None:
+    if not isinstance(found, MaxctxResult) or found.max_n_ctx is None:
         sys.exit(finished.run.reason or "the search found no n_ctx")
     return found.max_n_ctx, found.n_allocations
 

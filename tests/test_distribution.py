@@ -16,7 +16,7 @@ DATA = (
     "ggbench/models.toml", "ggbench/py.typed", "ggbench/models/published/data/*.csv",
     "ggbench/models/published/data/sources.toml", "ggbench/machine/gpus.toml", "ggbench/cli/topics/*.txt",
     "ggbench/show/*.txt", "ggbench/formats/report/page.css", "ggbench/formats/report/page.js",
-    "ggbench/schemas/*.json", "ggbench/schemas/README.md", "ggbench/tui/app.tcss", "ggbench/tui/screens/*.tcss",
+    "ggbench/tui/app.tcss", "ggbench/tui/screens/*.tcss",
 )  # fmt: skip
 """What of the package is no Python."""
 

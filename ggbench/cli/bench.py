@@ -55,7 +55,6 @@ def command(
     from ggbench.experiments.decode.measure import EXPERIMENT
     from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
     from ggbench.experiments.maxctx.measure import SEARCH_TIMEOUT_S
-    from ggbench.show.documents import summary_document
 
     output = asked.output
     if output.as_json and text_format != "table":
@@ -75,10 +74,11 @@ def command(
     begun = targets[: len(measured.summaries)]
     summaries = with_expected_speeds(measured.summaries, begun, asked.setup, asked.bandwidth)
     if output.as_json:
-        from ggbench.show.against import against_document
+        from ggbench.show.against import nearest_to
+        from ggbench.show.run_documents import BENCH, QUANT
 
-        rows = [summary_document(each) | (against_document(each) if against else {}) for each in summaries]
-        output.document("bench", model=asked.model.text, n_gen=settings.n_gen, rows=rows)
+        rows = [QUANT.value(each, **({"against": nearest_to(each)} if against else {})) for each in summaries]
+        output.document(BENCH, model=asked.model.text, n_gen=settings.n_gen, rows=rows)
     elif summaries and measured.error is None:
         show_summaries(summaries, output, text_format=text_format, plot=plot)
         if against:

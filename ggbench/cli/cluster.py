@@ -104,13 +104,9 @@ def _serve(server: RpcServerProcess, output: Output) -> None:
 
     serving = server.wait_until_ready()
     if output.as_json:
-        output.document(
-            "cluster.serve",
-            server=serving.server,
-            protocol=serving.protocol,
-            devices=serving.devices,
-            pid=server.pid,
-        )
+        from ggbench.show.plan_document import CLUSTER_SERVE
+
+        output.document(CLUSTER_SERVE, serving, pid=server.pid)
     else:
         exposed = ", ".join(format_bytes(device.free_bytes) for device in serving.devices)
         output.notice(f"exposing {exposed} at {serving.server}, RPC protocol {serving.protocol}; Ctrl-C ends it")
@@ -143,7 +139,9 @@ def probe(servers: tuple[str, ...], timeout_s: float, output: Output) -> None:
     named = tuple(dict.fromkeys(parse_server(server) for server in servers))
     probes = [probe_server(server, timeout_s) for server in named]
     if output.as_json:
-        output.document("cluster.probe", servers=probes)
+        from ggbench.show.plan_document import CLUSTER_PROBE
+
+        output.document(CLUSTER_PROBE, servers=probes)
     else:
         from ggbench.show.cluster import probes_table
 

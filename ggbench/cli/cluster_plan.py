@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
 import click
@@ -54,7 +53,9 @@ def command(ref: ModelRef, setup: LlamaConfig, hub: HubOptions, output: Output) 
         variants = resolve_headers(ref, hub=hub.access(), on_progress=on_progress)
     plans = [_with_server_line(plan_cluster(each, setup, cluster), each, setup) for each in variants]
     if output.as_json:
-        output.document("cluster.plan", model=ref.text, plans=plans)
+        from ggbench.show.plan_document import CLUSTER_PLAN
+
+        output.document(CLUSTER_PLAN, model=ref.text, plans=plans)
     else:
         from ggbench.show.cluster import cluster_report
 
@@ -70,8 +71,7 @@ def command(ref: ModelRef, setup: LlamaConfig, hub: HubOptions, output: Output) 
 def _cluster(setup: LlamaConfig, output: Output) -> tuple[LlamaConfig, Cluster]:
     """The machines, probed. Raises UsageError and NetworkError."""
     from ggbench.commands.load_options import check_rpc
-    from ggbench.engines.contract import DEFAULT_TIMEOUT_S
-    from ggbench.engines.llama.engine import launch
+    from ggbench.engines.contract import launch_engine
     from ggbench.engines.llama.rpc_probe import probe_server
     from ggbench.machine.host import default_threads
     from ggbench.sizing.budget import devices_budget
@@ -88,9 +88,7 @@ def _cluster(setup: LlamaConfig, output: Output) -> tuple[LlamaConfig, Cluster]:
     limit_bytes = setup.memory_limit_bytes
     devices = devices_budget(device_memories(setup), limit_bytes=limit_bytes, reserve_bytes=None).devices
     threads = setup.threads or default_threads()
-    return replace(setup, threads=threads), Cluster(
-        devices, links, lambda: launch(threading.Event(), timeout_s=DEFAULT_TIMEOUT_S), output.notice
-    )
+    return replace(setup, threads=threads), Cluster(devices, links, lambda: launch_engine(setup), output.notice)
 
 
 def _with_server_line(plan: ClusterPlan, variant: Target, setup: LlamaConfig) -> ClusterPlan:

@@ -134,20 +134,20 @@ def _show(
 ) -> None:
     from ggbench.commands.run_output import show_against, show_plot
     from ggbench.decisions.compare.report import ComparisonReport
-    from ggbench.decisions.compare.show import comparison_document
-    from ggbench.show.documents import summary_document
     from ggbench.show.presenter import presenter_of
 
     runs = [run for summary in compared.summaries for run in summary.runs]
     if output.as_json:
-        fields: dict[str, object] = {"rows": [summary_document(each) for each in compared.summaries]}
+        from ggbench.decisions.compare.document import COMPARE, PUBLISHED_RUN, comparison_fields
+
+        fields: dict[str, object] = {"rows": compared.summaries}
         if comparison is not None:
-            fields = comparison_document(comparison, compared.summaries, checks)
+            fields = comparison_fields(comparison, compared.summaries, checks)
         if with_published:
             fields["published"] = [
-                {"run_id": run.run_id} | (presenter_of(run.head.kind).against_document(run) or {}) for run in runs
+                PUBLISHED_RUN.value(run, **(presenter_of(run.head.kind).against_document(run) or {})) for run in runs
             ]
-        output.document("compare", **fields)
+        output.document(COMPARE, **fields)
         return
     if plot:
         show_plot(compared.summaries, output)

@@ -65,7 +65,6 @@ def _measure(n_gen: int, output: Output) -> Measured:
     from ggbench.experiments.decode.measure import EXPERIMENT
     from ggbench.experiments.decode.record import DecodeSettings
     from ggbench.models.reference import parse_model
-    from ggbench.show.documents import summary_document
 
     if not output.as_json:
         line = f"bench {_MODEL} {' '.join(_QUANTS)} -n {n_gen} --plot"
@@ -73,8 +72,9 @@ def _measure(n_gen: int, output: Output) -> Measured:
     asked = Asked(parse_model(_MODEL, *_QUANTS), LlamaConfig(), HubOptions(), output)
     measured = measure(make_jobs(EXPERIMENT, DecodeSettings(n_gen), asked, every=True), asked)
     if output.as_json:
-        rows = [summary_document(each) for each in measured.summaries]
-        output.document("demo", model=_MODEL, n_gen=n_gen, rows=rows)
+        from ggbench.show.run_documents import DEMO
+
+        output.document(DEMO, model=_MODEL, n_gen=n_gen, rows=measured.summaries)
         measured.leave()
     else:
         show_summaries(measured.summaries, output, text_format="table", plot=True)

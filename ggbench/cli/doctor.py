@@ -32,12 +32,12 @@ def command(with_paths: bool, output: Output) -> None:
     """
     from ggbench.decisions.doctor.checkup import check_machine
     from ggbench.decisions.doctor.findings import findings
-    from ggbench.decisions.doctor.show import checkup_document, checkup_text
+    from ggbench.decisions.doctor.show import DOCTOR, checkup_text, shown_checkup
     from ggbench.show.anonymous import Paths, home_folder
 
     checkup, paths = check_machine(), Paths(home_folder(), whole=with_paths)
     found = findings(checkup, paths)
     if output.as_json:
-        output.document("doctor", **checkup_document(checkup, found, paths))
+        output.document(DOCTOR, shown_checkup(checkup, paths), findings=found)
     else:
         click.echo(checkup_text(checkup, found, paths))

@@ -81,11 +81,10 @@ def command(
     """
     from ggbench.cli.named_runs import chosen_runs
     from ggbench.files import check_free, write_as
-    from ggbench.formats.bundle import bundle_of
-    from ggbench.formats.formats import SAMPLES, WHOLE
+    from ggbench.formats.bundle import bundle_of, samples_csv
+    from ggbench.formats.importing import SAMPLES, WHOLE
     from ggbench.formats.llama_bench_export import DEPTHS, ExportOptions
     from ggbench.formats.run_document import as_json
-    from ggbench.formats.samples_csv import samples_csv
     from ggbench.runs.store.database import Store
 
     output = Output(as_json=False, quiet=quiet)
@@ -123,7 +122,7 @@ def command(
 
 
 def _bench_rows(store: Store, runs: list[StoredRun], form: str, options: ExportOptions, output: Output) -> str:
-    from ggbench.formats.formats import LLAMA_BENCH
+    from ggbench.formats.importing import LLAMA_BENCH
     from ggbench.formats.llama_bench_export import export_run
     from ggbench.runs.stored import read_recording, read_run
 

@@ -16,6 +16,7 @@ from ggbench.errors import ExitCode, UnknownName
 if TYPE_CHECKING:
     from ggbench.show.document import Document
 
+
 _FOLDER = Path(__file__).parent / "topics"
 TOPICS = ("numbers", "names", "defaults", "servers", "scripts", "schema")
 
@@ -34,8 +35,14 @@ EXIT_CODES = (
 
 _WITH_DOCUMENTS = (
     "ggbench.show.plan_document",
+    "ggbench.show.limits_document",
     "ggbench.show.model_documents",
     "ggbench.show.published_document",
+    "ggbench.show.run_documents",
+    "ggbench.decisions.compare.document",
+    "ggbench.decisions.doctor.show",
+    "ggbench.decisions.pick.document",
+    "ggbench.formats.importing",
 )
 
 
@@ -43,10 +50,13 @@ def documents() -> dict[str, Document]:
     """Return what commands print with --json, by the names in `schema`."""
     from ggbench.plugins import plugin_names
     from ggbench.show.document import Document
+    from ggbench.show.presenter import presenters
 
     by_engines = [f"ggbench.engines.{name}.show" for name in plugin_names("ggbench.engines", "show")]
     modules = [vars(importlib.import_module(name)).values() for name in (*_WITH_DOCUMENTS, *by_engines)]
-    return {each.schema: each for values in modules for each in values if isinstance(each, Document)}
+    found = [each for values in modules for each in values if isinstance(each, Document)]
+    found += [each for presenter in presenters() for each in presenter.documents.all]
+    return {each.schema: each for each in found}
 
 
 def _columns() -> Iterable[Sequence[str]]:

@@ -12,7 +12,7 @@ from ggbench.commands.options import PATH, option, output_options
 from ggbench.commands.output import Output
 
 if TYPE_CHECKING:
-    from ggbench.formats.keeping import Kept
+    from ggbench.formats.importing import Kept
 
 
 @click.command(
@@ -40,9 +40,8 @@ def command(paths: tuple[Path, ...], model: str, quant: str, output: Output) -> 
     there already is not stored again. W and B are fitted over llama-bench's depths, with an interval from three timings
     on; percentiles and steadiness stay unknown, and what else a file lacks is shown with the run.
     """
-    from ggbench.formats.formats import read_runs
     from ggbench.formats.imported_run import Named
-    from ggbench.formats.keeping import keep
+    from ggbench.formats.importing import keep, read_runs
     from ggbench.runs.store.database import Store
     from ggbench.show.names import quant_name
     from ggbench.text import plain
@@ -55,7 +54,9 @@ def command(paths: tuple[Path, ...], model: str, quant: str, output: Output) -> 
         for _, runs in found:
             kept += keep(store, runs)
     if output.as_json:
-        output.document("import", rows=[_row(each) for each in kept])
+        from ggbench.formats.importing import IMPORTED
+
+        output.document(IMPORTED, rows=kept)
         return
     for each in kept:
         head, mark = each.imported.run.head, each.imported.mark
@@ -63,19 +64,3 @@ def command(paths: tuple[Path, ...], model: str, quant: str, output: Output) -> 
         click.echo(f"run {each.run_id}  {plain(head.kind)}  {quant_name(head.subject)}  from {plain(mark.tool)}{state}")
     lacks = dict.fromkeys(lack for each in kept if each.is_new for lack in each.imported.mark.lacks)
     output.notice(*(f"note: {plain(lack)}" for lack in lacks))
-
-
-def _row(kept: Kept) -> dict[str, object]:
-    head, mark = kept.imported.run.head, kept.imported.mark
-    return {
-        "run_id": kept.run_id,
-        "is_new": kept.is_new,
-        "kind": head.kind,
-        "model": head.subject.model,
-        "quant": head.subject.quant,
-        "tool": mark.tool,
-        "file": mark.file,
-        "file_sha256": mark.file_sha256,
-        "content_sha256": mark.content_sha256,
-        "lacks": mark.lacks,
-    }

@@ -52,7 +52,7 @@ def command(path: Path, tensors: bool, output: Output) -> None:
     if output.as_json:
         from ggbench.show.model_documents import INSPECT
 
-        output.print_document(INSPECT, model_file, **({"tensors": model_file.tensors} if tensors else {}))
+        output.document(INSPECT, model_file, **({"tensors": model_file.tensors} if tensors else {}))
     else:
         from ggbench.show.model_file import header_details, tensors_table
 
@@ -66,7 +66,7 @@ def _engines_own(path: Path) -> ModelRef | None:
     from ggbench.models.engine_models import engine_models, engine_of_scheme, own_models
     from ggbench.models.reference import parse_model
 
-    if path.is_dir():
+    if os.path.lexists(path) and path.is_dir():
         return next((ref for name, _ in own_models() if (ref := engine_models(name).in_folder(path))), None)
     is_named = not os.path.lexists(path) and engine_of_scheme(str(path).partition(":")[0].lower())
     return parse_model(str(path)) if is_named else None
@@ -81,7 +81,7 @@ def _list_folder(folder: Path, tensors: bool, output: Output) -> None:
     if output.as_json:
         from ggbench.show.model_documents import FOLDER
 
-        output.print_document(FOLDER, rows=entries)
+        output.document(FOLDER, rows=entries)
     else:
         from ggbench.show.model_file import folder_table
 

@@ -13,7 +13,7 @@ from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import Text, model_arguments, option, output_options
 from ggbench.commands.output import Output
 from ggbench.errors import UsageError
-from ggbench.runs.options import Kind
+from ggbench.fields import Kind
 from ggbench.show.glossary import LIMITS
 from ggbench.units import parse_tokens
 
@@ -96,10 +96,11 @@ def command(
     parameters, kv = count_parameters(counted.file), kv_cache(counted.file, *cache_types)
     rows = model_limits(counted.weights, kv, hardware, n_prompt, batches)
     if output.as_json:
-        from ggbench.show.limits_document import limits_document
+        from ggbench.show.limits_document import LIMITS
 
-        document = limits_document(counted.file, parameters, kv, hardware, rows)
-        output.document("limits", model=counted.model, **document)
+        output.document(
+            LIMITS, counted.file, model=counted.model, machine=hardware, parameters=parameters, kv=kv, rows=rows
+        )
     else:
         from ggbench.show.limits import limits_report
 

@@ -86,7 +86,7 @@ def _list_all(output: Output) -> None:
         from ggbench.show.model_documents import CATALOG_MODEL, MODELS
 
         rows = [CATALOG_MODEL.value(model, twins=twins.get(model.id, ())) for model in catalog]
-        output.print_document(MODELS, rows=rows, files=found)
+        output.document(MODELS, rows=rows, files=found)
         return
     from ggbench.show.models import catalog_table
 
@@ -106,7 +106,7 @@ def _list_folder(folder: Path, output: Output) -> None:
     if output.as_json:
         from ggbench.show.model_documents import MODELS_IN_FOLDER
 
-        output.print_document(MODELS_IN_FOLDER, rows=found)
+        output.document(MODELS_IN_FOLDER, rows=found)
     elif found:
         _show_models(found, output)
     else:
@@ -129,7 +129,7 @@ def _verify(blob: Path, output: Output) -> None:
     if output.as_json:
         from ggbench.show.model_documents import VERIFIED
 
-        output.print_document(VERIFIED, verified)
+        output.document(VERIFIED, verified)
     name = plain(str(blob))
     if verified.matches is None:
         raise UsageError(
@@ -175,7 +175,7 @@ def _show_repo(repo: str, access: HubAccess, output: Output) -> None:
             REPO_VARIANT.value(each, files=here.get(each.name, ()), here_bytes=here_bytes[each.name])
             for each in listing.variants
         ]
-        output.print_document(REPO, listing, rows=rows)
+        output.document(REPO, listing, rows=rows)
     else:
         from ggbench.show.models import repo_report
 
@@ -192,7 +192,7 @@ def _show_search(text: str, limit: int, access: HubAccess, output: Output) -> No
     if output.as_json:
         from ggbench.show.model_documents import SEARCH
 
-        output.print_document(SEARCH, search=text, rows=found)
+        output.document(SEARCH, search=text, rows=found)
         return
     if not found:
         output.notice(plain(f"The Hub finds no GGUF repo for {text!r}; try fewer or other words."))

@@ -68,8 +68,8 @@ def _named(store: Store, name: str) -> list[Run]:
     """The run of that number, or those of a file."""
     if name.isdecimal():
         return [read_run(store, store.load_run(int(name)))]
-    from ggbench.formats.formats import read_runs
     from ggbench.formats.imported_run import Named
+    from ggbench.formats.importing import read_runs
 
     path = Path(name)
     if not path.exists() and not path.suffix:

@@ -170,15 +170,12 @@ def command(
 
 def _allocator(setup: LlamaConfig, budget: Budget) -> DryAllocator:
     """Start llama.cpp to size contexts."""
-    import threading
-
-    from ggbench.engines.contract import DEFAULT_TIMEOUT_S
-    from ggbench.engines.llama.engine import launch
+    from ggbench.engines.contract import launch_engine
     from ggbench.machine.host import default_threads
     from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
 
     loaded = msgspec.structs.replace(setup_to_load(setup, budget), threads=setup.threads or default_threads())
-    return DryAllocator(launch(threading.Event(), timeout_s=DEFAULT_TIMEOUT_S), loaded, budget.devices)
+    return DryAllocator(launch_engine(loaded), loaded, budget.devices)
 
 
 def _measured(
@@ -250,18 +247,19 @@ def _pick(models: tuple[PickedModel, ...], request: PickRequest, allocator: DryA
 
 
 def _show(pick: Pick, request: PickRequest, output: Output, *, show_all: bool, plot: bool) -> None:
-    if output.as_json:
-        from ggbench.decisions.pick.show import pick_document
+    from ggbench.decisions.pick.show import commands_of
 
-        output.document("pick", **pick_document(pick, request.budget, request.setup))
+    recommended = pick.recommended
+    commands = None if recommended is None else commands_of(recommended.candidate, request.budget, request.setup)
+    if output.as_json:
+        from ggbench.decisions.pick.document import PICK
+
+        output.document(PICK, pick, commands=commands, machine=request.budget, config=request.setup)
         return
     from ggbench.decisions.pick.report import pick_figure, pick_report
-    from ggbench.decisions.pick.show import commands_of
     from ggbench.show.plot import plot_text
 
     console = output.console()
-    recommended = pick.recommended
-    commands = None if recommended is None else commands_of(recommended.candidate, request.budget, request.setup)
     output.show(pick_report(pick, request.budget, commands, width=console.width, show_all=show_all))
     if plot:
         height = min(24, shutil.get_terminal_size().lines - 4)

@@ -109,7 +109,7 @@ class _Shown(msgspec.Struct, frozen=True):
             from ggbench.show.plan_document import PLAN, PLAN_ROW
             from ggbench.show.sizes_against import published_sizes
 
-            output.print_document(
+            output.document(
                 PLAN,
                 read,
                 model=rows[0].model,
@@ -158,16 +158,13 @@ def _plan_files(
     shown: _Shown,
 ) -> Sequence[PlanRow]:
     """Show a plan of GGUF files, for which llama.cpp's allocator is run dry."""
-    import threading
-
-    from ggbench.engines.contract import DEFAULT_TIMEOUT_S
-    from ggbench.engines.llama.engine import launch
+    from ggbench.engines.contract import launch_engine
     from ggbench.machine.host import default_threads
     from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
 
     budget = memory.budget(setup, measures=not no_measure)  # before the worker takes some of a GPU's memory
     loaded = msgspec.structs.replace(setup_to_load(setup, budget), threads=setup.threads or default_threads())
-    engine = launch(threading.Event(), timeout_s=DEFAULT_TIMEOUT_S)  # its worker starts while modules are imported
+    engine = launch_engine(loaded)  # its worker starts while modules are imported
     with DryAllocator(engine, loaded, budget.devices) as allocator:
         from ggbench.decisions.plan import plan_model
         from ggbench.models.targets import repo_read, resolve_headers, smaller_targets

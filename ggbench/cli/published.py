@@ -55,7 +55,7 @@ def command(sort: str | None, as_csv: bool, output: Output, **filters: str | Non
 
         cited = {row.source for row in rows}
         sources = [each for each in load_sources() if each.id in cited]
-        output.print_document(PUBLISHED, rows=rows, sources=sources)
+        output.document(PUBLISHED, rows=rows, sources=sources)
     elif as_csv:
         from ggbench.show.published_document import published_csv
 

@@ -84,7 +84,7 @@ def command(ref: ModelRef, folder: Path | None, hub: HubOptions, output: Output)
     if output.as_json:
         from ggbench.show.model_documents import PULLED, PULLED_QUANT
 
-        output.print_document(PULLED, rows=[PULLED_QUANT.value(each, files=files) for each, files in rows])
+        output.document(PULLED, rows=[PULLED_QUANT.value(each, files=files) for each, files in rows])
 
 
 def _found(ref: ModelRef, access: HubAccess) -> tuple[FoundVariant, ...]:

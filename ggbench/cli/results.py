@@ -47,7 +47,6 @@ def command(model: str | None, limit: int, output: Output) -> None:
 def _list_runs(model: str | None, limit: int, output: Output) -> None:
     """List the most recent runs; the same without `list`."""
     from ggbench.runs.store.database import Store
-    from ggbench.show.documents import run_summary_document
     from ggbench.show.listed_runs import ListedRun
     from ggbench.show.quants import runs_table
 
@@ -55,7 +54,9 @@ def _list_runs(model: str | None, limit: int, output: Output) -> None:
         runs = [ListedRun.of(stored, store) for stored in store.list_runs(model=model, limit=limit)]
         output.notice(*store.notices)
     if output.as_json:
-        output.document("results", rows=[run_summary_document(run) for run in runs])
+        from ggbench.show.run_documents import RESULTS
+
+        output.document(RESULTS, rows=runs)
     elif not runs:
         output.notice("No runs yet. Make some with: ggbench demo")
     else:
@@ -87,6 +88,7 @@ def show(run_id: int, samples: bool, plot: bool, against: str | None, output: Ou
     from ggbench.runs.store.database import Store
     from ggbench.runs.stored import read_recording, read_run
     from ggbench.show.presenter import presenter_of
+    from ggbench.show.run_documents import stored_value
 
     with Store.open() as store:
         stored = store.load_run(run_id)
@@ -101,9 +103,7 @@ def show(run_id: int, samples: bool, plot: bool, against: str | None, output: Ou
         output.notice(f"run {run_id} has no figure to compare with published ones")
     if output.as_json:
         fields = run_document(run, samples=samples and has_samples, against=against)
-        fields["readings"] = readings
-        fields |= {"state": stored.state, "started_at": stored.started_at, "finished_at": stored.finished_at}
-        output.document(f"results.{presenter.schema}", **fields)
+        output.document(presenter.documents.stored, fields | stored_value(stored, readings))
         return
     click.echo(f"run {run_id}  {plain(stored.kind)}  {stored.state.replace('_', ' ')}  {stored.started_at}")
     show_run(run, output, plot=plot and presenter.has_figures, readings=readings)

@@ -65,6 +65,6 @@ def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | Non
         from ggbench.show.model_documents import TWIN, TWINS
 
         rows = [TWIN.value(twin, model=known.id, quant=quant, file=path) for quant, path, twin in twins]
-        output.print_document(TWINS, rows=rows)
+        output.document(TWINS, rows=rows)
     else:
         output.notice("Twins: true shapes and types, no trained weights.")

@@ -23,19 +23,12 @@ if TYPE_CHECKING:
 class Output(msgspec.Struct, frozen=True):
     """How one command writes."""
 
-    as_json: Annotated[bool, Option("output")] = False
+    as_json: Annotated[bool, Option(heading="output")] = False
     """Print one JSON document to stdout."""
-    quiet: Annotated[bool, Option("output", "-q")] = False
+    quiet: Annotated[bool, Option("-q", heading="output")] = False
     """Print no progress and no notices."""
 
-    def document(self, name: str, /, **fields: object) -> None:
-        """One JSON document on stdout; `name` names its shape: the command, and which of its answers."""
-        from ggbench.show.documents import document
-
-        text = document(name, **fields)
-        click.echo(text if has_every_character(sys.stdout) else json.dumps(json.loads(text), indent=2))
-
-    def print_document(self, document: Document, of: object = None, /, **given: object) -> None:
+    def document(self, document: Document, of: object = None, /, **given: object) -> None:
         """Print a document, made of what its fields take, on stdout."""
         text = document.text(of, **given)
         click.echo(text if has_every_character(sys.stdout) else json.dumps(json.loads(text), indent=2))

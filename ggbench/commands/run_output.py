@@ -12,10 +12,12 @@ from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.presenter import presenter_of
+from ggbench.show.run_documents import samples_value
 
 if TYPE_CHECKING:
     from ggbench.commands.measuring import Measured
     from ggbench.machine.records import MachineReading
+
 
 _PLOT_HEIGHT = 18
 
@@ -43,11 +45,12 @@ def show_runs(
     plot: bool = False,
 ) -> None:
     """Show runs of one kind, a sweep side by side, else one in full; as JSON, these documents of them."""
-    if output.as_json and is_sweep:
-        output.document(f"{kind}.all", model=model, rows=documents)
+    printed = presenter_of(kind).documents
+    if output.as_json and is_sweep and printed.several is not None:
+        output.document(printed.several, model=model, rows=documents)
     elif output.as_json:
         for document in documents:
-            output.document(kind, **document)
+            output.document(printed.one, document)
     elif is_sweep and runs:
         output.show(presenter_of(kind).table(runs, width=output.console().width))
     elif runs and presenter_of(kind).has_details(runs[0]):
@@ -69,18 +72,11 @@ def show_run_ids(measured: Measured) -> None:
 def run_document(run: Run, *, samples: bool = False, against: str | None = None) -> dict[str, object]:
     """Return the run for JSON, with its raw samples and the nearest published figures where asked for."""
     presenter = presenter_of(run.head.kind)
-    fields = presenter.document(run)
-    if against:
-        fields |= presenter.against_document(run) or {}
+    given = presenter.against_document(run) if against else None
+    fields = presenter.documents.value(run, **(given or {}))
     if samples and run.run_id is not None:
         with Store.open() as store:
-            stored = store.load_samples(run.run_id)
-        fields |= {
-            "repeat": stored.repeat.tolist(),
-            "position": stored.position.tolist(),
-            "step_ns": stored.step_ns.tolist(),
-            "sample_ns": None if stored.sample_ns is None else stored.sample_ns.tolist(),
-        }
+            fields |= samples_value(store.load_samples(run.run_id))
     return fields
 
 

@@ -20,8 +20,16 @@ from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
 from ggbench.experiments.speed.record import Case, CaseEnded, SpeedCase, SpeedResult, SpeedSettings
 from ggbench.formats.bench_row import TOOL, BenchRow
-from ggbench.formats.imported_run import SOURCE, ImportedRun, Named, content_sha256, environment_of, observed, utc_text
-from ggbench.formats.source_file import SourceFile
+from ggbench.formats.imported_run import (
+    SOURCE,
+    ImportedRun,
+    Named,
+    SourceFile,
+    content_sha256,
+    environment_of,
+    observed,
+    utc_text,
+)
 from ggbench.gguf_file.quants import name_without_quant, quant_from_file_name, quant_from_words
 from ggbench.machine.records import Environment, Gpu, Imported
 from ggbench.models.subject import Subject

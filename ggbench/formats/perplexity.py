@@ -14,8 +14,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import Memory
 from ggbench.errors import BadFile
 from ggbench.experiments.quality.record import Divergence, QualityResult, QualitySettings, ScoredBase, TextSource
-from ggbench.formats.imported_run import SOURCE, ImportedRun, Named, content_sha256, environment_of
-from ggbench.formats.source_file import SourceFile
+from ggbench.formats.imported_run import SOURCE, ImportedRun, Named, SourceFile, content_sha256, environment_of
 from ggbench.gguf_file.quants import name_without_quant, quant_from_file_name
 from ggbench.machine.records import Imported
 from ggbench.models.subject import Subject

@@ -20,9 +20,8 @@ from ggbench.engines.contract import engine_module
 from ggbench.engines.endings import Outcome
 from ggbench.engines.memory import Memory
 from ggbench.errors import BadFile, StoreError, UsageError
-from ggbench.formats.imported_run import ImportedRun, Named, content_sha256, environment_of
+from ggbench.formats.imported_run import ImportedRun, Named, SourceFile, content_sha256, environment_of
 from ggbench.formats.own_documents import read_own
-from ggbench.formats.source_file import SourceFile
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.machine.records import Environment, GpuUse, Imported
 from ggbench.models.subject import Subject
@@ -139,7 +138,7 @@ def read_document(document: object, file: SourceFile, where: str) -> ImportedRun
     fields: _Document = _printable(document)
     kind, engine = _text(fields, "kind", where), _text(fields, "engine", where)
     try:
-        experiment, setup_type = experiment_of(kind), engine_module(engine).SETUP
+        experiment, setup_type = experiment_of(kind), engine_module(engine).CONFIG
     except StoreError as error:
         raise BadFile(f"{where}: {error.message}", error.hint) from None
     environment = _record(fields, "environment", Environment, where, optional=True)

@@ -5,14 +5,24 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 
+import msgspec
+
 from ggbench.machine.readings import list_gpu_processes
-from ggbench.sizing.plan_record import Program
 from ggbench.text import shorten
 from ggbench.units import MIB, format_percent
 
 _LEAST_BYTES = 128 * MIB
 """Of a program that is worth naming."""
 _MOST = 3
+
+
+class Program(msgspec.Struct, frozen=True):
+    """A program that holds memory, with all of its processes."""
+
+    name: str
+    """Not sanitized."""
+    pids: tuple[int, ...]
+    held_bytes: int
 
 
 def programs_that_hold_memory(*, on_gpu: bool, gpu_index: int = 0) -> tuple[Program, ...]:

@@ -14,11 +14,11 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import Memory
 from ggbench.errors import UsageError
+from ggbench.fields import stated_options
 from ggbench.models.command_line import named, reproduce, stated_bandwidth
 from ggbench.models.engine_models import own_models
 from ggbench.models.reference import MEASURE_OWN
 from ggbench.plugins import load_plugin
-from ggbench.runs.options import stated_options
 from ggbench.runs.recording import Recording, WorkerPeak
 from ggbench.runs.run import Result, Settings
 from ggbench.stats.decode_timing import Bandwidth
@@ -60,9 +60,10 @@ class FoundSetup(msgspec.Struct, frozen=True):
 
     def of(self, asked: EngineConfig, *, keeps_cache: bool = False) -> EngineConfig:
         """Return a setup with these settings; what a person set otherwise stays, with `keeps_cache` the KV types."""
-        if not isinstance(asked, LlamaConfig):
+        if not asked.loads_gguf:
             return asked
-        defaults, kept = LlamaConfig(), ("type_k", "type_v") if keeps_cache else ()
+        asked, defaults = LlamaConfig.of(asked), LlamaConfig()
+        kept = ("type_k", "type_v") if keeps_cache else ()
         taken = {
             name: value
             for name, value in self.changes.items()

@@ -15,7 +15,6 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.columns import ANSWERS, COLUMNS
 from ggbench.show.names import quant_name
-from ggbench.show.published_document import NEAR
 from ggbench.show.tables import fitted_table, names, right, spaced
 from ggbench.text import plain
 from ggbench.units import format_count, format_ms, format_number
@@ -111,11 +110,6 @@ def _speed_table(summary: QuantSummary, near: Sequence[NearRow], width: int | No
     title = f"{quant_name(summary.subject)} against published rows"
     quant = COLUMNS["quant"].text(summary)
     return against_table(title, quant, [*columns[:3], *stated], near, note, width=width)
-
-
-def against_document(summary: QuantSummary) -> dict[str, object]:
-    """Return the nearest published rows for JSON, each with its differences; `against` as the name of the field."""
-    return {"against": [NEAR.value(each) for each in nearest_to(summary)]}
 
 
 def nearest_to(summary: QuantSummary) -> tuple[NearRow, ...]:

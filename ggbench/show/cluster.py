@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Callable, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
@@ -11,9 +10,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ggbench.engines.llama.rpc_client import RemoteDevice
-from ggbench.show import ESSENTIAL, UNKNOWN
+from ggbench.engines.llama.rpc_probe import Link, Percentiles, ServerProbe
+from ggbench.show import UNKNOWN
 from ggbench.show.tables import fitted_table, names, notes, right
-from ggbench.sizing.cluster import ClusterPlan, ClusterSplit, Link, Percentiles, ServerProbe
+from ggbench.sizing.cluster import ClusterPlan, ClusterSplit
 from ggbench.text import plain
 from ggbench.units import format_bandwidth, format_bytes, format_length, format_ms, format_number
 
@@ -22,27 +22,31 @@ _CAPTION = "each the median; p95 is what 95 % of the measurements are no worse t
 
 def probes_table(probes: Sequence[ServerProbe], *, width: int | None = None) -> Table:
     """One line for each device; what concerns its server is on the first. `width` is the terminal's."""
-    lines = [line for probe in probes for line in _lines(probe)]
+    lines = [(probe, device, not index) for probe in probes for index, device in enumerate(probe.devices or (None,))]
 
     def texts(text: Callable[[ServerProbe], str]) -> list[str]:
         return [text(probe) if is_first else "" for probe, _, is_first in lines]
+
+    def of_device(text: Callable[[RemoteDevice], str], unknown: str = UNKNOWN) -> list[str]:
+        return [unknown if device is None else text(device) for _, device, _ in lines]
+
+    def of_link(text: Callable[[Link], str]) -> list[str]:
+        return texts(lambda probe: UNKNOWN if probe.link is None else text(probe.link))
 
     has_links = any(probe.link for probe in probes)
     return fitted_table(
         [
             names("server", texts(lambda probe: probe.server)),
             right("protocol", texts(lambda probe: ".".join(map(str, probe.protocol or ())) or UNKNOWN), priority=1),
-            right("device", ["" if device is None else str(device.number) for _, device, _ in lines]),
-            right("free", [UNKNOWN if device is None else format_bytes(device.free_bytes) for _, device, _ in lines]),
-            right(
-                "total",
-                [UNKNOWN if device is None else format_bytes(device.total_bytes) for _, device, _ in lines],
-                priority=2,
-            ),
-            *(
-                right(header, texts(partial(_link_text, text)), unit, priority)
-                for header, unit, priority, text in _LINK
-            ),
+            right("device", of_device(lambda device: str(device.number), "")),
+            right("free", of_device(lambda device: format_bytes(device.free_bytes))),
+            right("total", of_device(lambda device: format_bytes(device.total_bytes)), priority=2),
+            right("round trip", of_link(lambda link: format_ms(link.round_trip_ns.p50 / 1e6)), "ms"),
+            right("p95", of_link(lambda link: format_ms(link.round_trip_ns.p95 / 1e6)), "ms", 3),
+            right("up", of_link(lambda link: _rate(link.up_bytes_per_s, "p50"))),
+            right("up p95", of_link(lambda link: _rate(link.up_bytes_per_s, "p95")), priority=4),
+            right("down", of_link(lambda link: _rate(link.down_bytes_per_s, "p50"))),
+            right("down p95", of_link(lambda link: _rate(link.down_bytes_per_s, "p95")), priority=4),
             notes(texts(lambda probe: probe.reason)),
         ],
         labels=[probe.server for probe, _, _ in lines],
@@ -105,26 +109,5 @@ def _advice(plan: ClusterPlan, name: str, split: ClusterSplit | None) -> str:
     return "no loss: leave it out" if plan.best == split and name in servers else ""
 
 
-def _lines(probe: ServerProbe) -> Iterator[tuple[ServerProbe, RemoteDevice | None, bool]]:
-    devices: Sequence[RemoteDevice | None] = probe.devices or (None,)
-    for index, device in enumerate(devices):
-        yield probe, device, not index
-
-
-def _link_text(text: Callable[[Link], str], probe: ServerProbe) -> str:
-    return UNKNOWN if probe.link is None else text(probe.link)
-
-
 def _rate(rate: Percentiles | None, part: str) -> str:
     return UNKNOWN if rate is None else format_bandwidth(getattr(rate, part))
-
-
-_LINK: tuple[tuple[str, str, int, Callable[[Link], str]], ...] = (
-    ("round trip", "ms", ESSENTIAL, lambda link: format_ms(link.round_trip_ns.p50 / 1e6)),
-    ("p95", "ms", 3, lambda link: format_ms(link.round_trip_ns.p95 / 1e6)),
-    ("up", "", ESSENTIAL, lambda link: _rate(link.up_bytes_per_s, "p50")),
-    ("up p95", "", 4, lambda link: _rate(link.up_bytes_per_s, "p95")),
-    ("down", "", ESSENTIAL, lambda link: _rate(link.down_bytes_per_s, "p50")),
-    ("down p95", "", 4, lambda link: _rate(link.down_bytes_per_s, "p95")),
-)
-"""Header, unit, priority and text of each figure."""

@@ -54,12 +54,8 @@ def _at_depth(depth: int) -> Metric:
         found = speed(summary)
         if found is None:
             return UNKNOWN
-        expected, is_beyond = found
-        shown = (
-            format_interval(expected.value, expected.low, expected.high)
-            if math.isfinite(expected.high)
-            else f"> {format_number(expected.low)}"
-        )
+        (value, low, high), is_beyond = (found[0].value, found[0].low, found[0].high), found[1]
+        shown = format_interval(value, low, high) if math.isfinite(high) else f"> {format_number(low)}"
         return f"~{shown}" if is_beyond else shown
 
     def ends(summary: QuantSummary) -> tuple[float, float | None] | None:

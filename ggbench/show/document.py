@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-Get: TypeAlias = Callable[[Any], object]
+Get: TypeAlias = Callable[[Any], Any]
 """Takes what an object is made of."""
 
 _NOT_ASCII = re.compile("[\x7f-\U0010ffff]")
@@ -182,6 +182,8 @@ def _strict(value: object) -> object:
         return {str(key): _strict(entry) for key, entry in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, bytes):
         return [_strict(entry) for entry in value]
+    if isinstance(value, frozenset):
+        return sorted(map(_strict, value), key=str)
     if isinstance(value, PurePath):
         return str(value)
     if isinstance(value, msgspec.Struct):

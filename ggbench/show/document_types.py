@@ -6,7 +6,6 @@ Fields that come from a record have its types, and in a schema the docstrings of
 from __future__ import annotations
 
 import inspect
-import pkgutil
 import re
 from collections.abc import Callable, Iterator, Mapping
 from types import GenericAlias, NoneType
@@ -15,10 +14,10 @@ from typing import Annotated, Any, TypeAlias, TypeVar, get_args, get_type_hints
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from ggbench import engines
 from ggbench.engines.contract import EngineConfig, engine_module
 from ggbench.errors import StoreError
 from ggbench.fields import field_docs
+from ggbench.plugins import plugin_names
 from ggbench.show.document import Document, Field, Nested, Shape
 
 Json: TypeAlias = dict[str, Any]
@@ -117,9 +116,9 @@ class _Types:
 def _setups() -> tuple[type[EngineConfig], ...]:
     """How each engine loads a model."""
     found = []
-    for each in pkgutil.iter_modules(engines.__path__):
+    for name in plugin_names("ggbench.engines"):
         try:
-            found.append(engine_module(each.name).SETUP)
+            found.append(engine_module(name).CONFIG)
         except StoreError:
             continue
     return tuple(found)

@@ -1,46 +1,33 @@
-"""Theoretical limits as a JSON document."""
+"""JSON of theoretical limits, and texts of its rows; numbers are unrounded."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from typing import Literal, NamedTuple
 
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.show.documents import picked
+from ggbench.show.document import Document, Shape, field, many, of
 from ggbench.sizing.theory.hardware import GIGA, MEANING, TERA, Hardware
 from ggbench.sizing.theory.kv_cache import KvCache
 from ggbench.sizing.theory.limits import Prefill, SchemeLimits
-from ggbench.sizing.theory.weights import Parameters
+from ggbench.sizing.theory.weights import Parameters, Weights
 from ggbench.units import format_count, format_ms
 
 
-def limits_document(
-    file: ModelFile, parameters: Parameters, kv: KvCache, hardware: Hardware, rows: Sequence[SchemeLimits]
-) -> dict[str, object]:
-    """Return the fields of `ggbench.limits/1`: numbers unrounded, every key present, null for unknown."""
-    return {
-        "convention": {"name": "article", "giga": GIGA, "tera": TERA, "meaning": MEANING},
-        "machine": {
-            **picked(hardware, "name memory_bytes"),
-            "memory_source": hardware.memory_source or None,
-            "bandwidth_bytes_per_s": hardware.bandwidth_bytes_per_s,
-            "bandwidth_source": hardware.bandwidth_source or None,
-            "compute_flop_per_s": hardware.compute_flop_per_s,
-            "compute_source": hardware.compute_source or None,
-        },
-        "parameters": {
-            "layers": parameters.layers + parameters.experts,
-            **picked(parameters, "layers_active lm_head active embedding total n_expert n_expert_used"),
-        },
-        "kv": {
-            **picked(kv, "params_per_token bytes_per_token type_k type_v window"),
-            "windowed_bytes_per_token": kv.windowed.n_bytes,
-            "state_bytes": kv.state_bytes,
-            "remark": kv.remark or None,
-        },
-        "n_ctx_train": file.n_ctx_train,
-        "rows": [_row(row) for row in rows],
-    }
+class _Prompt(NamedTuple):
+    """A prompt of one length."""
+
+    curve: Prefill
+    n: int
+
+
+def _prompts(row: SchemeLimits) -> list[_Prompt] | None:
+    """At powers of two, and at the longest; None where the hardware's figures are unknown."""
+    curve = row.prefill
+    if curve is None:
+        return None
+    lengths = sorted({1 << power for power in range(int(math.log2(curve.longest)) + 1)} | {curve.longest})
+    return [_Prompt(curve, n) for n in lengths]
 
 
 def printed_line(row: SchemeLimits) -> str:
@@ -55,44 +42,95 @@ def printed_line(row: SchemeLimits) -> str:
     return ", ".join(parts)
 
 
-def _row(row: SchemeLimits) -> dict[str, object]:
-    weights, curve = row.weights, row.prefill
-    return {
-        "scheme": row.scheme,
-        "weights": weights.name,
-        "bpw": weights.bpw,
-        "batch_size": row.batch_size,
-        "resident_bytes": round(weights.resident_bytes),
-        "read_bytes": round(weights.read_bytes(row.batch_size)),
-        "printed": printed_line(row),
-        **picked(row, "w_tokens_per_ms b_ms max_n_ctx fits"),
-        "knees": curve and curve.knees(),
-        "regimes": curve and _regimes(curve),
-        "decode": row.decode,
-        "prefill": curve and _prefill(curve),
-    }
-
-
-def _regimes(curve: Prefill) -> list[dict[str, object]]:
-    return [
-        {"bound": regime.bound.name.lower(), "first_n": regime.first_n, "last_n": regime.last_n}
-        for regime in curve.regimes()
-    ]
-
-
-def _prefill(curve: Prefill) -> list[dict[str, object]]:
-    """Return the curve at powers of two and at its last length."""
-    lengths = sorted({1 << power for power in range(int(math.log2(curve.longest)) + 1)} | {curve.longest})
-    return [
-        {
-            "n_prompt": n,
-            "read_ms": curve.read_ms(n),
-            "compute_ms": curve.compute_ms(n),
-            "first_token_ms": curve.latency_ms(n),
-            "floor_ms": curve.floor_ms(n),
-        }
-        for n in lengths
-    ]
+_REGIME = Shape(
+    "Regime",
+    "",
+    field("bound", Literal["weights", "compute", "kv"], get=lambda regime: regime.bound.name.lower()),
+    field("first_n", int),
+    field("last_n", int),
+)
+_PROMPT = Shape(
+    "Prompt",
+    "The time that a prompt takes at least.",
+    field("n_prompt", int, get=lambda prompt: prompt.n),
+    field("read_ms", float, get=lambda prompt: prompt.curve.read_ms(prompt.n)),
+    field("compute_ms", float, get=lambda prompt: prompt.curve.compute_ms(prompt.n)),
+    field("first_token_ms", float, get=lambda prompt: prompt.curve.latency_ms(prompt.n)),
+    field("floor_ms", float, get=lambda prompt: prompt.curve.floor_ms(prompt.n)),
+)
+_SCHEME = Shape(
+    "Scheme",
+    "Limits of one weight and KV type at one batch size.",
+    of(SchemeLimits, "scheme"),
+    of(Weights, "weights=name bpw", lambda row: row.weights),
+    of(SchemeLimits, "batch_size"),
+    field("resident_bytes", int, get=lambda row: round(row.weights.resident_bytes)),
+    field(
+        "read_bytes",
+        int,
+        "Of the weights, for one step.",
+        lambda row: round(row.weights.read_bytes(row.batch_size)),
+    ),
+    field("printed", str, "W, B and the context, rounded as in the article.", printed_line),
+    of(SchemeLimits, "w_tokens_per_ms b_ms max_n_ctx fits"),
+    field(
+        "knees",
+        list[int] | None,
+        "Last prompt length before what bounds it changes.",
+        lambda row: row.prefill and row.prefill.knees(),
+    ),
+    field(
+        "regimes",
+        many(_REGIME) | None,
+        "What bounds a prompt, by its length.",
+        lambda row: row.prefill and row.prefill.regimes(),
+    ),
+    of(SchemeLimits, "decode"),
+    field("prefill", many(_PROMPT) | None, "At powers of two, and at the longest.", _prompts),
+)
+LIMITS = Document(
+    "limits",
+    "limits MODEL [QUANT...]",
+    "Theoretical limits of a model.",
+    field("model", str),
+    field(
+        "convention",
+        dict[str, object],
+        "What the prefixes of the figures mean.",
+        lambda _: {"name": "article", "giga": GIGA, "tera": TERA, "meaning": MEANING},
+    ),
+    field(
+        "machine",
+        Shape(
+            "Hardware",
+            "",
+            of(Hardware, "name memory_bytes memory_source? bandwidth_bytes_per_s bandwidth_source?"),
+            of(Hardware, "compute_flop_per_s compute_source?"),
+        ),
+    ),
+    field(
+        "parameters",
+        Shape(
+            "Parameters",
+            "Counted by role.",
+            field("layers", int, "With the experts.", lambda parameters: parameters.layers + parameters.experts),
+            of(Parameters, "layers_active lm_head active embedding total n_expert n_expert_used"),
+        ),
+    ),
+    field(
+        "kv",
+        Shape(
+            "Kv",
+            "The KV cache.",
+            of(KvCache, "params_per_token bytes_per_token type_k type_v window"),
+            field("windowed_bytes_per_token", int, get=lambda kv: kv.windowed.n_bytes),
+            of(KvCache, "state_bytes remark?"),
+        ),
+    ),
+    of(ModelFile, "n_ctx_train"),
+    field("rows", many(_SCHEME)),
+)
+"""Of a `ModelFile`, with the records of its parameters and cache, the hardware, and rows of `SchemeLimits`."""
 
 
 def knees_text(curve: Prefill | None) -> str:

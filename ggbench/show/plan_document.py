@@ -1,12 +1,15 @@
-"""JSON of a plan: the memory to keep within, what each quant needs, and what would help."""
+"""JSON of plans: what each quant needs of one machine or of several together, and what would help."""
 
 from __future__ import annotations
 
+from ggbench.engines.llama.rpc_probe import ServerProbe
+from ggbench.engines.llama.rpc_serving import Serving
 from ggbench.hub.repo_records import RepoListing
 from ggbench.show.document import Document, Shape, field, many, of, sometimes, within
 from ggbench.show.plan import COSTS, change_options
 from ggbench.show.published_document import ROW as PUBLISHED_ROW
 from ggbench.show.sizes_against import PublishedSize
+from ggbench.sizing.cluster import ClusterPlan
 from ggbench.sizing.plan_record import Budget, Change, PlanRow
 from ggbench.stats.decode_timing import Bandwidth
 
@@ -66,3 +69,24 @@ PLAN = Document(
     field("alternative", PLAN_ROW | None, "A smaller quant that was not asked for, where none of the rows fits."),
 )
 """Of what `repo_read` returns, with the model's name, the `Budget` as `machine`, and the rows."""
+CLUSTER_SERVE = Document(
+    "cluster.serve",
+    "cluster serve",
+    "A server that answers; the command goes on until it is ended.",
+    of(Serving),
+    field("pid", int, "Of the process that serves."),
+)
+"""Of a `Serving`, with the process."""
+CLUSTER_PROBE = Document(
+    "cluster.probe",
+    "cluster probe HOST:PORT...",
+    "RPC servers that were asked.",
+    field("servers", list[ServerProbe]),
+)
+CLUSTER_PLAN = Document(
+    "cluster.plan",
+    "cluster plan MODEL [QUANT...]",
+    "The best split of each quant over the machines.",
+    field("model", str),
+    field("plans", list[ClusterPlan]),
+)

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from ggbench.machine.records import MachineReading
-from ggbench.plugins import load_plugin
+from ggbench.plugins import load_plugin, plugin_names
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import Column
-from ggbench.show.documents import summary_document
 from ggbench.show.figures import Figure, PlottedRun, latency_figure
 from ggbench.show.metric import MEMORY, Metric, Property, decode_metrics, decoded_lengths, joined, vary
+from ggbench.show.run_documents import RunDocuments
 from ggbench.text import plain
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ class Presenter(abc.ABC):
     kind: ClassVar[str]
     title: ClassVar[str] = ""
     """What it is called beside the name of a quant that waits or runs; empty for a plain measurement."""
-    schema: ClassVar[str] = "show"
-    """Name of the JSON document of a stored run, after `results.`."""
+    documents: ClassVar[RunDocuments]
+    """What is printed of its runs with --json."""
     live_view: ClassVar[LiveView] = "figures"
     has_line: ClassVar[bool] = True
     """Whether all its timed steps are one decode, of which a live view shows speed, W and B."""
@@ -59,10 +59,6 @@ class Presenter(abc.ABC):
         """What the run has found, so far where it was cut short, in one line; empty where nothing. Printable."""
 
     @abc.abstractmethod
-    def document(self, run: Run) -> dict[str, object]:
-        """The run as JSON has it: every key always there, null for unknown."""
-
-    @abc.abstractmethod
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         """All that is known of the run; `readings` were taken of the machine meanwhile, `folded` wraps the command."""
 
@@ -71,7 +67,7 @@ class Presenter(abc.ABC):
         """Several runs side by side; `width` is the terminal's, in characters."""
 
     def against_document(self, run: Run) -> dict[str, object] | None:
-        """The nearest published figures for JSON, as `against`; None where the run has nothing to compare."""
+        """The nearest published figures, as `documents` takes them; None where the run has nothing to compare."""
         return None
 
     def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
@@ -131,10 +127,9 @@ class QuantPresenter(Presenter):
 
     def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
         """Speed, W and B beside their limits, prompts, and memory."""
-        from ggbench.show.charts import b_bars, memory_stack, prompt_speed, speed_bars, w_bars
+        from ggbench.show.charts import decode_bars, memory_stack, prompt_speed
 
-        decodes = speed_bars(summaries), w_bars(summaries), b_bars(summaries)
-        return (*decodes, prompt_speed(summaries, names), memory_stack(summaries))
+        return (*decode_bars(summaries), prompt_speed(summaries, names), memory_stack(summaries))
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
         """Speed, W, B, memory, percentiles, and prompts of one length."""
@@ -145,16 +140,12 @@ class QuantPresenter(Presenter):
         is_other = vary(decoded_lengths, summaries)
         return ("different lengths: p50, p99 and tok/s are over different positions",) if is_other else ()
 
-    def document(self, run: Run) -> dict[str, object]:
-        """The fields of a measured quant."""
-        return summary_document(QuantSummary.of([run]))
-
     def against_document(self, run: Run) -> dict[str, object] | None:
         """The nearest speeds."""
-        from ggbench.show.against import against_document
+        from ggbench.show.against import nearest_to
 
         summary = QuantSummary.of([run])
-        return against_document(summary) if summary.decode is not None or summary.prefills else None
+        return {"against": nearest_to(summary)} if summary.decode is not None or summary.prefills else None
 
     def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
         """The nearest speeds under each run's own."""
@@ -204,3 +195,8 @@ def presenter_of(kind: str) -> Presenter:
     """The presenter of runs of this kind. Raises StoreError for one that this ggbench does not have."""
     found: Presenter = load_plugin("ggbench.experiments", kind, "show", "presenter").PRESENTER
     return found
+
+
+def presenters() -> tuple[Presenter, ...]:
+    """The presenters of all kinds."""
+    return tuple(map(presenter_of, plugin_names("ggbench.experiments")))

@@ -18,7 +18,6 @@ from ggbench.models.published.rows import (
     versions_of,
 )
 from ggbench.show.document import Document, Field, Get, Shape, field, many, of, sometimes, within
-from ggbench.show.text import csv_text
 
 _FIELDS = tuple(each.name for each in fields(PublishedRow))
 
@@ -78,6 +77,8 @@ COLUMNS = tuple(each.name for each in ROW.fields)
 
 def published_csv(rows: Sequence[PublishedRow]) -> str:
     """Format the rows as CSV with a header; an empty cell is not stated, versions read `vLLM 0.6.3; CUDA 12.4`."""
+    from ggbench.show.text import csv_text
+
     rows_of_cells = (ROW.value(row, versions=versions_text(versions_of(row))) for row in rows)
     return csv_text(COLUMNS, (cells.values() for cells in rows_of_cells))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -62,15 +62,24 @@ ORIGIN = (
     *of(Run, "run_id"),
 )
 """How a run ended and what reproduces it: the last fields of the documents of its kind."""
+_REPEAT = field(
+    "repeat", int | list[int] | None, "As asked for; with --samples a list: the repetition of every timed token."
+)
 SAMPLES = sometimes(
     field("position", list[int], "With --samples: the position n of every timed token."),
     field("step_ns", list[int], "With --samples: how long every timed token took."),
     field("sample_ns", list[int] | None, "With --samples: how long the sampler took; null where it was not timed."),
 )
-_STORED = (
-    *field("readings", list[MachineReading], "The machine while it ran."),
-    *of(StoredRun, "state started_at finished_at"),
+_STORED = Shape(
+    "Stored",
+    "",
+    field("readings", list[MachineReading], "The machine while it ran."),
+    of(StoredRun, "state started_at finished_at"),
 )
+
+
+NO_STEPS = "the timed steps are not in the document, so there is no curve"
+"""Of `ReadRun.lacks`."""
 
 
 class ReadRun(msgspec.Struct, frozen=True):
@@ -96,8 +105,8 @@ class RunDocuments(msgspec.Struct, frozen=True, kw_only=True):
     """In which the runs are rows, too."""
     root: Callable[[Run], object] = lambda run: run
     """What the shape is made of."""
-    read: Callable[[Any], ReadRun | None] = lambda found: None
-    """Makes a run of what was read by the shape; None of one that is of another kind, or not to be read back."""
+    read: Callable[[Any], ReadRun | None] | None = None
+    """Makes a run of what was read by the shape, or None of one of another kind; None if it cannot be read back."""
     rows: Callable[[Mapping[str, Any]], object] = lambda whole: whole.get("rows", [whole])
     """Finds the runs in a document."""
 
@@ -117,7 +126,7 @@ def run_documents(
     *,
     stored: str = "",
     is_swept: bool = False,
-    read: Callable[[Any], ReadRun | None] = lambda found: None,
+    read: Callable[[Any], ReadRun | None] | None = None,
 ) -> RunDocuments:
     """Return the documents of a kind: `kind`, `kind.all` where several quants are measured, and `results.stored`."""
     rows = (field("model", str), field("rows", many(shape)))
@@ -133,7 +142,14 @@ def run_documents(
 
 def stored_document(name: str, shape: Shape) -> Document:
     """Return what `results show` prints of runs of this shape."""
-    return Document(f"results.{name}", "results show ID", f"{shape.about} As it is stored.", shape.fields, _STORED)
+    repeat = _REPEAT if any(each.name == "repeat" for each in shape.fields) else sometimes(_REPEAT)
+    about = f"{shape.about} As it is stored."
+    return Document(f"results.{name}", "results show ID", about, shape.fields, repeat, SAMPLES, _STORED.fields)
+
+
+def stored_value(stored: StoredRun, readings: Sequence[MachineReading]) -> dict[str, object]:
+    """Return the fields that a document of a stored run has besides those of the run."""
+    return _STORED.value(stored, readings=readings)
 
 
 def samples_value(samples: Samples) -> dict[str, object]:
@@ -191,12 +207,9 @@ DEMO = Document("demo", "demo", "The table of the demo.", _ASKED)
 
 def quant_documents(kind: str, about: str, read: Callable[[Any], ReadRun | None]) -> RunDocuments:
     """Return the documents of a kind whose runs are rows of `bench`."""
-    repeat = field(
-        "repeat", int | list[int] | None, "As asked for; with --samples the repetition of every timed token."
-    )
     return RunDocuments(
         shape=QUANT,
-        one=Document(kind, f"{kind} MODEL QUANT", about, QUANT.fields, repeat, SAMPLES),
+        one=Document(kind, f"{kind} MODEL QUANT", about, QUANT.fields, _REPEAT, SAMPLES),
         stored=_SHOWN,
         others=(BENCH, DEMO),
         root=lambda run: QuantSummary.of([run]),

@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from ggbench.engines.contract import config_type
 from ggbench.models.published.rows import Figure, PublishedRow, load_published
 from ggbench.models.published.selection import LLAMA_CPP
 from ggbench.show import UNKNOWN
@@ -44,7 +45,7 @@ class PublishedSize(msgspec.Struct, frozen=True):
 def published_sizes(row: PlanRow) -> tuple[PublishedSize, ...]:
     """Return the published rows of the same model, system and quant that state a size without a long prompt."""
     model = published_model(row.subject)
-    wanted = {(LLAMA_CPP, row.quant)} if row.engine == "llama" else _QUANTS.get(row.quant, frozenset())
+    wanted = {(LLAMA_CPP, row.quant)} if config_type(row.engine).loads_gguf else _QUANTS.get(row.quant, frozenset())
     found: dict[object, PublishedSize] = {}
     for published in load_published():
         if published.model != model or (published.system, published.quant) not in wanted:

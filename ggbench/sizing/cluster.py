@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama.rpc_client import RemoteDevice, RpcConnection, ServerUnusable
+from ggbench.engines.llama.rpc_client import RpcConnection, ServerUnusable
 from ggbench.errors import NetworkError, Unsupported, UsageError
 from ggbench.gguf_file.model_file import ModelFile, layer_of
 from ggbench.machine.gpus import visible_gpus
@@ -21,42 +21,6 @@ from ggbench.sizing.theory.kv_cache import kv_cache
 from ggbench.sizing.theory.offload import device_layers, is_on_device
 from ggbench.sizing.theory.weights import is_tied
 from ggbench.units import counted
-
-
-class Percentiles(msgspec.Struct, frozen=True):
-    """Two of what was measured several times."""
-
-    p50: float
-    p95: float
-
-
-class Link(msgspec.Struct, frozen=True, kw_only=True):
-    """What the way to an RPC server takes, measured with the protocol's own messages."""
-
-    round_trip_ns: Percentiles
-    """Of the shortest request and its answer."""
-    up_bytes_per_s: Percentiles | None = None
-    """To the server; p95 is the rate that 95 % of the transfers exceed. None where it allocated no memory for it."""
-    down_bytes_per_s: Percentiles | None = None
-    """From the server, as `up_bytes_per_s`."""
-
-
-class ServerProbe(msgspec.Struct, frozen=True, kw_only=True):
-    """One server that was asked what it is."""
-
-    server: str
-    """`HOST:PORT`."""
-    reason: str = ""
-    """Why it cannot be used, as `refuses connections`; empty where it can."""
-    protocol: tuple[int, int, int] | None = None
-    """Version of the RPC protocol; None where it did not say."""
-    devices: tuple[RemoteDevice, ...] = ()
-    link: Link | None = None
-
-    @property
-    def is_usable(self) -> bool:
-        """Whether it answered, in a protocol that ggbench knows."""
-        return not self.reason
 
 
 class DeviceSpeed(msgspec.Struct, frozen=True, kw_only=True):

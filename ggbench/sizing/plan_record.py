@@ -10,6 +10,7 @@ import msgspec
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import FlashAttn, LlamaConfig
 from ggbench.hub.repo_records import RepoListing
+from ggbench.machine.programs import Program
 from ggbench.models.subject import Subject
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
 from ggbench.stats.known_speed import SpeedBasis
@@ -221,15 +222,6 @@ ChangeKind = Literal[
 """In the order of what they cost: nothing; slower prompts; at most a trace of quality; experts read from main memory;
 quality; context; quality at long contexts; whole layers computed by the CPU. Where less than half of the context would
 be left, that costs most."""
-
-
-class Program(msgspec.Struct, frozen=True):
-    """A program that holds memory, with all of its processes."""
-
-    name: str
-    """Not sanitized."""
-    pids: tuple[int, ...]
-    held_bytes: int
 
 
 class Change(msgspec.Struct, frozen=True):

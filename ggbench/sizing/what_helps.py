@@ -15,10 +15,11 @@ from msgspec.structs import replace
 from ggbench.engines.endings import EngineEnded, Failed, OutOfMemory
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.gguf_file.model_file import ModelFile
+from ggbench.machine.programs import Program
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.longest_context import longest_n_ctx, planning_ceiling
 from ggbench.sizing.placement import Placement, speed_bounds
-from ggbench.sizing.plan_record import Budget, Change, ChangeKind, PlanRow, Program
+from ggbench.sizing.plan_record import Budget, Change, ChangeKind, PlanRow
 
 _SMALLER_UBATCHES = (256, 128, 64)
 _SMALLER_CACHES: tuple[tuple[ChangeKind, str], ...] = (("KV q8_0", "q8_0"), ("KV q4_0", "q4_0"))

@@ -12,10 +12,10 @@ import pytest
 from ggbench.cli.main import main
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
+from tests.cli import validation
 from tests.fakes.engine import Answer, FakeWorker, fake_rig
 from tests.fakes.hub import TestHub
 from tests.fakes.projector import a_projector
-from tests.schemas import validation
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from tests.fakes.nvml import install, replay
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     from ggbench.machine.condition import describe_cpu_state
-    from tests.fakes.checkups import SOUND
+    from tests.fakes.machines import SOUND
 
     monkeypatch.setattr("ggbench.decisions.doctor.checkup.describe_llama_build", lambda: SOUND.llama)
     monkeypatch.setattr("ggbench.decisions.doctor.checkup.describe_cpu_state", lambda: describe_cpu_state(watch_s=0))

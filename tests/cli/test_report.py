@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from ggbench import paths
 from ggbench.engines.endings import Outcome
-from ggbench.experiments.maxctx.record import ContextResult, Probe
+from ggbench.experiments.maxctx.record import MaxctxResult, Probe
 from ggbench.runs.store.database import Store
 from tests.cli.conftest import Run
 from tests.fakes import machines
@@ -59,7 +59,7 @@ def filled() -> Path:
         for n_ctx, outcome in ((8192, Outcome.COMPLETED), (16384, Outcome.OUT_OF_MEMORY), (12288, Outcome.COMPLETED))
     )
     with Store.open(path) as store:
-        put_search(store, ContextResult(max_n_ctx=12288, first_fail_n_ctx=12544, probes=probes))
+        put_search(store, MaxctxResult(max_n_ctx=12288, first_fail_n_ctx=12544, probes=probes))
     return path
 
 

@@ -14,7 +14,7 @@ from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.memory import Place
 from ggbench.engines.workloads import Decode
-from tests.fakes.engine_bench import Bench, Script
+from tests.fakes.engine import Bench, Script
 
 SETUP = LlamaConfig(n_ctx=512, threads=1)
 FILE = Source(Path("/models/x.gguf"))

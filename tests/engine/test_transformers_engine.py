@@ -20,7 +20,7 @@ from ggbench.engines.transformers.engine import TransformersEngine
 from ggbench.engines.transformers.packages import check_packages
 from ggbench.engines.workloads import Decode
 from ggbench.errors import EngineFailed
-from tests.fakes.engine_bench import Bench, Script
+from tests.fakes.engine import Bench, Script
 
 SETUP = TransformersConfig(n_ctx=512, threads=1)
 FOLDER = Source(Path("/checkpoints/x"))

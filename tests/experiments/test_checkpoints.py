@@ -15,7 +15,7 @@ from ggbench.errors import DoesNotFit
 from ggbench.experiments.decode.measure import EXPERIMENT as DECODE
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
-from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
+from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings
 from ggbench.experiments.speed.measure import EXPERIMENT as SPEED
 from ggbench.experiments.speed.record import SpeedResult, SpeedSettings
 from ggbench.models.reference import parse_model
@@ -110,9 +110,9 @@ def _holding(n_made: int, n_proven: int) -> tuple[RunContext, list[FakeWorker]]:
 )
 def test_the_largest_cache_is_closed_in_on_and_proven(target: Target, setup: TransformersConfig) -> None:
     rig, _ = _holding(n_made=30_000, n_proven=20_000)
-    run = _run(rig, Job(MAXCTX, target, target.setup(setup), ContextSettings()))
+    run = _run(rig, Job(MAXCTX, target, target.setup(setup), MaxctxSettings()))
     assert run.outcome is Outcome.COMPLETED
-    assert isinstance(run.result, ContextResult)
+    assert isinstance(run.result, MaxctxResult)
     assert (run.result.max_n_ctx, run.result.first_fail_n_ctx) == (19_968, 20_224)
     assert run.result.verified_by_decode
     assert run.result.plan.theory_n_ctx is not None
@@ -125,15 +125,15 @@ def test_the_largest_cache_is_closed_in_on_and_proven(target: Target, setup: Tra
 def test_a_search_ends_at_the_n_ctx_that_is_given(target: Target) -> None:
     rig, _ = _holding(n_made=30_000, n_proven=30_000)
     setup = target.setup(TransformersConfig(n_ctx=4096, memory_limit_bytes=64 * MIB, device="cpu"))
-    run = _run(rig, Job(MAXCTX, target, setup, ContextSettings()))
-    assert isinstance(run.result, ContextResult)
+    run = _run(rig, Job(MAXCTX, target, setup, MaxctxSettings()))
+    assert isinstance(run.result, MaxctxResult)
     assert (run.result.max_n_ctx, run.result.first_fail_n_ctx) == (4096, None)
 
 
 def test_weights_that_exceed_the_limit_are_an_error_before_anything_is_loaded(target: Target) -> None:
     rig, workers = fake_rig()
     setup = target.setup(TransformersConfig(memory_limit_bytes=MIB, device="cpu"))
-    finished = _finished(rig, Job(MAXCTX, target, setup, ContextSettings()))
+    finished = _finished(rig, Job(MAXCTX, target, setup, MaxctxSettings()))
     assert isinstance(finished.error, DoesNotFit)
     assert "does not fit into 1.00 MiB of main memory: weights of" in finished.error.message
     assert "nf4" in finished.error.hint

@@ -38,6 +38,7 @@ from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run, read_recording, read_run
 from ggbench.runs.summary import QuantSummary
+from ggbench.show.document import json_text
 from ggbench.show.listed_runs import SavedRun, saved_figures
 from ggbench.show.presenter import charts_of, metrics_of, presenter_of
 from tests.fakes.engine import fake_rig
@@ -101,8 +102,7 @@ def check_shown(run: Run) -> None:
     show = presenter_of(run.head.kind)
     assert printed(show.details(run, folded=True)).strip()
     assert printed(show.table([run], width=80)).strip()
-    document = show.document(run)
-    assert json.loads(json.dumps(document, default=str))["quant"] == run.subject.quant
+    assert json.loads(json_text(show.documents.value(run)))["quant"] == run.subject.quant
     ending = show.ending(run)
     assert ending and ending.isprintable() and "\n" not in ending
     assert show.short_answer(run).isprintable()

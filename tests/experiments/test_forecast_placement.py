@@ -31,8 +31,7 @@ from ggbench.runs.store.database import Store
 from ggbench.sizing import layer_sample
 from ggbench.sizing.layer_sample import step_cost
 from tests.conftest import TINY
-from tests.fakes.engine import FakeWorker, fake_rig, obey
-from tests.fakes.gpu_worker import GPU, on_gpu
+from tests.fakes.engine import GPU, FakeWorker, fake_rig, obey, on_gpu
 
 BASE_NS = {"CPU": 40e6, "GPU": 4e6}
 NS_PER_BYTE = {"CPU": 0.05, "GPU": 0.005}

@@ -16,7 +16,7 @@ from ggbench.engines.memory import DeviceBuffers, Place
 from ggbench.engines.workloads import Decode, Prefill
 from ggbench.errors import StoreError, Unsupported
 from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
-from ggbench.experiments.maxctx.record import ContextSettings
+from ggbench.experiments.maxctx.record import MaxctxSettings
 from ggbench.machine.condition import environment
 from ggbench.models.command_line import reproduce
 from ggbench.models.targets import Target
@@ -83,7 +83,7 @@ def launch(cancel: threading.Event, *, timeout_s: float, hold: threading.Event |
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("ggbench.engines.test_server.engine")
-    module.SETUP, module.launch = ServerSetup, launch  # type: ignore[attr-defined]
+    module.CONFIG, module.launch = ServerSetup, launch  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "ggbench.engines.test_server.engine", module)
     ENGINES.clear()
 
@@ -121,7 +121,7 @@ def test_a_decode_runs_on_a_new_engine(target: Target, store: Store) -> None:
 
 
 def test_what_an_engine_cannot_do_is_a_run_with_its_reason(target: Target, store: Store) -> None:
-    *_, finished = run_job(rig_of(store), Job(MAXCTX, target, ServerSetup(), ContextSettings()))
+    *_, finished = run_job(rig_of(store), Job(MAXCTX, target, ServerSetup(), MaxctxSettings()))
     assert isinstance(finished, Finished)
     assert isinstance(finished.error, Unsupported)
     assert (finished.run.outcome, finished.run.reason) == (Outcome.FAILED, finished.error.message)

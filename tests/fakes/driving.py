@@ -1,13 +1,26 @@
-"""Keys for a Textual app, and waiting for it by what it has left to do instead of by a clock."""
+"""The app driven by keys: waiting for what it has left to do, and what its screens show, as text and as pictures.
+
+GGBENCH_UPDATE_GOLDEN=1 writes the pictures anew, to be read.
+"""
 
 import asyncio
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import msgspec.structs
 from textual._context import active_app
 from textual.app import App
 from textual.pilot import Pilot
+from textual.widgets import Static
 
-from tests.fakes.snapshots import words_of
+from ggbench.models.disk import LocalModel
+from ggbench.tui.app import GgbenchApp
+from ggbench.tui.services import Services
+from ggbench.tui.widgets.quants_table import QuantsTable
+from ggbench.tui.widgets.runs_table import RunsTable
 
 LOOK_EVERY_S = 0.001
 
@@ -43,3 +56,66 @@ async def press(app: App[Any], pilot: Pilot[None], *keys: str) -> str:
         await pilot.press(key)
         await settle(app, pilot)
     return words_of(app)
+
+
+SNAPSHOTS = Path(__file__).parents[1] / "data" / "snapshots"
+
+_ID = re.compile(r"terminal-\d+-")
+_FONT_FACE = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)
+
+
+def normalised(svg: str) -> str:
+    """Without what differs from run to run, and without fonts that a viewer would fetch."""
+    return _FONT_FACE.sub("", _ID.sub("terminal-", svg))
+
+
+def check_snapshot(app: App[Any], name: str) -> None:
+    shown = normalised(app.export_screenshot(title=app.title))
+    path = SNAPSHOTS / f"{name}.svg"
+    if os.environ.get("GGBENCH_UPDATE_GOLDEN") == "1":
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(shown, encoding="utf-8")
+    assert path.exists(), f"no snapshot {path.name}: write it with GGBENCH_UPDATE_GOLDEN=1, and look at it"
+    assert shown == path.read_text(encoding="utf-8"), f"{path.name} differs: see GGBENCH_UPDATE_GOLDEN=1"
+
+
+def words_of(app: App[Any]) -> str:
+    strips = app.screen._compositor.render_strips()
+    return "\n".join(strip.text.rstrip() for strip in strips)
+
+
+async def choose(app: GgbenchApp, pilot: Pilot[None], model: str, n_before: int = 0) -> str:
+    """Type the model's name and choose it, after those that match too."""
+    return await press(app, pilot, "slash", *model, "enter", *["j"] * n_before, "enter")
+
+
+def table(app: GgbenchApp) -> QuantsTable:
+    return app.screen.query_one(QuantsTable)
+
+
+def names(app: GgbenchApp) -> list[str]:
+    return [str(table(app).get_row_at(row)[0]).strip("● ") for row in range(table(app).row_count)]
+
+
+def with_disk(services: Services, *models: LocalModel) -> GgbenchApp:
+    def local_models() -> Sequence[LocalModel]:
+        return models
+
+    return GgbenchApp(msgspec.structs.replace(services, local_models=local_models), n_gen=200)
+
+
+def runs_table(app: GgbenchApp) -> RunsTable:
+    return app.screen.query_one(RunsTable)
+
+
+def shown(app: GgbenchApp) -> list[int]:
+    return [run.run_id for run in runs_table(app).runs]
+
+
+def chosen(app: GgbenchApp) -> int | None:
+    run = runs_table(app).cursor_run
+    return None if run is None else run.run_id
+
+
+def message(app: GgbenchApp) -> str:
+    return str(app.screen.query_one("#message", Static).render())

@@ -1,12 +1,15 @@
-"""Engines over a worker that replays recorded messages, and a rig around them."""
+"""Engines over workers that replay recorded messages, on GPUs and run dry as well, and what runs are made with."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
+
+from msgspec.structs import replace
 
 from ggbench.engines import protocol
-from ggbench.engines.contract import Engine, EngineConfig, Request
+from ggbench.engines.contract import Engine, EngineConfig, Request, Source
 from ggbench.engines.endings import Cancelled, Completed, Ending
-from ggbench.engines.events import Allocated, ContextProven, Loaded, Opened, PromptRead, Ready, Steps
+from ggbench.engines.events import Allocated, ContextProven, Event, Loaded, Opened, PromptRead, Ready, Steps
 from ggbench.engines.llama.config import LoadModel, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.memory import DeviceBuffers, Place
@@ -14,6 +17,7 @@ from ggbench.engines.transformers.config import LoadCheckpoint, MakeCache, Trans
 from ggbench.engines.transformers.engine import TransformersEngine
 from ggbench.engines.workloads import BatchedDecode, Decode, DecodeAtDepth, Prefill, ProveContext
 from ggbench.machine.condition import environment
+from ggbench.machine.records import Gpu
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.stats.decode_timing import Bandwidth
@@ -113,3 +117,105 @@ def fake_rig(
         cpu_bandwidth=Bandwidth(20e9, "measured in a test"), cancel=cancel or threading.Event(),
     )  # fmt: skip
     return rig, workers
+
+
+GPU = Gpu(0, "Card", "GPU-1", "00000000:41:00.0", 24 << 30, 23 << 30, 384, 10501, "580")
+WORKER_PID = 1
+"""Of the stand-in for the worker."""
+CUDA = "using device CUDA0 (NVIDIA Card (x)) (0000:41:00.0) - 23000 MiB free"
+PLACES = protocol.Devices({"CUDA0": Place.GPU, "CPU": Place.HOST, "CPU_Mapped": Place.HOST})
+
+
+def on_gpu(request: Request) -> Iterator[protocol.Message | Ending]:
+    """As a worker in good health whose weights lie on a GPU."""
+    if isinstance(request, LoadModel):
+        yield PLACES
+        yield protocol.Log(2, f"load_tensors: {CUDA}")
+        yield protocol.Log(2, "load_tensors: offloaded 3/3 layers to GPU")
+        yield protocol.Log(2, "load_tensors:        CUDA0 model buffer size =   100.00 MiB")
+    yield from obey(request)
+
+
+def with_gpu(rig: RunContext) -> RunContext:
+    environment = replace(rig.describe_environment({}), gpus=(GPU,))
+    return replace(rig, describe_environment=lambda _: environment)
+
+
+DRY_PLACES = protocol.Devices(
+    {"CPU": Place.HOST, "CUDA0": Place.GPU, "CUDA_Host": Place.HOST, "CPU_REPACK": Place.HOST}
+)
+
+
+def fake(answer: Answer) -> LlamaEngine:
+    return LlamaEngine(lambda: FakeWorker(threading.Event(), answer))
+
+
+def dry_answer(kv_mib_per_k: float, device: str = "CPU", weights: str = "CPU") -> Answer:
+    """A dry run's log, with a cache of `kv_mib_per_k` MiB for 1024 tokens, and 100 MiB of compute on this device."""
+
+    def answer(request: Request) -> Iterator[protocol.Message | Ending]:
+        if isinstance(request, LoadModel):
+            assert request.dry
+            yield DRY_PLACES
+            yield protocol.Log(2, f"load_tensors: {weights} model buffer size = 0.00 MiB")
+        elif isinstance(request, MakeContext):
+            n_ctx = -(-(request.setup.n_ctx or 0) // 256) * 256
+            size = kv_mib_per_k * n_ctx / 1024
+            yield protocol.Log(
+                2, f"llama_kv_cache: size = {size:.2f} MiB ( {n_ctx} cells, 2 layers, 1/1 seqs), K (f16)"
+            )
+            yield protocol.Log(2, f"sched_reserve: {device} compute buffer size = 100.00 MiB")
+            yield protocol.Log(2, "llama_context: CPU output buffer size = 1.00 MiB")
+            yield protocol.Log(2, "sched_reserve: CUDA_Host compute buffer size = 7.00 MiB")
+            yield Opened(0.0, n_ctx, 512, 512)
+        yield Completed()
+
+    return answer
+
+
+EngineT = TypeVar("EngineT", bound=Engine)
+Script = Mapping[type, tuple[protocol.Message | Ending, ...]]
+
+
+class FakeTransport:
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.requests: list[Request] = []
+        self.closed = False
+
+    def call(self, request: Request) -> Iterator[protocol.Message | Ending]:
+        """Yield what the script has for a request of this type."""
+        self.requests.append(request)
+        yield from self.script[type(request)]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Bench(Generic[EngineT]):
+    """An engine and every worker that it started; one after another takes the next script, the last again and again."""
+
+    def __init__(
+        self,
+        make: Callable[[Callable[[], FakeTransport]], EngineT],
+        source: Source,
+        setup: EngineConfig,
+        *scripts: Script,
+    ) -> None:
+        self.source, self.setup = source, setup
+        self.workers: list[FakeTransport] = []
+
+        def start() -> FakeTransport:
+            self.workers.append(FakeTransport(scripts[min(len(self.workers), len(scripts) - 1)]))
+            return self.workers[-1]
+
+        self.engine = make(start)
+
+    def open(self, setup: EngineConfig | None = None, **options: int) -> list[Event | Ending]:
+        """Open the source with this setup, else its own; `options` are the engine's."""
+        opened: Any = self.engine.open
+        return list(opened(self.source, setup or self.setup, **options))
+
+    @property
+    def asked(self) -> list[list[type]]:
+        return [[type(request) for request in worker.requests] for worker in self.workers]

@@ -18,12 +18,14 @@ from pathlib import Path
 from types import TracebackType
 from unittest import mock
 
-from tests.fakes.hub_faults import (
+from tests.fakes.hub_repos import (
     Corrupt,
     Cut,
     Fault,
     Gated,
     Hang,
+    HubFile,
+    HubRepo,
     IgnoresRanges,
     Says,
     TooMany,
@@ -31,7 +33,6 @@ from tests.fakes.hub_faults import (
     WrongLength,
     WrongRange,
 )
-from tests.fakes.hub_repos import HubFile, HubRepo
 from tests.fakes.hub_server import MEMBER_TOKEN, HubRequest, HubServer
 
 __all__ = [

@@ -20,13 +20,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
-from tests.fakes.hub_faults import (
+from tests.fakes.hub_repos import (
     OF_THE_ANSWER,
     OF_THE_FILE,
     Corrupt,
     Cut,
     Gated,
     Hang,
+    HubFile,
+    HubRepo,
     IgnoresRanges,
     Says,
     TooMany,
@@ -34,7 +36,6 @@ from tests.fakes.hub_faults import (
     WrongLength,
     WrongRange,
 )
-from tests.fakes.hub_repos import HubFile, HubRepo
 
 if TYPE_CHECKING:
     from tests.fakes.hub import TestHub

@@ -12,7 +12,7 @@ from ggbench.engines.events import ContextProven, Steps
 from ggbench.engines.llama.config import LlamaConfig, MakeContext
 from ggbench.engines.workloads import Decode, ProveContext
 from ggbench.experiments.decode.record import DecodeSettings
-from ggbench.experiments.maxctx.record import ContextSettings
+from ggbench.experiments.maxctx.record import MaxctxSettings
 from ggbench.experiments.quality.measure import largest_here, quality_jobs
 from ggbench.experiments.quality.record import QualitySettings
 from ggbench.experiments.quality.texts import find_text
@@ -37,7 +37,7 @@ def decodes(targets: Sequence[Target], n_gen: int, setup: LlamaConfig | None = N
 def searches(targets: Sequence[Target], setup: LlamaConfig) -> list[Job]:
     """A search for the largest context of each target."""
     experiment = experiment_of("maxctx")
-    return [Job(experiment, target, setup, ContextSettings()) for target in targets]
+    return [Job(experiment, target, setup, MaxctxSettings()) for target in targets]
 
 
 def scored(folder: Path, text: Path, n_ctx: int = 32) -> list[Job]:

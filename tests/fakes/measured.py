@@ -1,4 +1,4 @@
-"""A store with runs in it, as measurements leave them."""
+"""A store with runs in it, as measurements leave them, and changes of summaries where a test needs them."""
 
 import contextlib
 import sqlite3
@@ -11,10 +11,11 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
-from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
+from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings, Probe
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
+from ggbench.runs.summary import QuantSummary
 from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.stats.linefit import fit_line
 from ggbench.stats.speed import summarize
@@ -48,7 +49,7 @@ def start(model: str = "synth:qwen1.5-0.5b", quant: str = "q4_k_m", command: str
 
 def start_search() -> RunHead:
     """What is known of a search before it probes anything."""
-    return replace(start(), kind="maxctx", settings=ContextSettings())
+    return replace(start(), kind="maxctx", settings=MaxctxSettings())
 
 
 def put_run(store: Store, head: RunHead, b_ms: float = 10.0, w: float = 400.0, n_gen: int = 3000) -> int:
@@ -86,7 +87,7 @@ def put_failed(store: Store, head: RunHead, outcome: Outcome, reason: str) -> in
     return run_id
 
 
-def put_search(store: Store, found: ContextResult, outcome: Outcome = Outcome.COMPLETED) -> int:
+def put_search(store: Store, found: MaxctxResult, outcome: Outcome = Outcome.COMPLETED) -> int:
     head = start_search()
     run_id = store.begin(head)
     store.finish(run_id, Run(head=head, outcome=outcome, result=found))
@@ -118,3 +119,36 @@ def fill(path: Path) -> list[int]:
         ]
     freeze_times(path)
     return run_ids
+
+
+def with_run(summary: QuantSummary, **changes: object) -> QuantSummary:
+    return QuantSummary((replace(summary.run, **changes), *summary.runs[1:]))
+
+
+def with_head(summary: QuantSummary, **changes: object) -> QuantSummary:
+    return with_run(summary, head=replace(summary.run.head, **changes))
+
+
+def with_subject(summary: QuantSummary, **changes: object) -> QuantSummary:
+    return with_head(summary, subject=replace(summary.subject, **changes))
+
+
+def with_memory(summary: QuantSummary, **changes: object) -> QuantSummary:
+    return with_run(summary, memory=replace(summary.memory, **changes))
+
+
+def with_decode(summary: QuantSummary, **changes: object) -> QuantSummary:
+    assert isinstance(summary.run.result, DecodeResult)
+    return with_run(summary, result=replace(summary.run.result, **changes))
+
+
+def search_of(
+    run: Run, max_n_ctx: int | None, *, proven: bool = True, outcome: Outcome = Outcome.COMPLETED, reason: str = ""
+) -> Run:
+    """A search for the largest context of what the run measured."""
+    first_fail = None if max_n_ctx is None else max_n_ctx + 256
+    probes = () if max_n_ctx is None else (Probe(max_n_ctx, "alloc", Outcome.COMPLETED, 0.3),)
+    result = MaxctxResult(max_n_ctx=max_n_ctx, first_fail_n_ctx=first_fail, verified_by_decode=proven, probes=probes)
+    head = replace(run.head, kind="maxctx", settings=MaxctxSettings())
+    memory = replace(run.memory, n_ctx=max_n_ctx) if max_n_ctx else Memory()
+    return Run(head=head, outcome=outcome, reason=reason, memory=memory, result=result)

@@ -13,7 +13,7 @@ from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.memory import Place
 from ggbench.engines.workloads import ProveContext
 from ggbench.experiments.maxctx.measure import EXPERIMENT
-from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
+from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings
 from ggbench.machine.condition import environment
 from ggbench.machine.records import Gpu
 from ggbench.models.targets import Target
@@ -121,7 +121,7 @@ def limited(limit_bytes: int = LIMIT) -> LlamaConfig:
 def search(
     rig: RunContext, target: Target, setup: LlamaConfig | None = None, *, prove: bool = True, cap_train: bool = False
 ) -> Finished:
-    job = Job(EXPERIMENT, target, setup or limited(), ContextSettings(prove=prove, cap_train=cap_train))
+    job = Job(EXPERIMENT, target, setup or limited(), MaxctxSettings(prove=prove, cap_train=cap_train))
     *_, finished = run_job(rig, job)
     assert isinstance(finished, Finished)
     return finished
@@ -129,13 +129,13 @@ def search(
 
 def found(
     rig: RunContext, target: Target, setup: LlamaConfig | None = None, **settings: bool
-) -> tuple[ContextResult, Run]:
+) -> tuple[MaxctxResult, Run]:
     """The certificate of a search that ended without an error, and its run."""
     finished = search(rig, target, setup, **settings)
     assert finished.error is None, finished.error
     return context_of(finished.run), finished.run
 
 
-def context_of(run: Run) -> ContextResult:
-    assert isinstance(run.result, ContextResult)
+def context_of(run: Run) -> MaxctxResult:
+    assert isinstance(run.result, MaxctxResult)
     return run.result

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.formats.formats import read_runs
 from ggbench.formats.imported_run import ImportedRun, Named
+from ggbench.formats.importing import read_runs
 from ggbench.runs.store.database import Store
 
 PEERS = Path(__file__).parent.parent / "data" / "peers"

@@ -11,11 +11,10 @@ from msgspec.structs import replace
 
 from ggbench.errors import BadFile, UsageError
 from ggbench.experiments.quality.record import ChunkScores
-from ggbench.formats import bundle, source_file
+from ggbench.formats import bundle, imported_run
 from ggbench.formats.bundle import bundle_of, read_bundle
-from ggbench.formats.formats import read_runs
 from ggbench.formats.imported_run import Named
-from ggbench.formats.keeping import Kept, keep
+from ggbench.formats.importing import Kept, keep, read_runs
 from ggbench.formats.run_document import as_json
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_recording, read_run
@@ -246,7 +245,7 @@ def test_a_zip_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     with pytest.raises(BadFile, match=r"holds more than 1\.00 MiB"):
         list(read_bundle(path))
-    assert source_file.MOST_BYTES == 64 << 20
+    assert imported_run.MOST_BYTES == 64 << 20
 
 
 @pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "runs/2.json"])

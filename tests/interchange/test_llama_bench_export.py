@@ -9,8 +9,7 @@ from msgspec.structs import replace
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.formats.bench_row import measured_row
-from ggbench.formats.formats import LLAMA_BENCH
-from ggbench.formats.keeping import keep
+from ggbench.formats.importing import LLAMA_BENCH, keep
 from ggbench.formats.llama_bench_export import ExportedRun, ExportOptions, export_run
 from ggbench.machine.records import GpuReading, MachineReading
 from ggbench.runs.recording import ModelDescribed, PromptTiming, kind_of

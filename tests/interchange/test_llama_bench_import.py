@@ -8,7 +8,7 @@ from ggbench.errors import BadFile
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.prefill.record import PrefillResult
 from ggbench.experiments.speed.record import SpeedResult
-from ggbench.formats.keeping import keep
+from ggbench.formats.importing import keep
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_recording, read_run
 from ggbench.show.figures import PlottedRun

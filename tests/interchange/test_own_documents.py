@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from ggbench.engines.endings import Outcome
 from ggbench.engines.memory import DeviceBuffers, Memory
 from ggbench.errors import BadFile
-from ggbench.experiments.maxctx.record import ContextResult, ContextSettings, Probe, SearchPlan
+from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings, Probe, SearchPlan
 from ggbench.experiments.quality.record import (
     Divergence,
     QualityResult,
@@ -32,13 +32,12 @@ from ggbench.experiments.speed.record import (
     SpeedResult,
     SpeedSettings,
 )
-from ggbench.formats.formats import read_runs
 from ggbench.formats.imported_run import Named
-from ggbench.formats.keeping import keep
+from ggbench.formats.importing import keep, read_runs
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
-from ggbench.show.documents import document
+from ggbench.show.document import json_text
 from ggbench.show.presenter import presenter_of
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
 from ggbench.stats.intervals import Estimate
@@ -68,10 +67,10 @@ def search() -> Run:
         memory_source="given", reserve_bytes=1 << 20, reserve_source="for the process", free_bytes=3 << 30,
         warnings=("one",),
     )  # fmt: skip
-    result = ContextResult(
+    result = MaxctxResult(
         plan=plan, max_n_ctx=8192, first_fail_n_ctx=8448, verified_by_decode=True, probes=probes, warnings=("one",)
     )
-    head = replace(measured.start(), kind="maxctx", settings=ContextSettings())
+    head = replace(measured.start(), kind="maxctx", settings=MaxctxSettings())
     return Run(head=head, outcome=Outcome.COMPLETED, memory=MEMORY, result=result)
 
 
@@ -100,7 +99,7 @@ def speed(quant: str) -> Run:
 
 def printed(path: Path, schema: str, **content: object) -> Path:
     file = path / "printed.json"
-    file.write_text(document(schema, **content))
+    file.write_text(json_text({"schema": f"ggbench.{schema}/1"} | content))
     return file
 
 
@@ -110,7 +109,7 @@ def imported(file: Path) -> list[Run]:
 
 def test_a_decode_keeps_every_figure(tmp_path: Path) -> None:
     run = decode(tmp_path)
-    file = printed(tmp_path, "decode", **presenter_of("decode").document(run))
+    file = printed(tmp_path, "decode", **presenter_of("decode").documents.value(run))
     [found] = imported(file)
     assert found.result == run.result
     assert found.head.setup == run.head.setup
@@ -130,8 +129,8 @@ def test_other_kinds_keep_their_results(tmp_path: Path, make: Callable[[], Run])
     run = make()
     schema = run.head.kind
     for name, content in (
-        (schema, presenter_of(schema).document(run)),
-        (f"{schema}.all", {"model": "m", "rows": [presenter_of(schema).document(run)]}),
+        (schema, presenter_of(schema).documents.value(run)),
+        (f"{schema}.all", {"model": "m", "rows": [presenter_of(schema).documents.value(run)]}),
     ):
         [found] = imported(printed(tmp_path, name, **content))
         if run.head.kind == "quality":
@@ -146,14 +145,14 @@ def test_other_kinds_keep_their_results(tmp_path: Path, make: Callable[[], Run])
 
 def test_runs_of_speed_get_their_own_cases_back(tmp_path: Path) -> None:
     runs = [speed("q4_k_m"), speed("q8_0")]
-    joined = joined_documents([presenter_of("speed").document(run) for run in runs])
+    joined = joined_documents([presenter_of("speed").documents.value(run) for run in runs])
     found = imported(printed(tmp_path, "speed", model="m", **joined))
     assert [each.subject.quant for each in found] == ["q4_k_m", "q8_0"]
     assert [each.result for each in found] == [run.result for run in runs]
 
 
 def test_rows_of_bench_are_runs_each_stored_once(tmp_path: Path, store: Store) -> None:
-    row = presenter_of("decode").document(decode(tmp_path))
+    row = presenter_of("decode").documents.value(decode(tmp_path))
     rows: list[dict[str, Any]] = [row, row | {"quant": "q8_0"}]
     file = printed(tmp_path, "bench", model="m", n_gen=3000, rows=rows)
     assert [each.is_new for each in keep(store, list(read_runs(file, Named())))] == [True, True]
@@ -167,8 +166,8 @@ def test_rows_of_bench_are_runs_each_stored_once(tmp_path: Path, store: Store) -
     [
         ({"schema": "ggbench.plan/1"}, "holds no measured runs"),
         ({"schema": "ggbench.decode/9"}, "holds no measured runs"),
-        ({"fit": {"n_samples": "many"}}, "fit: "),
-        ({"outcome": "splendid"}, "outcome is 'splendid'"),
+        ({"fit": {"n_samples": "many"}}, "int`, got `str` - at `\\$.fit.n_samples`"),
+        ({"outcome": "splendid"}, "'splendid' - at `\\$.outcome`"),
         ({"config": {"url": "http://server"}}, "was not measured by llama.cpp in ggbench"),
         ({"n_gen": -3}, "below 1"),
         ({"model": None}, "model"),
@@ -176,11 +175,9 @@ def test_rows_of_bench_are_runs_each_stored_once(tmp_path: Path, store: Store) -
     ],
 )
 def test_what_is_no_such_document_is_one_error(tmp_path: Path, change: dict[str, object], message: str) -> None:
-    content: dict[str, Any] = {"schema": "ggbench.decode/1", **presenter_of("decode").document(decode(tmp_path))}
+    content: dict[str, Any] = {"schema": "ggbench.decode/1", **presenter_of("decode").documents.value(decode(tmp_path))}
     file = tmp_path / "x.json"
-    file.write_text(json.dumps(json.loads(document("decode", **content | {"schema": ""})) | change))
-    if "schema" not in change:
-        file.write_text(json.dumps(json.loads(file.read_text()) | {"schema": "ggbench.decode/1"}))
+    file.write_text(json.dumps(json.loads(json_text(content)) | change))
     with pytest.raises(BadFile, match=message):
         imported(file)
 
@@ -200,7 +197,7 @@ def test_any_field_may_hold_anything(tmp_path: Path, data: st.DataObject) -> Non
     }  # fmt: skip
     kind = data.draw(st.sampled_from(sorted(makers)))
     (tmp_path / "one.sqlite").unlink(missing_ok=True)
-    whole = json.loads(document(kind, **presenter_of(kind).document(makers[kind]())))
+    whole = json.loads(json_text(presenter_of(kind).documents.value(makers[kind]())))
     place, name = whole, data.draw(st.sampled_from(sorted(whole)))
     while isinstance(place[name], dict) and place[name] and data.draw(st.booleans()):
         place = place[name]
@@ -216,5 +213,5 @@ def test_any_field_may_hold_anything(tmp_path: Path, data: st.DataObject) -> Non
     with Store.open(tmp_path / "kept.sqlite") as store:
         for kept in keep(store, runs):
             run = read_run(store, store.load_run(kept.run_id))
-            presenter_of(run.head.kind).document(run)
+            presenter_of(run.head.kind).documents.value(run)
             presenter_of(run.head.kind).ending(run)

@@ -3,7 +3,7 @@ import pytest
 from ggbench.decisions.compare.comparison import compare_quants
 from ggbench.errors import BadFile, UsageError
 from ggbench.experiments.quality.record import QualityResult
-from ggbench.formats.keeping import keep
+from ggbench.formats.importing import keep
 from ggbench.runs.store.database import Store
 from ggbench.runs.summary import QuantSummary
 from ggbench.stats.intervals import Estimate

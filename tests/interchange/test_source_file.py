@@ -6,9 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from ggbench.errors import BadFile
-from ggbench.formats.formats import read_runs
-from ggbench.formats.imported_run import Named
-from ggbench.formats.source_file import STDIN
+from ggbench.formats.imported_run import STDIN, Named
+from ggbench.formats.importing import read_runs
 from tests.interchange.conftest import PEERS
 
 

@@ -12,9 +12,8 @@ import pytest
 from ggbench.machine import programs
 from ggbench.machine.condition import describe_cpu_state, describe_gpu_driver, describe_memory_state
 from ggbench.machine.disks import describe_place
-from ggbench.machine.programs import programs_that_hold_memory
+from ggbench.machine.programs import Program, programs_that_hold_memory
 from ggbench.machine.records import GpuProcess
-from ggbench.sizing.plan_record import Program
 from tests.fakes.nvml import FakeNvml, install, replay
 
 

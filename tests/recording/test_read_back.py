@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
-from ggbench.experiments.maxctx.record import ContextSettings, Probe
+from ggbench.experiments.maxctx.record import MaxctxSettings, Probe
 from ggbench.gguf_file.header import read_model_file
 from ggbench.machine.records import GpuProcess, GpuReading, MachineReading
 from ggbench.models.targets import Target
@@ -23,8 +23,7 @@ from ggbench.runs.run import Run
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run, read_run
-from tests.fakes.engine import fake_rig
-from tests.fakes.gpu_worker import WORKER_PID, on_gpu, with_gpu
+from tests.fakes.engine import WORKER_PID, fake_rig, on_gpu, with_gpu
 from tests.fakes.recorded import decode_job, decoded, runs_of
 from tests.fakes.small_machine import SmallMachine, context_of, limited
 
@@ -53,7 +52,7 @@ def decode(store: Store, target: Target) -> tuple[RunContext, Job]:
 def maxctx(store: Store, target: Target) -> tuple[RunContext, Job]:
     kv_bytes = read_model_file(target.path or Path()).kv_bytes_per_token()
     rig = SmallMachine(kv_bytes, 16384, decode_edge=15000).rig(store)
-    return rig, Job(MAXCTX, target, limited(), ContextSettings())
+    return rig, Job(MAXCTX, target, limited(), MaxctxSettings())
 
 
 @pytest.fixture(autouse=True)

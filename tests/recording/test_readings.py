@@ -24,8 +24,7 @@ from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run, read_recording, read_run
 from ggbench.stats.decode_timing import Bandwidth
-from tests.fakes.engine import fake_rig, obey
-from tests.fakes.gpu_worker import CUDA, PLACES, WORKER_PID, on_gpu, with_gpu
+from tests.fakes.engine import CUDA, PLACES, WORKER_PID, fake_rig, obey, on_gpu, with_gpu
 from tests.fakes.recorded import decode_job, decoded, runs_of
 
 DESKTOP = GpuProcess(911, "/usr/bin/desktop", 300 << 20)

@@ -1,10 +1,13 @@
 """A measured row beside published ones: which are nearest, and that every difference is named."""
 
+import json
 from collections.abc import Callable
 
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.against import against_document, against_tables, nearest_to
-from tests.fakes.summaries import with_subject
+from ggbench.show.against import against_tables, nearest_to
+from ggbench.show.document import json_text
+from ggbench.show.run_documents import QUANT
+from tests.fakes.measured import with_subject
 
 
 def test_the_articles_row_stands_under_the_same_measurement(
@@ -20,8 +23,7 @@ def test_the_articles_row_stands_under_the_same_measurement(
 
 def test_json_has_every_difference(twin: QuantSummary) -> None:
     row = with_subject(twin, model="synth:qwen2.5-7b", quant="q8_0")
-    against = against_document(row)["against"]
-    assert isinstance(against, list)
+    against = json.loads(json_text(QUANT.value(row, against=nearest_to(row))))["against"]
     assert against
     for near in against:
         assert "system " in near["differences"][0]

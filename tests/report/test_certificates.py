@@ -7,19 +7,19 @@ from msgspec.structs import replace
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory, Place
-from ggbench.experiments.maxctx.record import ContextResult, ContextSettings, Probe, SearchPlan
+from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings, Probe, SearchPlan
 from ggbench.experiments.maxctx.show import PRESENTER
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 
 
-def search(result: ContextResult, memory: Memory | None = None, **changes: object) -> Run:
+def search(result: MaxctxResult, memory: Memory | None = None, **changes: object) -> Run:
     """A search of a small model that ended as planned."""
     head = RunHead(
         kind="maxctx",
         subject=Subject(model="m", quant="q4_k_m", source="file", file="f"),
         setup=LlamaConfig(),
-        settings=ContextSettings(),
+        settings=MaxctxSettings(),
     )
     run = Run(head=head, outcome=Outcome.COMPLETED, memory=memory or Memory(n_ctx=result.max_n_ctx), result=result)
     return replace(run, **changes)
@@ -33,7 +33,7 @@ def test_memory_of_a_gpu_and_beside_it_are_apart(render: Callable[..., str]) -> 
         DeviceBuffers("CUDA0", Place.GPU, weight_bytes=2 << 30, kv_bytes=512 << 20, compute_bytes=300 << 20),
         DeviceBuffers("CUDA_Host", compute_bytes=16 << 20, output_bytes=1 << 20),
     )
-    found = ContextResult(max_n_ctx=512)
+    found = MaxctxResult(max_n_ctx=512)
     text = " ".join(render(PRESENTER.details(search(found, Memory(buffers=buffers, n_ctx=512))), 160).split())
     assert "weights 2.00 GiB, KV 512.0 MiB, compute 300.0 MiB on the GPU" in text
     assert "weights 3.00 GiB, KV 1.00 GiB, compute 16.0 MiB in main memory" in text
@@ -55,7 +55,7 @@ def test_a_certificate_says_what_it_rests_on(render: Callable[..., str]) -> None
         Probe(34_560, "decode", Outcome.OUT_OF_MEMORY, 0.1),
         Probe(34_304, "decode", Outcome.COMPLETED, 0.1),
     )
-    found = ContextResult(plan=plan, max_n_ctx=34_304, first_fail_n_ctx=34_560, verified_by_decode=True, probes=probes)
+    found = MaxctxResult(plan=plan, max_n_ctx=34_304, first_fail_n_ctx=34_560, verified_by_decode=True, probes=probes)
     text = " ".join(render(PRESENTER.details(search(found)), 160).split())
     assert "works n_ctx 34,304; a batch of 512 tokens and one more were decoded at its far end" in text
     assert "fails n_ctx 34,560 loads but fails when decoding: out of memory" in text

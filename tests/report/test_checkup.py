@@ -7,11 +7,10 @@ from msgspec.structs import replace
 
 from ggbench.decisions.doctor.checkup import Checkup
 from ggbench.decisions.doctor.findings import findings
-from ggbench.decisions.doctor.show import checkup_document, checkup_text
+from ggbench.decisions.doctor.show import DOCTOR, checkup_text, shown_checkup
 from ggbench.machine.records import GpuProcess
 from ggbench.show.anonymous import Paths
-from ggbench.show.documents import document
-from tests.fakes.checkups import DRIVER, HOME, SOUND, WITH_GPU
+from tests.fakes.machines import DRIVER, HOME, SOUND, WITH_GPU
 
 PERSONAL = replace(
     WITH_GPU,
@@ -27,7 +26,7 @@ def text_of(checkup: Checkup, paths: Paths) -> str:
 
 
 def json_of(checkup: Checkup, paths: Paths) -> str:
-    return document("doctor", **checkup_document(checkup, findings(checkup, paths), paths))
+    return DOCTOR.text(shown_checkup(checkup, paths), findings=findings(checkup, paths))
 
 
 def test_text_of_a_machine_with_faults(golden: Callable[[str, str], None]) -> None:

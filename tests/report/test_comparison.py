@@ -19,7 +19,7 @@ from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
 from tests.fakes.machines import ENVIRONMENT
-from tests.fakes.summaries import search_of, with_run
+from tests.fakes.measured import search_of, with_run
 
 
 def row(

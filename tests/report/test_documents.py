@@ -2,23 +2,23 @@
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.documents import document, summary_document
+from ggbench.show.document import json_text
+from ggbench.show.run_documents import BENCH, QUANT
 
 Golden = Callable[[str, str], None]
 
 
 def test_document_of_rows(rows: tuple[QuantSummary, ...], golden: Golden) -> None:
-    golden("bench.json", document("bench", rows=[summary_document(row) for row in rows]) + "\n")
+    golden("bench.json", BENCH.text({"rows": [QUANT.value(row) for row in rows]}) + "\n")
 
 
 def test_text_survives_and_steers_nothing() -> None:
     name = "模型 é \x1b[31m \x9b2J \u202e \u200b \U000e0041 \udcff \u2028"
-    text = document("inspect", model=name)
+    text = json_text({"model": name})
     assert "模型 é" in text
     assert all(character.isprintable() or character == "\n" for character in text)
     assert text.encode("utf-8")
@@ -27,4 +27,4 @@ def test_text_survives_and_steers_nothing() -> None:
 
 def test_a_value_without_a_form_in_json_is_refused() -> None:
     with pytest.raises(TypeError):
-        document("inspect", path=Path("x"))
+        json_text({"model": object()})

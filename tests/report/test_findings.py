@@ -11,7 +11,7 @@ from ggbench.engines.llama.build import LlamaBuild
 from ggbench.machine.condition import GpuDriver
 from ggbench.machine.records import GpuProcess
 from ggbench.show.anonymous import Paths
-from tests.fakes.checkups import CUDA_BUILD, DRIVER, GIB, HOME, SOUND, WITH_GPU
+from tests.fakes.machines import CUDA_BUILD, DRIVER, GIB, HOME, SOUND, WITH_GPU
 
 PATHS = Paths(Path(HOME))
 WITH_AMX = (("CPU", (("AVX2", "1"), ("AVX512", "1"), ("AMX_INT8", "1"))),)

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from ggbench.models.subject import Subject
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.names import model_names, unambiguous_names
-from tests.fakes.summaries import with_run, with_subject
+from tests.fakes.measured import with_run, with_subject
 
 
 def of_file(path: str, quant: str = "q4_1", model: str = "", n_layer: int | None = None) -> Subject:

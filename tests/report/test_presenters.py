@@ -1,5 +1,6 @@
 """Every kind of run by its presenter: one line, a document, and details with what the machine did."""
 
+import json
 from collections.abc import Callable
 
 import pytest
@@ -10,11 +11,11 @@ from ggbench.machine.records import GpuReading, MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.store.runs import StoredRun, encode
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.documents import run_summary_document
 from ggbench.show.listed_runs import ListedRun
 from ggbench.show.machine import machine_table
 from ggbench.show.presenter import presenter_of
-from tests.fakes.summaries import search_of
+from ggbench.show.run_documents import RESULTS
+from tests.fakes.measured import search_of
 
 GIB = 1 << 30
 
@@ -70,17 +71,22 @@ def test_readings_have_a_section(
     assert "5 readings" in render(presenter_of("maxctx").details(search, readings=readings()))
 
 
+def listed(run: ListedRun) -> dict[str, object]:
+    row: dict[str, object] = json.loads(RESULTS.text(rows=[run]))["rows"][0]
+    return row
+
+
 def test_a_list_has_each_run_with_its_answer_or_its_reason(completed: QuantSummary) -> None:
     search = ListedRun.of(stored(replace(search_of(completed.run, 8192, proven=False), run_id=7)))
     assert search.note == "n_ctx 8,192, not proven, after 1 context"
-    document = run_summary_document(search)
+    document = listed(search)
     assert (document["run_id"], document["max_n_ctx"], document["max_n_ctx_verified"]) == (7, 8192, False)
     unreadable = ListedRun.of(stored(completed.run, result_json='{"fit": 3}'))
     assert unreadable.run is not None
     assert "written by another version of ggbench" in unreadable.note
-    assert run_summary_document(unreadable)["reason"] == unreadable.problem
-    assert run_summary_document(unreadable)["model"] == "qwen1.5-7b"
+    assert listed(unreadable)["reason"] == unreadable.problem
+    assert listed(unreadable)["model"] == "qwen1.5-7b"
     running = ListedRun.of(stored(completed.run, state="running", finished_at=None, result_json=None))
     assert (running.state, running.note, running.is_completed) == ("running", "still running", False)
-    document = run_summary_document(ListedRun.of(stored(completed.run)))
+    document = listed(ListedRun.of(stored(completed.run)))
     assert (document["tok_s"], document["n_gen"], document["reason"]) == (108.2, 10_000, None)

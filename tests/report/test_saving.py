@@ -15,7 +15,7 @@ from ggbench.formats.report.files import save_report
 from ggbench.runs.store.runs import Samples
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.listed_runs import SavedRun
-from tests.fakes.summaries import with_run
+from tests.fakes.measured import with_run
 
 
 @pytest.fixture

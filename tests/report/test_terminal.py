@@ -18,7 +18,7 @@ from ggbench.show.listed_runs import ListedRun
 from ggbench.show.model_file import header_details, tensors_table
 from ggbench.show.quants import prefill_table, row_details, rows_table, runs_table
 from ggbench.units import MIB
-from tests.fakes.summaries import search_of, with_decode, with_head, with_memory, with_run, with_subject
+from tests.fakes.measured import search_of, with_decode, with_head, with_memory, with_run, with_subject
 
 Golden = Callable[[str, str], None]
 Render = Callable[..., str]

@@ -17,7 +17,7 @@ from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import BENCH, all_columns, rows_as_csv, rows_as_markdown
 from ggbench.show.text import markdown_code
-from tests.fakes.summaries import with_subject
+from tests.fakes.measured import with_subject
 
 Golden = Callable[[str, str], None]
 

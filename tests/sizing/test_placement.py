@@ -24,8 +24,7 @@ from ggbench.sizing.plan_record import Budget
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, MIB
 from tests.conftest import TINY
-from tests.fakes.dry import dry_answer, fake
-from tests.fakes.engine import FakeWorker
+from tests.fakes.engine import FakeWorker, dry_answer, fake
 
 CONTEXT = DryContext(4096, 1024 * MIB, 100 * MIB, 7 * MIB, 1 * MIB, True)
 BUDGET = Budget("a card", True, 24 * GIB, "made up", 0, "", Bandwidth(1e12, "made up"))

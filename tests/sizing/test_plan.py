@@ -33,8 +33,7 @@ from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, MIB
 from tests.conftest import TINY
-from tests.fakes.dry import dry_answer, fake
-from tests.fakes.engine import Answer, FakeWorker
+from tests.fakes.engine import Answer, FakeWorker, dry_answer, fake
 
 SIZES = ("0.5b", "1.8b", "4b", "7b", "14b", "32b")
 OTHER_MIX = {("qwen1.5-1.8b", "q2_k"), ("qwen1.5-14b", "q2_k")}

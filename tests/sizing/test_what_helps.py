@@ -6,8 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.machine.programs import Program
 from ggbench.models.targets import Target
-from ggbench.sizing.plan_record import Change, PlanRow, Program
+from ggbench.sizing.plan_record import Change, PlanRow
 from ggbench.sizing.smaller_quant import smaller_quant_advice
 from ggbench.sizing.what_helps import with_other_quants, with_programs
 from ggbench.units import MIB

@@ -21,13 +21,11 @@ from ggbench.tui.entry_point import command
 from ggbench.tui.model_list import Section, list_models
 from ggbench.tui.services import Services
 from ggbench.tui.widgets.models_pane import ModelList, ModelsPane
-from tests.fakes.driving import press, settle
+from tests.fakes.driving import press, settle, table, words_of
 from tests.fakes.endpoint import TestEndpoint
 from tests.fakes.endpoint_voices import AnyLength
 from tests.fakes.library import CATALOG, FakePlanner
-from tests.fakes.library_screen import table
 from tests.fakes.model_stores import gguf_bytes
-from tests.fakes.snapshots import words_of
 from tests.tui.conftest import Drive
 
 App = GgbenchApp

@@ -17,9 +17,8 @@ from ggbench.tui.host import RunRequested
 from ggbench.tui.screens.dialogs import ConfirmScreen, HelpScreen
 from ggbench.tui.services import Services
 from ggbench.tui.widgets.bars import ModeBar
-from tests.fakes.driving import press, settle
+from tests.fakes.driving import press, settle, words_of
 from tests.fakes.jobs import FakeServices, Gate, decodes
-from tests.fakes.snapshots import words_of
 from tests.tui.conftest import Drive
 
 App = GgbenchApp

@@ -9,19 +9,17 @@ from textual.pilot import Pilot
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError
-from ggbench.experiments.maxctx.record import ContextResult, ContextSettings
+from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.planner import PlannedQuant
 from ggbench.tui.services import Services
 from ggbench.tui.widgets.models_pane import ModelList
-from tests.fakes.driving import press, settle
+from tests.fakes.driving import names, press, settle, with_disk, words_of
 from tests.fakes.jobs import FakeServices
 from tests.fakes.library import BUDGET, FakePlanner, local, plan_row
-from tests.fakes.library_screen import names, with_disk
 from tests.fakes.measured import put_run, start
-from tests.fakes.snapshots import words_of
 from tests.tui.conftest import Drive
 
 App = GgbenchApp
@@ -142,8 +140,8 @@ def test_what_was_measured_takes_the_place_of_what_was_planned(
         put_run(store, msgspec.structs.replace(start("synth:small-0.6b", "q8_0"), setup=LlamaConfig(type_k="q4_0")))
         put_run(store, start("synth:small-0.6b", "q4_k_m"), n_gen=9000)
         head = msgspec.structs.replace(start("synth:small-0.6b", "q4_k_m"), kind="maxctx", setup=LlamaConfig())
-        head = msgspec.structs.replace(head, settings=ContextSettings())
-        found = ContextResult(max_n_ctx=24_576, verified_by_decode=True)
+        head = msgspec.structs.replace(head, settings=MaxctxSettings())
+        found = MaxctxResult(max_n_ctx=24_576, verified_by_decode=True)
         store.finish(store.begin(head), Run(head=head, outcome=Outcome.COMPLETED, result=found))
 
     async def steps(app: App, pilot: Page) -> None:

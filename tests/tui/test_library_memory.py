@@ -5,9 +5,8 @@ from textual.pilot import Pilot
 
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.services import Services
-from tests.fakes.driving import press
+from tests.fakes.driving import press, words_of
 from tests.fakes.library import FakePlanner
-from tests.fakes.snapshots import words_of
 from tests.tui.conftest import Drive
 
 App = GgbenchApp

@@ -12,11 +12,9 @@ from ggbench.runs.experiment import Job
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.planner import PlannedQuant
 from ggbench.tui.services import Services
-from tests.fakes.driving import press
+from tests.fakes.driving import press, with_disk, words_of
 from tests.fakes.jobs import FakeServices
 from tests.fakes.library import BUDGET, FakePlanner, local, plan_row
-from tests.fakes.library_screen import with_disk
-from tests.fakes.snapshots import words_of
 from tests.fakes.watched import WatchedQueue
 from tests.tui.conftest import Drive
 

@@ -11,10 +11,8 @@ from ggbench.tui.planner import PlannedQuant
 from ggbench.tui.services import Services
 from ggbench.tui.widgets.models_pane import ModelList
 from ggbench.tui.widgets.quants_table import QuantsTable
-from tests.fakes.driving import press, settle
+from tests.fakes.driving import check_snapshot, choose, names, press, settle, table, with_disk, words_of
 from tests.fakes.library import BUDGET, FakePlanner, local, plan_row
-from tests.fakes.library_screen import choose, names, table, with_disk
-from tests.fakes.snapshots import check_snapshot, words_of
 from tests.tui.conftest import Drive
 
 App = GgbenchApp

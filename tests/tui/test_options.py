@@ -20,9 +20,8 @@ from ggbench.tui.screens.library import LibraryScreen
 from ggbench.tui.screens.settings_dialog import SettingsDialog
 from ggbench.tui.services import Services
 from ggbench.units import GIB
-from tests.fakes.driving import press
+from tests.fakes.driving import press, words_of
 from tests.fakes.library import BUDGET, FakePlanner, local, plan_row
-from tests.fakes.snapshots import words_of
 from tests.tui.conftest import Drive
 
 App = GgbenchApp

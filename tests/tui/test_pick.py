@@ -17,9 +17,8 @@ from ggbench.tui.app import GgbenchApp
 from ggbench.tui.run_requests import MeasureRequest
 from ggbench.tui.screens.library import LibraryScreen
 from tests.fakes.candidates import candidate
-from tests.fakes.driving import press
+from tests.fakes.driving import check_snapshot, press, words_of
 from tests.fakes.library import FakePlanner
-from tests.fakes.snapshots import check_snapshot, words_of
 from tests.tui.conftest import Drive
 
 App = GgbenchApp

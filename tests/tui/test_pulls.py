@@ -22,9 +22,8 @@ from ggbench.tui.screens.pulls import pull_cells
 from ggbench.tui.services import Services
 from ggbench.tui.widgets.models_pane import ModelList
 from ggbench.tui.work_queue import WorkState
-from tests.fakes.driving import press
+from tests.fakes.driving import press, words_of
 from tests.fakes.hub import Hang, TestHub
-from tests.fakes.snapshots import words_of
 from tests.fakes.watched import WatchedQueue
 from tests.tui.conftest import Drive
 

@@ -16,11 +16,10 @@ from ggbench.tui.planner import PlannedQuant
 from ggbench.tui.screens.settings_dialog import SettingsDialog
 from ggbench.tui.services import Services
 from ggbench.tui.widgets.curves_plot import CurvesPlot
-from tests.fakes.driving import press
+from tests.fakes.driving import press, words_of
 from tests.fakes.jobs import FakeServices, scored
 from tests.fakes.library import BUDGET, FakePlanner, local, plan_row
 from tests.fakes.scores import Scattered
-from tests.fakes.snapshots import words_of
 from tests.fakes.watched import WatchedQueue
 from tests.tui.conftest import Drive
 

@@ -12,10 +12,8 @@ from ggbench.tui.app import GgbenchApp
 from ggbench.tui.screens.measured_runs import RunDetails
 from ggbench.tui.screens.results import ResultsScreen
 from ggbench.tui.widgets.runs_table import RunsTable
-from tests.fakes.driving import press, settle
+from tests.fakes.driving import check_snapshot, chosen, press, runs_table, settle, shown, words_of
 from tests.fakes.measured import put_run, start
-from tests.fakes.results_screen import chosen, shown, table
-from tests.fakes.snapshots import check_snapshot, words_of
 from tests.tui.conftest import Look
 
 Page = Pilot[None]
@@ -65,7 +63,7 @@ def test_a_filter_takes_every_letter_and_leaves_the_marks(look: Look, filled: Pa
         assert isinstance(app.screen, ResultsScreen)
         assert "1 of 4 runs · 1 marked, 1 hidden" in words_of(app)
         await press(app, pilot, "enter")
-        assert app.focused is table(app)
+        assert app.focused is runs_table(app)
         assert shown(app) == [3]
         await press(app, pilot, "slash", *"zz")
         assert "No run matches “zz”" in words_of(app)

@@ -10,10 +10,8 @@ from ggbench.runs.store.database import Store
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.screens.measured_runs import CompareScreen, RunDetails
-from tests.fakes.driving import press, settle
+from tests.fakes.driving import chosen, message, press, settle, shown, words_of
 from tests.fakes.measured import put_run, start
-from tests.fakes.results_screen import chosen, message, shown
-from tests.fakes.snapshots import words_of
 from tests.tui.conftest import Look
 
 Page = Pilot[None]

@@ -15,10 +15,8 @@ from ggbench.tui.host import RunStored
 from ggbench.tui.screens.measured_runs import RunDetails
 from ggbench.tui.screens.results import ResultsScreen
 from ggbench.tui.services import Services
-from tests.fakes.driving import press, settle
+from tests.fakes.driving import chosen, message, press, settle, shown, words_of
 from tests.fakes.measured import put_run, start
-from tests.fakes.results_screen import chosen, message, shown
-from tests.fakes.snapshots import words_of
 from tests.tui.conftest import Drive, Look
 
 Page = Pilot[None]

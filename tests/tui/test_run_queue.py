@@ -11,7 +11,7 @@ from ggbench.engines.contract import Request
 from ggbench.engines.endings import Crashed, Ending, Outcome, OutOfMemory
 from ggbench.engines.llama.config import LlamaConfig, MakeContext
 from ggbench.experiments.decode.record import DecodeResult
-from ggbench.experiments.maxctx.record import ContextResult
+from ggbench.experiments.maxctx.record import MaxctxResult
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import Target, resolve
 from ggbench.runs.experiment import Experiment
@@ -30,9 +30,9 @@ def target(tiny_twin: Path) -> Target:
     return resolve(parse_model(str(tiny_twin)))[0]
 
 
-def result_of(item: QueueItem) -> ContextResult:
+def result_of(item: QueueItem) -> MaxctxResult:
     assert item.run is not None
-    assert isinstance(item.run.result, ContextResult)
+    assert isinstance(item.run.result, MaxctxResult)
     return item.run.result
 
 

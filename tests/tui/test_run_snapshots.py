@@ -16,7 +16,7 @@ from ggbench.engines.contract import Request
 from ggbench.engines.endings import Ending
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads import BatchedDecode
-from ggbench.experiments.maxctx.record import ContextResult
+from ggbench.experiments.maxctx.record import MaxctxResult
 from ggbench.experiments.speed.record import SpeedSettings
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import Target, resolve
@@ -27,10 +27,10 @@ from ggbench.stats.decode_timing import Bandwidth
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.screens.run import RunScreen
 from ggbench.tui.work_queue import WorkState
+from tests.fakes.driving import check_snapshot
 from tests.fakes.engine import obey
 from tests.fakes.jobs import FakeServices, Gate, decodes, scored, searches, small_context
 from tests.fakes.scores import Scattered
-from tests.fakes.snapshots import check_snapshot
 from tests.tui.test_run_queue import crash
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def test_a_search(app: GgbenchApp, jobs: FakeServices, targets: list[Target], dr
         await show_run(app, pilot)
         run = app.run_queue.items[0].run
         assert run is not None
-        assert isinstance(run.result, ContextResult)
+        assert isinstance(run.result, MaxctxResult)
         assert run.result.max_n_ctx == 2048
         check_snapshot(app, "run_maxctx")
 

@@ -13,11 +13,10 @@ from ggbench.tui.pull_queue import PullItem
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.services import Services
 from ggbench.tui.work_queue import WorkState
-from tests.fakes.driving import press, settle
+from tests.fakes.driving import check_snapshot, press, settle
 from tests.fakes.jobs import FakeServices
 from tests.fakes.library import local
 from tests.fakes.measured import put_run, start
-from tests.fakes.snapshots import check_snapshot
 from tests.tui.conftest import Drive
 
 Page = Pilot[None]

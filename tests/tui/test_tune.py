@@ -82,7 +82,7 @@ def test_what_was_found_is_taken_over_with_one_key(
         shown = await press(app, pilot, "slash", *"synth:small", "enter", "enter", "a")
         assert "no settings were found for" in shown
         assert app.setup == LlamaConfig()
-        monkeypatch.setattr("ggbench.experiments.tune.tuned.find_tuned", lambda *_: found)
+        monkeypatch.setattr("ggbench.experiments.tune.measure.find_tuned", lambda *_: found)
         await press(app, pilot, "a")
         assert app.setup == LlamaConfig(flash_attn="off")
 

@@ -13,9 +13,8 @@ from ggbench.runs.store.database import Store
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.services import Services
-from tests.fakes.driving import press
+from tests.fakes.driving import press, words_of
 from tests.fakes.library import BUDGET
-from tests.fakes.snapshots import words_of
 from tests.fakes.watched import WatchedQueue
 from tests.tui.conftest import Drive
 

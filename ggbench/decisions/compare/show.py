@@ -1,18 +1,12 @@
-"""What a comparison says, for every output: its JSON, and one or two sentences on which run is better in what."""
+"""What a comparison says in one or two sentences: which run is better in what."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TypeVar
 
-from ggbench.decisions.compare.comparison import NO_DIFFERENCE, Better, ComparedLine, Comparison, Tied, Versus
-from ggbench.decisions.compare.limits import LimitCheck
-from ggbench.runs.summary import QuantSummary
+from ggbench.decisions.compare.comparison import NO_DIFFERENCE, Better, ComparedLine, Comparison, Tied
 from ggbench.show import letter
-from ggbench.show.depths import reach_of
-from ggbench.show.documents import summary_document
-from ggbench.stats.intervals import Interval
 from ggbench.text import in_words
 from ggbench.units import format_number
 
@@ -131,82 +125,3 @@ def _named(names: Sequence[str], runs: Sequence[int]) -> str:
 
 def _decided(lines: Sequence[ComparedLine], kind: type[_T]) -> list[tuple[ComparedLine, _T]]:
     return [(line, reason) for line in lines for reason in line.reasons if isinstance(reason, kind)]
-
-
-def comparison_document(
-    comparison: Comparison, summaries: Sequence[QuantSummary], checks: Sequence[LimitCheck] = ()
-) -> dict[str, object]:
-    """The fields of `ggbench.compare/1`; runs are called by their numbers, metrics by the names of the rows' fields.
-
-    `versus` has each further run beside the first, in their order, by letters, as runs of files have no number.
-    """
-    rows = zip(comparison.names, summaries, strict=True)
-    return {
-        "rows": [
-            {"name": name, "letter": letter(index), "kind": summary.run.head.kind} | summary_document(summary)
-            for index, (name, summary) in enumerate(rows)
-        ],
-        "metrics": [_metric(line, comparison) for line in comparison.lines],
-        "depths": [_depth(line, comparison, summaries) for line in comparison.depths],
-        "differences": {each.topic: each.lines for each in comparison.differences},
-        "warnings": comparison.warnings,
-        "sentence": sentence_of(comparison),
-        "checks": [_check(check, comparison) for check in checks],
-    }
-
-
-def _metric(line: ComparedLine, comparison: Comparison) -> dict[str, object]:
-    run_ids, won = comparison.run_ids, next((each for each in line.reasons if isinstance(each, Better)), None)
-    spreads = [each for each in line.spreads if each is not None]
-    return {
-        "metric": line.key,
-        "compared": [run_ids[index] for index in line.compared],
-        "better": [run_id for run_id, is_better in zip(run_ids, line.better, strict=True) if is_better],
-        "over": won and run_ids[won.over],
-        "ratio": won and won.ratio,
-        "ratio_ci95": won and _finite(won.ratio_ci95),
-        "verdict": line.verdict or None,
-        "versus": [_versus(index, found) for index, found in enumerate(line.versus) if found is not None and index],
-        "load_spread": max((each.sigma for each in spreads), default=None),
-        "n_repeats": min((each.n_repeats for each in spreads), default=None),
-    }
-
-
-def _versus(index: int, found: Versus) -> dict[str, object]:
-    return {
-        "letter": letter(index),
-        "ratio": found.ratio,
-        "ratio_ci95": _finite(found.ratio_ci95),
-        "difference": found.difference,
-        "difference_ci95": _finite(found.difference_ci95),
-        "is_different": found.is_different,
-    }
-
-
-def _depth(line: ComparedLine, comparison: Comparison, summaries: Sequence[QuantSummary]) -> dict[str, object]:
-    depth = int(line.key.removeprefix("tok_s_d"))
-    reaches = list(map(reach_of, summaries))
-    beyond = [letter(index) for index, reach in enumerate(reaches) if reach is not None and depth >= reach]
-    return {"n_depth": depth, "texts": line.texts, "extrapolated": beyond} | _metric(line, comparison)
-
-
-def _check(check: LimitCheck, comparison: Comparison) -> dict[str, object]:
-    return {
-        "limit": check.option,
-        "share": check.share,
-        "letter": letter(check.run),
-        "metric": check.key,
-        "state": check.state,
-        "worse_by": check.worse_by,
-        "worse_by_ci95": _finite(check.worse_by_ci95),
-        "repeats_needed": check.repeats_needed,
-        "message": check.message(comparison),
-    }
-
-
-def _finite(ends: Interval | None) -> tuple[float | None, float | None] | None:
-    """JSON has no infinity; an open end is null."""
-    if ends is None:
-        return None
-    low, high = (end if math.isfinite(end) else None for end in ends)
-    return low, high

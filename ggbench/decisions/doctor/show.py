@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from ggbench.decisions.doctor.checkup import Checkup
 from ggbench.decisions.doctor.findings import AMX, AMX_INSTRUCTION, Finding, missing_instructions
 from ggbench.engines.llama.build import LlamaBuild
-from ggbench.machine.condition import CpuState, GpuState, MemoryState
+from ggbench.machine.condition import CpuState, GpuDriver, GpuState, MemoryState
 from ggbench.machine.disks import Place
 from ggbench.machine.readings import program_name
 from ggbench.show.anonymous import Paths
-from ggbench.show.documents import picked
+from ggbench.show.document import Document, Field, Get, Shape, field, many, of
 from ggbench.text import plain
 from ggbench.units import counted, format_bandwidth, format_bytes, format_number, format_percent
 
@@ -29,48 +29,79 @@ def checkup_text(checkup: Checkup, found: Sequence[Finding], paths: Paths) -> st
     return "\n".join(lines)
 
 
-def checkup_document(checkup: Checkup, found: Sequence[Finding], paths: Paths) -> dict[str, object]:
-    """Return findings and facts for programs; without `paths.whole` no whole folder and no serial number."""
-    driver = checkup.driver
+def shown_checkup(checkup: Checkup, paths: Paths) -> Checkup:
+    """Return the facts for programs; without `paths.whole` with no whole folder and no serial number."""
+    driver, hub = checkup.driver, checkup.hub
     if not paths.whole:
         driver = replace(driver, gpus=tuple(map(_without_serials, driver.gpus)))
-    llama = replace(checkup.llama, problem=paths.without(checkup.llama.problem))
-    token_from = checkup.hub.token_from
-    return {
-        "findings": found,
-        "ggbench": checkup.ggbench,
-        "python": checkup.python,
-        "os": checkup.os,
-        "llama_cpp": {
-            **picked(llama, "is_installed problem llama_cpp_python llama_cpp commit backends devices"),
-            "features": {backend: dict(each) for backend, each in llama.features},
-            "missing_instructions": missing_instructions(llama, checkup.cpu),
-            "cuda_version": _dotted(llama.cuda_version),
-        },
-        "cpu": asdict(checkup.cpu) | {"instructions": sorted(checkup.cpu.instructions)},
-        "memory": checkup.memory,
-        "gpu_driver": {
-            **picked(driver, "version problem n_visible"),
-            "cuda_version": _dotted(driver.cuda_version),
-            "gpus": [
-                {
-                    **picked(each, "gpu processes throttle"),
-                    "compute_capability": _dotted(each.compute_capability),
-                }
-                for each in driver.gpus
-            ],
-        },
-        "places": [replace(each, path=paths.shown(each.path)) for each in checkup.places],
-        "store": replace(
+    return replace(
+        checkup,
+        driver=driver,
+        llama=replace(checkup.llama, problem=paths.without(checkup.llama.problem)),
+        places=tuple(replace(each, path=paths.shown(each.path)) for each in checkup.places),
+        store=replace(
             checkup.store, path=paths.shown(checkup.store.path), problem=paths.without(checkup.store.problem)
         ),
-        "hub": replace(
-            checkup.hub,
-            token_from=None if token_from is None else paths.shown(token_from),
-            endpoint=checkup.hub.endpoint if paths.whole or checkup.hub.endpoint is None else "another",
+        hub=replace(
+            hub,
+            token_from=None if hub.token_from is None else paths.shown(hub.token_from),
+            endpoint=hub.endpoint if paths.whole or hub.endpoint is None else "another",
         ),
-        "calibration": checkup.calibration,
-    }
+    )
+
+
+def _version(at: Get) -> tuple[Field, ...]:
+    return field("cuda_version", str | None, _DOTTED, lambda root: _dotted(at(root).cuda_version))
+
+
+_DOTTED = "Such as `12.4`; null where it is unknown."
+_LLAMA = Shape(
+    "LlamaCpp",
+    "The llama.cpp that ggbench uses.",
+    of(
+        LlamaBuild,
+        "is_installed problem llama_cpp_python llama_cpp commit backends devices",
+        lambda checkup: checkup.llama,
+    ),
+    field(
+        "features",
+        dict[str, dict[str, str]],
+        "What each backend was compiled with, by llama.cpp's names.",
+        lambda checkup: {backend: dict(each) for backend, each in checkup.llama.features},
+    ),
+    field(
+        "missing_instructions",
+        list[str],
+        "That this CPU has and the build does not use.",
+        lambda checkup: missing_instructions(checkup.llama, checkup.cpu),
+    ),
+    _version(lambda checkup: checkup.llama),
+)
+_GPU = Shape(
+    "DriverGpu",
+    "",
+    of(GpuState, "gpu processes throttle"),
+    field("compute_capability", str | None, _DOTTED, lambda state: _dotted(state.compute_capability)),
+)
+_DRIVER = Shape(
+    "Driver",
+    "NVIDIA's driver.",
+    of(GpuDriver, "version problem n_visible"),
+    _version(lambda driver: driver),
+    field("gpus", many(_GPU)),
+)
+DOCTOR = Document(
+    "doctor",
+    "doctor",
+    "What ggbench sees of this machine, and what to do about it.",
+    field("findings", list[Finding], "What to change, problems first."),
+    of(Checkup, "ggbench python os"),
+    field("llama_cpp", _LLAMA, get=lambda checkup: checkup),
+    of(Checkup, "cpu memory"),
+    field("gpu_driver", _DRIVER, get=lambda checkup: checkup.driver),
+    of(Checkup, "places store hub calibration"),
+)
+"""Of what `shown_checkup` returns."""
 
 
 def _without_serials(state: GpuState) -> GpuState:

@@ -1,12 +1,10 @@
-"""What a pick says, for every output: its JSON, what was needed, the sentences why, and the commands that run it."""
+"""What a pick says, for every output: what was needed, the sentences why, and the commands that run it."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ggbench.decisions.pick.needs import RULES, workload_text
 from ggbench.decisions.pick.record import (
     BestIn,
     BeyondTraining,
@@ -31,7 +29,6 @@ from ggbench.decisions.pick.record import (
 from ggbench.decisions.pick.run_commands import RunCommands, run_commands
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.show import UNKNOWN
-from ggbench.show.documents import picked, setup_document
 from ggbench.show.names import kv_name
 from ggbench.show.text import expected_text
 from ggbench.sizing.plan import with_cache
@@ -55,39 +52,6 @@ _NOT_KNOWN: Mapping[NotKnown, str] = {
     "speed": "the speed",
     "speed but for its bound": "the speed, but for the best that the bandwidth allows",
 }
-
-
-def pick_document(pick: Pick, budget: Budget, setup: LlamaConfig) -> dict[str, object]:
-    """Return the fields of `ggbench.pick/1`; every key is always there, null for unknown."""
-    recommended = pick.recommended
-    commands = None if recommended is None else commands_of(recommended.candidate, budget, setup)
-    return {
-        "pick": None if recommended is None else _checked(recommended) | {"reason": " ".join(reason(pick))},
-        "alternatives": [{"label": each.label, **_checked(each.checked)} for each in pick.alternatives],
-        "front": [_candidate(each) for each in pick.front],
-        "candidates": [_checked(each) for each in pick.checked],
-        "commands": commands,
-        "changes": pick.changes,
-        "nearest_miss": pick.nearest_miss and _checked(pick.nearest_miss) | {"reason": " ".join(reason(pick))},
-        "workload": {
-            **picked(pick.needs.workload, "name n_prompt n_gen n_depth"),
-            "definition": workload_text(pick.needs),
-        },
-        "needs": {
-            **picked(pick.needs, "n_ctx max_loss prefer"),
-            "min_tok_s": pick.needs.tok_s,
-            "little_loss": pick.needs.little_loss,
-        },
-        "n_models": pick.n_models,
-        "rules": RULES,
-        "machine": {
-            **picked(budget, "device on_gpu memory_bytes memory_source reserve_bytes reserve_source"),
-            "budget_bytes": budget.usable_bytes,
-            "bandwidth_bytes_per_s": budget.bandwidth and budget.bandwidth.bytes_per_s,
-            "bandwidth_source": budget.bandwidth and budget.bandwidth.source,
-        },
-        "config": setup_document(setup),
-    }
 
 
 def commands_of(candidate: Candidate, budget: Budget, setup: LlamaConfig) -> RunCommands | None:
@@ -248,53 +212,6 @@ def speed_source(candidate: Candidate) -> str:
     """Return where a speed comes from that is not a bound, in words; empty where it is one, or unknown."""
     speed = candidate.speed
     return "" if speed is None or speed.is_bound else f"speed {speed.basis}: {speed.source}"
-
-
-def _checked(checked: Checked) -> dict[str, object]:
-    checks = {
-        check.need: {
-            **picked(check, "wanted value is_met is_close"),
-            "short_by": check.short_by if check.short_by is None or math.isfinite(check.short_by) else None,
-        }
-        for check in checked.checks
-    }
-    return {**_candidate(checked.candidate), "meets": checked.meets, "checks": checks}
-
-
-def _candidate(candidate: Candidate) -> dict[str, object]:
-    row, speed = candidate.row, candidate.speed
-    return {
-        **picked(row, "model quant"),
-        "selector": candidate.selector or row.quant,
-        **picked(row, "type_k type_v provenance"),
-        "file": row.file or None,
-        **picked(candidate, "n_ctx max_n_ctx offered_n_ctx probed_by"),
-        **picked(row, "n_ctx_train n_params bpw file_bytes weight_bytes needed_bytes left_bytes fits"),
-        "download_bytes": candidate.download_bytes,
-        "expected_tok_s": speed and speed.tok_s.value,
-        "expected_tok_s_ci95": speed and (speed.tok_s.low, speed.tok_s.high),
-        "turn_s": speed and speed.turn_s and speed.turn_s.value,
-        "turn_s_ci95": speed and speed.turn_s and (speed.turn_s.low, speed.turn_s.high),
-        "speed_basis": speed and speed.basis,
-        "speed_source": speed and speed.source,
-        "quality": {
-            "kld": candidate.loss and candidate.loss.value,
-            "kld_ci95": candidate.loss and (candidate.loss.low, candidate.loss.high),
-            "weights": _loss_document(candidate.weights_loss),
-            "cache": _loss_document(candidate.cache_loss),
-            "joint": _loss_document(candidate.joint_loss),
-        },
-        "outcome": row.outcome,
-        "problem": row.reason or None,
-        "notes": row.notes,
-    }
-
-
-def _loss_document(loss: Loss | None) -> dict[str, object] | None:
-    if loss is None:
-        return None
-    nats = loss.nats
-    return {"kld": nats.value, "kld_ci95": (nats.low, nats.high), **picked(loss, "basis source")}
 
 
 def _loss(loss: Loss) -> str:

@@ -20,7 +20,7 @@ from ggbench.engines.llama.rpc_client import find_unusable
 from ggbench.engines.memory import Place
 from ggbench.engines.process import Transport, WorkerProcess
 
-SETUP = LlamaConfig
+CONFIG = LlamaConfig
 
 _AMX_HINT = "llama.cpp's AMX code is known for this; ./scripts/ggbench builds it without"
 """Source: llama.cpp issue 20824; on some machines the first batch after repacking for AMX faults."""

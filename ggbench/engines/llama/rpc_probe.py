@@ -5,14 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import msgspec
+
 from ggbench.engines.llama.rpc_client import (
     ANSWER_TIMEOUT_S,
     PROTOCOL_MAJOR,
     RemoteBuffer,
+    RemoteDevice,
     RpcConnection,
     ServerUnusable,
 )
-from ggbench.sizing.cluster import Link, Percentiles, ServerProbe
 from ggbench.units import MIB
 
 _ROUND_TRIPS = 100
@@ -23,6 +25,42 @@ _TRANSFER_S = 0.05
 """A transfer of about this long is large beside a round trip and short for a person."""
 _LIMIT_S = 2.0
 """Of each of the three measurements, once two were taken."""
+
+
+class Percentiles(msgspec.Struct, frozen=True):
+    """Two of what was measured several times."""
+
+    p50: float
+    p95: float
+
+
+class Link(msgspec.Struct, frozen=True, kw_only=True):
+    """What the way to an RPC server takes, measured with the protocol's own messages."""
+
+    round_trip_ns: Percentiles
+    """Of the shortest request and its answer."""
+    up_bytes_per_s: Percentiles | None = None
+    """To the server; p95 is the rate that 95 % of the transfers exceed. None where it allocated no memory for it."""
+    down_bytes_per_s: Percentiles | None = None
+    """From the server, as `up_bytes_per_s`."""
+
+
+class ServerProbe(msgspec.Struct, frozen=True, kw_only=True):
+    """One server that was asked what it is."""
+
+    server: str
+    """`HOST:PORT`."""
+    reason: str = ""
+    """Why it cannot be used, as `refuses connections`; empty where it can."""
+    protocol: tuple[int, int, int] | None = None
+    """Version of the RPC protocol; None where it did not say."""
+    devices: tuple[RemoteDevice, ...] = ()
+    link: Link | None = None
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it answered, in a protocol that ggbench knows."""
+        return not self.reason
 
 
 def probe_server(server: str, timeout_s: float = ANSWER_TIMEOUT_S) -> ServerProbe:

@@ -21,7 +21,7 @@ from ggbench.engines.workloads import BatchedDecode, Decode, Prefill, ProveConte
 from ggbench.errors import GgbenchError, NetworkError, ServerTimeout, UnknownName, UsageError
 from ggbench.stats.serving import Clock, ServerFound
 
-SETUP = EndpointConfig
+CONFIG = EndpointConfig
 
 _REFUSED: dict[type[Workload], str] = {
     Score: "a server gives no probabilities of all tokens of a text, which perplexity and KL divergence need",

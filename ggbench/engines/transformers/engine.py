@@ -21,7 +21,7 @@ from ggbench.engines.transformers.packages import check_packages
 from ggbench.engines.transformers.workloads import unsupported
 from ggbench.errors import GgbenchError
 
-SETUP = TransformersConfig
+CONFIG = TransformersConfig
 
 COMMAND = (sys.executable, "-P", "-m", "ggbench.engines.transformers.worker")
 """Of the worker, without the number of its pipe."""

@@ -35,7 +35,7 @@ def inspect(ref: ModelRef, *, tensors: bool, output: Output) -> None:
     method = next(iter(wanted_methods(found, ref)), found.checkpoint.method)
     if output.as_json:
         given = {"tensors": found.checkpoint.listed_tensors(method)} if tensors else {}
-        output.print_document(CHECKPOINT, LoadedCheckpoint.of(found, method), **given)
+        output.document(CHECKPOINT, LoadedCheckpoint.of(found, method), **given)
     else:
         listed = [stored_tensors_table(found.checkpoint, method)] if tensors else []
         output.show(checkpoint_details(found, method), *listed)

@@ -9,15 +9,26 @@ from typing import ClassVar
 from msgspec.structs import replace
 from rich.console import RenderableType
 
-from ggbench.experiments.forecast.document import forecast_document
 from ggbench.experiments.forecast.record import ForecastResult, result_of
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
+from ggbench.show.document import Field, Shape, field, of
 from ggbench.show.machine import run_page
 from ggbench.show.metric import B, Metric, W, estimated
 from ggbench.show.names import quant_name, row_labels
 from ggbench.show.presenter import Presenter
+from ggbench.show.run_documents import (
+    CACHE_TYPES,
+    ENDS,
+    MEASURED_FILE,
+    NUMBER,
+    ORIGIN,
+    RunDocuments,
+    ends,
+    run_documents,
+    subject,
+)
 from ggbench.show.tables import facts_table, fitted_table, names, notes, right
 from ggbench.show.text import expected_text
 from ggbench.stats.intervals import Expected
@@ -31,12 +42,64 @@ _AT = (1, 4096, 32768)
 _CAPTION = "Expected of this machine, with 95 % intervals."
 
 
+def _expected(name: str, interval: str, member: str) -> tuple[Field, ...]:
+    """A value of the result and its interval."""
+
+    def of_result(run: Run) -> Expected | None:
+        found: Expected | None = getattr(result_of(run), member)
+        return found
+
+    value = field(name, NUMBER, get=lambda run: (found := of_result(run)) and found.value)
+    return (*value, *field(interval, ENDS, get=lambda run: ends(of_result(run))))
+
+
+_FORECAST = Shape(
+    "Forecast",
+    "The speed that is expected of a model.",
+    MEASURED_FILE,
+    subject("n_layer"),
+    CACHE_TYPES,
+    _expected("b_ms", "b_ci95", "b_ms"),
+    _expected("w_tokens_per_ms", "w_ci95", "w_tokens_per_ms"),
+    field(
+        "tok_s",
+        dict[str, float],
+        "Tokens per second of a decode, by position.",
+        lambda run: {n: each.value for n, each in result_of(run).tok_s},
+    ),
+    field("tok_s_ci95", dict[str, ENDS], get=lambda run: {n: ends(each) for n, each in result_of(run).tok_s}),
+    field(
+        "prefill_ms",
+        dict[str, float],
+        "Time to read a prompt, by its length.",
+        lambda run: {n: each.value for n, each in result_of(run).prefill_ms},
+    ),
+    field("prefill_ms_ci95", dict[str, ENDS], get=lambda run: {n: ends(each) for n, each in result_of(run).prefill_ms}),
+    field(
+        "prefill_tok_s",
+        dict[str, float],
+        get=lambda run: {n: 1e3 * n / each.value for n, each in result_of(run).prefill_ms},
+    ),
+    field(
+        "basis",
+        str | None,
+        "What the figures come from; null where nothing is known.",
+        lambda run: result_of(run).basis or None,
+    ),
+    of(ForecastResult, "limit", result_of),
+    ORIGIN,
+)
+
+
+DOCUMENTS = run_documents("forecast", _FORECAST, is_swept=True)
+
+
 class ForecastPresenter(Presenter):
     """Runs of kind `forecast`."""
 
     kind: ClassVar[str] = "forecast"
     title: ClassVar[str] = "forecast"
-    schema: ClassVar[str] = "forecast"
+    documents: ClassVar[RunDocuments] = DOCUMENTS
     has_line: ClassVar[bool] = False
     has_samples: ClassVar[bool] = False
     no_answer: ClassVar[str] = "nothing is expected"
@@ -57,13 +120,9 @@ class ForecastPresenter(Presenter):
         """Whether anything is expected."""
         return result_of(run).b_ms is not None
 
-    def document(self, run: Run) -> dict[str, object]:
-        """Every expected figure with its interval."""
-        return forecast_document(run)
-
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
         """W and B."""
-        return forecast_metrics()
+        return _as_expected(W, "w_tokens_per_ms"), _as_expected(B, "b_ms")
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         """All speeds and prompts, what they come from, and the command."""
@@ -120,18 +179,7 @@ def _of(limit: float | None, unit: str = "tokens/ms") -> str:
     return "" if limit is None else f"; {format_number(limit)} {unit} at the memory's bandwidth"
 
 
-PRESENTER = ForecastPresenter()
-
-
-def forecast_metrics() -> tuple[Metric, ...]:
-    """Return W and B as they are expected, beside those that are measured."""
-    return (
-        _expected(W, "w_tokens_per_ms"),
-        _expected(B, "b_ms"),
-    )
-
-
-def _expected(metric: Metric, name: str) -> Metric:
+def _as_expected(metric: Metric, name: str) -> Metric:
     """The metric as a forecast has it."""
 
     def expected(summary: QuantSummary) -> Expected | None:
@@ -149,3 +197,6 @@ def _expected(metric: Metric, name: str) -> Metric:
             (found.low, found.high if math.isfinite(found.high) else None) if (found := expected(summary)) else None
         ),
     )
+
+
+PRESENTER = ForecastPresenter()

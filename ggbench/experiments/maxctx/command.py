@@ -18,7 +18,7 @@ from ggbench.commands.options import (
 )
 from ggbench.commands.tuned import tuned_option, with_tuned
 from ggbench.errors import UsageError
-from ggbench.experiments.maxctx.record import ContextSettings
+from ggbench.experiments.maxctx.record import MaxctxSettings
 from ggbench.show.glossary import MAXCTX
 
 
@@ -32,12 +32,12 @@ from ggbench.show.glossary import MAXCTX
     """,
 )
 @option("--all every", "Search every quant.", is_flag=True)
-@settings_options(ContextSettings)
+@settings_options(MaxctxSettings)
 @projector_option
 @timeout_option("3600, as a batch at the far end is slow on a CPU")
 @tuned_option
 @measuring_options(many=True, has_own_timeout=True, own_models=True)
-def command(every: bool, settings: ContextSettings, mmproj: Path | None, asked: Asked) -> None:
+def command(every: bool, settings: MaxctxSettings, mmproj: Path | None, asked: Asked) -> None:
     """Find the largest n_ctx by real allocations, and decode at its far end to prove it.
 
     The search begins near the max n_ctx of ggbench plan. It makes contexts until the largest that loads and the

@@ -12,7 +12,7 @@ from ggbench.engines.contract import Engine, EngineConfig
 from ggbench.engines.endings import Cancelled, EngineEnded, Outcome
 from ggbench.engines.llama.config import LARGEST_N_CTX, LlamaConfig
 from ggbench.errors import UsageError
-from ggbench.experiments.maxctx.record import ContextSettings, Probe, SearchPlan
+from ggbench.experiments.maxctx.record import MaxctxSettings, Probe, SearchPlan
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import list_gpu_processes
@@ -67,7 +67,7 @@ def look_ahead(
     file: ModelFile,
     path: Path,
     setup: LlamaConfig,
-    settings: ContextSettings,
+    settings: MaxctxSettings,
 ) -> LookAhead:
     """Ask theory, then llama.cpp's allocator run dry, in milliseconds once its worker is ready; ends the engine.
 
@@ -148,7 +148,7 @@ def look_ahead(
     )
 
 
-def look_ahead_by_theory(file: ModelFile, setup: EngineConfig, settings: ContextSettings) -> LookAhead:
+def look_ahead_by_theory(file: ModelFile, setup: EngineConfig, settings: MaxctxSettings) -> LookAhead:
     """Ask theory alone, for an engine that cannot size a context without making it. Raises DoesNotFit."""
     budget = budget_by_theory(setup, settings.reserve_bytes)
     weight_bytes = file.weight_bytes or file.file_bytes

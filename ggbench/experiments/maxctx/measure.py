@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.memory import Memory
 from ggbench.errors import UsageError
-from ggbench.experiments.maxctx.record import ContextResult, ContextSettings, Probe, SearchPlan
+from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings, Probe, SearchPlan
 from ggbench.runs.experiment import Conclusion, Experiment, Job, ProbedContext
 from ggbench.runs.recording import Recording
 from ggbench.runs.run import Result, Settings
@@ -31,8 +31,8 @@ class MaxctxExperiment(Experiment):
     """Look ahead with a dry allocator, make real contexts, prove the largest."""
 
     kind: ClassVar[str] = "maxctx"
-    settings_type = ContextSettings
-    result_type = ContextResult
+    settings_type = MaxctxSettings
+    result_type = MaxctxResult
     needs_file: ClassVar[str] = "a server allocated its context when it started"
     observed = (Probe, SearchPlan)
     measures_speed: ClassVar[bool] = False
@@ -41,7 +41,7 @@ class MaxctxExperiment(Experiment):
     def check(self, setup: EngineConfig, settings: Settings) -> None:
         """Raise UsageError as `Experiment.check`, and for a projector that the engine would not load."""
         super().check(setup, settings)
-        if isinstance(settings, ContextSettings) and settings.mmproj and not setup.loads_gguf:
+        if isinstance(settings, MaxctxSettings) and settings.mmproj and not setup.loads_gguf:
             raise UsageError("a projector is loaded by llama.cpp alone", "omit --mmproj")
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:
@@ -50,7 +50,7 @@ class MaxctxExperiment(Experiment):
 
         return (yield from search_context(session))
 
-    def reduce(self, recording: Recording) -> ContextResult:
+    def reduce(self, recording: Recording) -> MaxctxResult:
         """What the probes show: a certificate of a search that ended, else as far as it came."""
         probes, plan = recording.of(Probe), recording.last(SearchPlan) or SearchPlan()
         real = [probe for probe in probes if not probe.is_dry and probe.is_answer]
@@ -66,7 +66,7 @@ class MaxctxExperiment(Experiment):
             )
             beyond += "; --cap-train ends the search there"
             warnings = (*warnings, beyond)
-        return ContextResult(
+        return MaxctxResult(
             plan=plan,
             max_n_ctx=largest,
             first_fail_n_ctx=first_fail,
@@ -78,20 +78,20 @@ class MaxctxExperiment(Experiment):
     def context_of(self, run: Run) -> ProbedContext | None:
         """Return the largest context that its probes found."""
         found = run.result
-        if not isinstance(found, ContextResult) or found.max_n_ctx is None:
+        if not isinstance(found, MaxctxResult) or found.max_n_ctx is None:
             return None
         return ProbedContext(found.max_n_ctx, found.plan.budget_bytes or 0)
 
     def memory(self, recording: Recording, result: Result | None) -> Memory:
         """At the largest context; nothing where none was found."""
-        largest = result.max_n_ctx if isinstance(result, ContextResult) else None
+        largest = result.max_n_ctx if isinstance(result, MaxctxResult) else None
         found = [memory for memory in recording.of(Memory) if memory.n_ctx == largest and largest is not None]
         return found[-1] if found else Memory()
 
     def stated(self, job: Job) -> dict[str, object]:
         """The projector too."""
         settings = job.settings
-        assert isinstance(settings, ContextSettings)
+        assert isinstance(settings, MaxctxSettings)
         return super().stated(job) | ({"mmproj": settings.mmproj} if settings.mmproj else {})
 
 

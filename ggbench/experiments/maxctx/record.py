@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 
 from ggbench.engines.endings import Outcome
+from ggbench.fields import FLAG, SIZE_OR_NONE, Option
 from ggbench.machine.records import GpuProcess
-from ggbench.runs.options import FLAG, SIZE_OR_NONE, Option
 from ggbench.runs.run import LargestContext, Run, Settings
 from ggbench.units import format_bytes, format_count, format_number
 
@@ -16,7 +16,7 @@ ProbeKind = Literal["dry", "alloc", "decode"]
 """llama.cpp's allocator run dry, a real context, or a decode at the far end of one."""
 
 
-class ContextSettings(Settings, msgspec.Struct, frozen=True):
+class MaxctxSettings(Settings, msgspec.Struct, frozen=True):
     """How to search; the setup's `n_ctx` is a ceiling."""
 
     reserve_bytes: Annotated[
@@ -140,7 +140,7 @@ class SearchPlan(msgspec.Struct, frozen=True, kw_only=True):
     """For people, one line each: a context beyond the training's, a state that does not grow."""
 
 
-class ContextResult(LargestContext, frozen=True, kw_only=True):
+class MaxctxResult(LargestContext, frozen=True, kw_only=True):
     """The largest context of one quant on this machine, and every probe that led to it."""
 
     no_one_memory: ClassVar[str] = "searched for the largest n_ctx"
@@ -203,9 +203,9 @@ def outcome_text(probe: Probe, program: str) -> str:
     return f"{fails}: {why}{where}{short}"
 
 
-def context_of(run: Run) -> ContextResult:
+def context_of(run: Run) -> MaxctxResult:
     """What a search found; nothing where it did not get so far."""
-    return run.result if isinstance(run.result, ContextResult) else ContextResult()
+    return run.result if isinstance(run.result, MaxctxResult) else MaxctxResult()
 
 
 def context_bytes(run: Run) -> tuple[int | None, int | None]:

@@ -22,7 +22,7 @@ from ggbench.experiments.maxctx.look_ahead import LookAhead, SearchCancelled, lo
 from ggbench.experiments.maxctx.prober import ContextProber
 from ggbench.experiments.maxctx.record import (
     BracketEnds,
-    ContextSettings,
+    MaxctxSettings,
     Probe,
     ProbeKind,
     Question,
@@ -57,7 +57,7 @@ def _look_ahead(session: Session) -> Generator[Progress, None, LookAhead]:
 
     Raises Unsupported where the engine cannot decode at the far end of a context.
     """
-    setup, settings = session.setup, session.settings(ContextSettings)
+    setup, settings = session.setup, session.settings(MaxctxSettings)
     if not setup.sizes_dry:
         if reason := session.engine.unsupported(ProveContext):
             raise Unsupported(reason, "name a GGUF file instead")
@@ -79,7 +79,7 @@ class _Search:
 
     def __init__(self, session: Session, seen: LookAhead) -> None:
         self._session, self._seen = session, seen
-        self._settings = session.settings(ContextSettings)
+        self._settings = session.settings(MaxctxSettings)
         self._prober: ContextProber | None = None
         self._bracket = Bracket(seen.ceiling_n_ctx)
 

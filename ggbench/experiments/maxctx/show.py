@@ -3,28 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from msgspec.structs import asdict
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from ggbench.engines.endings import Outcome
-from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.memory import DeviceBuffers, Memory, Place
-from ggbench.experiments.maxctx.record import ContextResult, Probe, SearchPlan, context_bytes, context_of, outcome_text
+from ggbench.experiments.maxctx.record import (
+    MaxctxResult,
+    MaxctxSettings,
+    Probe,
+    SearchPlan,
+    context_bytes,
+    context_of,
+    outcome_text,
+)
 from ggbench.machine.readings import name_processes
 from ggbench.machine.records import MachineReading
-from ggbench.runs.run import Run
+from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.charts import Point, PointChart
 from ggbench.show.columns import max_n_ctx_text
-from ggbench.show.documents import picked, setup_document
+from ggbench.show.document import Field, Shape, field, many, of
 from ggbench.show.machine import again_line, environment_line, machine_table
 from ggbench.show.metric import MEMORY, Metric, column_metric
 from ggbench.show.names import models_title, quant_name, row_labels
 from ggbench.show.presenter import LiveView, Presenter
+from ggbench.show.run_documents import (
+    CACHE_TYPES,
+    CONFIG,
+    MEASURED_FILE,
+    ReadRun,
+    RunDocuments,
+    memory,
+    run_documents,
+    subject,
+)
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, notes, right, row_names, twin_caption
 from ggbench.show.text import projector_text, swa_text
 from ggbench.stats.intervals import Interval
@@ -38,12 +54,57 @@ if TYPE_CHECKING:
 _PARTS = "weights", "KV", "compute"
 
 
+def _plan(names: str) -> tuple[Field, ...]:
+    return of(SearchPlan, names, lambda run: context_of(run).plan)
+
+
+_PROBE = Shape("Probe", "One n_ctx that was tried.", of(Probe), of(Probe, "reason? device?"))
+
+
+_SEARCH = Shape(
+    "Search",
+    "A search for the largest context.",
+    MEASURED_FILE,
+    subject("n_ctx_train"),
+    of(MaxctxResult, "max_n_ctx first_fail_n_ctx", context_of),
+    _plan("planned_n_ctx is_planned_higher theory_n_ctx ceiling_n_ctx"),
+    of(MaxctxResult, "verified_by_decode", context_of),
+    _plan("budget_bytes memory_bytes memory_source reserve_bytes reserve_source mmproj_bytes free_bytes"),
+    field("kv_bytes", int | None, "KV cache of the largest context.", lambda run: context_bytes(run)[0]),
+    field("compute_bytes", int | None, "Compute buffers of the largest context.", lambda run: context_bytes(run)[1]),
+    memory("peak_bytes other_bytes"),
+    _plan("gpu_processes"),
+    memory("buffers"),
+    CACHE_TYPES,
+    memory("flash_attn swa_cells n_batch n_ubatch"),
+    of(MaxctxResult, "n_allocations seconds", context_of),
+    field("probes", many(_PROBE), get=lambda run: context_of(run).probes),
+    of(MaxctxResult, "warnings", context_of),
+    of(Run, "outcome reason?"),
+    CONFIG,
+    of(RunHead, "environment", lambda run: run.head),
+    of(Run, "run_id"),
+    of(RunHead, "command", lambda run: run.head),
+)
+
+
+def _read(found: Any) -> ReadRun:  # noqa: ANN401 - an object of the shape
+    from ggbench.show.document_types import record_of
+
+    plan = record_of(_SEARCH, found, SearchPlan, warnings=found.warnings or ())
+    probes = tuple(record_of(_PROBE, each, Probe) for each in found.probes or ())
+    return ReadRun(MaxctxSettings(), record_of(_SEARCH, found, MaxctxResult, plan=plan, probes=probes))
+
+
+DOCUMENTS = run_documents("maxctx", _SEARCH, stored="search", is_swept=True, read=_read)
+
+
 class MaxctxPresenter(Presenter):
     """Runs of kind `maxctx`."""
 
     kind: ClassVar[str] = "maxctx"
     title: ClassVar[str] = "largest context"
-    schema: ClassVar[str] = "search"
+    documents: ClassVar[RunDocuments] = DOCUMENTS
     live_view: ClassVar[LiveView] = "bracket"
     has_samples: ClassVar[bool] = False
 
@@ -51,11 +112,11 @@ class MaxctxPresenter(Presenter):
         """Every probe in its order, and memory."""
         from ggbench.show.charts import memory_stack
 
-        return (probes(summaries), memory_stack(summaries))
+        return (_probes_chart(summaries), memory_stack(summaries))
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
         """Memory and the largest context."""
-        return context_metrics()
+        return MEMORY, _MAX_N_CTX
 
     def answer(self, run: Run) -> str:
         """`n_ctx 8,192, proven by a decode, after 3 contexts`; of a search that was cut short, so far."""
@@ -76,10 +137,6 @@ class MaxctxPresenter(Presenter):
         if run.is_complete or context_of(run).max_n_ctx is None:
             return Presenter.ending(self, run)
         return self.answer(run)
-
-    def document(self, run: Run) -> dict[str, object]:
-        """The answer, what it rests on, and every probe."""
-        return certificate_document(run)
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         """The answer, where its memory goes, and every probe; dry ones are only counted.
@@ -135,11 +192,9 @@ class MaxctxPresenter(Presenter):
         )
 
 
-def _facts(run: Run, found: ContextResult) -> Facts:
+def _facts(run: Run, found: MaxctxResult) -> Facts:
     setup, memory, plan = run.head.setup, run.memory, found.plan
-    n_ubatch = memory.n_ubatch
-    if n_ubatch is None and isinstance(setup, LlamaConfig):
-        n_ubatch = setup.n_ubatch
+    n_ubatch = memory.n_ubatch or setup.n_ubatch
     n_dry = sum(probe.is_dry for probe in found.probes)
     attention = {True: "flash attention on", False: "flash attention off", None: ""}[memory.flash_attn]
     cache = "K {}, V {}".format(*setup.cache_types) if setup.cache_types else ""
@@ -160,7 +215,7 @@ def _facts(run: Run, found: ContextResult) -> Facts:
     ]
 
 
-def _answer(found: ContextResult, n_ubatch: int | None) -> str:
+def _answer(found: MaxctxResult, n_ubatch: int | None) -> str:
     if found.max_n_ctx is None:
         return "no n_ctx that was tried"
     works = f"n_ctx {format_count(found.max_n_ctx)}"
@@ -221,7 +276,7 @@ def _peak(memory: Memory) -> str:
     return f"{format_bytes(memory.peak_bytes)}{other}"
 
 
-def _failure(found: ContextResult, program: str) -> str:
+def _failure(found: MaxctxResult, program: str) -> str:
     """What the smallest n_ctx that failed did, by its last probe."""
     if found.first_fail_n_ctx is not None:
         tried = [probe for probe in found.probes if probe.n_ctx == found.first_fail_n_ctx and not probe.is_dry]
@@ -232,7 +287,7 @@ def _failure(found: ContextResult, program: str) -> str:
     return ""
 
 
-def _crash_notes(found: ContextResult, program: str) -> list[str]:
+def _crash_notes(found: MaxctxResult, program: str) -> list[str]:
     """What happened and what to do next, for each cause of a crash."""
     crashed = {probe.reason: probe.n_ctx for probe in found.probes if probe.outcome is Outcome.CRASHED}
     return [
@@ -259,14 +314,6 @@ def _probes_table(probes: Sequence[Probe], program: str) -> Table:
     return fitted_table(columns)
 
 
-PRESENTER = MaxctxPresenter()
-
-
-def context_metrics() -> tuple[Metric, ...]:
-    """Return the largest context and memory."""
-    return (MEMORY, _MAX_N_CTX)
-
-
 def _max_n_ctx_interval(summary: QuantSummary) -> Interval | None:
     """Exact where a decode proved it."""
     n_ctx = summary.max_n_ctx
@@ -283,11 +330,11 @@ _MAX_N_CTX = column_metric(
 )
 
 
-def probes(summaries: Sequence[QuantSummary]) -> PointChart:
+def _probes_chart(summaries: Sequence[QuantSummary]) -> PointChart:
     """Return every n_ctx that searches for the largest context tried, in their order, by how each ended."""
     points = []
     for index, summary in enumerate(summaries):
-        for number, probe in enumerate(found.probes if (found := summary.result(ContextResult)) else (), 1):
+        for number, probe in enumerate(found.probes if (found := summary.result(MaxctxResult)) else (), 1):
             kind = {"dry": "dry run", "alloc": "allocated", "decode": "decoded at its end"}[probe.kind]
             text = f"n_ctx {format_count(probe.n_ctx)}: {kind}, {probe.outcome.text}, {format_number(probe.seconds)} s"
             group = f"{kind}, {'works' if probe.passed else 'does not work'}"
@@ -295,38 +342,4 @@ def probes(summaries: Sequence[QuantSummary]) -> PointChart:
     return PointChart("probes", "Search for the largest context", "probe", "n_ctx [tokens]", tuple(points), counts=True)
 
 
-def certificate_document(run: Run) -> dict[str, object]:
-    """A search for the largest context, with the names of a measured quant."""
-    subject, memory, found = run.subject, run.memory, context_of(run)
-    setup = run.head.setup if isinstance(run.head.setup, LlamaConfig) else None
-    kv_bytes, compute_bytes = context_bytes(run)
-    probes = [
-        asdict(probe) | {"reason": probe.reason or None, "device": probe.device or None} for probe in found.probes
-    ]
-    return {
-        **picked(subject, "model quant file"),
-        "provenance": subject.source,
-        **picked(subject, "file_bytes n_params bpw weight_bytes kv_bytes_per_token n_ctx_train"),
-        **picked(found, "max_n_ctx first_fail_n_ctx"),
-        **picked(found.plan, "planned_n_ctx is_planned_higher theory_n_ctx ceiling_n_ctx"),
-        "verified_by_decode": found.verified_by_decode,
-        **picked(
-            found.plan, "budget_bytes memory_bytes memory_source reserve_bytes reserve_source mmproj_bytes free_bytes"
-        ),
-        "kv_bytes": kv_bytes,
-        "compute_bytes": compute_bytes,
-        **picked(memory, "peak_bytes other_bytes"),
-        "gpu_processes": found.plan.gpu_processes,
-        "buffers": memory.buffers,
-        **picked(setup, "type_k type_v"),
-        **picked(memory, "flash_attn swa_cells n_batch n_ubatch"),
-        **picked(found, "n_allocations seconds"),
-        "probes": probes,
-        "warnings": found.warnings,
-        "outcome": run.outcome,
-        "reason": run.reason or None,
-        "config": setup_document(run.head.setup),
-        "environment": run.head.environment,
-        "run_id": run.run_id,
-        "command": run.head.command,
-    }
+PRESENTER = MaxctxPresenter()

@@ -13,7 +13,7 @@ import numpy as np
 from rich.console import RenderableType
 
 from ggbench.experiments.quality import compared
-from ggbench.experiments.quality.document import quality_document
+from ggbench.experiments.quality.document import DOCUMENTS
 from ggbench.experiments.quality.record import ChunkScores, QualityResult, TextSource
 from ggbench.experiments.quality.scores import (
     PairedDifference,
@@ -32,6 +32,7 @@ from ggbench.show.machine import run_page
 from ggbench.show.metric import MEMORY, Metric, Property
 from ggbench.show.names import kv_name, model_name
 from ggbench.show.presenter import Presenter
+from ggbench.show.run_documents import RunDocuments
 from ggbench.show.tables import facts_table, fitted_table, names, notes, right
 from ggbench.show.text import estimate_text
 from ggbench.stats.intervals import Estimate
@@ -84,7 +85,7 @@ class QualityPresenter(Presenter):
 
     kind: ClassVar[str] = "quality"
     title: ClassVar[str] = "quality"
-    schema: ClassVar[str] = "quality"
+    documents: ClassVar[RunDocuments] = DOCUMENTS
     has_samples: ClassVar[bool] = False
     plotted: ClassVar[tuple[type, ...]] = (ChunkScores,)
     columns: ClassVar[tuple[Column, ...]] = compared.COLUMNS
@@ -155,10 +156,6 @@ class QualityPresenter(Presenter):
         if found.divergence is not None and found.base is not None:
             text += f", KLD {estimate_text(found.divergence.kld)} from {found.base.subject.quant}"
         return text
-
-    def document(self, run: Run) -> dict[str, object]:
-        """Figures with their errors, the text, and what was compared."""
-        return quality_document(run)
 
     def against_document(self, run: Run) -> dict[str, object] | None:
         """The nearest published perplexities and divergences."""

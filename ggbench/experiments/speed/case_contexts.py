@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import ClassVar, Protocol
 
 import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.contract import Engine, EngineConfig
-from ggbench.engines.endings import Ending, EngineEnded, Outcome, require_completed
+from ggbench.engines.endings import Ending, Outcome, require_completed
 from ggbench.engines.llama.config import LARGEST_N_CTX, LlamaConfig
 from ggbench.experiments.speed.record import Case, CaseMemory, SpeedSettings
 from ggbench.gguf_file.model_file import ModelFile
-from ggbench.machine.gpus import list_gpus
 from ggbench.runs.progress import Progress
 from ggbench.runs.session import Session, kv_bytes_per_token
-from ggbench.sizing.budget import SearchBudget, budget_by_theory, search_budget
-from ggbench.sizing.cluster import device_memories
-from ggbench.sizing.dry_allocator import DryAllocator
-from ggbench.sizing.placement import Placement
+from ggbench.sizing.budget import budget_by_theory
+from ggbench.sizing.setup_sizes import SetupSizes
 from ggbench.stats.serving import ServerFound
-from ggbench.units import KV_CELLS, format_bytes, format_count
+from ggbench.units import format_bytes, format_count
 
 _SERVER_BATCH = 512
 """Tokens of the request before a case on a server, whose physical batch is not known: llama-server's default."""
@@ -85,7 +81,7 @@ class OwnContexts:
         file, cases = (yield from session.prepare_file()), session.settings(SpeedSettings).cases
         if setup.sizes_dry:
             engine = session.context.launch(setup, session.cancel)
-            self._sizes = size_cases(engine, file, file.paths[0], LlamaConfig.of(setup), cases)
+            self._sizes = size_cases(engine, file, LlamaConfig.of(setup), cases)
         else:
             self._sizes = size_cases_by_theory(file, setup, cases)
         return (yield from session.open(setup))  # without an n_ctx
@@ -156,32 +152,27 @@ class CaseSize(msgspec.Struct, frozen=True):
     """Why it does not fit, in one line; empty where it does as far as is known."""
 
 
-def size_cases(
-    engine: Engine, file: ModelFile, path: Path, setup: LlamaConfig, cases: Sequence[Case]
-) -> dict[Case, CaseSize]:
+def size_cases(engine: Engine, file: ModelFile, setup: LlamaConfig, cases: Sequence[Case]) -> dict[Case, CaseSize]:
     """Return the size of every case, in milliseconds once the worker is ready; ends the engine.
 
-    Linux grants more memory than there is, so a real context would not show that it does not fit. Raises DoesNotFit
-    where no memory is free at all.
+    Raises DoesNotFit where no memory is free at all.
     """
-    devices = device_memories(setup)
-    gpus = list_gpus()  # as they are before the dry worker holds some of their memory itself
     largest = f"llama.cpp's maximum n_ctx is {format_count(LARGEST_N_CTX)}"
-    too_long = {
-        case: CaseSize(obstacle=f"needs an n_ctx of {format_count(case.n_ctx)}, and {largest}")
-        for case in cases
-        if case.n_ctx > LARGEST_N_CTX
-    }
-    sizes = {case: CaseSize() for case in cases} | too_long
-    with DryAllocator(engine, setup, devices) as dry:
-        try:
-            dry.load(file, path)
-            budget = search_budget(dry, dry.context(KV_CELLS), gpus, setup, None, devices)
-            for case in cases:
-                if case not in too_long:
-                    sizes[case] = _size(dry, file, setup, case, budget)
-        except EngineEnded:
-            pass  # the real load will say why
+    sized = [case for case in cases if case.n_ctx <= LARGEST_N_CTX]
+    setups = [replace(setup, n_ctx=case.n_ctx, n_seq_max=case.n_seqs) for case in sized]
+    found = dict(zip(sized, SetupSizes(lambda: engine, file, setup).of(setups), strict=True))
+    sizes = {}
+    for case in cases:
+        size = found.get(case)
+        if size is None:
+            sizes[case] = CaseSize(obstacle=f"needs an n_ctx of {format_count(case.n_ctx)}, and {largest}")
+        elif size.context is None or file.weight_bytes is None:
+            sizes[case] = CaseSize()  # the real load will say why
+        else:
+            context = size.context
+            compute = context.device_compute_bytes + context.host_compute_bytes + context.output_bytes
+            memory = CaseMemory(file.weight_bytes, context.cache_bytes, compute)
+            sizes[case] = CaseSize(memory, size.obstacle)
     return sizes
 
 
@@ -200,21 +191,3 @@ def size_cases_by_theory(file: ModelFile, setup: EngineConfig, cases: Sequence[C
         is_fitting = memory.total_bytes <= free_bytes
         sizes[case] = CaseSize(memory, "" if is_fitting else f"weights and KV cache need {needed}, and {free} are free")
     return sizes
-
-
-def _size(dry: DryAllocator, file: ModelFile, setup: LlamaConfig, case: Case, budget: SearchBudget) -> CaseSize:
-    """Raises EngineEnded."""
-    placement = Placement(file, setup, on_gpu=budget.on_gpu, devices=budget.planned.devices)
-    found = dry.context(case.n_ctx, replace(setup, n_seq_max=case.n_seqs))
-    if placement.weight_bytes is None or file.weight_bytes is None:
-        return CaseSize()
-    # What a plan reserves of a GPU for its driver is not needed where the allocation is real.
-    usable = budget.held_bytes if budget.on_gpu else budget.planned.usable_bytes
-    needed = placement.needed_bytes(found, usable)
-    compute = found.device_compute_bytes + found.host_compute_bytes + found.output_bytes
-    memory = CaseMemory(file.weight_bytes, found.cache_bytes, compute)
-    if needed <= usable:
-        return CaseSize(memory)
-    return CaseSize(
-        memory, f"needs {format_bytes(needed)} of {budget.place}, and {format_bytes(usable)} are free for it"
-    )

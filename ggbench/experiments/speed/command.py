@@ -87,11 +87,12 @@ def _confirm(jobs: Sequence[Job], settings: SpeedSettings, asked: Asked) -> None
 def _show(measured: Measured, against: str | None) -> None:
     """The cases of all runs in one document, or as other commands show their runs."""
     from ggbench.commands.run_output import run_document, show_measured, show_run_ids
-    from ggbench.experiments.speed.document import joined_documents
+    from ggbench.experiments.speed.document import DOCUMENTS, joined_documents
 
     if not measured.asked.output.as_json:
         show_measured(measured, against=against)
         return
     documents = [run_document(each.run, against=against) for each in measured.finished]
-    measured.asked.output.document("speed", model=measured.asked.model.text, **joined_documents(documents))
+    joined = joined_documents(documents)
+    measured.asked.output.document(DOCUMENTS.one, model=measured.asked.model.text, **joined)
     show_run_ids(measured)

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from rich.console import RenderableType
 from rich.text import Text
 
-from ggbench.experiments.speed.document import case_document
+from ggbench.experiments.speed.document import CASE
 from ggbench.experiments.speed.record import BatchLine, Case, SpeedCase, SpeedResult, case_note, result_of
 from ggbench.models.published.rows import PublishedRow, load_published
 from ggbench.models.published.selection import NearRow, nearest_published
@@ -19,7 +19,6 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show.against import Beside, against_table, device_of, own_speed, printed
 from ggbench.show.metric import MEMORY, B, Metric, W, estimated
 from ggbench.show.names import quant_name
-from ggbench.show.published_document import NEAR
 from ggbench.show.tables import spaced
 from ggbench.show.text import b_text, w_text
 from ggbench.text import plain
@@ -159,8 +158,8 @@ def speed_against_document(run: Run) -> dict[str, object]:
     """Return the `cases` of a run, each with the nearest published rows as `against`."""
     cases = []
     for found in result_of(run).cases:
-        rows = [NEAR.value(each) for each in nearest_to_case(run, found.case)]
-        cases.append(case_document(run.subject.quant, found) | {"against": rows})
+        near = nearest_to_case(run, found.case)
+        cases.append(CASE.value(found, quant=run.subject.quant, against=near))
     return {"cases": cases}
 
 

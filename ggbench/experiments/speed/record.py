@@ -10,7 +10,7 @@ from msgspec import field
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import whole_steps
 from ggbench.errors import UsageError
-from ggbench.runs.options import BATCH_SIZES, DURATION, TOKEN_LIST, TOKENS, Option
+from ggbench.fields import BATCH_SIZES, DURATION, TOKEN_LIST, TOKENS, Option
 from ggbench.runs.run import Result, Run, Settings, require_positive
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
 from ggbench.stats.serving import Serving
@@ -137,6 +137,7 @@ class CaseEnded(msgspec.Struct, frozen=True):
     outcome: Outcome = Outcome.COMPLETED
     """`OUT_OF_MEMORY` also where it was not tried since it would not fit, `SKIPPED` where it would take too long."""
     reason: str = ""
+    """Why it did not run to its end, in one line; empty where it did."""
     expected_s: float | None = None
     """Forecast of prefill and decode before it ran, from what had run until then; None where nothing had."""
     prefill_ns: int | None = None

@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
 from ggbench.engines.endings import Outcome
 from ggbench.experiments.speed.compared import case_against_tables, speed_against_document, speed_metrics
-from ggbench.experiments.speed.document import speed_document
+from ggbench.experiments.speed.document import DOCUMENTS
 from ggbench.experiments.speed.record import Case, SpeedCase, SpeedResult, SpeedSettings, case_note, result_of
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
@@ -21,6 +21,7 @@ from ggbench.show.machine import run_page, serving_caption
 from ggbench.show.metric import Metric
 from ggbench.show.names import quant_name, row_labels
 from ggbench.show.presenter import Presenter
+from ggbench.show.run_documents import RunDocuments
 from ggbench.show.tables import Cells, fitted_table, names, notes, right, spaced, twin_caption
 from ggbench.show.text import b_text, w_text
 from ggbench.stats.decode_timing import b_ratio, w_ratio
@@ -59,7 +60,7 @@ class SpeedPresenter(Presenter):
 
     kind: ClassVar[str] = "speed"
     title: ClassVar[str] = "speed"
-    schema: ClassVar[str] = "speed"
+    documents: ClassVar[RunDocuments] = DOCUMENTS
     has_line: ClassVar[bool] = False
     plotted: ClassVar[tuple[type, ...]] = (SpeedCase,)
     no_answer: ClassVar[str] = "no case was measured"
@@ -117,10 +118,6 @@ class SpeedPresenter(Presenter):
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
         """The cases that several have, and W and B of their batch sizes."""
         return speed_metrics(summaries)
-
-    def document(self, run: Run) -> dict[str, object]:
-        """Every case, and W and B of each batch size."""
-        return speed_document(run)
 
     def against_document(self, run: Run) -> dict[str, object] | None:
         """The cases, each with the nearest published rows; None where no case ended."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -14,47 +14,15 @@ from ggbench.experiments.tune.record import Gain, TunedCandidate, TuneResult, Tu
 from ggbench.models.command_line import setup_options
 from ggbench.models.targets import FileToRun
 from ggbench.runs.run import Run
-from ggbench.show.documents import origin_document, picked
+from ggbench.show.document import Field, Get, Shape, by_name, field, many, of
 from ggbench.show.names import model_name
-from ggbench.stats.intervals import Expected
-
-
-def tune_document(run: Run) -> dict[str, object]:
-    """Return the run for JSON: every key is always there, null for unknown."""
-    subject, found = run.subject, result_of(run)
-    settings = run.head.settings
-    best = found.best
-    commands = tuned_commands(run)
-    return {
-        **picked(subject, "model quant file"),
-        "provenance": subject.source,
-        **picked(subject, "file_bytes n_params bpw weight_bytes kv_bytes_per_token"),
-        **picked(settings if isinstance(settings, TuneSettings) else None, "depths within_s kv_types n_prompt"),
-        "for": found.objective,
-        "best": {} if best is None else found.changes(best),
-        "has_gain": found.has_gain,
-        "ratio": found.ratio and found.ratio.value,
-        "ci95": _ends(found.ratio),
-        "gain": _gain_document(found.gain),
-        "finalist": found.finalist,
-        "candidates": [_candidate_document(found, each) for each in found.candidates],
-        **picked(found, "n_measured n_discarded noise"),
-        "unsteady": found.unsteady or None,
-        "commands": commands
-        and {
-            "ggbench": ggbench_line(run),
-            "llama_server": commands.llama_server,
-            "llama_cli": commands.llama_cli,
-            "ollama": "\n".join(modelfile_lines(commands)) or None,
-        },
-        **origin_document(run),
-    }
+from ggbench.show.run_documents import ENDS, MEASURED_FILE, NUMBER, ORIGIN, ends, run_documents
 
 
 def setup_to_use(run: Run) -> LlamaConfig | None:
     """Return the best setup, with the n_ctx asked for; the baseline if nothing beats it; None if nothing was timed."""
     found, given = result_of(run), run.head.setup
-    if not found.n_measured or not isinstance(given, LlamaConfig):
+    if not found.n_measured:
         return None
     best = found.best or found.candidates[0]
     return replace(best.setup, n_ctx=given.n_ctx)
@@ -83,34 +51,93 @@ def tuned_lines(run: Run) -> list[str]:
     return [] if commands is None else [ggbench_line(run), *commands_lines(commands)]
 
 
-def _candidate_document(found: TuneResult, candidate: TunedCandidate) -> dict[str, object]:
-    loss = candidate.kv_loss
-    return {
-        **picked(candidate, "number state"),
-        "settings": found.changes(candidate),
-        "reason": candidate.reason or None,
-        "n_timed": candidate.n_timed,
-        "ratio": candidate.ratio and candidate.ratio.value,
-        "ci95": _ends(candidate.ratio),
-        "at": _gain_document(candidate.at),
-        "kld": loss and loss.nats.value,
-        "kld_ci95": loss and _ends(loss.nats),
-    }
+def _ratio(name: str, about: str, get: Get, interval: str = "ci95") -> tuple[Field, ...]:
+    """A ratio and its interval."""
+    value = field(name, NUMBER, about, lambda root: (found := get(root)) and found.value)
+    return (*value, *field(interval, ENDS, get=lambda root: ends(get(root))))
 
 
-def _gain_document(gains: Sequence[Gain]) -> Mapping[str, object]:
-    """By depth: the ratio of what was asked for, of a decode where both were, and each with its interval."""
-    return {
-        str(each.n_depth): {
-            "ratio": (main := each.decode or each.prefill) and main.value,
-            "ci95": _ends(main),
-            "prefill_ratio": each.prefill and each.prefill.value,
-            "prefill_ci95": _ends(each.prefill),
-            **picked(each, "step_ms batch_ms"),
-        }
-        for each in gains
-    }
+def _by_depth(gains: Sequence[Gain]) -> dict[str, Gain]:
+    return {str(each.n_depth): each for each in gains}
 
 
-def _ends(ratio: Expected | None) -> tuple[float, float] | None:
-    return None if ratio is None else (ratio.low, ratio.high)
+_GAIN = Shape(
+    "GainAtDepth",
+    "Speed over that of the defaults, above 1 is faster; null where it is unknown.",
+    _ratio(
+        "ratio",
+        "Of the decode, or of the prompt where no decode was asked for.",
+        lambda gain: gain.decode or gain.prefill,
+    ),
+    _ratio("prefill_ratio", "", lambda gain: gain.prefill, "prefill_ci95"),
+    of(Gain, "step_ms batch_ms"),
+)
+_CANDIDATE = Shape(
+    "Candidate",
+    "Settings that were tried, or not, as `state` says.",
+    of(TunedCandidate, "number state"),
+    field("settings", dict[str, object], "What they change of the defaults, by llama.cpp's names."),
+    of(TunedCandidate, "reason? n_timed"),
+    _ratio(
+        "ratio",
+        "Speed over the defaults', over all depths and phases, as the race saw it.",
+        lambda candidate: candidate.ratio,
+    ),
+    field("at", by_name(_GAIN), "By depth.", lambda candidate: _by_depth(candidate.at)),
+    _ratio(
+        "kld",
+        "What the KV cache costs in quality, in nats for each token, where it was measured.",
+        lambda candidate: candidate.kv_loss and candidate.kv_loss.nats,
+        "kld_ci95",
+    ),
+)
+_COMMANDS = Shape(
+    "TunedCommands",
+    "Each runs the model with what was found.",
+    field("ggbench", str),
+    of(RunCommands, "llama_server llama_cli"),
+    field("ollama", str | None, get=lambda commands: "\n".join(modelfile_lines(commands)) or None),
+)
+
+
+def _best(run: Run) -> dict[str, object]:
+    found = result_of(run)
+    return {} if found.best is None else found.changes(found.best)
+
+
+def _commands(run: Run) -> dict[str, object] | None:
+    commands = tuned_commands(run)
+    return None if commands is None else _COMMANDS.value(commands, ggbench=ggbench_line(run))
+
+
+def _candidates(run: Run) -> list[dict[str, object]]:
+    found = result_of(run)
+    return [_CANDIDATE.value(each, settings=found.changes(each)) for each in found.candidates]
+
+
+_TUNE = Shape(
+    "Tune",
+    "A search for the settings that beat the defaults.",
+    MEASURED_FILE,
+    of(TuneSettings, "depths within_s kv_types n_prompt", lambda run: run.head.settings, maybe=True),
+    of(TuneResult, "for=objective", result_of),
+    field(
+        "best",
+        dict[str, object],
+        "What to change of the defaults, by llama.cpp's names; empty where nothing beats them.",
+        _best,
+    ),
+    of(TuneResult, "has_gain", result_of),
+    _ratio(
+        "ratio",
+        "Speed of the finalist over the defaults', measured apart from the choice.",
+        lambda run: result_of(run).ratio,
+    ),
+    field("gain", by_name(_GAIN), "The same by depth.", lambda run: _by_depth(result_of(run).gain)),
+    of(TuneResult, "finalist", result_of),
+    field("candidates", many(_CANDIDATE), get=_candidates),
+    of(TuneResult, "n_measured n_discarded noise unsteady?", result_of),
+    field("commands", _COMMANDS | None, "Null where nothing was found.", _commands),
+    ORIGIN,
+)
+DOCUMENTS = run_documents("tune", _TUNE)

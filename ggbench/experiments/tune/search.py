@@ -18,7 +18,7 @@ from ggbench.engines.events import PromptRead, Ready, Steps
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads import DecodeAtDepth
 from ggbench.errors import DoesNotFit, UsageError
-from ggbench.experiments.tune.candidates import Choice, Known, SetupSizes, choices, combined, singles
+from ggbench.experiments.tune.candidates import Choice, Known, choices, combined, singles
 from ggbench.experiments.tune.race import BASELINE, BETWEEN_BASELINES, Race, blocks_for, drift_of, in_order, is_steady
 from ggbench.experiments.tune.record import (
     MOST_GEN,
@@ -41,6 +41,7 @@ from ggbench.runs.experiment import Concluded, Conclusion
 from ggbench.runs.progress import Point, Progress, Working
 from ggbench.runs.recording import WorkerStarted
 from ggbench.runs.session import Session
+from ggbench.sizing.setup_sizes import SetupSizes
 from ggbench.units import counted, format_count, format_number, format_percent, format_rough_seconds
 
 FEWEST_BLOCKS, MOST_BLOCKS = 5, 16
@@ -80,7 +81,7 @@ def search(session: Session) -> Generator[Progress, None, Conclusion]:
     known = Known(
         logical_cpus(),
         describe_cpu().n_cores,
-        session.allocated.flash_attn if session.allocated else size.flash_attn,
+        session.allocated.flash_attn if session.allocated else size.context.flash_attn if size.context else None,
         placements[1:],
         sizes.n_devices,
     )

@@ -10,7 +10,7 @@ import numpy as np
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ggbench.experiments.tune.document import tune_document, tuned_commands, tuned_lines
+from ggbench.experiments.tune.document import DOCUMENTS, tuned_commands, tuned_lines
 from ggbench.experiments.tune.race import BASELINE, Race, scores_of
 from ggbench.experiments.tune.record import (
     Gain,
@@ -30,6 +30,7 @@ from ggbench.show.figures import Curve, Figure, Floats, PlottedRun
 from ggbench.show.machine import run_page
 from ggbench.show.names import quant_name, row_labels
 from ggbench.show.presenter import Presenter
+from ggbench.show.run_documents import RunDocuments
 from ggbench.show.tables import Cells, facts_table, fitted_table, left, names, notes, right
 from ggbench.show.text import expected_text
 from ggbench.text import plain
@@ -56,7 +57,7 @@ class TunePresenter(Presenter):
 
     kind: ClassVar[str] = "tune"
     title: ClassVar[str] = "tune"
-    schema: ClassVar[str] = "tune"
+    documents: ClassVar[RunDocuments] = DOCUMENTS
     has_line: ClassVar[bool] = False
     has_samples: ClassVar[bool] = False
     no_answer: ClassVar[str] = "nothing was measured"
@@ -98,10 +99,6 @@ class TunePresenter(Presenter):
     def has_details(self, run: Run) -> bool:
         """Whether any candidate is known."""
         return bool(result_of(run).candidates)
-
-    def document(self, run: Run) -> dict[str, object]:
-        """The best settings, the gain at each depth, every candidate, and the commands."""
-        return tune_document(run)
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         """Return the verdict, the gain at each depth, all candidates, the commands, machine and command."""

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import NetworkError, UsageError
-from ggbench.experiments.maxctx.record import ContextSettings
+from ggbench.experiments.maxctx.record import MaxctxSettings
 from ggbench.models.sources import CONFIRM_ABOVE_BYTES
 from ggbench.show.names import quant_names
 from ggbench.tui.forms import OPTIONS, PICK, SPEED, TUNE, Form, quality_form
@@ -96,7 +96,7 @@ class StartScreen(TaskScreen):
 
         def start(setup: LlamaConfig | None) -> None:
             if setup is not None:
-                self._start(MeasureRequest("maxctx", ContextSettings(), replace(setup, n_ctx=None)))
+                self._start(MeasureRequest("maxctx", MaxctxSettings(), replace(setup, n_ctx=None)))
 
         setup = host_of(self).setup
         if setup.memory_limit_bytes is not None:
@@ -139,8 +139,7 @@ class StartScreen(TaskScreen):
             target = services.resolve(model, names[:1], self.catalog)[0]
             with services.open_store() as store:
                 tuned = require_tuned(target, experiment_of("tune").find_setup(store, target))
-            setup = tuned.of(options)
-            assert isinstance(setup, LlamaConfig)
+            setup = LlamaConfig.of(tuned.of(options))
             yield setup, tuned.text
 
         def take(found: tuple[LlamaConfig, str]) -> None:

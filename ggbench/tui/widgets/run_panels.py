@@ -13,7 +13,7 @@ from textual.widgets import OptionList
 
 from ggbench.engines.endings import Outcome
 from ggbench.engines.memory import DeviceBuffers
-from ggbench.experiments.maxctx.record import BracketEnds, ContextResult, Probe, Question
+from ggbench.experiments.maxctx.record import BracketEnds, MaxctxResult, Probe, Question
 from ggbench.runs.progress import Stage
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.names import distinct_by_kv, model_names
@@ -149,7 +149,7 @@ def number_lines(live: LiveJob, numbers: LiveNumbers, item: QueueItem, *, paused
     if numbers.latency is not None and presenter.has_line:
         lines += _latency_lines(numbers, numbers.latency, live.limit)
     lines += presenter.live_lines(live.plotted(""))
-    if found is not None and (context := found.result(ContextResult)) is not None:
+    if found is not None and (context := found.result(MaxctxResult)) is not None:
         lines += _context_lines(context, found.subject.n_ctx_train)
     memory = live.memory if item.run is None else item.run.memory  # a search goes on after the context that it found
     if memory is not None and memory.n_ctx is not None:
@@ -203,7 +203,7 @@ def _buffer_lines(buffers: DeviceBuffers) -> list[str]:
     return [f"{name:<8}{format_bytes(n_bytes):>9} {device}" for name, n_bytes in kinds.items() if n_bytes]
 
 
-def _context_lines(found: ContextResult, n_ctx_train: int | None) -> list[str]:
+def _context_lines(found: MaxctxResult, n_ctx_train: int | None) -> list[str]:
     """Return the predicted and the found n_ctx, without those that are unknown."""
     counts = {
         "theory": found.plan.theory_n_ctx,

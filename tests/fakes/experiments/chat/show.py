@@ -12,9 +12,11 @@ from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import Column, column
+from ggbench.show.document import Shape, of
 from ggbench.show.figures import PlottedRun
 from ggbench.show.metric import MEMORY, Metric, metric_of
 from ggbench.show.presenter import Presenter
+from ggbench.show.run_documents import RunDocuments, run_documents, subject
 from ggbench.units import format_ms
 
 from .record import ChatResult, Turn
@@ -35,6 +37,16 @@ class ChatPresenter(Presenter):
     title: ClassVar[str] = "chat"
     has_line: ClassVar[bool] = False
     columns: ClassVar[tuple[Column, ...]] = (CHAT_MS,)
+    documents: ClassVar[RunDocuments] = run_documents(
+        "chat",
+        Shape(
+            "Chat",
+            "The time of a token, by turn.",
+            subject("quant"),
+            of(ChatResult, "turns", lambda run: run.result),
+            of(Run, "outcome run_id"),
+        ),
+    )
 
     def answer(self, run: Run) -> str:
         """`2 turns, 10.48 ms a token`."""
@@ -48,11 +60,6 @@ class ChatPresenter(Presenter):
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
         """The time of a token, and memory."""
         return metric_of(CHAT_MS, more_is_better=False, topic="chat"), MEMORY
-
-    def document(self, run: Run) -> dict[str, object]:
-        """Every turn."""
-        turns = run.result.turns if isinstance(run.result, ChatResult) else ()
-        return {"quant": run.subject.quant, "turns": list(turns), "outcome": run.outcome.value, "run_id": run.run_id}
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
         """The answer and the command."""

@@ -1,63 +1,45 @@
-"""The schemas that the package ships: made from the shapes, one for each answer of each command, and strict."""
+"""The schemas of what --json prints: made from the declarations, one for each answer of each command, and strict."""
 
 import json
-import pkgutil
 
 import click
 import pytest
 from jsonschema import Draft202012Validator
 
-from ggbench import experiments
 from ggbench.cli.help import documents
 from ggbench.cli.main import cli
 from ggbench.show.document_types import schema_of
-from ggbench.show.documents import document
 from ggbench.show.model_documents import SEARCH
-from ggbench.show.presenter import presenter_of
+from ggbench.show.plan_document import CLUSTER_PLAN
 from ggbench.sizing.cluster import ClusterPlan, ClusterSplit, DeviceSpeed
-from tests.schemas.files import FOLDER, schema_files
-from tests.schemas.shapes import references
-from tests.schemas.validation import check_document
-
-SHIPPED = {file.stem: json.loads(file.read_text()) for file in FOLDER.glob("*.json")}
-SHIPPED |= {name: schema_of(each) for name, each in documents().items()}
-KINDS = [each.name for each in pkgutil.iter_modules(experiments.__path__) if each.ispkg]
+from tests.cli.conftest import Run
+from tests.cli.validation import check_document
 
 
-def test_shipped_schemas_are_what_the_shapes_give() -> None:
-    """After a change to a record or a shape: python -m tests.schemas."""
-    assert {file.name: file.read_text() for file in FOLDER.glob("*.json")} == schema_files()
-
-
-@pytest.mark.parametrize("name", sorted(SHIPPED))
+@pytest.mark.parametrize("name", sorted(documents()))
 def test_each_schema_is_json_schema_and_names_its_document(name: str) -> None:
-    """By the metaschema of its dialect, without a reference out of the file, and with no title but its own."""
-    schema = SHIPPED[name]
+    """By the metaschema of its dialect, and without a reference out of itself."""
+    schema = schema_of(documents()[name])
     Draft202012Validator.check_schema(schema)
     assert schema["title"] == f"ggbench.{name}/1"
     assert schema["properties"]["schema"] == {"enum": [f"ggbench.{name}/1"]}
     assert schema["required"][0] == "schema"
-    parts = schema.get("$defs", {})
-    assert references(schema["properties"], parts) == set(parts)
     assert json.dumps(schema).count('"$ref": "') == json.dumps(schema).count('"$ref": "#/$defs/')
 
 
 def test_every_command_with_json_has_a_schema() -> None:
     """Under its name, that of its subcommand, or that of its group."""
+    known = documents()
     for path in _commands_with_json(cli, ()):
-        assert ".".join(path) in SHIPPED or path[0] in SHIPPED, path
+        assert ".".join(path) in known or path[0] in known, path
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_run_has_a_schema_as_measured_and_as_stored(kind: str) -> None:
-    """By the names that the command and `results show` give their documents."""
-    assert kind in SHIPPED
-    assert f"results.{presenter_of(kind).schema}" in SHIPPED
-
-
-def test_fields_are_described_by_the_docstrings_of_the_records() -> None:
-    """A figure's unit and what null means are in the schema, as in the code."""
-    planned = SHIPPED["plan"]["$defs"]["Row"]["properties"]["planned_n_ctx"]
+def test_help_lists_the_schemas_and_prints_one(ggbench: Run) -> None:
+    """Fields are described by the docstrings of the records: a figure's unit, and what null means."""
+    listed = ggbench("help", "schema").out
+    assert all(f"  {name} " in listed for name in documents())
+    assert ggbench("help", "schema", "nothing").code == 2
+    planned = ggbench("help", "schema", "plan").json["$defs"]["Row"]["properties"]["planned_n_ctx"]
     assert planned["description"] == "The longest context within the budget; null where not even 256 tokens are."
     assert planned["anyOf"] == [{"type": "integer"}, {"type": "null"}]
 
@@ -68,7 +50,7 @@ def test_a_plan_of_a_cluster_is_as_its_schema_says() -> None:
     speed = DeviceSpeed(device="RPC0[a:1]", server="a:1", layer_ms=0.2, kv_ms=0.001, output_ms=0.4, link_ms=0.1)
     without = (("a:1", None), ("this machine", best))
     plan = ClusterPlan(model="m", quant="q8_0", n_ctx=2048, speeds=(speed,), best=best, without=without)
-    check_document(document("cluster.plan", model="m", plans=[plan]))
+    check_document(CLUSTER_PLAN.text(model="m", plans=[plan]))
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A document compared with the schema that the package ships, by jsonschema."""
+"""A document compared with its schema, by jsonschema."""
 
 import functools
 import json
@@ -8,7 +8,6 @@ from jsonschema import Draft202012Validator
 
 from ggbench.cli.help import documents
 from ggbench.show.document_types import schema_of
-from tests.schemas.files import FOLDER
 
 START = '{\n  "schema": "ggbench.'
 """How everything begins that a command prints with --json."""
@@ -24,9 +23,7 @@ def check_document(text: str) -> None:
 
 @functools.cache
 def _validator(name: str) -> Draft202012Validator:
-    known = documents()
-    schema = schema_of(known[name]) if name in known else json.loads((FOLDER / f"{name}.json").read_text())
-    return Draft202012Validator(_closed(schema))
+    return Draft202012Validator(_closed(schema_of(documents()[name])))
 
 
 def _closed(schema: Any) -> Any:  # noqa: ANN401 - JSON

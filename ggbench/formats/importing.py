@@ -1,0 +1,145 @@
+"""Read files of any format that is known, and keep their runs in the store, each once.
+
+A run is known by the hash of its content, and one of this machine by its own samples. A new format is a module and a
+line here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from ggbench.errors import BadFile
+from ggbench.formats import perplexity
+from ggbench.formats.bench_row import BenchRow
+from ggbench.formats.bundle import is_bundle, read_bundle
+from ggbench.formats.imported_run import STDIN, ImportedRun, Named, SourceFile, read_source
+from ggbench.formats.llama_bench_import import runs_of
+from ggbench.formats.llama_bench_text import (
+    as_csv,
+    as_json,
+    as_jsonl,
+    as_markdown,
+    as_sql,
+    is_csv,
+    is_objects,
+    is_table,
+    read_csv,
+    read_objects,
+    read_table,
+)
+from ggbench.formats.run_document import document_of, document_sha256, is_document, read_documents
+from ggbench.machine.records import Imported
+from ggbench.models.subject import Subject
+from ggbench.runs.run import RunHead
+from ggbench.runs.store.database import Store
+from ggbench.runs.store.runs import RUNNING, StoredRun
+from ggbench.show.document import Document, Shape, field, many, of
+
+LLAMA_BENCH: dict[str, Callable[[Sequence[BenchRow]], str]] = {
+    "llama-bench-json": as_json,
+    "llama-bench-jsonl": as_jsonl,
+    "llama-bench-csv": as_csv,
+    "llama-bench-sql": as_sql,
+    "llama-bench-md": as_markdown,
+}
+"""What writes rows of llama-bench, by the format's name."""
+SAMPLES = "csv"
+"""Every timed step."""
+WHOLE = "json"
+"""All that the store has of a run, as a bundle holds it."""
+
+_Rows = Callable[[str, str], Iterator[tuple[str, Mapping[str, object]]]]
+
+
+def _bench(read_rows: _Rows) -> Callable[[SourceFile, Named], list[ImportedRun]]:
+    return lambda file, named: runs_of(read_rows(file.text, file.name), file, named)
+
+
+_READERS: tuple[tuple[Callable[[str], bool], Callable[[SourceFile, Named], list[ImportedRun]]], ...] = (
+    (is_document, read_documents),
+    (is_objects, _bench(read_objects)),
+    (is_csv, _bench(read_csv)),
+    (is_table, _bench(read_table)),
+    (perplexity.is_perplexity, perplexity.read_runs),
+)
+"""How to recognize a format by its text, the most specific first, and what reads it."""
+_KNOWN = "JSON, JSON lines, CSV and tables of llama-bench, llama-perplexity's output, ggbench's own files"
+
+
+def read_runs(path: Path, named: Named) -> Iterator[ImportedRun]:
+    """Yield the runs of a file of any format that is known. Raises BadFile and UsageError."""
+    if path != STDIN and is_bundle(path):
+        yield from read_bundle(path)
+        return
+    file = read_source(path)
+    text = file.text
+    for recognizes, read in _READERS:
+        if recognizes(text):
+            yield from read(file, named)
+            return
+    raise BadFile(f"{file.name} holds no results that ggbench knows", f"it reads {_KNOWN}")
+
+
+IMPORTED = Document(
+    "import",
+    "import FILE...",
+    "The runs of the files, in their order.",
+    field(
+        "rows",
+        many(
+            Shape(
+                "ImportedRun",
+                "A run of a file, in the store.",
+                field("run_id", int),
+                field("is_new", bool, "Whether it was not in the store before."),
+                of(RunHead, "kind", lambda kept: kept.imported.run.head),
+                of(Subject, "model quant", lambda kept: kept.imported.run.subject),
+                of(Imported, "tool file file_sha256 content_sha256 lacks", lambda kept: kept.imported.mark),
+            )
+        ),
+    ),
+)
+"""Of each a `Kept`."""
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A run of a file, and where it is in the store."""
+
+    imported: ImportedRun
+    run_id: int
+    is_new: bool
+    """Whether it was not there before."""
+
+
+def keep(store: Store, runs: Sequence[ImportedRun]) -> list[Kept]:
+    """Store runs; those that are there already are left as they are. Raises StoreError."""
+    stored = store.list_runs()
+    there = {
+        each.environment.imported.content_sha256: each.run_id
+        for each in stored
+        if each.environment and each.environment.imported
+    }
+    kept = []
+    for imported in runs:
+        sha256 = imported.mark.content_sha256
+        run_id = there.get(sha256) or _measured_here(store, stored, imported)
+        is_new = run_id is None
+        if run_id is None:
+            run_id = store.add(imported.run, imported.chunks, imported.observations)
+        there[sha256] = run_id
+        kept.append(Kept(imported, run_id, is_new))
+    return kept
+
+
+def _measured_here(store: Store, stored: Sequence[StoredRun], imported: ImportedRun) -> int | None:
+    """The run of this machine that comes back in a bundle; None where it is another's."""
+    head = imported.run.head
+    alike = (head.kind, head.started_at, head.subject.quant)
+    for each in stored:
+        is_alike = (each.kind, each.started_at, each.subject.quant) == alike and each.state != RUNNING
+        if is_alike and document_sha256(document_of(store, each)) == imported.mark.content_sha256:
+            return each.run_id
+    return None
