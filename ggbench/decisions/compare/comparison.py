@@ -7,23 +7,24 @@ or the smallest is named without a verdict.
 
 from __future__ import annotations
 
-import msgspec
-from collections.abc import (Sequence)
-from ggbench.decisions.compare.differences import (Differences, caveats, differences_of, letters)
-from ggbench.decisions.compare.estimates import (Column, Estimated, Versus, estimates, versus)
-from ggbench.decisions.compare.repeats import (RunSpreads)
-from ggbench.runs.summary import (QuantSummary)
-from ggbench.show import (UNKNOWN, letter)
-from ggbench.show.metric import (Concern, Metric, NO_INTERVAL, depth_metrics, vary)
-from ggbench.show.names import (unambiguous_names)
-from ggbench.show.presenter import (metrics_of)
-from ggbench.stats.intervals import (Interval)
-from ggbench.stats.load_spread import (LoadSpread)
-from ggbench.text import (in_words)
-from ggbench.units import (format_number)
-from msgspec.structs import (replace)
-from typing import (TypeAlias)
+from collections.abc import Sequence
+from typing import TypeAlias
 
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.decisions.compare.differences import Differences, caveats, differences_of, letters
+from ggbench.decisions.compare.estimates import Column, Estimated, Versus, estimates, versus
+from ggbench.decisions.compare.repeats import RunSpreads
+from ggbench.runs.summary import QuantSummary
+from ggbench.show import UNKNOWN, letter
+from ggbench.show.metric import NO_INTERVAL, Concern, Metric, depth_metrics, vary
+from ggbench.show.names import unambiguous_names
+from ggbench.show.presenter import metrics_of
+from ggbench.stats.intervals import Interval
+from ggbench.stats.load_spread import LoadSpread
+from ggbench.text import in_words
+from ggbench.units import format_number
 
 NO_DIFFERENCE = "no difference"
 
