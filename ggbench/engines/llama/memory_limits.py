@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import resource
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
-from ggbench.engines.llama import address_space
 from ggbench.engines.llama.ggml_devices import GgmlDevices
 from ggbench.units import format_bytes
 
@@ -34,30 +36,47 @@ def start_threads(library: ctypes.CDLL, n_threads: int) -> None:
 
 def limit_memory(limit_bytes: int) -> None:
     """Limit what is allocated from here on to `limit_bytes` of main memory. Raises LimitFailed."""
-    if not address_space.CAN_LIMIT:
+    if sys.platform != "linux":  # macOS accepts a limit and ignores it
         raise LimitFailed("main memory can be limited on Linux only")
     _return_what_is_freed()
-    address_space.set_limit(address_space.used_bytes() + limit_bytes)
+    _set_limit(_used_bytes() + limit_bytes)
 
 
 def left_bytes() -> int | None:
     """What may still be taken; None where there is no limit."""
-    limit = address_space.limit_bytes()
-    return None if limit is None else max(0, limit - address_space.used_bytes())
+    limit = _limit()
+    return None if limit is None else max(0, limit - _used_bytes())
 
 
 @contextlib.contextmanager
 def beside_the_limit(n_bytes: int) -> Iterator[None]:
     """Room for something of our own that large, which neither the model nor a context would need."""
-    limit = address_space.limit_bytes()
+    limit = _limit()
     if limit is None:
         yield
         return
-    address_space.set_limit(limit + n_bytes)
+    _set_limit(limit + n_bytes)
     try:
         yield
     finally:
-        address_space.set_limit(limit)
+        _set_limit(limit)
+
+
+def _used_bytes() -> int:
+    """Size of what is mapped, which Python and the libraries have filled before any model."""
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+
+
+def _limit() -> int | None:
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if limit == resource.RLIM_INFINITY or sys.platform != "linux" else limit
+
+
+def _set_limit(n_bytes: int) -> None:
+    """Set the limit, or the highest that this process may set where that is lower."""
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    soft = n_bytes if hard == resource.RLIM_INFINITY else min(n_bytes, hard)
+    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
 def _return_what_is_freed() -> None:
