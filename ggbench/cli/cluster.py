@@ -70,7 +70,7 @@ def serve(
     sent to it and crash it. So it listens on this machine alone, unless --trust-network says that everybody who can
     reach ADDRESS is trusted.
     """
-    from ggbench.engines.llama.rpc_devices import BUILD_HINT, is_built_with_rpc
+    from ggbench.engines.llama.ggml_devices import BUILD_HINT, is_built_with_rpc
     from ggbench.engines.llama.rpc_server import ServeRequest
     from ggbench.engines.llama.rpc_serving import RpcServerProcess, ipv4_address
     from ggbench.machine.host import default_threads

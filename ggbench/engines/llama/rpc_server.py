@@ -14,9 +14,8 @@ from typing import NoReturn
 
 import msgspec
 
-from ggbench.engines.llama.ggml_devices import ACCEL, CPU, GgmlDevices
+from ggbench.engines.llama.ggml_devices import ACCEL, CPU, GgmlDevices, NoRpc, start_server
 from ggbench.engines.llama.memory_limits import ExposedMemory, NotLimited
-from ggbench.engines.llama.rpc_devices import NoRpc, start_server
 
 EXIT_PARENT_GONE, EXIT_REFUSED = 3, 4
 _LINE_BUFFERED = 1
