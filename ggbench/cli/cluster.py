@@ -134,7 +134,7 @@ def probe(servers: tuple[str, ...], timeout_s: float, output: Output) -> None:
 
     The exit code is 4 where one of them cannot be used. A server that is busy with a client answers nobody else.
     """
-    from ggbench.engines.llama.rpc_probe import probe_server
+    from ggbench.engines.llama.rpc_client import probe_server
 
     named = tuple(dict.fromkeys(parse_server(server) for server in servers))
     probes = [probe_server(server, timeout_s) for server in named]

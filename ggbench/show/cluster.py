@@ -10,8 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ggbench.engines.llama.rpc_client import RemoteDevice
-from ggbench.engines.llama.rpc_probe import Link, Percentiles, ServerProbe
+from ggbench.engines.llama.rpc_client import Link, Percentiles, RemoteDevice, ServerProbe
 from ggbench.show import ESSENTIAL, UNKNOWN
 from ggbench.show.tables import fitted_table, names, notes, right
 from ggbench.sizing.cluster import ClusterPlan, ClusterSplit
