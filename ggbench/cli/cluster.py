@@ -14,7 +14,7 @@ from ggbench.engines.llama.config import DEFAULT_PORT, parse_server
 from ggbench.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from ggbench.engines.llama.rpc_serving import RpcServerProcess
+    from ggbench.engines.llama.rpc_server import RpcServerProcess
 
 
 _TRUST = (
@@ -71,8 +71,7 @@ def serve(
     reach ADDRESS is trusted.
     """
     from ggbench.engines.llama.ggml_devices import BUILD_HINT, is_built_with_rpc
-    from ggbench.engines.llama.rpc_server import ServeRequest
-    from ggbench.engines.llama.rpc_serving import RpcServerProcess, ipv4_address
+    from ggbench.engines.llama.rpc_server import RpcServerProcess, ServeRequest, ipv4_address
     from ggbench.machine.host import default_threads
     from ggbench.sizing.budget import main_memory_budget
     from ggbench.units import parse_size

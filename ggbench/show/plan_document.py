@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ggbench.engines.llama.rpc_client import ServerProbe
-from ggbench.engines.llama.rpc_serving import Serving
+from ggbench.engines.llama.rpc_server import Serving
 from ggbench.hub.repo_records import RepoListing
 from ggbench.show.document import Document, Shape, field, many, of, sometimes, within
 from ggbench.show.plan import COSTS, change_options

@@ -19,8 +19,7 @@ from msgspec.structs import replace
 
 from ggbench.engines.llama.ggml_devices import is_built_with_rpc
 from ggbench.engines.llama.rpc_client import RpcConnection
-from ggbench.engines.llama.rpc_server import ServeRequest
-from ggbench.engines.llama.rpc_serving import RpcServerProcess
+from ggbench.engines.llama.rpc_server import RpcServerProcess, ServeRequest
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.units import MIB
 from tests.cli.conftest import Ran, Run
