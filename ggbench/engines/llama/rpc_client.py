@@ -10,6 +10,7 @@ same in every version. A server accepts one client after the other, so the next 
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import struct
 import time
@@ -18,8 +19,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
 import msgspec
+from msgspec.structs import replace
 
-from ggbench.units import MIB, format_count
+from ggbench.engines.endings import Crashed, Ending, OutOfMemory, ServerLost, TimedOut
+from ggbench.text import in_words
+from ggbench.units import MIB, format_bytes, format_count
 
 PROTOCOL_MAJOR = 7
 """RPC_PROTO_MAJOR_VERSION of ggml-rpc.h whose commands are written here."""
@@ -350,3 +354,43 @@ def _timed(measure: Callable[[], int], n_times: int) -> list[int]:
 def _quantile(values: list[int] | list[float], share: float) -> float:
     """The smallest value that at least that share of all does not exceed."""
     return float(sorted(values)[min(len(values) - 1, max(0, -(-round(share * 100) * len(values) // 100) - 1))])
+
+
+_BROKE = re.compile(r"Remote RPC server crashed|RPC transport|(?:send|recv) failed")
+_NOT_CONNECTED = re.compile(r"Failed to connect to (\S+:\d+)|RPC handshake failed for (\S+:\d+)")
+_VERSION = re.compile(r"RPC server version mismatch: (\d+\.\d+\.\d+)")
+_ALLOCATION = re.compile(r"failed to allocate RPC(?P<number>\d+)\[(?P<server>[^\]]+)\] buffer of size (?P<bytes>\d+)")
+
+
+def explained(ending: Ending, stage: str, servers: Sequence[str]) -> Ending:
+    """The ending, naming the server that it is due to; as it is where none of them is."""
+    match ending:
+        case OutOfMemory(message=message) if found := _ALLOCATION.search(message):
+            wanted, device = format_bytes(int(found["bytes"])), f"device {found['number']} of {found['server']}"
+            return replace(ending, message=f"{device} could not allocate {wanted}", device=device)
+        case Crashed(log_tail=log_tail) if blame := _blame(log_tail, servers):
+            return ServerLost(stage, blame)
+        case TimedOut() if unusable := find_unusable(servers):
+            return ServerLost(stage, f"{ending.reason}; {'; '.join(unusable.values())}")
+    return ending
+
+
+def _blame(log_tail: Sequence[str], servers: Sequence[str]) -> str:
+    """What happened to which server; empty where the log blames none."""
+    text = "\n".join(log_tail)
+    if version := _VERSION.search(text):
+        at = _NOT_CONNECTED.search(text)
+        server = (at[1] or at[2]) if at else in_words(servers)
+        return (
+            f"RPC server {server} speaks version {version[1]} of the protocol, which this llama.cpp does not; "
+            "run the same llama.cpp on both machines"
+        )
+    if at := _NOT_CONNECTED.search(text):
+        return find_unusable([at[1] or at[2]]).get(at[1] or at[2]) or f"RPC server {at[1] or at[2]} is busy"
+    if not _BROKE.search(text):
+        return ""
+    if unusable := find_unusable(servers):
+        return "; ".join(unusable.values())
+    if len(servers) == 1:
+        return f"the connection to RPC server {servers[0]} broke, and it answers again"
+    return f"the connection to one of the RPC servers {in_words(servers)} broke, and all answer again"
