@@ -12,8 +12,17 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from ggbench.engines.server.client import Client, Exchange, Line, silent
-from ggbench.engines.server.contract import Ended, Failed, Generate, Item, PromptProgress, Tokens
-from ggbench.engines.server.kind import InvalidStream, Kind, ServerReported
+from ggbench.engines.server.contract import (
+    Ended,
+    Failed,
+    Generate,
+    InvalidStream,
+    Item,
+    Kind,
+    PromptProgress,
+    ServerReported,
+    Tokens,
+)
 from ggbench.errors import GgbenchError, ServerFailed
 from ggbench.text import shorten
 
