@@ -19,9 +19,16 @@ from ggbench.engines.contract import EngineConfig
 from ggbench.engines.transformers import packages
 from ggbench.engines.transformers.checkpoint import Checkpoint, checkpoint_of, read_checkpoint
 from ggbench.engines.transformers.config import TransformersConfig
-from ggbench.engines.transformers.config_json import CONFIG, DAMAGED_HINT, LARGEST_JSON_BYTES, parse_config, read_json
+from ggbench.engines.transformers.config_json import (
+    CONFIG,
+    DAMAGED_HINT,
+    LARGEST_JSON_BYTES,
+    parse_config,
+    read_json,
+    twin_config,
+    write_config,
+)
 from ggbench.engines.transformers.storage import METHODS, Method
-from ggbench.engines.transformers.twin_config import twin_config, write_config
 from ggbench.errors import BadFile, NetworkError, UsageError
 from ggbench.files import get_cached, put_cached
 from ggbench.gguf_file.model_file import ModelFile
