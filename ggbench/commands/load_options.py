@@ -29,7 +29,7 @@ from ggbench.units import format_count
 
 if TYPE_CHECKING:
     from ggbench.commands.output import Output
-    from ggbench.engines.memory import Memory
+    from ggbench.engines.events import Memory
     from ggbench.sizing.plan_record import Budget
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])

@@ -12,8 +12,7 @@ from typing import Any
 import msgspec
 
 from ggbench.engines.contract import Request, Stage
-from ggbench.engines.events import Event
-from ggbench.engines.memory import Place
+from ggbench.engines.events import Event, Place
 from ggbench.engines.workloads import AnyWorkload
 
 

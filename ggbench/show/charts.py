@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import numpy as np
 
-from ggbench.engines.memory import Memory
+from ggbench.engines.events import Memory
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.figures import Curve, Figure
 from ggbench.show.text import b_text, tok_s_text, w_text

@@ -10,7 +10,7 @@ import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ggbench.engines.memory import Place
+from ggbench.engines.events import Place
 
 CPU, GPU, IGPU, ACCEL = 0, 1, 2, 3
 """Of ggml's `ggml_backend_dev_type`; an integrated GPU works in main memory."""

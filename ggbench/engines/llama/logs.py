@@ -9,9 +9,8 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from ggbench.engines.events import Allocated
+from ggbench.engines.events import Allocated, DeviceBuffers, Place
 from ggbench.engines.llama.ggml_devices import place_of
-from ggbench.engines.memory import DeviceBuffers, Place
 from ggbench.errors import GgbenchError
 from ggbench.gguf_file.ggml_types import row_bytes
 from ggbench.units import MIB

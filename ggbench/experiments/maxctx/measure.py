@@ -10,7 +10,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, ClassVar
 
 from ggbench.engines.contract import EngineConfig
-from ggbench.engines.memory import Memory
+from ggbench.engines.events import Memory
 from ggbench.errors import UsageError
 from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings, Probe, SearchPlan
 from ggbench.runs.experiment import Conclusion, Experiment, Job, ProbedContext
