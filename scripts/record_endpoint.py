@@ -12,7 +12,8 @@ from pathlib import Path
 
 from ggbench.engines.server.client import Answer, Client, Exchange, FirstByte, Line, Post, Sent
 from ggbench.engines.server.config import Address
-from ggbench.engines.server.contract import Ended, Failed, Generate, probe_text
+from ggbench.engines.server.contract import Ended, Failed, Generate
+from ggbench.engines.server.kind import probe_text
 from ggbench.engines.server.server import recognize
 from ggbench.engines.server.streams import run_together
 

@@ -13,20 +13,15 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from ggbench.engines.server.client import Client, Post
-from ggbench.engines.server.contract import (
+from ggbench.engines.server.contract import Ended, Generate, OfferedModel, Prompt, ServerClock, ServerInfo, Tokens
+from ggbench.engines.server.failures import error_text
+from ggbench.engines.server.kind import (
     DONE,
-    Ended,
-    Generate,
     InvalidStream,
     Kind,
     MakePrompt,
-    OfferedModel,
     Progress,
-    Prompt,
-    ServerClock,
-    ServerInfo,
     ServerReported,
-    Tokens,
     count,
     data_of,
     decode_as,
@@ -37,7 +32,6 @@ from ggbench.engines.server.contract import (
     request_mismatches,
     worded,
 )
-from ggbench.engines.server.failures import error_text
 from ggbench.engines.workloads import PROMPT
 from ggbench.errors import ServerFailed
 from ggbench.text import shorten

@@ -9,29 +9,18 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections import (deque)
+from collections.abc import (Iterator, Sequence)
+from dataclasses import (dataclass, field)
+from ggbench.engines.events import (Event, ReadingPrompts, RequestEnded, Steps, TokensTogether)
+from ggbench.engines.server.client import (Client, Exchange, Line, silent)
+from ggbench.engines.server.contract import (Ended, Failed, FirstByte, Generate, Item, PromptProgress, Sent, Tokens)
+from ggbench.engines.server.kind import (InvalidStream, Kind, ServerReported)
+from ggbench.engines.workloads import (FLUSH_NS)
+from ggbench.errors import (GgbenchError, ServerFailed)
+from ggbench.stats.serving import (Clock, RequestTiming, TokenChunks)
+from ggbench.text import (shorten)
 
-from ggbench.engines.events import Event, ReadingPrompts, RequestEnded, Steps, TokensTogether
-from ggbench.engines.server.client import Client, Exchange, Line, silent
-from ggbench.engines.server.contract import (
-    Ended,
-    Failed,
-    FirstByte,
-    Generate,
-    InvalidStream,
-    Item,
-    Kind,
-    PromptProgress,
-    Sent,
-    ServerReported,
-    Tokens,
-)
-from ggbench.engines.workloads import FLUSH_NS
-from ggbench.errors import GgbenchError, ServerFailed
-from ggbench.stats.serving import Clock, RequestTiming, TokenChunks
-from ggbench.text import shorten
 
 _PASS_ON_S = 0.05
 _CLOSING_S = 15.0

@@ -12,19 +12,14 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from ggbench.engines.server.client import Client, Post
-from ggbench.engines.server.contract import (
+from ggbench.engines.server.contract import Ended, Generate, OfferedModel, Prompt, PromptProgress, ServerInfo, Tokens
+from ggbench.engines.server.failures import error_text
+from ggbench.engines.server.kind import (
     DONE,
-    Ended,
-    Generate,
     InvalidStream,
     Kind,
-    OfferedModel,
     Progress,
-    Prompt,
-    PromptProgress,
-    ServerInfo,
     ServerReported,
-    Tokens,
     count,
     data_of,
     decode_as,
@@ -33,7 +28,6 @@ from ggbench.engines.server.contract import (
     repeated,
     request_mismatches,
 )
-from ggbench.engines.server.failures import error_text
 from ggbench.engines.workloads import PROMPT
 from ggbench.errors import ServerFailed
 from ggbench.text import shorten

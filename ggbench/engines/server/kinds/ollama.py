@@ -12,16 +12,12 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from ggbench.engines.server.client import Client, Post
-from ggbench.engines.server.contract import (
-    Ended,
-    Generate,
+from ggbench.engines.server.contract import Ended, Generate, OfferedModel, Prompt, ServerInfo, Tokens
+from ggbench.engines.server.failures import error_text
+from ggbench.engines.server.kind import (
     Kind,
-    OfferedModel,
     Progress,
-    Prompt,
-    ServerInfo,
     ServerReported,
-    Tokens,
     count,
     decode_as,
     nanoseconds,
@@ -29,7 +25,6 @@ from ggbench.engines.server.contract import (
     request_mismatches,
     worded,
 )
-from ggbench.engines.server.failures import error_text
 from ggbench.text import shorten
 
 _LEAST_N_CTX = 4096

@@ -11,17 +11,13 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from ggbench.engines.server.client import Client, Post
-from ggbench.engines.server.contract import (
+from ggbench.engines.server.contract import Ended, Generate, OfferedModel, Prompt, ServerInfo, Tokens
+from ggbench.engines.server.failures import error_text
+from ggbench.engines.server.kind import (
     DONE,
-    Ended,
-    Generate,
     Kind,
-    OfferedModel,
     Progress,
-    Prompt,
-    ServerInfo,
     ServerReported,
-    Tokens,
     count,
     data_of,
     decode_as,
@@ -30,7 +26,6 @@ from ggbench.engines.server.contract import (
     request_mismatches,
     worded,
 )
-from ggbench.engines.server.failures import error_text
 from ggbench.text import shorten
 
 
