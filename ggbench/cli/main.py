@@ -19,6 +19,7 @@ from ggbench.cli.help import TOPICS, summary
 from ggbench.commands.interrupts import discard_output, stoppable
 from ggbench.commands.standard_streams import open_closed, spell_missing
 from ggbench.errors import DoesNotFit, ExitCode, GgbenchError, UnknownName
+from ggbench.machine.address_space import limit_bytes
 from ggbench.plugins import plugin_names
 from ggbench.text import plain
 
@@ -219,12 +220,8 @@ def _check_address_space() -> None:
     OpenBLAS reserves some for each thread, and where it can start none it exits, or sends SIGINT to this process.
     Source: OpenBLAS's driver/others/blas_server.c and memory.c.
     """
-    if sys.platform != "linux":
-        return
-    import resource
-
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit == resource.RLIM_INFINITY:
+    limit = limit_bytes()
+    if limit is None:
         return
     if limit < _LEAST_ADDRESS_SPACE:
         raise DoesNotFit(

@@ -3,6 +3,9 @@
 Requests go down the worker's stdin, one at a time; only `Hold` and `Release` go down while one is carried out. Messages
 come up a pipe of their own, because llama.cpp and the libraries below it may print to stdout. A request is over when
 `Done` or `Refused` comes up. What the worker logs stays inside `ggbench.engines`.
+
+In the worker a thread waits on stdin, so that the process ends at once when the parent does, also while native code
+computes.
 """
 
 from __future__ import annotations

@@ -1,24 +1,25 @@
 """Transformers' engine over recorded messages of a worker, without torch: what it yields, and when it starts again."""
 
-import pytest
 import subprocess
 import sys
-from collections.abc import (Callable)
-from functools import (partial)
-from ggbench.engines import (protocol)
-from ggbench.engines.contract import (Source)
-from ggbench.engines.endings import (Completed, Crashed, Failed, OutOfMemory)
-from ggbench.engines.events import (Loaded, Opened, Steps)
-from ggbench.engines.transformers.config import (LoadCheckpoint, MakeCache, TransformersConfig)
-from ggbench.engines.transformers.crash_cause import (is_memory_error, one_line, wanted_bytes)
-from ggbench.engines.transformers.engine import (TransformersEngine, check_packages)
-from ggbench.engines.workloads import (Decode)
-from ggbench.errors import (EngineFailed)
-from importlib import (metadata)
-from msgspec.structs import (replace)
-from pathlib import (Path)
-from tests.fakes.engine import (Bench, Script)
+from collections.abc import Callable
+from functools import partial
+from importlib import metadata
+from pathlib import Path
 
+import pytest
+from msgspec.structs import replace
+
+from ggbench.engines import protocol
+from ggbench.engines.contract import Source
+from ggbench.engines.endings import Completed, Crashed, Failed, OutOfMemory
+from ggbench.engines.events import Loaded, Opened, Steps
+from ggbench.engines.transformers.config import LoadCheckpoint, MakeCache, TransformersConfig
+from ggbench.engines.transformers.crash_cause import is_memory_error, one_line, wanted_bytes
+from ggbench.engines.transformers.engine import TransformersEngine, check_packages
+from ggbench.engines.workloads import Decode
+from ggbench.errors import EngineFailed
+from tests.fakes.engine import Bench, Script
 
 SETUP = TransformersConfig(n_ctx=512, threads=1)
 FOLDER = Source(Path("/checkpoints/x"))

@@ -1,6 +1,7 @@
 """ggml's devices and their buffer types, through the functions that llama_cpp does not bind.
 
 They say which kind of memory a name in llama.cpp's log stands for, and give the buffer types of tensor overrides.
+Devices of other machines come from llama.cpp's RPC backend; source: ggml-rpc.h and `add_rpc_devices` in common/arg.cpp.
 """
 
 from __future__ import annotations

@@ -1,6 +1,9 @@
 """llama.cpp's log, read for what it allocated where, and for the cause of a failure.
 
 The log is the only place where llama.cpp says so: `llama_get_memory_breakdown` returns a C++ map that has no binding.
+Its sizes are in MiB with two digits; those of caches and of the output are counted exactly by what the log gives of the
+model: a KV cache is cells x rows of K and V, the output buffer the logits of one token of each sequence. Compute
+buffers and the states of recurrent layers keep the digits that they have.
 """
 
 from __future__ import annotations

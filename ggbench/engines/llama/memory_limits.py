@@ -1,20 +1,21 @@
 """Making this machine behave like one with less memory, inside the worker.
 
 Of main memory an address-space limit turns the next allocation that is too large into a failure, where plain malloc
-would overcommit; a GPU, asked through ggml, is made smaller by a ballast.
+would overcommit; a GPU, asked through ggml, is made smaller by a ballast. What
+an RPC server exposes of a device is limited by replacing functions in its tables. Source of these:
+`ggml_backend_device_i`, `ggml_backend_buffer_type_i` and `ggml_backend_buffer_i` in ggml-backend-impl.h; they are no
+public interface, so `ExposedMemory` checks that its functions are called.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import resource
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 from ggbench.engines.llama.ggml_devices import GgmlDevices
+from ggbench.machine import address_space
 from ggbench.units import format_bytes
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
@@ -37,47 +38,30 @@ def start_threads(library: ctypes.CDLL, n_threads: int) -> None:
 
 def limit_memory(limit_bytes: int) -> None:
     """Limit what is allocated from here on to `limit_bytes` of main memory. Raises LimitFailed."""
-    if sys.platform != "linux":  # macOS accepts a limit and ignores it
+    if not address_space.CAN_LIMIT:
         raise LimitFailed("main memory can be limited on Linux only")
     _return_what_is_freed()
-    _set_limit(_used_bytes() + limit_bytes)
+    address_space.set_limit(address_space.used_bytes() + limit_bytes)
 
 
 def left_bytes() -> int | None:
     """What may still be taken; None where there is no limit."""
-    limit = _limit()
-    return None if limit is None else max(0, limit - _used_bytes())
+    limit = address_space.limit_bytes()
+    return None if limit is None else max(0, limit - address_space.used_bytes())
 
 
 @contextlib.contextmanager
 def beside_the_limit(n_bytes: int) -> Iterator[None]:
     """Room for something of our own that large, which neither the model nor a context would need."""
-    limit = _limit()
+    limit = address_space.limit_bytes()
     if limit is None:
         yield
         return
-    _set_limit(limit + n_bytes)
+    address_space.set_limit(limit + n_bytes)
     try:
         yield
     finally:
-        _set_limit(limit)
-
-
-def _used_bytes() -> int:
-    """Size of what is mapped, which Python and the libraries have filled before any model."""
-    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
-
-
-def _limit() -> int | None:
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    return None if limit == resource.RLIM_INFINITY or sys.platform != "linux" else limit
-
-
-def _set_limit(n_bytes: int) -> None:
-    """Set the limit, or the highest that this process may set where that is lower."""
-    _, hard = resource.getrlimit(resource.RLIMIT_AS)
-    soft = n_bytes if hard == resource.RLIM_INFINITY else min(n_bytes, hard)
-    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+        address_space.set_limit(limit)
 
 
 def _return_what_is_freed() -> None:

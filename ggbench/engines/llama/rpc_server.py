@@ -1,4 +1,4 @@
-"""The child process of `ggbench cluster serve`: llama.cpp's RPC server, which cannot be stopped but by ending it.
+"""Both sides of `ggbench cluster serve`: llama.cpp's RPC server, which cannot be stopped but by ending its process.
 
 A thread waits on stdin, so that the process ends with its parent. What is wrong is the last line on stderr.
 """

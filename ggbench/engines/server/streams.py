@@ -2,6 +2,9 @@
 
 A thread only waits, notes the time of arrival and reads the line. Items are passed on at most every 50 ms, so that
 what is done with them stays out of the way of the next arrival.
+
+The first token comes with the prompt, so it is no decode step: `n_gen` steps take a request for one token more. The
+step that makes token i + 1 decodes token i, at position n_prompt + i.
 """
 
 from __future__ import annotations
@@ -9,18 +12,18 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections import (deque)
-from collections.abc import (Iterator, Sequence)
-from dataclasses import (dataclass, field)
-from ggbench.engines.events import (Event, ReadingPrompts, RequestEnded, Steps, TokensTogether)
-from ggbench.engines.server.client import (Client, Exchange, Line, silent)
-from ggbench.engines.server.contract import (Ended, Failed, FirstByte, Generate, Item, PromptProgress, Sent, Tokens)
-from ggbench.engines.server.kind import (InvalidStream, Kind, ServerReported)
-from ggbench.engines.workloads import (FLUSH_NS)
-from ggbench.errors import (GgbenchError, ServerFailed)
-from ggbench.stats.serving import (Clock, RequestTiming, TokenChunks)
-from ggbench.text import (shorten)
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
+from ggbench.engines.events import Event, ReadingPrompts, RequestEnded, Steps, TokensTogether
+from ggbench.engines.server.client import Client, Exchange, Line, silent
+from ggbench.engines.server.contract import Ended, Failed, FirstByte, Generate, Item, PromptProgress, Sent, Tokens
+from ggbench.engines.server.kind import InvalidStream, Kind, ServerReported
+from ggbench.engines.workloads import FLUSH_NS
+from ggbench.errors import GgbenchError, ServerFailed
+from ggbench.stats.serving import Clock, RequestTiming, TokenChunks
+from ggbench.text import shorten
 
 _PASS_ON_S = 0.05
 _CLOSING_S = 15.0

@@ -38,9 +38,9 @@ def launch(
 class TransformersEngine:
     """One worker, and the checkpoint that it has loaded."""
 
-    def __init__(self, start: Callable[[], Transport], check: Callable[[str], None] = check_packages) -> None:
+    def __init__(self, start: Callable[[], Transport], check: Callable[[str], None] | None = None) -> None:
         """Starts the worker with the first load; `check` raises GgbenchError where a method's packages are not here."""
-        self._start, self._check = start, check
+        self._start, self._check = start, check or check_packages
         self._worker: Transport | None = None
         self._loaded: LoadCheckpoint | None = None
 
