@@ -12,18 +12,11 @@ import msgspec
 from click.core import ParameterSource
 from msgspec.structs import replace
 
-from ggbench.commands.options import (
-    TOKENS,
-    as_record,
-    field_options,
-    model_option,
-    projector_option,
-)
+from ggbench.commands.options import TOKENS, as_record, field_options, model_option, projector_option
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import KV_TYPES, LlamaConfig
 from ggbench.errors import UsageError
-from ggbench.fields import Option, long_flag, options_of
-from ggbench.runs.options import SIZE_OR_NONE
+from ggbench.fields import SIZE_OR_NONE, Kind, Option, long_flag, options_of
 from ggbench.text import in_words
 from ggbench.units import format_count
 
@@ -31,6 +24,7 @@ if TYPE_CHECKING:
     from ggbench.commands.output import Output
     from ggbench.engines.events import Memory
     from ggbench.sizing.plan_record import Budget
+
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _SWITCHED_OFF = ("mmap", "kv_offload")
@@ -95,13 +89,13 @@ def kv_list_options(default: str = "f16") -> Callable[[_Function], _Function]:
 class BudgetOptions(msgspec.Struct, frozen=True):
     """What a person gave, as typed."""
 
-    gpu: Annotated[str | None, Option("memory", metavar="NAME")] = None
+    gpu: Annotated[str | None, Option(kind=Kind(metavar="NAME"), heading="memory")] = None
     """Plan for a known GPU, e.g. rtx-4090. Default: this machine."""
-    vram: Annotated[str | None, Option("memory", metavar="SIZE")] = None
+    vram: Annotated[str | None, Option(kind=Kind(metavar="SIZE"), heading="memory")] = None
     """Plan for a GPU with this much memory, e.g. 24GiB."""
-    reserve: Annotated[str | None, Option("memory", metavar="SIZE")] = None
+    reserve: Annotated[str | None, Option(kind=Kind(metavar="SIZE"), heading="memory")] = None
     """Memory to leave free for driver and runtime; 0 for none. Default: printed."""
-    bandwidth: Annotated[str | None, Option("memory", metavar="RATE")] = None
+    bandwidth: Annotated[str | None, Option(kind=Kind(metavar="RATE"), heading="memory")] = None
     """Memory bandwidth for the limits, e.g. 1008GB/s."""
     mmproj: Path | None = None
 

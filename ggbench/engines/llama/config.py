@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from ggbench.engines.contract import ON_OFF, EngineConfig, Request, Stage, check_given
 from ggbench.errors import UsageError
-from ggbench.fields import Option
-from ggbench.units import KV_CELLS, format_number, parse_size
+from ggbench.fields import SIZE, TOKENS, Kind, Option, joined
+from ggbench.units import KV_CELLS, format_number
 
 FlashAttn = Literal["auto", "on", "off"]
 SplitMode = Literal["none", "layer", "row", "tensor"]
@@ -73,8 +73,8 @@ def _shares(text: str) -> tuple[float, ...]:
     return shares
 
 
-def _overrides(texts: tuple[str, ...]) -> tuple[str, ...]:
-    overrides = tuple(part.strip() for text in texts for part in text.split(","))
+def _overrides(text: str) -> tuple[str, ...]:
+    overrides = tuple(part.strip() for part in text.split(","))
     for override in overrides:
         pattern, _, buffer_type = override.rpartition("=")
         if not pattern or not buffer_type:
@@ -111,6 +111,26 @@ def parse_servers(text: str) -> tuple[str, ...]:
     return servers
 
 
+def _kv_types(text: str) -> tuple[str, ...]:
+    types = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",")))
+    if unknown := [each for each in types if each not in KV_TYPES]:
+        raise UsageError(f"{unknown[0]!r} is not a type of a KV cache", f"llama.cpp has {', '.join(KV_TYPES)}")
+    return types
+
+
+_KV_TYPE = Kind(metavar="TYPE", choices=KV_TYPES)
+_NUMBER, _LAYERS, _INDEX = Kind(int, metavar="N"), Kind(int, metavar="N", least=0), Kind(int, metavar="INDEX", least=0)
+_SHARES, _OVERRIDES = (
+    Kind(_shares, joined, "N,N,...", names_option=False),
+    Kind(_overrides, joined, "PATTERN=BUFFER_TYPE,...", names_option=False),
+)
+_SERVERS = Kind(parse_servers, joined, "HOST:PORT,...", names_option=False)
+THREADS = Kind(int, metavar="N", least=1, most=MAX_THREADS)
+
+
+KV_TYPE_LIST = Kind(_kv_types, joined, "TYPE,...")
+
+
 class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     """How llama.cpp loads a model and makes its context; names are llama.cpp's own."""
 
@@ -120,67 +140,65 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     loads_gguf: ClassVar[bool] = True
     sizes_dry: ClassVar[bool] = True
 
-    n_ctx: Annotated[int | None, Option("model", "-c", is_tokens=True)] = None
+    n_ctx: Annotated[int | None, Option("-c", kind=TOKENS, heading="model")] = None
     """Context length, e.g. 16k or 16,384. Default: as long as the command needs.
 
     None lets the experiment take just enough for its run.
     """
-    n_batch: Annotated[int, Option("model", "-b", is_tokens=True)] = 2048
+    n_batch: Annotated[int, Option("-b", kind=TOKENS, heading="model")] = 2048
     """Logical batch size: tokens passed to llama.cpp at once."""
-    n_ubatch: Annotated[int, Option("model", "-ub", is_tokens=True)] = 512
+    n_ubatch: Annotated[int, Option("-ub", kind=TOKENS, heading="model")] = 512
     """Physical batch size: tokens computed at once."""
-    type_k: Annotated[str, Option("model", "-ctk", "TYPE", KV_TYPES)] = "f16"
+    type_k: Annotated[str, Option("-ctk", kind=_KV_TYPE, heading="model")] = "f16"
     """Data type of the K cache, e.g. q8_0."""
-    type_v: Annotated[str, Option("model", "-ctv", "TYPE", KV_TYPES)] = "f16"
+    type_v: Annotated[str, Option("-ctv", kind=_KV_TYPE, heading="model")] = "f16"
     """Data type of the V cache; a quantized one needs flash attention."""
-    flash_attn: Annotated[FlashAttn, Option("model", "-fa")] = "auto"
+    flash_attn: Annotated[FlashAttn, Option("-fa", heading="model")] = "auto"
     """Use flash attention, which shrinks the compute buffer."""
-    n_gpu_layers: Annotated[int, Option("memory", "-ngl", "N")] = -1
+    n_gpu_layers: Annotated[int, Option("-ngl", kind=_NUMBER, shown="", heading="memory")] = -1
     """Number of layers to put on the GPU. Default: all.
 
     Negative means all.
     """
-    main_gpu: Annotated[int | None, Option("memory", "-mg", "INDEX", least=0)] = None
+    main_gpu: Annotated[int | None, Option("-mg", kind=_INDEX, heading="memory")] = None
     """Use only the GPU with this index. Default: all GPUs.
 
     None spreads the model over all, as llama.cpp does.
     """
-    tensor_split: Annotated[tuple[float, ...], Option("memory", "-ts", "N,N,...", parse=_shares)] = ()
+    tensor_split: Annotated[tuple[float, ...], Option("-ts", kind=_SHARES, heading="memory")] = ()
     """Proportion of the model for each GPU or RPC device, e.g. 3,1. Default: llama.cpp's choice.
 
     Those of RPC servers come first; empty leaves it to llama.cpp.
     """
-    rpc_servers: Annotated[tuple[str, ...], Option("memory", metavar="HOST:PORT,...", parse=parse_servers)] = ()
+    rpc_servers: Annotated[tuple[str, ...], Option(kind=_SERVERS, heading="memory")] = ()
     """Use the devices of these RPC servers too, e.g. 192.168.1.7:50052; see ggbench cluster.
 
     `HOST:PORT` each; their devices come before the GPUs of this machine.
     """
-    split_mode: Annotated[SplitMode, Option("memory", "-sm")] = "layer"
+    split_mode: Annotated[SplitMode, Option("-sm", heading="memory")] = "layer"
     """How to split the model across several GPUs.
 
     `none` where `main_gpu` is given.
     """
-    cpu_moe: Annotated[bool, Option("memory", "-cmoe")] = False
+    cpu_moe: Annotated[bool, Option("-cmoe", heading="memory")] = False
     """Keep the expert weights of all layers in main memory."""
-    n_cpu_moe: Annotated[int, Option("memory", "-ncmoe", "N", least=0)] = 0
+    n_cpu_moe: Annotated[int, Option("-ncmoe", kind=_LAYERS, shown="", heading="memory")] = 0
     """Keep the expert weights of the first N layers in main memory."""
-    override_tensor: Annotated[
-        tuple[str, ...], Option("memory", "-ot", "PATTERN=BUFFER_TYPE,...", parse=_overrides, is_repeated=True)
-    ] = ()
+    override_tensor: Annotated[tuple[str, ...], Option("-ot", kind=_OVERRIDES, is_repeated=True, heading="memory")] = ()
     """Place tensors whose names match a regular expression in a buffer type, e.g. '\\.ffn_up=CPU'."""
-    threads: Annotated[int | None, Option("model", "-t", "N", least=1, most=MAX_THREADS)] = None
+    threads: Annotated[int | None, Option("-t", kind=THREADS, heading="model")] = None
     """CPU threads for decoding. Default: one per physical core."""
-    threads_batch: Annotated[int | None, Option("model", "-tb", "N", least=1, most=MAX_THREADS)] = None
+    threads_batch: Annotated[int | None, Option("-tb", kind=THREADS, heading="model")] = None
     """CPU threads for prompts and batches. Default: as --threads."""
-    mmap: Annotated[bool, Option("memory", help="Read the file into memory instead of mapping it.")] = True
+    mmap: Annotated[bool, Option(help="Read the file into memory instead of mapping it.", heading="memory")] = True
     """Map the file instead of reading it; a memory limit of main memory turns it off."""
-    mlock: Annotated[bool, Option("memory")] = False
+    mlock: Annotated[bool, Option(heading="memory")] = False
     """Lock the model in main memory, to prevent swapping."""
-    kv_offload: Annotated[bool, Option("memory", "-nkvo", help="Keep the KV cache in main memory, not on the GPU.")] = (
-        True
-    )
+    kv_offload: Annotated[
+        bool, Option("-nkvo", "Keep the KV cache in main memory, not on the GPU.", heading="memory")
+    ] = True
     """Keep the KV cache on the GPU with the layers that use it."""
-    swa_full: Annotated[bool, Option("model")] = False
+    swa_full: Annotated[bool, Option(heading="model")] = False
     """Keep the whole context in the caches of sliding-window layers.
 
     llama-server's default is off.
@@ -189,7 +207,7 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     """Sequences that a context can hold; n_ctx is shared out among them."""
     n_outputs_max: int | None = None
     """Tokens of one batch whose logits are computed; None means one of each sequence, as llama-server reserves."""
-    memory_limit_bytes: Annotated[int | None, Option("memory", metavar="SIZE", parse=parse_size)] = None
+    memory_limit_bytes: Annotated[int | None, Option(kind=SIZE, heading="memory")] = None
     """Emulate a machine with this much memory, e.g. 24GiB.
 
     What model and context together may take; None means all there is.
