@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
+from ggbench.engines.events import Memory
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.memory import Memory
 from ggbench.errors import UsageError
 from ggbench.fields import stated_options
 from ggbench.models.command_line import named, reproduce, stated_bandwidth

@@ -9,12 +9,12 @@ the line through the tokens, and blocks of about one size weigh alike.
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Literal
-
 import msgspec
+import statistics
+from collections.abc import (Iterator, Sequence)
+from dataclasses import (dataclass, field)
+from typing import (Literal)
+
 
 
 def serving_of(server: ServerFound | None, requests: Sequence[RequestTiming]) -> Serving | None:
@@ -133,7 +133,7 @@ class Serving(msgspec.Struct, frozen=True):
     """Of the steps: the client's where it timed any."""
     n_requests: int
     n_tokens: int
-    """That came, of all requests but those of a prompt alone."""
+    """Tokens received, excluding prompt-only requests."""
     n_tokens_together: int
     """Of these, tokens that came with others in one chunk."""
     ttft_ms: float | None = None
