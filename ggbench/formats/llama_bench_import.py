@@ -5,29 +5,39 @@ Rows that differ in nothing but the test are one measurement. Each run keeps its
 
 from __future__ import annotations
 
-import msgspec
 import re
-from collections.abc import (Callable, Iterable, Mapping, Sequence)
-from ggbench.engines.endings import (Outcome)
-from ggbench.engines.events import (Memory)
-from ggbench.engines.llama.config import (FlashAttn, LlamaConfig, SplitMode)
-from ggbench.errors import (BadFile)
-from ggbench.experiments.decode.record import (DecodeResult, DecodeSettings)
-from ggbench.experiments.prefill.record import (PrefillResult, PrefillSettings)
-from ggbench.experiments.speed.record import (Case, CaseEnded, SpeedCase, SpeedResult, SpeedSettings)
-from ggbench.formats.bench_row import (BenchRow, TOOL)
-from ggbench.formats.imported_run import (ImportedRun, Named, SOURCE, SourceFile, content_sha256, environment_of, observed, utc_text)
-from ggbench.gguf_file.quants import (name_without_quant, quant_from_file_name, quant_from_words)
-from ggbench.machine.records import (Environment, Gpu, Imported)
-from ggbench.models.subject import (Subject)
-from ggbench.runs.recording import (PromptTiming)
-from ggbench.runs.run import (Result, Run, RunHead, Settings)
-from ggbench.stats.decode_timing import (DecodeWindow)
-from ggbench.text import (in_words)
-from ggbench.units import (format_count)
-from msgspec.structs import (replace)
-from pathlib import (PurePath, PureWindowsPath)
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import PurePath, PureWindowsPath
 
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.engines.endings import Outcome
+from ggbench.engines.events import Memory
+from ggbench.engines.llama.config import FlashAttn, LlamaConfig, SplitMode
+from ggbench.errors import BadFile
+from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
+from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
+from ggbench.experiments.speed.record import Case, CaseEnded, SpeedCase, SpeedResult, SpeedSettings
+from ggbench.formats.bench_row import TOOL, BenchRow
+from ggbench.formats.imported_run import (
+    SOURCE,
+    ImportedRun,
+    Named,
+    SourceFile,
+    content_sha256,
+    environment_of,
+    observed,
+    utc_text,
+)
+from ggbench.gguf_file.quants import name_without_quant, quant_from_file_name, quant_from_words
+from ggbench.machine.records import Environment, Gpu, Imported
+from ggbench.models.subject import Subject
+from ggbench.runs.recording import PromptTiming
+from ggbench.runs.run import Result, Run, RunHead, Settings
+from ggbench.stats.decode_timing import DecodeWindow
+from ggbench.text import in_words
+from ggbench.units import format_count
 
 _FLASH_ATTN: dict[int, FlashAttn] = {-1: "auto", 0: "off", 1: "on"}
 _SPLIT_MODES: dict[str, SplitMode] = {"none": "none", "layer": "layer", "row": "row", "tensor": "tensor"}

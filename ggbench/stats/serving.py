@@ -9,12 +9,12 @@ the line through the tokens, and blocks of about one size weigh alike.
 
 from __future__ import annotations
 
-import msgspec
 import statistics
-from collections.abc import (Iterator, Sequence)
-from dataclasses import (dataclass, field)
-from typing import (Literal)
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
 
+import msgspec
 
 
 def serving_of(server: ServerFound | None, requests: Sequence[RequestTiming]) -> Serving | None:
