@@ -22,7 +22,7 @@ from ggbench.units import format_count
 
 if TYPE_CHECKING:
     from ggbench.commands.output import Output
-    from ggbench.engines.memory import Memory
+    from ggbench.engines.events import Memory
     from ggbench.sizing.plan_record import Budget
 
 
@@ -229,7 +229,7 @@ class IgnoredGpuOptions:
 
 def check_rpc(setup: EngineConfig) -> None:
     """Raise UsageError for a setup with RPC servers where llama.cpp was built without RPC."""
-    from ggbench.engines.llama.rpc_devices import BUILD_HINT, is_built_with_rpc
+    from ggbench.engines.llama.ggml_devices import BUILD_HINT, is_built_with_rpc
 
     if getattr(setup, "rpc_servers", ()) and not is_built_with_rpc():
         raise UsageError("--rpc: this llama.cpp was built without RPC", BUILD_HINT)
