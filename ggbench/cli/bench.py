@@ -6,7 +6,7 @@ import click
 from msgspec.structs import replace
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import Asked, against_option, measuring_options, option, settings_options
+from ggbench.commands.options import MeasureRequest, against_option, measuring_options, option, settings_options
 from ggbench.commands.tuned import tuned_option, with_tuned
 from ggbench.errors import UsageError
 from ggbench.experiments.decode.record import DecodeSettings
@@ -40,7 +40,7 @@ from ggbench.show.glossary import DECODE
 @tuned_option
 @measuring_options(many=True, servers=True, own_models=True)
 def command(
-    settings: DecodeSettings, maxctx: bool, plot: bool, text_format: str, against: str | None, asked: Asked
+    settings: DecodeSettings, maxctx: bool, plot: bool, text_format: str, against: str | None, asked: MeasureRequest
 ) -> None:
     """Measure every quant of a model and show one table: BPW, memory, prefill, W and B beside their limits.
 

@@ -40,7 +40,7 @@ def command(ref: ModelRef, setup: LlamaConfig, hub: HubOptions, output: Output) 
     only slow the model down; --memory-limit is for each device, main memory included. The exit code is 3 where it fits
     in no way.
     """
-    from ggbench.commands.header_progress import reading_headers
+    from ggbench.commands.downloads import reading_headers
     from ggbench.models.targets import resolve_headers
     from ggbench.sizing.cluster_plan import plan_cluster
 
@@ -57,7 +57,7 @@ def command(ref: ModelRef, setup: LlamaConfig, hub: HubOptions, output: Output) 
 
         output.document(CLUSTER_PLAN, model=ref.text, plans=plans)
     else:
-        from ggbench.show.cluster import cluster_report
+        from ggbench.show.plan import cluster_report
 
         output.show(*(cluster_report(plan, width=output.console().width) for plan in plans))
     if all(plan.best is None for plan in plans):

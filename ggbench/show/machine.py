@@ -42,23 +42,25 @@ _OF_GPU: tuple[tuple[str, _Part, _Format], ...] = (
 
 def run_page(
     run: Run,
-    name: str,
+    heading: str | Text,
     parts: Iterable[RenderableType],
     *,
     folded: bool = False,
     readings: Sequence[MachineReading] = (),
 ) -> RenderableType:
-    """One run under its name: why it did not complete, these parts, what the machine did meanwhile, and the command.
-
-    `folded` as in `again_line`.
+    """One run under its heading, or its name and why it did not complete: these parts, what the machine did meanwhile,
+    and the command. `folded` as in `again_line`.
     """
-    heading = Text(name, style="bold")
-    if run.reason:
-        heading.append(f"\n{plain(run.reason)}", style="not bold yellow")
+    if isinstance(heading, str):
+        heading = Text(heading, style="bold")
+        if run.reason:
+            heading.append(f"\n{plain(run.reason)}", style="not bold yellow")
     machine, environment = machine_table(readings, run.gpu_use), run.head.environment
-    origin = [] if environment is None else [Text(environment_line(environment), style="dim")]
-    end = Group(*origin, *again_line(run.head.command, folded=folded))
-    return spaced([heading, *parts, *([machine] if machine else []), end])
+    lines = again_line(run.head.command, folded=folded)
+    if environment is not None:
+        info = f"; {plain(environment.system_info)}" if environment.system_info else ""
+        lines.insert(0, Text(f"Measured with {environment_line(environment)}{info}", style="dim"))
+    return spaced([heading, *parts, *([machine] if machine else []), Group(*lines)])
 
 
 def environment_line(environment: Environment) -> str:

@@ -18,8 +18,7 @@ from ggbench.decisions.compare.differences import Differences, caveats, differen
 from ggbench.decisions.compare.repeats import RunSpreads
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN, letter
-from ggbench.show.depths import depth_metrics
-from ggbench.show.metric import NO_INTERVAL, Concern, Metric, vary
+from ggbench.show.metric import NO_INTERVAL, Concern, Metric, depth_metrics, vary
 from ggbench.show.names import unambiguous_names
 from ggbench.show.presenter import metrics_of
 from ggbench.stats.intervals import Interval, difference_interval, log_ratio, ratio_interval

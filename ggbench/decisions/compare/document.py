@@ -11,8 +11,8 @@ from ggbench.decisions.compare.show import sentence_of
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import letter
-from ggbench.show.depths import reach_of
 from ggbench.show.document import Document, Shape, field, many, of, sometimes
+from ggbench.show.metric import reach_of
 from ggbench.show.published_document import AGAINST
 from ggbench.show.run_documents import ENDS, NUMBER, QUANT
 

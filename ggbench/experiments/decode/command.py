@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import Asked, measuring_options, plot_option, samples_option, settings_options
+from ggbench.commands.options import MeasureRequest, measuring_options, plot_option, samples_option, settings_options
 from ggbench.commands.tuned import tuned_option, with_tuned
 from ggbench.errors import UsageError
 from ggbench.experiments.decode.record import DecodeSettings
@@ -29,7 +29,7 @@ from ggbench.show.glossary import DECODE
 @plot_option
 @tuned_option
 @measuring_options(servers=True, own_models=True)
-def command(settings: DecodeSettings, samples: bool, plot: bool, asked: Asked) -> None:
+def command(settings: DecodeSettings, samples: bool, plot: bool, asked: MeasureRequest) -> None:
     """Time every token of a long decode, past any end of generation, and fit latency(n) = (n - 1) / W + B.
 
     W is how many tokens of context make a token 1 ms slower, B the latency of the first one. What is timed is
