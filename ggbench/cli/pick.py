@@ -2,33 +2,42 @@
 
 from __future__ import annotations
 
-import click
-import msgspec.structs
 import shutil
 import sys
 import time
-from ggbench.commands.documented import (DocumentedCommand)
-from ggbench.commands.downloads import (reading_headers, reading_notice)
-from ggbench.commands.load_options import (BudgetOptions, budget_options, kv_list_options, load_options_but_cache)
-from ggbench.commands.options import (HubOptions, TOKENS, as_record, no_measure_option, offline_option, option, output_options)
-from ggbench.decisions.pick.needs import (Needs, Preference, RULES)
-from ggbench.errors import (ExitCode, UsageError)
-from ggbench.show.glossary import (PICK)
-from ggbench.units import (parse_duration)
-from typing import (TYPE_CHECKING, get_args)
+from typing import TYPE_CHECKING, get_args
+
+import click
+import msgspec.structs
+
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.downloads import reading_headers, reading_notice
+from ggbench.commands.load_options import BudgetOptions, budget_options, kv_list_options, load_options_but_cache
+from ggbench.commands.options import (
+    TOKENS,
+    HubOptions,
+    as_record,
+    no_measure_option,
+    offline_option,
+    option,
+    output_options,
+)
+from ggbench.decisions.pick.needs import RULES, Needs, Preference
+from ggbench.errors import ExitCode, UsageError
+from ggbench.show.glossary import PICK
+from ggbench.units import parse_duration
 
 if TYPE_CHECKING:
-    from ggbench.commands.output import (Output)
-    from ggbench.decisions.pick.candidates import (PickRequest)
-    from ggbench.decisions.pick.models import (PickedModel)
-    from ggbench.decisions.pick.record import (Candidate, Pick)
-    from ggbench.engines.llama.config import (LlamaConfig)
-    from ggbench.models.reference import (ModelRef)
-    from ggbench.models.targets import (Target)
-    from ggbench.runs.experiment import (Job)
-    from ggbench.sizing.dry_allocator import (DryAllocator)
-    from ggbench.sizing.plan_record import (Budget)
-
+    from ggbench.commands.output import Output
+    from ggbench.decisions.pick.candidates import PickRequest
+    from ggbench.decisions.pick.models import PickedModel
+    from ggbench.decisions.pick.record import Candidate, Pick
+    from ggbench.engines.llama.config import LlamaConfig
+    from ggbench.models.reference import ModelRef
+    from ggbench.models.targets import Target
+    from ggbench.runs.experiment import Job
+    from ggbench.sizing.dry_allocator import DryAllocator
+    from ggbench.sizing.plan_record import Budget
 
 
 _CACHES = "f16,q8_0,q4_0"
@@ -185,15 +194,9 @@ def _measured(
             output.notice(f"--within {within_s:g}s is over; not all that matters is measured")
             break
         tried.add(candidate.name)
-<<<<<<< ours
         ref = parse_model(candidate.row.model, candidate.selector or candidate.row.quant)
         job = _forecast_job(ref, candidate, request.setup, hub)
-        if measure([job], Asked(ref, request.setup, hub, output), is_sweep=True).is_cancelled:
-=======
-        job = _forecast_job(candidate, request.setup, hub)
-        asked = MeasureRequest(parse_model(candidate.row.model, candidate.row.quant), request.setup, hub, output)
-        if measure([job], asked, is_sweep=True).is_cancelled:
->>>>>>> theirs
+        if measure([job], MeasureRequest(ref, request.setup, hub, output), is_sweep=True).is_cancelled:
             break
         with _allocator(request.setup, request.budget) as allocator:
             pick = _pick(models, request, allocator)

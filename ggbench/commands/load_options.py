@@ -1,4 +1,4 @@
-"""How llama.cpp loads a model, and the memory that is planned for: the options, and what has to be true of them."""
+"""How a model is loaded and the memory that is planned for: the options, and which go with which engine and machine."""
 
 from __future__ import annotations
 
