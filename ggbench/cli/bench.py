@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import click
-from msgspec.structs import replace
+from ggbench.commands.documented import (DocumentedCommand)
+from ggbench.commands.options import (MeasureRequest, against_option, measuring_options, option, settings_options)
+from ggbench.commands.tuned import (tuned_option, with_tuned)
+from ggbench.errors import (UsageError)
+from ggbench.experiments.decode.record import (DecodeSettings)
+from ggbench.show.glossary import (DECODE)
+from msgspec.structs import (replace)
 
-from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import MeasureRequest, against_option, measuring_options, option, settings_options
-from ggbench.commands.tuned import tuned_option, with_tuned
-from ggbench.errors import UsageError
-from ggbench.experiments.decode.record import DecodeSettings
-from ggbench.show.glossary import DECODE
 
 
 @click.command(
@@ -60,7 +60,8 @@ def command(
     if output.as_json and text_format != "table":
         raise UsageError(f"--json and --format {text_format} exclude each other", "omit one of them")
     if plot and (output.as_json or text_format != "table"):
-        raise UsageError("--plot goes under a table", "omit --json and --format, or use results show ID --plot")
+        hint = "omit --json and --format, or use results show ID --plot"
+        raise UsageError("--plot goes with neither --json nor --format", hint)
     if against and text_format != "table":
         raise UsageError(f"--against {against} does not go into {text_format}", "omit --format, or use --json")
     if maxctx:

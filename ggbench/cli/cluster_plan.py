@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
-from msgspec.structs import replace
-
-from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.load_options import load_options
-from ggbench.commands.options import HubOptions, model_arguments, offline_option, output_options
-from ggbench.commands.output import Output
-from ggbench.errors import DoesNotFit, ExitCode, NetworkError, UsageError
+from ggbench.commands.documented import (DocumentedCommand)
+from ggbench.commands.load_options import (load_options)
+from ggbench.commands.options import (HubOptions, model_arguments, offline_option, output_options)
+from ggbench.commands.output import (Output)
+from ggbench.errors import (DoesNotFit, ExitCode, NetworkError, UsageError)
+from msgspec.structs import (replace)
+from typing import (TYPE_CHECKING)
 
 if TYPE_CHECKING:
-    from ggbench.engines.llama.config import LlamaConfig
-    from ggbench.models.reference import ModelRef
-    from ggbench.models.targets import Target
-    from ggbench.sizing.cluster import ClusterPlan
-    from ggbench.sizing.cluster_plan import Cluster
+    from ggbench.engines.llama.config import (LlamaConfig)
+    from ggbench.models.reference import (ModelRef)
+    from ggbench.models.targets import (Target)
+    from ggbench.sizing.cluster import (ClusterPlan)
+    from ggbench.sizing.cluster_plan import (Cluster)
+
 
 
 @click.command(
@@ -72,7 +71,7 @@ def _cluster(setup: LlamaConfig, output: Output) -> tuple[LlamaConfig, Cluster]:
     """The machines, probed. Raises UsageError and NetworkError."""
     from ggbench.commands.load_options import check_rpc
     from ggbench.engines.contract import launch_engine
-    from ggbench.engines.llama.rpc_probe import probe_server
+    from ggbench.engines.llama.rpc_client import probe_server
     from ggbench.machine.host import default_threads
     from ggbench.sizing.budget import devices_budget
     from ggbench.sizing.cluster import device_memories

@@ -2,32 +2,31 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
-
 import click
+import importlib.util
 import msgspec
-from click.core import ParameterSource
-from msgspec.structs import replace
-
-from ggbench.commands.options import TOKENS, MeasureRequest, as_record, field_options, model_option, projector_option
-from ggbench.engines.contract import EngineConfig
-from ggbench.engines.llama.config import KV_TYPES, LlamaConfig
-from ggbench.errors import UsageError
-from ggbench.fields import SIZE_OR_NONE, Kind, Option, long_flag, options_of
-from ggbench.models.command_line import setup_options
-from ggbench.models.engine_models import own_models
-from ggbench.plugins import load_plugin
-from ggbench.runs.experiment import Experiment
-from ggbench.text import in_words
-from ggbench.units import format_count
+from click.core import (ParameterSource)
+from collections.abc import (Callable, Sequence)
+from ggbench.commands.options import (MeasureRequest, TOKENS, as_record, field_options, model_option, projector_option)
+from ggbench.engines.contract import (EngineConfig)
+from ggbench.engines.llama.config import (KV_TYPES, LlamaConfig)
+from ggbench.errors import (UsageError)
+from ggbench.fields import (Kind, Option, SIZE_OR_NONE, long_flag, options_of)
+from ggbench.models.command_line import (setup_options)
+from ggbench.models.engine_models import (own_models)
+from ggbench.plugins import (load_plugin)
+from ggbench.runs.experiment import (Experiment)
+from ggbench.text import (in_words)
+from ggbench.units import (format_count)
+from msgspec.structs import (replace)
+from pathlib import (Path)
+from typing import (Annotated, Any, TYPE_CHECKING, TypeVar)
 
 if TYPE_CHECKING:
-    from ggbench.commands.output import Output
-    from ggbench.engines.memory import Memory
-    from ggbench.sizing.plan_record import Budget
+    from ggbench.commands.output import (Output)
+    from ggbench.engines.events import (Memory)
+    from ggbench.sizing.plan_record import (Budget)
+
 
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -233,7 +232,7 @@ class IgnoredGpuOptions:
 
 def check_rpc(setup: EngineConfig) -> None:
     """Raise UsageError for a setup with RPC servers where llama.cpp was built without RPC."""
-    from ggbench.engines.llama.rpc_devices import BUILD_HINT, is_built_with_rpc
+    from ggbench.engines.llama.ggml_devices import BUILD_HINT, is_built_with_rpc
 
     if getattr(setup, "rpc_servers", ()) and not is_built_with_rpc():
         raise UsageError("--rpc: this llama.cpp was built without RPC", BUILD_HINT)

@@ -13,8 +13,8 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
+from ggbench.engines.events import Memory
 from ggbench.engines.llama.config import FlashAttn, LlamaConfig, SplitMode
-from ggbench.engines.memory import Memory
 from ggbench.errors import BadFile
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings

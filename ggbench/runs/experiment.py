@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
+from ggbench.engines.events import Memory
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.memory import Memory
 from ggbench.errors import UsageError
 from ggbench.fields import stated_options
 from ggbench.models.command_line import named, reproduce, stated_bandwidth
@@ -70,13 +70,6 @@ class FoundSetup(msgspec.Struct, frozen=True):
             if name not in kept and getattr(asked, name) == getattr(defaults, name)
         }
         return replace(asked, **taken)
-
-
-class ProbedContext(msgspec.Struct, frozen=True):
-    """The largest context that a search proved, and the memory that it had."""
-
-    max_n_ctx: int
-    budget_bytes: int
 
 
 class MeasuredLoss(msgspec.Struct, frozen=True):
@@ -164,10 +157,6 @@ class Experiment(abc.ABC):
 
     def speed_of(self, run: Run) -> RunSpeed | None:
         """Return what a completed run says of how fast its file is; None, the default, where it says nothing."""
-        return None
-
-    def context_of(self, run: Run) -> ProbedContext | None:
-        """Return the largest context that a completed run found; None, the default, where it searched none."""
         return None
 
     def loss_of(self, run: Run) -> MeasuredLoss | None:

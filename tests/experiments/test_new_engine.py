@@ -11,8 +11,7 @@ import pytest
 
 from ggbench.engines.contract import Engine, EngineConfig, Source, Workload, engine_module
 from ggbench.engines.endings import Completed, Ending, Failed, Outcome
-from ggbench.engines.events import Allocated, Event, Opened, PromptRead, Ready, Steps
-from ggbench.engines.memory import DeviceBuffers, Place
+from ggbench.engines.events import Allocated, DeviceBuffers, Event, Opened, Place, PromptRead, Ready, Steps
 from ggbench.engines.workloads import Decode, Prefill
 from ggbench.errors import StoreError, Unsupported
 from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ggbench.decisions.compare.comparison import Better, ComparedLine, Comparison, Versus
+from ggbench.decisions.compare.comparison import Better, ComparedLine, Comparison
+from ggbench.decisions.compare.estimates import Versus
 from ggbench.decisions.compare.limits import LimitCheck
 from ggbench.decisions.compare.show import sentence_of
 from ggbench.runs.run import Run, RunHead

@@ -23,9 +23,8 @@ from msgspec.structs import replace
 
 from ggbench.engines.contract import Engine, Source
 from ggbench.engines.endings import Ending, OutOfMemory, require_completed
-from ggbench.engines.events import Event, Tokenized
+from ggbench.engines.events import Event, Memory, Tokenized
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.memory import Memory
 from ggbench.engines.workloads import RowsFile, Score, Tokenize
 from ggbench.errors import BadFile, DoesNotFit, Unsupported, UsageError
 from ggbench.experiments.quality.logits_file import LogitsFile, begin_logits_file, read_logits_file
