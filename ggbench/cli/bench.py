@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import click
-from ggbench.commands.documented import (DocumentedCommand)
-from ggbench.commands.options import (MeasureRequest, against_option, measuring_options, option, settings_options)
-from ggbench.commands.tuned import (tuned_option, with_tuned)
-from ggbench.errors import (UsageError)
-from ggbench.experiments.decode.record import (DecodeSettings)
-from ggbench.show.glossary import (DECODE)
-from msgspec.structs import (replace)
+from msgspec.structs import replace
 
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.options import MeasureRequest, against_option, measuring_options, option, settings_options
+from ggbench.commands.tuned import tuned_option, with_tuned
+from ggbench.errors import UsageError
+from ggbench.experiments.decode.record import DecodeSettings
+from ggbench.show.glossary import DECODE
 
 
 @click.command(

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
-from ggbench.commands.documented import (DocumentedCommand)
-from ggbench.commands.load_options import (load_options)
-from ggbench.commands.options import (HubOptions, model_arguments, offline_option, output_options)
-from ggbench.commands.output import (Output)
-from ggbench.errors import (DoesNotFit, ExitCode, NetworkError, UsageError)
-from msgspec.structs import (replace)
-from typing import (TYPE_CHECKING)
+from msgspec.structs import replace
+
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.load_options import load_options
+from ggbench.commands.options import HubOptions, model_arguments, offline_option, output_options
+from ggbench.commands.output import Output
+from ggbench.errors import DoesNotFit, ExitCode, NetworkError, UsageError
 
 if TYPE_CHECKING:
-    from ggbench.engines.llama.config import (LlamaConfig)
-    from ggbench.models.reference import (ModelRef)
-    from ggbench.models.targets import (Target)
-    from ggbench.sizing.cluster import (ClusterPlan)
-    from ggbench.sizing.cluster_plan import (Cluster)
-
+    from ggbench.engines.llama.config import LlamaConfig
+    from ggbench.models.reference import ModelRef
+    from ggbench.models.targets import Target
+    from ggbench.sizing.cluster import ClusterPlan
+    from ggbench.sizing.cluster_plan import Cluster
 
 
 @click.command(
