@@ -91,7 +91,7 @@ def _measure(row: BenchRow, where: str) -> tuple[_Measure, int]:
 
 def _decode(rows: _Rows) -> _Measured:
     """Windows of the same length; W and B where they lie at several depths."""
-    from ggbench.stats.window_fit import FEWEST, fit_windows, window_speed
+    from ggbench.stats.linefit import FEWEST, fit_windows, window_speed
 
     windows = [
         DecodeWindow(row.n_depth, row.n_gen, float(elapsed_ns), repeat=repeat)
