@@ -66,7 +66,7 @@ def _engines_own(path: Path) -> ModelRef | None:
     from ggbench.models.engine_models import engine_models, engine_of_scheme, own_models
     from ggbench.models.reference import parse_model
 
-    if path.is_dir():
+    if os.path.isdir(path):  # also False for a name that no file can have
         return next((ref for name, _ in own_models() if (ref := engine_models(name).in_folder(path))), None)
     is_named = not os.path.lexists(path) and engine_of_scheme(str(path).partition(":")[0].lower())
     return parse_model(str(path)) if is_named else None
