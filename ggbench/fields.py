@@ -1,4 +1,8 @@
-"""How a person gives a field of a config or of a command's options, written at the field; its docstring is the help."""
+"""How fields of configs and settings are given: as an option of a command, in a dialog, and in the line that reproduces
+a run.
+
+An `Option` in the annotation of a field is all there is to say of it. Its text is parsed the same everywhere.
+"""
 
 from __future__ import annotations
 
@@ -6,49 +10,122 @@ import ast
 import functools
 import inspect
 import textwrap
-from collections.abc import Callable
+import typing
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal
 
 import msgspec
+
+from ggbench.errors import UsageError
+from ggbench.units import exact_size, parse_batch_sizes, parse_duration, parse_size, parse_tokens
 
 _NAMES = {"rpc_servers": "rpc", "as_json": "json"}
 """Options that are not called as their fields."""
 
 
-class Option(msgspec.Struct, frozen=True):
-    """The option of a field, as metadata of an `Annotated` type."""
+class Kind(msgspec.Struct, frozen=True):
+    """How a value is written."""
 
-    heading: Literal["own", "model", "memory", "source", "output"]
-    """Where `--help` shows it, a name of `ggbench.commands.documented.OptionGroup`."""
-    short: str = ""
-    metavar: str = ""
-    """What stands for the value; empty leaves it to click."""
-    choices: tuple[str, ...] = ()
-    is_tokens: bool = False
-    """Whether it is a number of tokens, `16k`."""
+    read: Callable[[str], Any] = str
+    """Raises UsageError."""
+    write: Callable[[Any], str] = str
+    metavar: str | None = None
+    """In help; None takes the parser's own."""
+    names_option: bool = True
+    """Whether an error begins with the name of the option."""
+    counts_tokens: bool = False
+    """Whether its numbers may have a k or an m."""
     least: int | None = None
+    """Of a whole number; None where it is none, or may be any."""
     most: int | None = None
-    parse: Callable[[Any], object] | None = None
-    """Makes the value of a text, or of all texts where `is_repeated`. Raises UsageError."""
-    is_repeated: bool = False
+    choices: tuple[str, ...] = ()
+    """In any case; empty leaves them to the type of the field."""
+
+
+class Option(msgspec.Struct, frozen=True):
+    """One field that a person may give."""
+
+    flags: str = ""
+    """Separated by spaces, the long one last; without one it is made of the field's name."""
     help: str = ""
-    """Where it is not the first paragraph of the docstring, as of an option that switches the field off."""
+    """Empty for the first paragraph of the field's docstring."""
+    kind: Kind = Kind()
+    shown: str | None = None
+    """The default as help has it; None writes the field's own, an empty one shows none."""
+    name: str = ""
+    """Of the option in a line that reproduces a run; empty for that of the last flag."""
+    is_always_stated: bool = False
+    """Whether such a line has the option for the default too."""
+    is_repeated: bool = False
+    """Whether it may be given several times, each with some of the values."""
+    heading: Literal["own", "model", "memory", "source", "output"] = "own"
+    """Where `--help` shows it, a name of `ggbench.commands.documented.OptionGroup`."""
+
+    def flags_of(self, field: str, default: object) -> list[str]:
+        """Return the flags of a field with this default."""
+        given = self.flags.split()
+        return given if given and given[-1].startswith("--") else [*given, long_flag(field, default)]
 
 
-def options_of(record: type) -> dict[str, tuple[Any, Option]]:
-    """Return the type and the option of every field that has one, in the order of the fields."""
-    found = {}
-    for name, hint in get_type_hints(record, include_extras=True).items():
-        if get_origin(hint) is Annotated:
-            kind, option = get_args(hint)
-            found[name] = (kind, option)
-    return found
+def _token_list(text: str, least: int = 1, hint: str = "") -> tuple[int, ...]:
+    try:
+        return tuple(dict.fromkeys(parse_tokens(part, least=least) for part in text.split(",")))
+    except UsageError as error:
+        hint = hint or "write numbers of tokens separated by commas: 1,25,512,16k"
+        raise UsageError(error.message, hint) from None
 
 
-def long_flag(name: str, default: object) -> str:
+def joined(values: Sequence[object]) -> str:
+    """Write values separated by commas."""
+    return ",".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
+
+
+TEXT = Kind()
+COUNT = Kind(int, metavar="N", least=1)
+FLAG = Kind(bool)
+"""`--on/--off` for one that is on by default."""
+TOKENS = Kind(parse_tokens, counts_tokens=True)
+TOKEN_LIST = Kind(_token_list, joined, "N,N,...", counts_tokens=True)
+DEPTH_LIST = Kind(
+    lambda text: _token_list(text, 0, "write depths in tokens: 0,8192"), joined, "N,N,...", counts_tokens=True
+)
+BATCH_SIZES = Kind(parse_batch_sizes, joined, "N,N,...")
+DURATION = Kind(parse_duration, lambda seconds: f"{seconds:g}s", "TIME")
+SIZE = Kind(parse_size, exact_size, "SIZE", names_option=False)
+SIZE_OR_NONE = Kind(lambda text: 0 if text.strip() == "0" else parse_size(text), exact_size, "SIZE")
+CHOICE = Kind(str)
+"""One of the values of the field's Literal."""
+
+
+@functools.cache
+def options_of(record: type) -> Mapping[str, Option]:
+    """Return the options of a type of records by their fields."""
+    hints = typing.get_type_hints(record, include_extras=True)
+    found = ((name, each) for name, hint in hints.items() for each in getattr(hint, "__metadata__", ()))
+    return {name: each for name, each in found if isinstance(each, Option)}
+
+
+def stated_options(settings: object) -> dict[str, object]:
+    """Return the options that make these settings, for `reproduce`: those that are not the default."""
+    stated: dict[str, object] = {}
+    kind: Any = type(settings)
+    defaults = {field.name: field.default for field in msgspec.structs.fields(kind)}
+    for field, option in options_of(kind).items():
+        value, is_own = getattr(settings, field), getattr(settings, field) != defaults[field]
+        if value is not None and (is_own or option.is_always_stated):
+            name = option.name or option.flags.split()[-1].lstrip("-")
+            if option.kind is FLAG:
+                on, _, off = name.partition("/--")
+                stated[on if value else off] = True
+            else:
+                stated[name] = option.kind.write(value)
+    return stated
+
+
+def long_flag(field: str, default: object) -> str:
     """Return the long name of a field's option; that of a field which is on by default switches it off."""
-    words = _NAMES.get(name, name.removesuffix("_bytes")).replace("_", "-")
+    words = _NAMES.get(field, field.removesuffix("_bytes")).replace("_", "-")
     return f"--no-{words}" if default is True else f"--{words}"
 
 

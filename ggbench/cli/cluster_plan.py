@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING
 
 import click
@@ -41,7 +40,7 @@ def command(ref: ModelRef, setup: LlamaConfig, hub: HubOptions, output: Output) 
     only slow the model down; --memory-limit is for each device, main memory included. The exit code is 3 where it fits
     in no way.
     """
-    from ggbench.commands.header_progress import reading_headers
+    from ggbench.commands.downloads import reading_headers
     from ggbench.models.targets import resolve_headers
     from ggbench.sizing.cluster_plan import plan_cluster
 
@@ -58,7 +57,7 @@ def command(ref: ModelRef, setup: LlamaConfig, hub: HubOptions, output: Output) 
 
         output.document(CLUSTER_PLAN, model=ref.text, plans=plans)
     else:
-        from ggbench.show.cluster import cluster_report
+        from ggbench.show.plan import cluster_report
 
         output.show(*(cluster_report(plan, width=output.console().width) for plan in plans))
     if all(plan.best is None for plan in plans):
@@ -72,9 +71,8 @@ def command(ref: ModelRef, setup: LlamaConfig, hub: HubOptions, output: Output) 
 def _cluster(setup: LlamaConfig, output: Output) -> tuple[LlamaConfig, Cluster]:
     """The machines, probed. Raises UsageError and NetworkError."""
     from ggbench.commands.load_options import check_rpc
-    from ggbench.engines.contract import DEFAULT_TIMEOUT_S
-    from ggbench.engines.llama.engine import launch
-    from ggbench.engines.llama.rpc_probe import probe_server
+    from ggbench.engines.contract import launch_engine
+    from ggbench.engines.llama.rpc_client import probe_server
     from ggbench.machine.host import default_threads
     from ggbench.sizing.budget import devices_budget
     from ggbench.sizing.cluster import device_memories
@@ -90,9 +88,7 @@ def _cluster(setup: LlamaConfig, output: Output) -> tuple[LlamaConfig, Cluster]:
     limit_bytes = setup.memory_limit_bytes
     devices = devices_budget(device_memories(setup), limit_bytes=limit_bytes, reserve_bytes=None).devices
     threads = setup.threads or default_threads()
-    return replace(setup, threads=threads), Cluster(
-        devices, links, lambda: launch(threading.Event(), timeout_s=DEFAULT_TIMEOUT_S), output.notice
-    )
+    return replace(setup, threads=threads), Cluster(devices, links, lambda: launch_engine(setup), output.notice)
 
 
 def _with_server_line(plan: ClusterPlan, variant: Target, setup: LlamaConfig) -> ClusterPlan:

@@ -54,7 +54,7 @@ def command(path: Path, tensors: bool, output: Output) -> None:
 
         output.document(INSPECT, model_file, **({"tensors": model_file.tensors} if tensors else {}))
     else:
-        from ggbench.show.model_file import header_details, tensors_table
+        from ggbench.show.models import header_details, tensors_table
 
         output.show(header_details(model_file), *([tensors_table(model_file)] if tensors else []))
     if model_file.truncation:
@@ -66,7 +66,7 @@ def _engines_own(path: Path) -> ModelRef | None:
     from ggbench.models.engine_models import engine_models, engine_of_scheme, own_models
     from ggbench.models.reference import parse_model
 
-    if os.path.isdir(path):  # also False for a name that no file can have
+    if os.path.lexists(path) and path.is_dir():
         return next((ref for name, _ in own_models() if (ref := engine_models(name).in_folder(path))), None)
     is_named = not os.path.lexists(path) and engine_of_scheme(str(path).partition(":")[0].lower())
     return parse_model(str(path)) if is_named else None
@@ -83,7 +83,7 @@ def _list_folder(folder: Path, tensors: bool, output: Output) -> None:
 
         output.document(FOLDER, rows=entries)
     else:
-        from ggbench.show.model_file import folder_table
+        from ggbench.show.models import folder_table
 
         output.show(folder_table(entries, width=output.console().width))
 

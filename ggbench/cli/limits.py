@@ -13,7 +13,7 @@ from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import Text, model_arguments, option, output_options
 from ggbench.commands.output import Output
 from ggbench.errors import UsageError
-from ggbench.runs.options import Kind
+from ggbench.fields import Kind
 from ggbench.show.glossary import LIMITS
 from ggbench.units import parse_tokens
 

@@ -11,7 +11,7 @@ import click
 import msgspec.structs
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.header_progress import reading_headers, reading_notice
+from ggbench.commands.downloads import reading_headers, reading_notice
 from ggbench.commands.load_options import BudgetOptions, budget_options, kv_list_options, load_options_but_cache
 from ggbench.commands.options import (
     TOKENS,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ggbench.decisions.pick.models import PickedModel
     from ggbench.decisions.pick.record import Candidate, Pick
     from ggbench.engines.llama.config import LlamaConfig
+    from ggbench.models.reference import ModelRef
     from ggbench.models.targets import Target
     from ggbench.runs.experiment import Job
     from ggbench.sizing.dry_allocator import DryAllocator
@@ -170,15 +171,12 @@ def command(
 
 def _allocator(setup: LlamaConfig, budget: Budget) -> DryAllocator:
     """Start llama.cpp to size contexts."""
-    import threading
-
-    from ggbench.engines.contract import DEFAULT_TIMEOUT_S
-    from ggbench.engines.llama.engine import launch
+    from ggbench.engines.contract import launch_engine
     from ggbench.machine.host import default_threads
     from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
 
     loaded = msgspec.structs.replace(setup_to_load(setup, budget), threads=setup.threads or default_threads())
-    return DryAllocator(launch(threading.Event(), timeout_s=DEFAULT_TIMEOUT_S), loaded, budget.devices)
+    return DryAllocator(launch_engine(loaded), loaded, budget.devices)
 
 
 def _measured(
@@ -186,7 +184,7 @@ def _measured(
 ) -> Pick:
     """Measure what matters and pick again, until all that matters is known or the time is over."""
     from ggbench.commands.measuring import measure
-    from ggbench.commands.options import Asked
+    from ggbench.commands.options import MeasureRequest
     from ggbench.decisions.pick.candidates import next_to_measure
     from ggbench.models.reference import parse_model
 
@@ -196,26 +194,24 @@ def _measured(
             output.notice(f"--within {within_s:g}s is over; not all that matters is measured")
             break
         tried.add(candidate.name)
-        job = _forecast_job(candidate, request.setup, hub)
-        asked = Asked(parse_model(candidate.row.model, candidate.row.quant), request.setup, hub, output)
-        if measure([job], asked, is_sweep=True).is_cancelled:
+        ref = parse_model(candidate.row.model, candidate.selector or candidate.row.quant)
+        job = _forecast_job(ref, candidate, request.setup, hub)
+        if measure([job], MeasureRequest(ref, request.setup, hub, output), is_sweep=True).is_cancelled:
             break
         with _allocator(request.setup, request.budget) as allocator:
             pick = _pick(models, request, allocator)
     return pick
 
 
-def _forecast_job(candidate: Candidate, setup: LlamaConfig, hub: HubOptions) -> Job:
+def _forecast_job(ref: ModelRef, candidate: Candidate, setup: LlamaConfig, hub: HubOptions) -> Job:
     """The forecast of a candidate's speed with its cache."""
     from ggbench.experiments.forecast.measure import EXPERIMENT
     from ggbench.experiments.forecast.record import ForecastSettings
-    from ggbench.models.reference import parse_model
     from ggbench.models.targets import resolve
     from ggbench.runs.experiment import Job
     from ggbench.sizing.plan import with_cache
     from ggbench.sizing.plan_record import KvCacheTypes
 
-    ref = parse_model(candidate.row.model, candidate.selector or candidate.row.quant)
     (target,) = resolve(ref.require_gguf().as_twin(), hub=hub.access())
     cached = with_cache(setup, KvCacheTypes(*candidate.cache, setup.flash_attn))
     return Job(EXPERIMENT, target, cached, ForecastSettings())

@@ -10,7 +10,7 @@ import msgspec
 import msgspec.structs
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.header_progress import reading_headers, reading_notice
+from ggbench.commands.downloads import reading_headers, reading_notice
 from ggbench.commands.load_options import BudgetOptions, IgnoredGpuOptions, budget_options, load_options
 from ggbench.commands.options import (
     HubOptions,
@@ -106,8 +106,8 @@ class _Shown(msgspec.Struct, frozen=True):
         """Print the document, or the tables and what the Hub was asked for."""
         output = self.output
         if output.as_json:
+            from ggbench.show.against import published_sizes
             from ggbench.show.plan_document import PLAN, PLAN_ROW
-            from ggbench.show.sizes_against import published_sizes
 
             output.document(
                 PLAN,
@@ -125,7 +125,7 @@ class _Shown(msgspec.Struct, frozen=True):
             setup = self.setup if rows[0].engine == self.setup.engine else None
             output.show(plan_report(budget, setup, sources, rows, width=width))
             if self.against:
-                from ggbench.show.sizes_against import published_sizes_table
+                from ggbench.show.against import published_sizes_table
 
                 output.show(published_sizes_table(rows, width=width))
         if read is not None:
@@ -158,16 +158,13 @@ def _plan_files(
     shown: _Shown,
 ) -> Sequence[PlanRow]:
     """Show a plan of GGUF files, for which llama.cpp's allocator is run dry."""
-    import threading
-
-    from ggbench.engines.contract import DEFAULT_TIMEOUT_S
-    from ggbench.engines.llama.engine import launch
+    from ggbench.engines.contract import launch_engine
     from ggbench.machine.host import default_threads
     from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
 
     budget = memory.budget(setup, measures=not no_measure)  # before the worker takes some of a GPU's memory
     loaded = msgspec.structs.replace(setup_to_load(setup, budget), threads=setup.threads or default_threads())
-    engine = launch(threading.Event(), timeout_s=DEFAULT_TIMEOUT_S)  # its worker starts while modules are imported
+    engine = launch_engine(loaded)  # its worker starts while modules are imported
     with DryAllocator(engine, loaded, budget.devices) as allocator:
         from ggbench.decisions.plan import plan_model
         from ggbench.models.targets import repo_read, resolve_headers, smaller_targets

@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
 from ggbench.engines.endings import Outcome
-from ggbench.engines.llama.config import UNQUANTIZED, LlamaConfig
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError
 from ggbench.models.targets import Target
 from ggbench.runs.experiment import FoundSetup, Job, experiment_of
@@ -57,9 +55,7 @@ def tuning_hint(jobs: Sequence[Job], runs: Sequence[Run]) -> str:
     slow = [
         (job, run)
         for job, run in zip(jobs, runs, strict=True)
-        if isinstance(run.result, DecodeTiming)
-        and (run.result.w_ratio or 1.0) < _LOW_W
-        and isinstance(job.setup, LlamaConfig)
+        if isinstance(run.result, DecodeTiming) and (run.result.w_ratio or 1.0) < _LOW_W and job.setup.loads_gguf
     ]
     if not slow:
         return ""
@@ -87,23 +83,13 @@ def _found_settings(target: Target) -> FoundSetup | None:
 
 
 def _less_memory(job: Job, run: Run, is_searched: bool) -> str:
-    smaller = ["a smaller quant"]
-    setup = run.head.setup
-    if isinstance(setup, LlamaConfig):
-        environment = run.head.environment
-        has_gpu = bool(environment and environment.gpus) or any(not each.is_host for each in run.memory.buffers)
-        if setup.n_gpu_layers and has_gpu:
-            smaller.append(f"fewer layers on the {'devices' if setup.rpc_servers else 'GPU'} (-ngl)")
-        if run.memory.buffers and {setup.type_k, setup.type_v} & UNQUANTIZED:
-            needed = " --flash-attn on" if setup.flash_attn == "off" else ""
-            smaller.append(f"--type-k q8_0 --type-v q8_0{needed}")
-    needs_less = f"{' or '.join(smaller)} needs less"
-    if isinstance(setup, LlamaConfig) and setup.rpc_servers:
-        needs_less += "; another --tensor-split or another machine may hold it: ggbench cluster plan"
+    setup, environment = run.head.setup, run.head.environment
+    has_gpu = bool(environment and environment.gpus) or any(not each.is_host for each in run.memory.buffers)
+    needs_less = setup.less_memory(has_gpu=has_gpu, has_context=bool(run.memory.buffers))
     # Without a buffer not even the weights fitted, and a search tries no smaller context than this.
     n_ctx = setup.n_ctx or run.head.settings.n_ctx_needed
-    if is_searched or not run.memory.buffers or not isinstance(setup, LlamaConfig) or (n_ctx or 0) <= KV_CELLS:
+    if is_searched or not run.memory.buffers or (n_ctx or 0) <= KV_CELLS:
         return needs_less
     maxctx = experiment_of("maxctx")
-    search = maxctx.command(Job(maxctx, job.target, replace(setup, n_ctx=None), maxctx.settings_type()))
+    search = maxctx.command(Job(maxctx, job.target, setup.as_asked(), maxctx.settings_type()))
     return f"{plain(search)} finds the n_ctx that fits; {needs_less}"

@@ -1,11 +1,12 @@
 """Options that several commands share, and the records that a command gets them as.
 
-An option of a field is made from what is written at the field: `ggbench.fields`.
+An option of a field is made from what is written at the field, as `ggbench.fields` says.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, get_args, get_origin, get_type_hints
@@ -13,15 +14,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Protocol, TypeVar, ge
 import click
 import msgspec
 
+from ggbench import fields
 from ggbench.commands.documented import GroupedOption, OptionGroup
 from ggbench.commands.output import Output
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import MAX_THREADS, LlamaConfig
 from ggbench.errors import UsageError
-from ggbench.fields import Option, long_flag, options_of
+from ggbench.fields import Kind, Option
 from ggbench.plugins import load_plugin, plugin_names
-from ggbench.runs import options
-from ggbench.runs.options import Kind
 from ggbench.units import format_count, parse_tokens
 
 if TYPE_CHECKING:
@@ -41,11 +41,11 @@ class _Decorator(Protocol):
 class HubOptions(msgspec.Struct, frozen=True):
     """What a command may do with the network."""
 
-    yes: Annotated[bool, Option("source")] = False
+    yes: Annotated[bool, Option(heading="source")] = False
     """Download without asking. By default, more than 1 GB is downloaded only after a question in a terminal."""
-    no_download: Annotated[bool, Option("source")] = False
+    no_download: Annotated[bool, Option(heading="source")] = False
     """Never download a model; twins are still made."""
-    offline: Annotated[bool, Option("source")] = False
+    offline: Annotated[bool, Option(heading="source")] = False
     """Do not use the network; HF_HUB_OFFLINE=1 does the same."""
 
     def access(self) -> HubAccess:
@@ -55,7 +55,7 @@ class HubOptions(msgspec.Struct, frozen=True):
         return HubAccess.from_environment(offline=self.offline)
 
 
-class Asked(msgspec.Struct, frozen=True):
+class MeasureRequest(msgspec.Struct, frozen=True):
     """What a person asked of a command that measures, beside the command's own options."""
 
     model: ModelRef
@@ -88,8 +88,10 @@ class Text(click.ParamType):  # type: ignore[type-arg]  # generic only in newer 
         try:
             found = self._kind.read(value)
         except UsageError as error:
-            option = f"{max(param.opts, key=lambda each: each.startswith('--'))}: " if param else ""
-            raise UsageError(f"{option}{error.message}", error.hint) from None
+            if param is None or not self._kind.names_option:
+                raise
+            option = max(param.opts, key=lambda each: each.startswith("--"))
+            raise UsageError(f"{option}: {error.message}", error.hint) from None
         if ctx is not None and self._kind.counts_tokens:
             for part in map(str.strip, value.split(",")):
                 if part[-1:].isalpha():
@@ -99,8 +101,8 @@ class Text(click.ParamType):  # type: ignore[type-arg]  # generic only in newer 
 
 
 _ECHOES = "ggbench.echoes"
-TOKENS = Text(options.TOKENS, "tokens")
-TOKEN_LIST = Text(options.TOKEN_LIST)
+TOKENS = Text(fields.TOKENS, "tokens")
+TOKEN_LIST = Text(fields.TOKEN_LIST)
 
 THREADS = click.IntRange(1, MAX_THREADS)
 
@@ -126,40 +128,31 @@ def option(flags: str, text: str, type: Any = None, **more: Any) -> _Decorator: 
     return click.option(*flags.split(), type=type, help=text, cls=GroupedOption, **more)
 
 
-def field_options(record: type[msgspec.Struct], names: Iterable[str] | None = None) -> list[_Decorator]:
-    """Return an option for each of these fields of a record, or for all that have one, as `ggbench.fields` says."""
-    fields, defaults = options_of(record), record.__struct_defaults__
-    values = dict(zip(record.__struct_fields__[-len(defaults) :], defaults, strict=True)) if defaults else {}
-    return [
-        _field_option(record, name, *fields[name], values.get(name)) for name in (fields if names is None else names)
-    ]
+def field_options(record: type, names: Iterable[str] | None = None) -> list[_Decorator]:
+    """Return an option for each of these fields of a record, or for all that have one."""
+    return [field_option(record, name) for name in (fields.options_of(record) if names is None else names)]
 
 
-def _field_option(record: type, name: str, kind: Any, given: Option, default: object) -> _Decorator:  # noqa: ANN401 - a type
-    more: dict[str, Any] = {
-        "group": OptionGroup[given.heading.upper()],
-        "metavar": given.metavar or None,
-        "help": given.help or None,
-    }
-    choices = given.choices or (get_args(kind) if get_origin(kind) is Literal else ())
-    if kind is bool:
-        more["is_flag"] = True
-    elif choices:
-        more["type"] = click.Choice(choices, case_sensitive=not given.choices)
-    elif given.is_tokens:
-        more["type"] = TOKENS
-    elif given.least is not None:
-        more["type"] = click.IntRange(given.least, given.most)
-    elif kind is int:
-        more["type"] = int
-    if given.parse is not None:
-        parse = given.parse
-        more["callback"] = lambda _ctx, _param, value: None if value is None else parse(value)
-    if (isinstance(default, str) and default) or (type(default) is int and default > 0):
-        more["default"] = default
-    flags = [*([given.short] if given.short else []), long_flag(name, default)]
-    value_name = f"no_{name}" if default is True else name
-    return click.option(*flags, value_name, cls=GroupedOption, field=(record, name), multiple=given.is_repeated, **more)
+def field_option(record: type, field: str) -> _Decorator:
+    """Return the option of a field; the command gets None where it is not given and has no default."""
+    each, default, type_ = fields.options_of(record)[field], _default_of(record, field), _types_of(record)[field]
+    flags, kind = each.flags_of(field, default), each.kind
+    more: dict[str, Any] = {"field": (record, field), "group": OptionGroup[each.heading.upper()], "cls": GroupedOption}
+    if type_ is bool:
+        is_switched_off = default is True and "/" not in flags[-1]
+        more |= {"is_flag": True, "default": bool(default) and not is_switched_off}
+        return click.option(*flags, f"no_{field}" if is_switched_off else field, help=each.help or None, **more)
+    choices = kind.choices or (get_args(type_) if get_origin(type_) is Literal else ())
+    value: Any = Text(kind, "tokens" if kind is fields.TOKENS else "text")
+    if choices:
+        value = click.Choice(choices, case_sensitive=not kind.choices)
+    elif kind.read is int:
+        value = click.INT if kind.least is None else click.IntRange(kind.least, kind.most)
+    if each.is_repeated:
+        more |= {"multiple": True, "callback": lambda _ctx, _param, values: tuple(itertools.chain(*values))}
+    text = each.shown if each.shown is not None else kind.write(default) if default not in (None, ()) else ""
+    more |= {"type": value, "metavar": kind.metavar, "default": text or None}
+    return click.option(*flags, field, help=each.help or None, **more)
 
 
 model_option = functools.partial(option, group=OptionGroup.MODEL)
@@ -224,24 +217,9 @@ def as_record(name: str, make: Callable[..., object], names: Collection[str], *o
     return decorate
 
 
-def field_option(settings: type[Any], field: str) -> _Decorator:
-    """Return the option of a field of settings; the command gets None where it is not given and has no default."""
-    each, default = options.options_of(settings)[field], _default_of(settings, field)
-    flags = f"{each.flags} {field}"
-    if each.kind is options.FLAG:
-        return option(flags, each.help, is_flag=True, default=default)
-    kind: object = Text(each.kind, "tokens" if each.kind is options.TOKENS else "text")
-    if each.kind is options.COUNT:
-        kind = click.IntRange(1)
-    elif each.kind is options.CHOICE:
-        kind = click.Choice(get_args(get_type_hints(settings)[field]))
-    text = each.shown if each.shown is not None else each.kind.write(default) if default not in (None, ()) else ""
-    return option(flags, each.help, kind, metavar=each.kind.metavar, default=text or None)
-
-
-def settings_options(settings: type[Any], *, but: Collection[str] = ()) -> _Decorator:
+def settings_options(settings: type, *, but: Collection[str] = ()) -> _Decorator:
     """Add the options of a type of settings; the command gets them as `settings`, a record of it."""
-    names = [name for name in options.options_of(settings) if name not in but]
+    names = [name for name in fields.options_of(settings) if name not in but]
 
     def make(**given: Any) -> object:  # noqa: ANN401 - the fields' own types
         return settings(**{name: value for name, value in given.items() if value is not None})
@@ -249,7 +227,12 @@ def settings_options(settings: type[Any], *, but: Collection[str] = ()) -> _Deco
     return as_record("settings", make, names, *(field_option(settings, name) for name in names))
 
 
-def _default_of(settings: type[Any], field: str) -> object:
+@functools.cache
+def _types_of(record: type) -> dict[str, Any]:
+    return get_type_hints(record)
+
+
+def _default_of(settings: type, field: str) -> object:
     return next(each.default for each in msgspec.structs.fields(settings) if each.name == field)
 
 
@@ -299,8 +282,8 @@ def _parsed(model: str, quants: tuple[str, ...]) -> ModelRef:
     return parse_model(model, *quants)
 
 
-def _asked(model: str, quants: tuple[str, ...], **given: Any) -> Asked:  # noqa: ANN401 - the fields' own types
-    return Asked(_parsed(model, quants), **given)
+def _asked(model: str, quants: tuple[str, ...], **given: Any) -> MeasureRequest:  # noqa: ANN401 - the fields' own types
+    return MeasureRequest(_parsed(model, quants), **given)
 
 
 model_arguments = as_record(
@@ -318,7 +301,7 @@ def measuring_options(
     servers: bool = False,
     own_models: bool = False,
 ) -> _Decorator:
-    """Add MODEL, a QUANT or `many`, and the options of a run; the command gets them as `asked`, an Asked.
+    """Add MODEL, a QUANT or `many`, and the options of a run; the command gets them as `asked`, a MeasureRequest.
 
     `timeout` names the default of `--timeout`; `servers` and `own_models` say whether MODEL may be
     one, or a model of an engine's own.
@@ -326,7 +309,7 @@ def measuring_options(
     from ggbench.commands.load_options import load_options
 
     def decorate(function: _Function) -> _Function:
-        function = output_options(as_record("asked", _asked, [*Asked.__struct_fields__, "quants"])(function))
+        function = output_options(as_record("asked", _asked, [*MeasureRequest.__struct_fields__, "quants"])(function))
         if not has_own_timeout:
             function = _BANDWIDTH(timeout_option(timeout)(function))
         if servers:

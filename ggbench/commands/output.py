@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 class Output(msgspec.Struct, frozen=True):
     """How one command writes."""
 
-    as_json: Annotated[bool, Option("output")] = False
+    as_json: Annotated[bool, Option(heading="output")] = False
     """Print one JSON document to stdout."""
-    quiet: Annotated[bool, Option("output", "-q")] = False
+    quiet: Annotated[bool, Option("-q", heading="output")] = False
     """Print no progress and no notices."""
 
     def document(self, document: Document, of: object = None, /, **given: object) -> None:

@@ -36,6 +36,9 @@ class View:
     def notice(self, text: str) -> None:
         """One line for people, whatever is drawn at the moment."""
 
+    def refresh(self) -> None:
+        """Draw now what is known."""
+
     def close(self) -> None:
         """Leave the terminal as it was."""
 
@@ -108,7 +111,8 @@ class _BarView(View):
             case Started():
                 self._fit, self._position, self._step_ns = RunningFit(), [], []
                 self._title = _title(record, self._names)
-                self._rich.reset(self._task, description=self._title, total=1, status="")
+                # reset() replaces all fields, and the refresh thread may draw before the next update
+                self._rich.reset(self._task, description=self._title, total=1, status="", left_s=None)
             case Working():
                 self._draw_work(record)
             case ModelReady(memory):
@@ -125,6 +129,9 @@ class _BarView(View):
 
     def notice(self, text: str) -> None:
         self._rich.console.print(text, markup=False)
+
+    def refresh(self) -> None:
+        self._rich.refresh()
 
     def close(self) -> None:
         self._rich.stop()

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import msgspec
 
 from ggbench.decisions.pick.record import Loss, PublishedLoss
-from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError
 from ggbench.models.published.rows import PublishedRow, ln_ppl_ratio, load_published
 from ggbench.models.published.selection import fold_quant, size_octaves
@@ -92,7 +91,7 @@ def _scores(store: Store) -> Iterator[_Scored]:
         with contextlib.suppress(StoreError):  # written by another ggbench
             run = listed_run(stored)
             loss, header = experiment_of(run.head.kind).loss_of(run), run.subject.header_sha256
-            if loss is not None and header and isinstance(run.head.setup, LlamaConfig):
+            if loss is not None and header and run.head.setup.loads_gguf:
                 yield _Scored(run.run_id, header, loss)
 
 

@@ -106,7 +106,7 @@ class _Runs:
         """Whether a run read its weights from the planned memory alone, and not from the CPU's cache."""
         ran, asked = run.head.setup, self._here.decisive(self._setup, None)
         decisive = self._here.decisive(ran, run.subject.n_layer)
-        if decisive is None or asked is None or without_placement(decisive) != without_placement(asked):
+        if decisive is None or asked is None or decisive.without_placement() != asked.without_placement():
             return False
         if (run.subject.weight_bytes or 0) <= least_bytes or run.memory.weights_on_gpu is not on_gpu:
             return False
@@ -243,42 +243,9 @@ class ThisMachine(msgspec.Struct, frozen=True):
             environment.llama_cpp_python,
         ) == (self.cpu, self.n_cores, self.gpus, self.llama_cpp_python)
 
-    def decisive(self, setup: EngineConfig, n_layer: int | None) -> LlamaConfig | None:
+    def decisive(self, setup: EngineConfig, n_layer: int | None) -> EngineConfig | None:
         """Return what of a setup decides the speed of a model of `n_layer` layers; None of another engine.
 
         The length of the context and where its memory is from do not; nor, without a GPU, what goes there.
         """
-        if not isinstance(setup, LlamaConfig):
-            return None
-        same, threads = LlamaConfig(), setup.threads or self.threads
-        decisive = replace(
-            setup,
-            n_ctx=None,
-            n_seq_max=same.n_seq_max,
-            n_outputs_max=None,
-            mmap=same.mmap,
-            mlock=same.mlock,
-            memory_limit_bytes=None,
-            threads=threads,
-            threads_batch=setup.threads_batch or threads,
-        )
-        if not self.gpus and not setup.rpc_servers:
-            return without_placement(decisive)
-        is_all = n_layer is not None and setup.n_gpu_layers > n_layer
-        return replace(decisive, n_gpu_layers=-1) if is_all or setup.n_gpu_layers < 0 else decisive
-
-
-def without_placement(setup: LlamaConfig) -> LlamaConfig:
-    """Return the setup without what says which of a model goes to a GPU."""
-    same = LlamaConfig()
-    return replace(
-        setup,
-        n_gpu_layers=same.n_gpu_layers,
-        main_gpu=same.main_gpu,
-        tensor_split=same.tensor_split,
-        split_mode=same.split_mode,
-        cpu_moe=same.cpu_moe,
-        n_cpu_moe=same.n_cpu_moe,
-        override_tensor=same.override_tensor,
-        kv_offload=same.kv_offload,
-    )
+        return setup.speed_part(self.threads, n_layer, has_gpu=bool(self.gpus))

@@ -56,6 +56,36 @@ class EngineConfig:
         return False
 
     @property
+    def type_k(self) -> str | None:
+        """Type of the K cache; None where the engine does not say."""
+        return None
+
+    @property
+    def type_v(self) -> str | None:
+        """Type of the V cache; None where the engine does not say."""
+        return None
+
+    @property
+    def n_gpu_layers(self) -> int:
+        """Layers on the GPU; negative means all."""
+        return -1
+
+    @property
+    def kv_offload(self) -> bool:
+        """Whether the KV cache lies with the layers that use it."""
+        return True
+
+    @property
+    def tensor_overrides(self) -> tuple[tuple[str, str], ...]:
+        """Pattern and buffer type of tensors that are kept elsewhere than their layer."""
+        return ()
+
+    @property
+    def base_url(self) -> str:
+        """Of the server that is asked; empty where there is none."""
+        return ""
+
+    @property
     def threads(self) -> int | None:
         """CPU threads that were asked for; None where that was left to the engine."""
         return None
@@ -98,7 +128,21 @@ class EngineConfig:
     @property
     def cache_types(self) -> tuple[str, str] | None:
         """Types of the K and the V cache; None where the engine does not say."""
+        return None if self.type_k is None or self.type_v is None else (self.type_k, self.type_v)
+
+    def speed_part(self, threads: int, n_layer: int | None, *, has_gpu: bool) -> Self | None:
+        """Return what decides the speed of a model of `n_layer` layers, with the threads that it has where none are
+        given; None where runs of the engine say nothing about others.
+        """
         return None
+
+    def without_placement(self) -> Self:
+        """Return the setup without what says which of a model goes to a GPU."""
+        return self
+
+    def less_memory(self, *, has_gpu: bool, has_context: bool) -> str:
+        """What would need less memory, for people: `has_context` says that the weights fitted."""
+        return "a smaller quant needs less"
 
     def check(self) -> None:
         """Raise UsageError for options that do not go together, which an engine refuses only once it has loaded."""
@@ -212,7 +256,7 @@ class Launch(Protocol):
 class EngineModule(Protocol):
     """What the module `engine` of a folder in `ggbench.engines` offers."""
 
-    SETUP: type[EngineConfig]
+    CONFIG: type[EngineConfig]
     """The record that describes how it loads a model."""
     launch: Launch
 
@@ -221,6 +265,11 @@ def engine_module(name: str) -> EngineModule:
     """The module of an engine. Raises StoreError for one that this ggbench does not have."""
     found: EngineModule = load_plugin("ggbench.engines", name, "engine", "engine")
     return found
+
+
+def config_type(engine: str) -> type[EngineConfig]:
+    """How an engine loads a model. Raises as `engine_module`."""
+    return engine_module(engine).CONFIG
 
 
 def launch_engine(

@@ -14,6 +14,7 @@ from pathlib import PurePath
 
 import msgspec
 
+from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.formats.bench_row import TOOL, BenchRow, measured_row
 from ggbench.machine.records import Cell, Environment, ImportedRow
@@ -118,7 +119,7 @@ def _fields(run: Run, recording: Recording, options: ExportOptions) -> dict[str,
         "model_n_params": subject.n_params,
         "test_time": _test_time(run.head.started_at),
         **_environment_fields(run.head.environment),
-        **_setup_fields(run.head.setup if isinstance(run.head.setup, LlamaConfig) else None),
+        **_setup_fields(run.head.setup),
     }
     return {name: value for name, value in fields.items() if value is not None}
 
@@ -136,10 +137,11 @@ def _environment_fields(environment: Environment | None) -> dict[str, Cell | Non
     }
 
 
-def _setup_fields(setup: LlamaConfig | None) -> dict[str, Cell | None]:
+def _setup_fields(config: EngineConfig) -> dict[str, Cell | None]:
     """As llama-bench writes its own; what ggbench does not set is at llama-bench's default, which is llama.cpp's."""
-    if setup is None:
+    if not config.loads_gguf:
         return {}
+    setup = LlamaConfig.of(config)
     overrides = ";".join(f"{pattern}={device}" for pattern, device in setup.tensor_overrides) if setup.cpu_moe else ""
     overrides = overrides or ";".join(setup.override_tensor)
     fixed = {name: BenchRow({}).whole[name] for name in _NOT_SET}

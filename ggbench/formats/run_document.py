@@ -18,7 +18,7 @@ from msgspec.structs import replace
 import ggbench
 from ggbench.engines.contract import engine_module
 from ggbench.engines.endings import Outcome
-from ggbench.engines.memory import Memory
+from ggbench.engines.events import Memory
 from ggbench.errors import BadFile, StoreError, UsageError
 from ggbench.formats.imported_run import ImportedRun, Named, SourceFile, content_sha256, environment_of
 from ggbench.formats.own_documents import read_own
@@ -173,7 +173,7 @@ def read_document(document: object, file: SourceFile, where: str) -> ImportedRun
         head = RunHead(
             kind=whole.kind,
             subject=whole.subject,
-            setup=msgspec.convert(whole.setup, engine_module(whole.engine).SETUP),
+            setup=msgspec.convert(whole.setup, engine_module(whole.engine).CONFIG),
             settings=msgspec.convert(whole.settings, experiment.settings_type),
             environment=_marked(whole.environment, fields, file),
             command=whole.command,

@@ -11,14 +11,14 @@ from msgspec.structs import replace
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
+from ggbench.engines.events import Memory
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.memory import Memory
 from ggbench.errors import UsageError
+from ggbench.fields import stated_options
 from ggbench.models.command_line import named, reproduce, stated_bandwidth
 from ggbench.models.engine_models import own_models
 from ggbench.models.reference import MEASURE_OWN
 from ggbench.plugins import load_plugin
-from ggbench.runs.options import stated_options
 from ggbench.runs.recording import Recording, WorkerPeak
 from ggbench.runs.run import Result, Settings
 from ggbench.stats.decode_timing import Bandwidth
@@ -60,22 +60,16 @@ class FoundSetup(msgspec.Struct, frozen=True):
 
     def of(self, asked: EngineConfig, *, keeps_cache: bool = False) -> EngineConfig:
         """Return a setup with these settings; what a person set otherwise stays, with `keeps_cache` the KV types."""
-        if not isinstance(asked, LlamaConfig):
+        if not asked.loads_gguf:
             return asked
-        defaults, kept = LlamaConfig(), ("type_k", "type_v") if keeps_cache else ()
+        asked, defaults = LlamaConfig.of(asked), LlamaConfig()
+        kept = ("type_k", "type_v") if keeps_cache else ()
         taken = {
             name: value
             for name, value in self.changes.items()
             if name not in kept and getattr(asked, name) == getattr(defaults, name)
         }
         return replace(asked, **taken)
-
-
-class ProbedContext(msgspec.Struct, frozen=True):
-    """The largest context that a search proved, and the memory that it had."""
-
-    max_n_ctx: int
-    budget_bytes: int
 
 
 class MeasuredLoss(msgspec.Struct, frozen=True):
@@ -163,10 +157,6 @@ class Experiment(abc.ABC):
 
     def speed_of(self, run: Run) -> RunSpeed | None:
         """Return what a completed run says of how fast its file is; None, the default, where it says nothing."""
-        return None
-
-    def context_of(self, run: Run) -> ProbedContext | None:
-        """Return the largest context that a completed run found; None, the default, where it searched none."""
         return None
 
     def loss_of(self, run: Run) -> MeasuredLoss | None:

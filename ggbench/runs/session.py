@@ -20,6 +20,7 @@ from ggbench.engines.events import (
     Allocated,
     Event,
     Loaded,
+    Memory,
     Opened,
     Opening,
     PromptRead,
@@ -32,7 +33,6 @@ from ggbench.engines.events import (
     TokensTogether,
 )
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.memory import Memory
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.bandwidth import cached_bandwidth
@@ -172,8 +172,8 @@ class Session:
         self.file = file
         recording = self.recorder.recording
         recording.head = replace(recording.head, subject=subject_of(self.target, file, self.setup))
-        if isinstance(self.setup, LlamaConfig):
-            check_overrides(file, self.setup)
+        if self.setup.tensor_overrides:
+            check_overrides(file, LlamaConfig.of(self.setup))
 
     def open(self, setup: EngineConfig | None = None, path: Path | None = None) -> Generator[Progress, None, Ending]:
         """Load the file and make a context, and record what they took; None takes the setup of the run, and its file.
@@ -317,8 +317,9 @@ class Session:
         if file is None or setup.cache_types is None:
             return None
         on_gpu = Memory(buffers=allocated.buffers).weights_on_gpu
-        if isinstance(setup, LlamaConfig) and on_gpu and self.context.given_bandwidth is None:
-            overridden = offload(file, setup.n_gpu_layers, setup.tensor_overrides).overridden_host_bytes
+        if on_gpu and self.context.given_bandwidth is None:
+            overrides = setup.tensor_overrides
+            overridden = overrides and offload(file, setup.n_gpu_layers, overrides).overridden_host_bytes
             if overridden or not setup.kv_offload:
                 return None
         bandwidth = self.context.bandwidth_of(allocated, self.environment)

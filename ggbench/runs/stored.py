@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ggbench.engines.contract import engine_module
 from ggbench.engines.endings import Outcome
-from ggbench.engines.memory import Memory
+from ggbench.engines.events import Memory
 from ggbench.errors import StoreError
 from ggbench.machine.records import ImportedRow, MachineReading
 from ggbench.runs.experiment import Concluded, experiment_of
@@ -41,7 +41,7 @@ _OBSERVED: tuple[type, ...] = (
 def head_of(stored: StoredRun) -> RunHead:
     """How a run began. Raises StoreError where its setup or settings cannot be read by this ggbench."""
     experiment = experiment_of(stored.kind)
-    setup = _require(stored, "setup", stored.setup_json, engine_module(stored.engine).SETUP)
+    setup = _require(stored, "setup", stored.setup_json, engine_module(stored.engine).CONFIG)
     settings = _require(stored, "settings", stored.settings_json, experiment.settings_type)
     return RunHead(
         kind=stored.kind,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import msgspec
 import numpy as np
 
-from ggbench.engines.memory import Memory
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.figures import Curve, Figure
 from ggbench.show.text import b_text, tok_s_text, w_text
@@ -131,69 +131,51 @@ OUTSIDE = "outside buffers"
 """Name of the part of a stack that llama.cpp reports no buffer for."""
 
 
-def speed_bars(summaries: Sequence[QuantSummary]) -> BarChart:
-    """Return tokens/s of each decode, with its interval."""
-    bars = []
-    for index, summary in enumerate(summaries):
-        latency = summary.latency
-        if latency is not None:
-            low, high = latency.tok_s_ci95 or (None, None)
-            bars.append(Bar(index, latency.tok_s, tok_s_text(latency), low, high))
-    return BarChart("speed", "Tokens decoded in a second", "tok/s", tuple(bars))
+def decode_bars(summaries: Sequence[QuantSummary]) -> tuple[BarChart, BarChart, BarChart]:
+    """Return tokens/s, W and B of each decode with their intervals, W and B beside their limits; no bar where only a
+    bound is known.
+    """
 
+    def bars(part: str, value: str, interval: str, text: Callable[[Any], str]) -> tuple[Bar, ...]:
+        found = []
+        for index, summary in enumerate(summaries):
+            of = getattr(summary, part)
+            if of is not None and (shown := getattr(of, value)) is not None:
+                low, high = getattr(of, interval) or (None, None)
+                found.append(Bar(index, shown, text(of), low, high, getattr(summary.limit, value, None)))
+        return tuple(found)
 
-def w_bars(summaries: Sequence[QuantSummary]) -> BarChart:
-    """Return W of each decode beside the limit; none where only a bound is known."""
-    bars = []
-    for index, summary in enumerate(summaries):
-        fit, limit = summary.fit, summary.limit
-        if fit is not None and fit.w_tokens_per_ms is not None:
-            low, high = fit.w_ci95 or (None, None)
-            bars.append(
-                Bar(
-                    index, fit.w_tokens_per_ms, w_text(fit), low, high, None if limit is None else limit.w_tokens_per_ms
-                )
-            )
-    return BarChart("w", "W: tokens until one takes 1 ms longer", "tokens/ms", tuple(bars))
-
-
-def b_bars(summaries: Sequence[QuantSummary]) -> BarChart:
-    """Return B of each decode beside the limit; none where only a bound is known."""
-    bars = []
-    for index, summary in enumerate(summaries):
-        fit, limit = summary.fit, summary.limit
-        if fit is not None and fit.b_ms is not None:
-            low, high = fit.b_ci95 or (None, None)
-            bars.append(Bar(index, fit.b_ms, b_text(fit), low, high, None if limit is None else limit.b_ms))
-    return BarChart("b", "B: latency of the first token", "ms", tuple(bars), is_less_better=True)
+    speeds = bars("latency", "tok_s", "tok_s_ci95", tok_s_text)
+    w, b = bars("fit", "w_tokens_per_ms", "w_ci95", w_text), bars("fit", "b_ms", "b_ci95", b_text)
+    return (
+        BarChart("speed", "Tokens decoded in a second", "tok/s", speeds),
+        BarChart("w", "W: tokens until one takes 1 ms longer", "tokens/ms", w),
+        BarChart("b", "B: latency of the first token", "ms", b, is_less_better=True),
+    )
 
 
 def memory_stack(summaries: Sequence[QuantSummary]) -> StackChart:
     """Return what weights, KV cache, compute and output buffers of each run took, and what no buffer explains."""
-    found = {index: _memory_parts(summary.memory) for index, summary in enumerate(summaries)}
-    totals = {index: sum(n_bytes or 0 for _, n_bytes in parts) for index, parts in found.items() if parts}
+    found: dict[int, tuple[tuple[str, int | None], ...]] = {}
+    for index, memory in enumerate(summary.memory for summary in summaries):
+        if memory.buffers and memory.n_ctx is not None:
+            found[index] = (
+                ("weights", memory.weight_bytes),
+                ("KV cache", memory.kv_bytes),
+                ("compute", memory.compute_bytes),
+                ("output", sum(each.output_bytes for each in memory.buffers)),
+                (OUTSIDE, memory.other_bytes),
+            )
+    totals = {index: sum(n_bytes or 0 for _, n_bytes in parts) for index, parts in found.items()}
     unit, unit_bytes = ("GiB", GIB) if max(totals.values(), default=0) >= GIB else ("MiB", MIB)
     parts = [
         Part(index, name, n_bytes / unit_bytes, format_bytes(n_bytes))
-        for index in totals
-        for name, n_bytes in found[index]
+        for index, held in found.items()
+        for name, n_bytes in held
         if n_bytes
     ]
     bars = [Bar(index, n_bytes / unit_bytes, format_bytes(n_bytes)) for index, n_bytes in totals.items()]
     return StackChart("memory", "Memory by what it holds", unit, tuple(parts), tuple(bars))
-
-
-def _memory_parts(memory: Memory) -> tuple[tuple[str, int | None], ...]:
-    if not memory.buffers or memory.n_ctx is None:
-        return ()
-    output_bytes = sum(each.output_bytes for each in memory.buffers)
-    return (
-        ("weights", memory.weight_bytes),
-        ("KV cache", memory.kv_bytes),
-        ("compute", memory.compute_bytes),
-        ("output", output_bytes),
-        (OUTSIDE, memory.other_bytes),
-    )
 
 
 def prompt_speed(summaries: Sequence[QuantSummary], names: Sequence[str]) -> Figure:

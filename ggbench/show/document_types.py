@@ -118,7 +118,7 @@ def _setups() -> tuple[type[EngineConfig], ...]:
     found = []
     for name in plugin_names("ggbench.engines"):
         try:
-            found.append(engine_module(name).SETUP)
+            found.append(engine_module(name).CONFIG)
         except StoreError:
             continue
     return tuple(found)

@@ -10,14 +10,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ggbench.engines.server.config import EndpointConfig
 from ggbench.machine.records import Environment, GpuReading, GpuUse, Imported, MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import imported_text
 from ggbench.show.tables import new_table, spaced
-from ggbench.stats.serving import Serving
-from ggbench.stats.token_times import RARE
+from ggbench.stats.serving import RARE, Serving
 from ggbench.text import plain
 from ggbench.units import counted, format_bytes, format_count, format_ms, format_number, format_percent
 
@@ -43,23 +41,25 @@ _OF_GPU: tuple[tuple[str, _Part, _Format], ...] = (
 
 def run_page(
     run: Run,
-    name: str,
+    heading: str | Text,
     parts: Iterable[RenderableType],
     *,
     folded: bool = False,
     readings: Sequence[MachineReading] = (),
 ) -> RenderableType:
-    """One run under its name: why it did not complete, these parts, what the machine did meanwhile, and the command.
-
-    `folded` as in `again_line`.
+    """One run under its heading, or its name and why it did not complete: these parts, what the machine did meanwhile,
+    and the command. `folded` as in `again_line`.
     """
-    heading = Text(name, style="bold")
-    if run.reason:
-        heading.append(f"\n{plain(run.reason)}", style="not bold yellow")
+    if isinstance(heading, str):
+        heading = Text(heading, style="bold")
+        if run.reason:
+            heading.append(f"\n{plain(run.reason)}", style="not bold yellow")
     machine, environment = machine_table(readings, run.gpu_use), run.head.environment
-    origin = [] if environment is None else [Text(environment_line(environment), style="dim")]
-    end = Group(*origin, *again_line(run.head.command, folded=folded))
-    return spaced([heading, *parts, *([machine] if machine else []), end])
+    lines = again_line(run.head.command, folded=folded)
+    if environment is not None:
+        info = f"; {plain(environment.system_info)}" if environment.system_info else ""
+        lines.insert(0, Text(f"Measured with {environment_line(environment)}{info}", style="dim"))
+    return spaced([heading, *parts, *([machine] if machine else []), Group(*lines)])
 
 
 def environment_line(environment: Environment) -> str:
@@ -170,7 +170,7 @@ def serving_facts(run: Run) -> list[tuple[str, str]]:
     serving, setup = serving_in(run), run.head.setup
     if serving is None:
         return []
-    url = f" at {setup.base_url}" if isinstance(setup, EndpointConfig) else ""
+    url = f" at {setup.base_url}" if setup.base_url else ""
     draft = ""
     if serving.n_drafted:
         share = format_percent((serving.n_accepted or 0) / serving.n_drafted)

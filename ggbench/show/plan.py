@@ -1,22 +1,25 @@
-"""A plan for people: what is planned for and how as facts, then a line for each quant."""
+"""A plan for people: facts and a line for each quant; what would help; and machines joined by RPC with their split."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from msgspec.structs import replace
 from rich.console import Group, RenderableType
 from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
+from ggbench.engines.contract import config_type
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.rpc_client import Link, Percentiles, RemoteDevice, ServerProbe
 from ggbench.machine.programs import Program
 from ggbench.show import FITS, FITS_NOT, UNKNOWN
 from ggbench.show.names import models_title, row_labels
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right, row_names
 from ggbench.show.text import planned_speed_text, projector_text, swa_text
-from ggbench.sizing.plan_record import Budget, Change, ChangeKind, PlannedDevice, PlannedForecast, PlannedSpeed, PlanRow
+from ggbench.sizing.cluster import ClusterPlan, ClusterSplit
+from ggbench.sizing.plan_record import Budget, Change, ChangeKind, PlannedForecast, PlannedSpeed, PlanRow
 from ggbench.text import in_words, plain
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_length, format_ms, format_number
 
@@ -36,7 +39,9 @@ def plan_report(
 
     `config` is how llama.cpp would load them; None of a checkpoint, which another engine runs.
     """
-    subjects, shared = [row.subject for row in rows], _shared_notes(rows)
+    subjects = [row.subject for row in rows]
+    common = rows[0].notes if len(rows) > 1 else ()
+    shared = [plain(note) for note in common if all(note in row.notes for row in rows)]
     title = f"{models_title(subjects)} on {budget.device}"
     parts: list[RenderableType] = [
         Padding(facts_table(title, _facts(budget, config, sources, rows, shared)), (0, 0, 1, 0)),
@@ -47,72 +52,44 @@ def plan_report(
             width=width,
         ),
     ]
-    parts += _devices(rows, width)
-    helps = _what_helps(rows, width)
+    parts += [Padding(_devices_table(row, width), (1, 0, 0, 0)) for row in rows if row.devices]
     if legend := _legend(rows, budget):
         parts.append(Text(legend, style="dim"))
-    if helps is not None:
-        parts.append(Padding(helps, (1, 0, 0, 0)))
+    missing = [row for row in rows if row.fits is False and row.changes]
+    nearest = max(missing, key=lambda row: row.left_bytes or 0, default=None)
+    if nearest is not None and nearest.n_ctx is not None:
+        name = plain(nearest.quant) if len(rows) > 1 else "it"
+        title = f"what would make {name} fit at n_ctx {format_count(nearest.n_ctx)}"
+        parts.append(Padding(changes_report(title, nearest.changes, width=width), (1, 0, 0, 0)))
     return Group(*parts)
 
 
-def _devices(rows: Sequence[PlanRow], width: int) -> list[RenderableType]:
-    """What each of several devices would hold of every row; nothing where the budget is one memory."""
-    return [
-        Padding(devices_table(row.devices, f"{row.quant} by device", width=width), (1, 0, 0, 0))
-        for row in rows
-        if row.devices
+def _devices_table(row: PlanRow, width: int) -> RenderableType:
+    devices = row.devices
+    sizes = (("weights", "weight_bytes", 0), ("KV", "kv_bytes", 0), ("compute", "compute_bytes", 0),
+             ("budget", "usable_bytes", 1))  # fmt: skip
+    cells = [
+        names("device", (device.device for device in devices)),
+        right("layers", (str(device.n_layers) for device in devices), stays=True),
+        *(
+            right(header, (format_bytes(getattr(device, field)) for device in devices), "", priority, stays=True)
+            for header, field, priority in sizes
+        ),
+        left("fits", (_left_text(device.left_bytes) for device in devices), stays=True),
     ]
-
-
-def devices_table(devices: Sequence[PlannedDevice], title: str, *, width: int | None = None) -> RenderableType:
-    """One line for each device; `width` is the terminal's."""
-
-    def sizes(field: str) -> list[str]:
-        return [format_bytes(getattr(device, field)) for device in devices]
-
-    return fitted_table(
-        [
-            names("device", (device.device for device in devices)),
-            right("layers", (str(device.n_layers) for device in devices), stays=True),
-            right("weights", sizes("weight_bytes"), stays=True),
-            right("KV", sizes("kv_bytes"), stays=True),
-            right("compute", sizes("compute_bytes"), stays=True),
-            right("budget", sizes("usable_bytes"), priority=1, stays=True),
-            left("fits", (_left_text(device.left_bytes) for device in devices), stays=True),
-        ],
-        dim=[device.left_bytes < 0 for device in devices],
-        title=title,
-        width=width,
-    )
+    dim = [device.left_bytes < 0 for device in devices]
+    return fitted_table(cells, dim=dim, title=f"{row.quant} by device", width=width)
 
 
 def _left_text(left_bytes: int) -> str:
-    return (
-        f"{FITS} {format_bytes(left_bytes)} left"
-        if left_bytes >= 0
-        else f"{FITS_NOT} {format_bytes(-left_bytes)} missing"
+    return f"{FITS if left_bytes >= 0 else FITS_NOT} {format_bytes(abs(left_bytes))} " + (
+        "left" if left_bytes >= 0 else "missing"
     )
 
 
 def fit_text(row: PlanRow) -> str:
     """`✓ 19.2 GiB left`, `✗ 1.5 GiB missing`; an em dash when unknown."""
-    if row.left_bytes is None or row.fits is None:
-        return UNKNOWN
-    return _left_text(row.left_bytes)
-
-
-def _what_helps(rows: Sequence[PlanRow], width: int) -> RenderableType | None:
-    """What would help the row that misses least; None where every row fits, or is of unknown size."""
-    missing = max(
-        (row for row in rows if row.fits is False and row.changes), key=lambda row: row.left_bytes or 0, default=None
-    )
-    if missing is None or missing.n_ctx is None:
-        return None
-    name = missing.quant if len(rows) > 1 else "it"
-    return changes_report(
-        f"what would make {plain(name)} fit at n_ctx {format_count(missing.n_ctx)}", missing.changes, width=width
-    )
+    return UNKNOWN if row.left_bytes is None or row.fits is None else _left_text(row.left_bytes)
 
 
 def longest_text(row: PlanRow) -> str:
@@ -151,19 +128,16 @@ def _setting(config: LlamaConfig | None, rows: Sequence[PlanRow]) -> str:
         return ", ".join([*parts, f"KV cache {' and '.join(dict.fromkeys(row.type_k for row in rows))}"])
     cache = config.type_k if config.type_k == config.type_v else f"K {config.type_k}, V {config.type_v}"
     n_ubatch = min(config.n_ubatch, config.n_batch, *lengths[-1:])  # llama.cpp clamps it to n_batch, and that to n_ctx
-    parts += [f"KV cache {cache}", *_windows(rows), f"n_ubatch {format_count(n_ubatch)}"]
+    windows = dict.fromkeys(text for row in rows if (text := swa_text(row.swa_cells, row.n_ctx)))
+    parts += [f"KV cache {cache}", *windows, f"n_ubatch {format_count(n_ubatch)}"]
     if flash:
         parts.append(f"flash attention {'on' if flash == {True} else 'off' if flash == {False} else 'on or off'}")
     return ", ".join(parts)
 
 
-def _windows(rows: Sequence[PlanRow]) -> list[str]:
-    """What the caches of sliding-window layers hold, for each way that there is."""
-    return list(dict.fromkeys(text for row in rows if (text := swa_text(row.swa_cells, row.n_ctx))))
-
-
 def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Sequence[str]) -> list[Cells]:
-    there = _there(rows)
+    asked = {row.n_ctx for row in rows if row.n_ctx is not None}
+    there = f"at {format_length(*asked)}" if len(asked) == 1 else "at n_ctx"
     cells = [
         *row_names([row.subject for row in rows]),
         right("BPW", (format_number(row.bpw) for row in rows), "bits", stays=True),
@@ -175,28 +149,22 @@ def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Sequence[str]) -> li
     if any(row.at_n_ctx for row in rows):
         cells.append(right("tok/s", _speeds([row.at_n_ctx for row in rows]), there, stays=True))
     if any(row.expected for row in rows):
-        cells.append(
-            right("expected", [planned_speed_text(row.expected) for row in rows], f"tok/s {there}", stays=True)
-        )
-    limits = [row.limit for row in rows]
-    if any(limits):
-        cells += [
-            right(
-                "W", (format_number(limit.w_tokens_per_ms if limit else None, 4) for limit in limits), "tokens/ms", 3
-            ),
-            right("B", (format_ms(limit.b_ms if limit else None) for limit in limits), "ms", 2),
-        ]
+        expected = [planned_speed_text(row.expected) for row in rows]
+        cells.append(right("expected", expected, f"tok/s {there}", stays=True))
+    if any(row.limit for row in rows):
+        w, b = ([getattr(row.limit, name, None) for row in rows] for name in ("w_tokens_per_ms", "b_ms"))
+        cells.append(right("W", (format_number(each, 4) for each in w), "tokens/ms", 3))
+        cells.append(right("B", map(format_ms, b), "ms", 2))
     is_split = _is_split(rows, budget)
     held = (format_bytes(row.device_weight_bytes) for row in rows)
     cells.append(right("on GPU" if is_split else "weights", held, "", 4))
     if is_split:
         cells.append(right("on CPU", (format_bytes(row.host_weight_bytes) for row in rows), priority=6))
-    cells += [
-        right("KV", (format_bytes(row.device_kv_bytes) for row in rows), there, 5),
-        *_kv_elsewhere(rows),
-        right("compute", (format_bytes(row.compute_bytes) for row in rows), there, 7),
-    ]
-    asked = {row.n_ctx for row in rows if row.n_ctx is not None}
+    cells.append(right("KV", (format_bytes(row.device_kv_bytes) for row in rows), there, 5))
+    elsewhere = [None if row.kv_bytes is None else row.kv_bytes - (row.device_kv_bytes or 0) for row in rows]
+    if any(elsewhere):
+        cells.append(right("KV on CPU", map(format_bytes, elsewhere), priority=4))
+    cells.append(right("compute", (format_bytes(row.compute_bytes) for row in rows), there, 7))
     for index, speed in enumerate(next((row.decode for row in rows if row.decode), ())):
         if asked != {speed.n}:
             texts = _speeds([row.decode[index] if row.decode else None for row in rows])
@@ -206,7 +174,7 @@ def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Sequence[str]) -> li
 
 def _is_split(rows: Sequence[PlanRow], budget: Budget) -> bool:
     """Whether some of the weights lie beside the planned GPU: llama.cpp's input embedding does."""
-    return budget.on_gpu and (not rows or any(row.engine == "llama" for row in rows))
+    return budget.on_gpu and (not rows or any(config_type(row.engine).loads_gguf for row in rows))
 
 
 def _bases(expected: Sequence[PlannedForecast]) -> list[str]:
@@ -221,30 +189,11 @@ def _bases(expected: Sequence[PlannedForecast]) -> list[str]:
     return lines
 
 
-def _kv_elsewhere(rows: Sequence[PlanRow]) -> list[Cells]:
-    """The part of the cache that is in main memory, where the plan is for a GPU and any is."""
-    sizes = [None if row.kv_bytes is None else row.kv_bytes - (row.device_kv_bytes or 0) for row in rows]
-    return [right("KV on CPU", map(format_bytes, sizes), priority=4)] if any(sizes) else []
-
-
-def _there(rows: Sequence[PlanRow]) -> str:
-    """`at 16k`, where the figures of n_ctx are of; `at n_ctx` where it differs between the rows."""
-    lengths = {row.n_ctx for row in rows if row.n_ctx is not None}
-    return f"at {format_length(*lengths)}" if len(lengths) == 1 else "at n_ctx"
-
-
 def _speeds(speeds: Sequence[PlannedSpeed | None]) -> list[str]:
     """With a mark behind those of a context that does not fit, and a blank behind the others."""
     marked = any(speed is not None and speed.fits is False for speed in speeds)
     marks = (FITS_NOT if speed and speed.fits is False else " " * marked for speed in speeds)
     return [f"{format_number(speed.tok_s if speed else None)}{mark}" for speed, mark in zip(speeds, marks, strict=True)]
-
-
-def _shared_notes(rows: Sequence[PlanRow]) -> list[str]:
-    """Notes that every row has, to be shown once."""
-    if len(rows) < 2:
-        return []
-    return [plain(note) for note in rows[0].notes if all(note in row.notes for row in rows)]
 
 
 def _note(row: PlanRow, shared: Sequence[str]) -> str:
@@ -277,23 +226,14 @@ def changes_report(title: str, changes: Sequence[Change], *, width: int) -> Rend
     if not shown:
         return Text(title)
     cells = [
-        replace(left("change", map(change_text, shown), stays=True), wraps=True),
+        left("change", map(change_text, shown), stays=True, wraps=True),
         right("memory", (format_bytes(change.needed_bytes) for change in shown), stays=True),
-        left("fits", map(_fit_text, shown), stays=True),
-        right("max n_ctx", map(_longest_text, shown), "tokens", 2),
+        left("fits", (_left_text(change.left_bytes) for change in shown), stays=True),
+        right("max n_ctx", (format_count(change.planned_n_ctx) for change in shown), "tokens", 2),
         right("tok/s", (format_number(change.tok_s) for change in shown), "at best", 3),
-        replace(left("costs", (COSTS[change.kind] for change in shown), stays=True), wraps=True),
+        left("costs", (COSTS[change.kind] for change in shown), stays=True, wraps=True),
     ]
     return Group(Text(title), fitted_table(cells, labels=[], dim=[False] * len(shown), width=width))
-
-
-def _fit_text(change: Change) -> str:
-    verdict = f"{FITS} {{}} left" if change.fits else f"{FITS_NOT} {{}} missing"
-    return verdict.format(format_bytes(abs(change.left_bytes)))
-
-
-def _longest_text(change: Change) -> str:
-    return UNKNOWN if change.planned_n_ctx is None else format_count(change.planned_n_ctx)
 
 
 def _cache_options(setup: LlamaConfig) -> str:
@@ -331,16 +271,108 @@ def change_options(change: Change) -> str:
 def change_text(change: Change) -> str:
     """Return the change in a few words: its options, `q4_0 as planned`, or the programs to close."""
     if change.programs:
-        return f"close {programs_text(change.programs)}"
+        return f"close {in_words(list(map(_program_text, change.programs)))}"
     return change_options(change) or f"{plain(change.quant)} as planned"
 
 
-def programs_text(programs: Sequence[Program]) -> str:
-    """Return names and sizes: `firefox (3.20 GiB in 12 processes) and python (pid 4242, 1.10 GiB)`."""
+def _program_text(program: Program) -> str:
+    """`firefox (3.20 GiB in 12 processes)`, `python (pid 4242, 1.10 GiB)`."""
+    size, n_pids = format_bytes(program.held_bytes), len(program.pids)
+    where = f"{size} in {format_count(n_pids)} processes" if n_pids > 1 else f"pid {program.pids[0]}, {size}"
+    return f"{plain(program.name)} ({where})"
 
-    def text(program: Program) -> str:
-        size, n_pids = format_bytes(program.held_bytes), len(program.pids)
-        where = f"{size} in {format_count(n_pids)} processes" if n_pids > 1 else f"pid {program.pids[0]}, {size}"
-        return f"{plain(program.name)} ({where})"
 
-    return in_words([text(program) for program in programs])
+_CAPTION = "each the median; p95 is what 95 % of the measurements are no worse than"
+
+
+def probes_table(probes: Sequence[ServerProbe], *, width: int | None = None) -> Table:
+    """One line for each device; what concerns its server is on the first. `width` is the terminal's."""
+    lines = [(probe, device, not index) for probe in probes for index, device in enumerate(probe.devices or (None,))]
+
+    def texts(text: Callable[[ServerProbe], str]) -> list[str]:
+        return [text(probe) if is_first else "" for probe, _, is_first in lines]
+
+    def of_device(text: Callable[[RemoteDevice], str], unknown: str = UNKNOWN) -> list[str]:
+        return [unknown if device is None else text(device) for _, device, _ in lines]
+
+    def of_link(text: Callable[[Link], str]) -> list[str]:
+        return texts(lambda probe: UNKNOWN if probe.link is None else text(probe.link))
+
+    has_links = any(probe.link for probe in probes)
+    return fitted_table(
+        [
+            names("server", texts(lambda probe: probe.server)),
+            right("protocol", texts(lambda probe: ".".join(map(str, probe.protocol or ())) or UNKNOWN), priority=1),
+            right("device", of_device(lambda device: str(device.number), "")),
+            right("free", of_device(lambda device: format_bytes(device.free_bytes))),
+            right("total", of_device(lambda device: format_bytes(device.total_bytes)), priority=2),
+            right("round trip", of_link(lambda link: format_ms(link.round_trip_ns.p50 / 1e6)), "ms"),
+            right("p95", of_link(lambda link: format_ms(link.round_trip_ns.p95 / 1e6)), "ms", 3),
+            right("up", of_link(lambda link: _rate(link.up_bytes_per_s, "p50"))),
+            right("up p95", of_link(lambda link: _rate(link.up_bytes_per_s, "p95")), priority=4),
+            right("down", of_link(lambda link: _rate(link.down_bytes_per_s, "p50"))),
+            right("down p95", of_link(lambda link: _rate(link.down_bytes_per_s, "p95")), priority=4),
+            notes(texts(lambda probe: probe.reason)),
+        ],
+        labels=[probe.server for probe, _, _ in lines],
+        dim=[not probe.is_usable for probe, _, _ in lines],
+        width=width,
+        caption=_CAPTION if has_links else "",
+    )
+
+
+def cluster_report(plan: ClusterPlan, *, width: int | None = None) -> RenderableType:
+    """The best split by device, what each machine is worth, and the lines that run it; `width` is the terminal's."""
+    title = f"{plain(plan.model)} {plain(plan.quant)}: the fastest split at n_ctx {format_length(plan.n_ctx)}"
+    if plan.best is None:
+        return Text(f"{title}: none, it does not fit")
+    counts = plan.best.n_layers
+    by_device = fitted_table(
+        [
+            names("device", (speed.device for speed in plan.speeds)),
+            right("layers", map(str, counts), stays=True),
+            right("layer", (format_ms(speed.layer_ms) for speed in plan.speeds), "ms", stays=True),
+            right(
+                "its KV", (format_ms(speed.kv_ms * plan.n_ctx) for speed in plan.speeds),
+                f"ms at {format_length(plan.n_ctx)}", 2, stays=True,
+            ),
+            right("output", (format_ms(speed.output_ms) for speed in plan.speeds), "ms, as last", 1, stays=True),
+            right("link", (format_ms(speed.link_ms) for speed in plan.speeds), "ms, before", stays=True),
+        ],
+        dim=[not count for count in counts],
+        title=title,
+        width=width,
+    )  # fmt: skip
+    choices: list[tuple[str, ClusterSplit | None]] = [("all of use", plan.best)]
+    choices += [(f"without {machine}", split) for machine, split in plan.without]
+    by_machine = fitted_table(
+        [
+            names("machines", (name for name, _ in choices)),
+            right("tok/s", (_tok_s(split, "b_ms") for _, split in choices), "first", stays=True),
+            right(
+                "tok/s", (_tok_s(split, "at_n_ctx_ms") for _, split in choices), f"at {format_length(plan.n_ctx)}",
+                stays=True,
+            ),
+            notes(_advice(plan, name, split) for name, split in choices),
+        ],
+        width=width,
+    )  # fmt: skip
+    lines = [line for line in (plan.llama_server, plan.command) if line]
+    return Group(
+        by_device, Padding(by_machine, (1, 0)), *(Text(plain(line), no_wrap=True, overflow="ignore") for line in lines)
+    )
+
+
+def _tok_s(split: ClusterSplit | None, field: str) -> str:
+    return UNKNOWN if split is None else format_number(1e3 / getattr(split, field))
+
+
+def _advice(plan: ClusterPlan, name: str, split: ClusterSplit | None) -> str:
+    if split is None:
+        return "does not fit"
+    servers = {f"without {speed.server}" for speed in plan.speeds if speed.server}
+    return "no loss: leave it out" if plan.best == split and name in servers else ""
+
+
+def _rate(rate: Percentiles | None, part: str) -> str:
+    return UNKNOWN if rate is None else format_bandwidth(getattr(rate, part))

@@ -127,10 +127,9 @@ class QuantPresenter(Presenter):
 
     def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
         """Speed, W and B beside their limits, prompts, and memory."""
-        from ggbench.show.charts import b_bars, memory_stack, prompt_speed, speed_bars, w_bars
+        from ggbench.show.charts import decode_bars, memory_stack, prompt_speed
 
-        decodes = speed_bars(summaries), w_bars(summaries), b_bars(summaries)
-        return (*decodes, prompt_speed(summaries, names), memory_stack(summaries))
+        return (*decode_bars(summaries), prompt_speed(summaries, names), memory_stack(summaries))
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
         """Speed, W, B, memory, percentiles, and prompts of one length."""

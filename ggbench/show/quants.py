@@ -6,13 +6,13 @@ import shlex
 from collections.abc import Iterable, Sequence
 
 from msgspec.structs import replace
-from rich.console import Group, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
-from ggbench.engines.memory import DeviceBuffers, Memory
+from ggbench.engines.events import DeviceBuffers, Memory
 from ggbench.machine.readings import name_processes
 from ggbench.machine.records import GpuUse, MachineReading
 from ggbench.models.command_line import setup_options
@@ -24,7 +24,7 @@ from ggbench.show import UNKNOWN
 from ggbench.show.columns import column_of, column_texts, imported_text, note
 from ggbench.show.glossary import MARKED, MARKED_RUN, UNSTEADY
 from ggbench.show.listed_runs import ListedRun, named_runs
-from ggbench.show.machine import again_line, environment_line, machine_table, serving_facts
+from ggbench.show.machine import run_page, serving_facts
 from ggbench.show.names import quant_name, row_labels
 from ggbench.show.tables import (
     TWIN_CAPTION,
@@ -37,7 +37,6 @@ from ggbench.show.tables import (
     new_table,
     notes,
     right,
-    spaced,
     twin_caption,
 )
 from ggbench.show.text import b_text, swa_text, tok_s_text, w_text
@@ -62,28 +61,24 @@ def row_details(
 
     `readings` of the machine go into a section of their own; `folded` as in `again_line`.
     """
-    parts: list[RenderableType] = [_heading(summary), facts_table("Model", _model(summary))]
+    parts: list[RenderableType] = [facts_table("Model", _model(summary))]
     if summary.memory.buffers:
         parts.append(_memory_table(summary.memory))
     if summary.prefills:
         parts.append(_prefills(summary))
-    if summary.decode and (latency := _latency(summary, summary.decode)):
-        parts.append(facts_table("Latency", latency))
-    if served := serving_facts(summary.run):
-        parts.append(facts_table("Server", served))
-    if summary.limit:
-        parts.append(facts_table("Limit of this machine's memory", _limit(summary.limit)))
-    if summary.gpu_use:
-        parts.append(facts_table("GPU while timing", _gpu(summary.gpu_use)))
-    if machine := machine_table(readings, summary.gpu_use):
-        parts.append(machine)
-    return spaced([*parts, _origin(summary, folded=folded)])
+    sections = {
+        "Latency": _latency(summary, summary.decode) if summary.decode else (),
+        "Server": serving_facts(summary.run),
+        "Limit of this machine's memory": _limit(summary.limit) if summary.limit else (),
+        "GPU while timing": _gpu(summary.gpu_use) if summary.gpu_use else (),
+    }
+    parts += [facts_table(title, facts) for title, facts in sections.items() if facts]
+    return run_page(summary.run, _heading(summary), parts, folded=folded, readings=readings)
 
 
 def prefill_table(summary: QuantSummary) -> RenderableType:
     """The time to read prompts of several lengths."""
-    parts: list[RenderableType] = [_heading(summary), facts_table("Model", _model(summary)), _prefills(summary)]
-    return spaced([*parts, _origin(summary, folded=False)])
+    return run_page(summary.run, _heading(summary), [facts_table("Model", _model(summary)), _prefills(summary)])
 
 
 def _heading(summary: QuantSummary) -> Text:
@@ -260,15 +255,6 @@ def _gpu(use: GpuUse) -> Facts:
     ]
 
 
-def _origin(summary: QuantSummary, *, folded: bool) -> Group:
-    lines, environment = again_line(summary.run.head.command, folded=folded), summary.environment
-    if environment is not None:
-        info = f"; {plain(environment.system_info)}" if environment.system_info else ""
-        text = f"Measured with {environment_line(environment)}{info}"
-        lines.insert(0, Text(text, style="dim"))
-    return Group(*lines)
-
-
 _ANSWERS = {"w_tokens_per_ms": 2, "b_ms": 3, "tok_s": 1}
 """Figures that a list of runs of any kind has, with their priority in it."""
 
@@ -284,7 +270,7 @@ def rows_table(summaries: Sequence[QuantSummary], keys: Sequence[str], *, width:
         labels=row_labels([summary.subject for summary in summaries]),
         dim=[summary.outcome is not Outcome.COMPLETED for summary in summaries],
         width=width,
-        caption=_caption(is_marked and MARKED, twin_caption(summary.subject for summary in summaries)),
+        caption="\n".join(filter(None, (MARKED * is_marked, twin_caption(each.subject for each in summaries)))),
     )
 
 
@@ -312,7 +298,7 @@ def runs_table(runs: Sequence[ListedRun], *, width: int | None = None) -> Table:
         labels=[f"run {label}" for label in labels],
         dim=[not run.is_completed for run in runs],
         width=width,
-        caption=_caption(is_marked and MARKED_RUN, twin_caption(run.subject for run in runs)),
+        caption="\n".join(filter(None, (MARKED_RUN * is_marked, twin_caption(run.subject for run in runs)))),
     )
 
 
@@ -330,10 +316,6 @@ def _problem(run: ListedRun) -> str:
         has_answer = run.summary.max_n_ctx is not None or any(run.text(key) != UNKNOWN for key in _ANSWERS)
         return "" if has_answer else run.note
     return "" if run.stored.state == RUNNING else plain(run.summary.run.reason)
-
-
-def _caption(*lines: str | bool) -> str:
-    return "\n".join(line for line in lines if isinstance(line, str) and line)
 
 
 def _cells(key: str, texts: Iterable[str]) -> Cells:

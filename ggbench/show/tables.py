@@ -131,9 +131,17 @@ class Cells(msgspec.Struct, frozen=True):
         return (min(widest, _WRAPPED_WIDTH) if self.wraps else widest) + GAP
 
 
-def left(header: str, texts: Iterable[str], unit: str = "", priority: int = ESSENTIAL, *, stays: bool = False) -> Cells:
+def left(
+    header: str,
+    texts: Iterable[str],
+    unit: str = "",
+    priority: int = ESSENTIAL,
+    *,
+    stays: bool = False,
+    wraps: bool = False,
+) -> Cells:
     """A column of words."""
-    return Cells(header, tuple(map(plain, texts)), unit, priority=priority, stays=stays)
+    return Cells(header, tuple(map(plain, texts)), unit, priority=priority, stays=stays, wraps=wraps)
 
 
 def names(header: str, texts: Iterable[str], priority: int = ESSENTIAL) -> Cells:

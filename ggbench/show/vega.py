@@ -16,10 +16,9 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import msgspec
-from msgspec.structs import replace
 
-from ggbench.engines.llama import address_space
 from ggbench.errors import DoesNotFit
+from ggbench.machine import address_space
 from ggbench.show import letter
 from ggbench.show.axes import TICKS, curve_data
 from ggbench.show.charts import BarChart, Chart, PointChart, StackChart, series_of
@@ -155,46 +154,41 @@ def labels_of(chart: Chart, names: Sequence[str]) -> dict[int, str]:
     return labels
 
 
+def _layer(
+    mark: str, encoding: Spec, rows: list[Spec] | str | None = None, *, where: str = "", **looks: object
+) -> Spec:
+    """One layer of a chart; `rows` are data of its own, or their name, `where` is what it shows of the chart's."""
+    layer: Spec = {"mark": {"type": mark} | looks, "encoding": encoding}
+    if rows is not None:
+        layer |= {"data": {"name": rows} if isinstance(rows, str) else {"values": rows}, "transform": [_SHOWN]}
+    elif where:
+        layer["transform"] = [{"filter": where}]
+    return layer
+
+
 def _curves(figure: Figure, drawing: Drawing) -> Spec:
     """The band behind the line, then limit, fit, marks of steps beyond the top, and a letter at each end."""
     data = curve_data(figure)
     has_steps = all(curve.error is None for curve in figure.curves if len(curve.x))
     x = _quantity("x", figure.x_title, (data.x.low, data.x.high), TICKS[0], whole=True)
     y = _quantity("y", figure.y_title, (data.y.low, data.y.high), TICKS[1])
-    color = _run_color(figure, drawing)
-    labels = {"field": "label", "type": "nominal"}
-    band: Spec = {
-        "data": {"name": BINS_NAME},
-        "transform": [_SHOWN],
-        "mark": {"type": "area", "clip": True, "opacity": _FAINT if has_steps else _ERRORS, "line": False},
-        "encoding": {"x": x, "y": y | {"field": "lo"}, "y2": {"field": "hi"}, "color": color},
-    }
-    line: Spec = {
-        "data": {"name": BINS_NAME},
-        "transform": [_SHOWN],
-        "mark": {"type": "line", "clip": True, "strokeWidth": 1.8, "strokeJoin": "round"},
-        "encoding": {"x": x, "y": y, "color": color},
-    }
+    at: Spec = {"x": x, "y": y, "color": _run_color(figure, drawing)}
+    band = at | {"y": y | {"field": "lo"}, "y2": {"field": "hi"}}
+    layers = [_layer("area", band, BINS_NAME, clip=True, opacity=_FAINT if has_steps else _ERRORS, line=False)]
+    for kind, dash, width in (("limit", _DOTS, 2.0), ("fit", _DASHES, 1.4)):
+        if rows := [row for row in data.lines if row["k"] == kind]:
+            layers.append(_layer("line", at, rows, clip=True, strokeDash=dash, strokeWidth=width, strokeCap="round"))
+    line = _layer("line", at, BINS_NAME, clip=True, strokeWidth=1.8, strokeJoin="round")
     if drawing.is_interactive:
         wheel = "wheel![event.ctrlKey || event.metaKey]"
         line["params"] = [{"name": "zoom", "select": {"type": "interval", "zoom": wheel}, "bind": "scales"}]
-    layers = [band]
-    for kind, dash, width in (("limit", _DOTS, 2.0), ("fit", _DASHES, 1.4)):
-        rows = [row for row in data.lines if row["k"] == kind]
-        if rows:
-            mark = {"type": "line", "clip": True, "strokeDash": dash, "strokeWidth": width, "strokeCap": "round"}
-            layers.append({"data": {"values": rows}, "transform": [_SHOWN], "mark": mark,
-                           "encoding": {"x": x, "y": y, "color": color}})  # fmt: skip
     layers.append(line)
     if data.slow:
-        mark = {"type": "point", "shape": "triangle-up", "filled": True, "size": 45, "opacity": 1}
-        at_the_top = {"value": 4}
-        layers.append({"data": {"values": data.slow}, "transform": [_SHOWN], "mark": mark,
-                       "encoding": {"x": x, "y": at_the_top, "color": color}})  # fmt: skip
+        top = at | {"y": {"value": 4}}
+        layers.append(_layer("point", top, data.slow, shape="triangle-up", filled=True, size=45, opacity=1))
     ends = [row | {"label": letter(row["s"])} for row in data.ends]
-    mark = {"type": "text", "align": "left", "dx": 5, "fontWeight": "bold", "fontSize": 13, "clip": False}
-    layers.append({"data": {"values": ends}, "transform": [_SHOWN], "mark": mark,
-                   "encoding": {"x": x, "y": y, "text": labels, "color": color}})  # fmt: skip
+    named = at | {"text": _words("label")}
+    layers.append(_layer("text", named, ends, align="left", dx=5, fontWeight="bold", fontSize=13, clip=False))
     return {"height": _HEIGHT, "datasets": {BINS_NAME: data.bins}, "layer": layers}
 
 
@@ -207,118 +201,88 @@ def _bars(chart: BarChart, drawing: Drawing) -> Spec:
     has_limits = any(bar.limit is not None for bar in chart.bars)
     better = "less is better" if chart.is_less_better else "more is better"
     limits = f", {LIMITS}" if has_limits and not drawing.is_interactive else ""
-    x = {
-        "field": "v",
-        "type": "quantitative",
-        "title": f"{chart.unit}, {better}{limits}",
-        "axis": {"tickCount": _TICKS_ACROSS},
-    }
-    rows_, ink = _run_rows(chart, drawing), drawing.look.ink
-    y, middle = rows_.y, rows_.middle
-    layers: list[Spec] = [
-        {"mark": {"type": "bar", "height": _BAR, "yOffset": middle, "opacity": 0.85},
-         "encoding": {"x": x, "y": y, "color": _run_color(chart, drawing, has_legend=False), "tooltip": _tooltip("t")}},
-    ]  # fmt: skip
-    if any(bar.low is not None and bar.high is not None for bar in chart.bars):
-        layers.append({"transform": [{"filter": "isValid(datum.lo) && isValid(datum.hi)"}],
-                       "mark": {"type": "rule", "color": ink, "strokeWidth": 2, "yOffset": middle, "y2Offset": middle},
-                       "encoding": {"x": x | {"field": "lo"}, "x2": {"field": "hi"}, "y": y}})  # fmt: skip
-    if has_limits:
-        across = {"y": y | {"bandPosition": rows_.bar_top}, "y2": {"field": "s", "bandPosition": rows_.bar_end}}
-        layers.append({"transform": [{"filter": "isValid(datum.limit)"}],
-                       "mark": {"type": "rule", "color": ink, "strokeWidth": 2, "strokeDash": [4, 2]},
-                       "encoding": {"x": x | {"field": "limit"}, **across}})  # fmt: skip
-    layers.append({"mark": {"type": "text", "align": "left", "baseline": "middle", "dx": 8, "yOffset": middle,
-                            "color": ink},
-                   "transform": [{"calculate": "max(datum.v, datum.hi || 0, datum.limit || 0)", "as": "end"}],
-                   "encoding": {"x": x | {"field": "end"}, "y": y, "text": {"field": "t"}}})  # fmt: skip
     ends = [value for bar in chart.bars for value in (bar.value, bar.high, bar.limit) if value is not None]
-    x["scale"] = _with_room(max(ends))
-    return {"data": {"values": rows}, "transform": [_SHOWN], "height": {"step": rows_.height},
-            "layer": [*layers, rows_.names]}  # fmt: skip
+    x = _bar_length(f"{chart.unit}, {better}{limits}", max(ends))
+    run, ink = _run_rows(chart, drawing), drawing.look.ink
+    y, middle = run.y, run.middle
+    colored = {"x": x, "y": y, "color": _run_color(chart, drawing, has_legend=False), "tooltip": _words("t")}
+    layers = [_layer("bar", colored, height=_BAR, yOffset=middle, opacity=0.85)]
+    if any(bar.low is not None and bar.high is not None for bar in chart.bars):
+        span = {"x": x | {"field": "lo"}, "x2": {"field": "hi"}, "y": y}
+        layers.append(_layer("rule", span, where="isValid(datum.lo) && isValid(datum.hi)", color=ink, strokeWidth=2,
+                             yOffset=middle, y2Offset=middle))  # fmt: skip
+    if has_limits:
+        across = {"y": y | {"bandPosition": run.bar_top}, "y2": {"field": "s", "bandPosition": run.bar_end}}
+        layers.append(_layer("rule", {"x": x | {"field": "limit"}, **across}, where="isValid(datum.limit)", color=ink,
+                             strokeWidth=2, strokeDash=[4, 2]))  # fmt: skip
+    text = _layer("text", {"x": x | {"field": "end"}, "y": y, "text": {"field": "t"}}, align="left",
+                  baseline="middle", dx=8, yOffset=middle, color=ink)  # fmt: skip
+    text["transform"] = [{"calculate": "max(datum.v, datum.hi || 0, datum.limit || 0)", "as": "end"}]
+    return {"data": {"values": rows}, "transform": [_SHOWN], "height": {"step": run.height},
+            "layer": [*layers, text, run.names]}  # fmt: skip
 
 
 def _stack(chart: StackChart, drawing: Drawing) -> Spec:
     order = list(dict.fromkeys(part.name for part in chart.parts))
-    rows = [
+    rows: list[Spec] = [
         {"s": part.run, "p": part.name, "v": part.value, "t": f"{part.name} {part.text}", "o": order.index(part.name)}
         for part in chart.parts
     ]
-    colors = [drawing.look.color(index) for index in range(len(order))]
-    color = {"field": "p", "type": "nominal", "scale": {"domain": order, "range": colors}, "title": None,
+    totals: list[Spec] = [{"s": total.run, "v": total.value, "t": total.text} for total in chart.totals]
+    scale = {"domain": order, "range": [drawing.look.color(index) for index in range(len(order))]}
+    color = {"field": "p", "type": "nominal", "scale": scale, "title": None,
              "legend": {"orient": "top", "symbolType": "square"}}  # fmt: skip
-    x: Spec = {"field": "v", "type": "quantitative", "title": chart.unit, "stack": "zero",
-               "axis": {"tickCount": _TICKS_ACROSS}}  # fmt: skip
-    rows_ = _run_rows(chart, drawing)
-    y, middle = rows_.y, rows_.middle
-    totals = [{"s": total.run, "v": total.value, "t": total.text} for total in chart.totals]
-    x["scale"] = _with_room(max(total.value for total in chart.totals))
-    bars = {
-        "data": {"values": rows},
-        "transform": [_SHOWN],
-        "mark": {"type": "bar", "height": _BAR, "yOffset": middle, "opacity": 0.9},
-        "encoding": {"x": x, "y": y, "color": color, "order": {"field": "o", "type": "quantitative"},
-                     "tooltip": _tooltip("t")},
-    }  # fmt: skip
-    ends = {
-        "data": {"values": totals},
-        "transform": [_SHOWN],
-        "mark": {"type": "text", "align": "left", "baseline": "middle", "dx": 6, "yOffset": middle,
-                 "color": drawing.look.ink},
-        "encoding": {"x": x | {"stack": None}, "y": y, "text": {"field": "t"}},
-    }  # fmt: skip
-    names = rows_.names | {"data": {"values": totals}, "transform": [_SHOWN, *rows_.names["transform"]]}
-    return {"height": {"step": rows_.height}, "layer": [bars, ends, names]}
+    x = _bar_length(chart.unit, max(total.value for total in chart.totals)) | {"stack": "zero"}
+    run = _run_rows(chart, drawing)
+    at = {"x": x, "y": run.y, "color": color, "order": {"field": "o", "type": "quantitative"}, "tooltip": _words("t")}
+    bars = _layer("bar", at, rows, height=_BAR, yOffset=run.middle, opacity=0.9)
+    end = {"x": x | {"stack": None}, "y": run.y, "text": {"field": "t"}}
+    ends = _layer("text", end, totals, align="left", baseline="middle", dx=6, yOffset=run.middle,
+                  color=drawing.look.ink)  # fmt: skip
+    names = run.names | {"data": {"values": totals}, "transform": [_SHOWN, *run.names["transform"]]}
+    return {"height": {"step": run.height}, "layer": [bars, ends, names]}
 
 
-def _with_room(most: float) -> Spec:
-    """A scale from zero that ends `_TEXT_WIDTH` pixels beyond the longest bar, where its text is."""
+def _bar_length(title: str, most: float) -> Spec:
+    """The channel of bars from zero; it ends `_TEXT_WIDTH` pixels beyond the longest, where its text is."""
     end = {"expr": f"{most!r} * width / max(width - {_TEXT_WIDTH}, 60)"}
-    return {"domainMin": 0, "domainMax": end, "nice": False}
+    return {"field": "v", "type": "quantitative", "title": title, "axis": {"tickCount": _TICKS_ACROSS},
+            "scale": {"domainMin": 0, "domainMax": end, "nice": False}}  # fmt: skip
 
 
 def _points(chart: PointChart, drawing: Drawing) -> Spec:
     """Points with their intervals; groups differ by shape."""
     rows = []
     for point in chart.points:
-        x_low, x_high = point.x_ends or (None, None)
-        y_low, y_high = point.y_ends or (None, None)
-        ends = {"x1": x_low, "x2": x_high, "y1": y_low, "y2": y_high}
-        row = {"s": point.run, "x": point.x, "y": point.y, "g": point.group, "n": drawing.names[point.run]}
-        rows.append(row | ends | {"t": f"{letter(point.run)} {drawing.names[point.run]}: {point.text}"})
-    x_scale: Spec = {"zero": False, "padding": 24} if chart.has_labels else {"zero": False, "padding": 10}
-    x: Spec = {"field": "x", "type": "quantitative", "title": chart.x_title, "scale": x_scale}
-    x["axis"] = {"tickCount": _TICKS_ACROSS} | ({"format": ",d", "tickMinStep": 1} if chart.counts else {})
-    y_scale: Spec = {"zero": False, "padding": 16}
+        (x1, x2), (y1, y2) = point.x_ends or (None, None), point.y_ends or (None, None)
+        name = drawing.names[point.run]
+        rows.append({"s": point.run, "x": point.x, "y": point.y, "g": point.group, "n": name, "x1": x1, "x2": x2,
+                     "y1": y1, "y2": y2, "t": f"{letter(point.run)} {name}: {point.text}"})  # fmt: skip
+    counts = {"format": ",d", "tickMinStep": 1} if chart.counts else {}
+    x: Spec = {"field": "x", "type": "quantitative", "title": chart.x_title,
+               "scale": {"zero": False, "padding": 24 if chart.has_labels else 10},
+               "axis": {"tickCount": _TICKS_ACROSS} | counts}  # fmt: skip
+    y: Spec = {"field": "y", "type": "quantitative", "title": chart.y_title, "scale": {"zero": False, "padding": 16}}
     if min(point.y for point in chart.points) == 0:
-        y_scale["domainMin"] = 0
-    y = {"field": "y", "type": "quantitative", "title": chart.y_title, "scale": y_scale}
-    color = _run_color(chart, drawing)
-    mark: Spec = {"type": "point", "filled": True, "size": 90, "opacity": 1}
-    encoding: Spec = {"x": x, "y": y, "color": color, "tooltip": _tooltip("t")}
+        y["scale"]["domainMin"] = 0
+    at: Spec = {"x": x, "y": y, "color": _run_color(chart, drawing)}
+    shown = at | {"tooltip": _words("t")}
     groups = sorted({point.group for point in chart.points})
     if groups != [""]:
         legend = {"orient": "top", "symbolFillColor": drawing.look.muted, "symbolStrokeColor": drawing.look.muted}
         scale = {"domain": groups, "range": [_SHAPES[index % len(_SHAPES)] for index in range(len(groups))]}
-        encoding["shape"] = {"field": "g", "type": "nominal", "title": None, "scale": scale, "legend": legend}
-    layers: list[Spec] = []
-    if chart.counts:
-        layers.append({"mark": {"type": "line", "strokeWidth": 1, "opacity": 0.6},
-                       "encoding": {"x": x, "y": y, "color": color}})  # fmt: skip
-    for low, high, along, across in (("x1", "x2", x, y), ("y1", "y2", y, x)):
-        if any(row[low] is not None for row in rows):
-            name, other = ("x", "y") if low == "x1" else ("y", "x")
-            layers.append({"transform": [{"filter": f"isValid(datum.{low})"}],
-                           "mark": {"type": "rule", "strokeWidth": 1.5, "opacity": 0.7},
-                           "encoding": {name: along | {"field": low}, f"{name}2": {"field": high}, other: across,
-                                        "color": color}})  # fmt: skip
-    layers.append({"mark": mark, "encoding": encoding})
+        shown["shape"] = {"field": "g", "type": "nominal", "title": None, "scale": scale, "legend": legend}
+    layers = [_layer("line", at, strokeWidth=1, opacity=0.6)] if chart.counts else []
+    for axis in ("x", "y"):
+        if any(row[f"{axis}1"] is not None for row in rows):
+            span = at | {axis: at[axis] | {"field": f"{axis}1"}, f"{axis}2": {"field": f"{axis}2"}}
+            layers.append(_layer("rule", span, where=f"isValid(datum.{axis}1)", strokeWidth=1.5, opacity=0.7))
+    layers.append(_layer("point", shown, filled=True, size=90, opacity=1))
     if chart.has_labels:
         middle = (min(point.x for point in chart.points) + max(point.x for point in chart.points)) / 2
         for test, align, dx in (("<=", "left", 9), (">", "right", -9)):  # so that no name leaves the chart
-            layers.append({"transform": [{"filter": f"datum.x {test} {middle!r}"}],
-                           "mark": {"type": "text", "align": align, "dx": dx, "dy": -9, "limit": _LABEL_WIDTH},
-                           "encoding": {"x": x, "y": y, "text": {"field": "n"}, "color": color}})  # fmt: skip
+            layers.append(_layer("text", at | {"text": {"field": "n"}}, where=f"datum.x {test} {middle!r}",
+                                 align=align, dx=dx, dy=-9, limit=_LABEL_WIDTH))  # fmt: skip
     return {"data": {"values": rows}, "transform": [_SHOWN], "height": _HEIGHT, "layer": layers}
 
 
@@ -333,25 +297,12 @@ def _quantity(field: str, title: str, domain: tuple[float, float], ticks: int, *
 
 def _run_color(chart: Chart, drawing: Drawing, *, has_legend: bool = True) -> Spec:
     """A colour for each run, and in a picture a legend with its letter, its name and its note."""
-    return _by_run(chart, drawing) | {
-        "legend": None
-        if drawing.is_interactive or not has_legend
-        else {
-            "orient": "bottom",
-            "columns": 1,
-            "labelLimit": 0,
-            "symbolType": "stroke",
-            "symbolOpacity": 1,
-            "symbolStrokeWidth": 3,
-            "labelExpr": _LABEL,
-        }
-    }
-
-
-def _by_run(chart: Chart, drawing: Drawing) -> Spec:
     series = series_of(chart)
     scale = {"domain": list(series), "range": [drawing.look.color(index) for index in series]}
-    return {"field": "s", "type": "nominal", "scale": scale, "title": None}
+    legend = {"orient": "bottom", "columns": 1, "labelLimit": 0, "symbolType": "stroke", "symbolOpacity": 1,
+              "symbolStrokeWidth": 3, "labelExpr": _LABEL}  # fmt: skip
+    is_shown = has_legend and not drawing.is_interactive
+    return {"field": "s", "type": "nominal", "scale": scale, "title": None, "legend": legend if is_shown else None}
 
 
 class _RunRows(msgspec.Struct, frozen=True):
@@ -363,21 +314,11 @@ class _RunRows(msgspec.Struct, frozen=True):
     """The layer of the names; its data has the index of a run in `s`."""
     height: int
     """Pixels of each row."""
-
-    @property
-    def middle(self) -> float:
-        """Pixels from the middle of a row down to the middle of its bar."""
-        return (self.height - _BAR_GAP - _BAR) / 2
-
-    @property
-    def bar_top(self) -> float:
-        """Where a line across the bar begins, as a part of the row."""
-        return 0.5 + (self.middle - _BAR / 2 - 2) / self.height
-
-    @property
-    def bar_end(self) -> float:
-        """Where it ends."""
-        return 0.5 + (self.middle + _BAR / 2 + 2) / self.height
+    middle: float
+    """Pixels from the middle of a row down to the middle of its bar."""
+    bar_top: float
+    """Where a line across the bar begins, as a part of the row."""
+    bar_end: float
 
 
 def _run_rows(chart: Chart, drawing: Drawing) -> _RunRows:
@@ -385,13 +326,15 @@ def _run_rows(chart: Chart, drawing: Drawing) -> _RunRows:
     scale = {"paddingInner": 0, "paddingOuter": 0}
     y = {"field": "s", "type": "nominal", "sort": list(series_of(chart)), "title": None, "axis": None, "scale": scale}
     n_lines = next(iter(_wrapped_labels(chart, drawing.names).values())).count("\n") + 1
-    rows = _RunRows(y, {}, n_lines * _NAME_LINE + _BAR + _BAR_GAP)
-    first_line = rows.middle - _BAR / 2 - 4 - (n_lines - 1) * _NAME_LINE
-    mark = {"type": "text", "align": "left", "baseline": "bottom", "lineBreak": "\n", "lineHeight": _NAME_LINE,
-            "yOffset": first_line, "color": drawing.look.ink}  # fmt: skip
-    names = {"transform": [{"calculate": "labels[datum.s]", "as": "n"}], "mark": mark,
-             "encoding": {"x": {"value": 0}, "y": y, "text": {"field": "n", "type": "nominal"}}}  # fmt: skip
-    return replace(rows, names=names)
+    height = n_lines * _NAME_LINE + _BAR + _BAR_GAP
+    middle = (height - _BAR_GAP - _BAR) / 2
+    names = _layer(
+        "text", {"x": {"value": 0}, "y": y, "text": _words("n")}, align="left", baseline="bottom", lineBreak="\n",
+        lineHeight=_NAME_LINE, yOffset=middle - _BAR / 2 - 4 - (n_lines - 1) * _NAME_LINE, color=drawing.look.ink,
+    )  # fmt: skip
+    names["transform"] = [{"calculate": "labels[datum.s]", "as": "n"}]
+    top, end = (0.5 + (middle + side * (_BAR / 2 + 2)) / height for side in (-1, 1))
+    return _RunRows(y, names, height, middle, top, end)
 
 
 def _wrapped_labels(chart: Chart, names: Sequence[str]) -> dict[int, str]:
@@ -401,7 +344,7 @@ def _wrapped_labels(chart: Chart, names: Sequence[str]) -> dict[int, str]:
     return {run: "\n".join([""] * (most - len(lines)) + lines) for run, lines in wrapped.items()}
 
 
-def _tooltip(field: str) -> Spec:
+def _words(field: str) -> Spec:
     return {"field": field, "type": "nominal"}
 
 

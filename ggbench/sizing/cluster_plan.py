@@ -18,12 +18,11 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from ggbench.engines.contract import Source
+from ggbench.engines.contract import Engine, Source
 from ggbench.engines.endings import Completed, Ending, EngineEnded
 from ggbench.engines.events import Steps
 from ggbench.engines.llama.config import LlamaConfig, whole_steps
-from ggbench.engines.llama.engine import LlamaEngine
-from ggbench.engines.llama.rpc_probe import Link
+from ggbench.engines.llama.rpc_client import Link
 from ggbench.engines.workloads import DecodeAtDepth
 from ggbench.errors import EngineFailed, Unsupported
 from ggbench.gguf_file.model_file import ModelFile
@@ -47,7 +46,7 @@ class Cluster(msgspec.Struct, frozen=True):
     """In llama.cpp's order."""
     links: Mapping[str, Link]
     """By server."""
-    launch: Callable[[], LlamaEngine]
+    launch: Callable[[], Engine]
     on_step: Callable[[str], None]
     """Takes what is being done."""
 
@@ -282,7 +281,7 @@ def setup_alone(setup: LlamaConfig, devices: Sequence[DeviceMemory], index: int)
 
 
 def time_device(
-    engine: LlamaEngine,
+    engine: Engine,
     paths: Sequence[Path],
     costs: Sequence[StepCost],
     model: ModelFile,
@@ -342,7 +341,7 @@ def _with_n_ctx(setup: LlamaConfig) -> LlamaConfig:
     return replace(setup, n_ctx=whole_steps(N_DEPTH + _N_GEN + 2))
 
 
-def _step_ms(engine: LlamaEngine, n_depth: int) -> float:
+def _step_ms(engine: Engine, n_depth: int) -> float:
     """The median of all steps, the first round left out."""
     taken: list[int] = []
     for number in range(_ROUNDS + 1):

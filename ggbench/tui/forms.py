@@ -12,12 +12,12 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.decisions.pick.needs import LITTLE_LOSS, WORKLOADS, Needs, Preference
-from ggbench.engines.llama.config import KV_TYPES, MAX_THREADS, FlashAttn, LlamaConfig, parse_servers
+from ggbench.engines.llama.config import KV_TYPE_LIST, KV_TYPES, MAX_THREADS, FlashAttn, LlamaConfig, parse_servers
 from ggbench.errors import UsageError
 from ggbench.experiments.quality.record import N_CTX
 from ggbench.experiments.speed.record import INPUTS, N_GEN, SpeedSettings
 from ggbench.experiments.tune.record import DEPTHS, Objective, TuneSettings
-from ggbench.runs.options import BATCH_SIZES, DEPTH_LIST, DURATION, KV_TYPE_LIST, TOKEN_LIST, Kind
+from ggbench.fields import BATCH_SIZES, DEPTH_LIST, DURATION, TOKEN_LIST, Kind
 from ggbench.text import plain
 from ggbench.tui.run_requests import LARGEST, NO_BASE, QualityAsked
 from ggbench.units import exact_size, format_bytes, format_count, parse_size, parse_tokens

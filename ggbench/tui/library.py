@@ -243,9 +243,9 @@ class LatestResults(msgspec.Struct, frozen=True):
         """Take them from `runs`, newest first, as the store lists them."""
         found = cls({}, {})
         for run in runs:
-            setup, subject = run.head.setup, run.subject
-            if not run.is_complete or run.is_imported or not isinstance(setup, LlamaConfig):
+            if not run.is_complete or run.is_imported or not run.head.setup.loads_gguf:
                 continue
+            setup, subject = LlamaConfig.of(run.head.setup), run.subject
             summary = QuantSummary.of([run])
             for name in _names(subject.model, subject.quant, subject.file):
                 if summary.fit is not None:

@@ -14,8 +14,8 @@ import msgspec
 import msgspec.structs
 
 from ggbench.decisions.plan import plan_rows
+from ggbench.engines.contract import Engine, launch_engine
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama.engine import LlamaEngine, launch
 from ggbench.errors import GgbenchError
 from ggbench.machine.host import default_threads
 from ggbench.models.added_places import typed_server
@@ -48,12 +48,10 @@ class PlannedQuant(msgspec.Struct, frozen=True):
 class Planner:
     """Makes plans, row by row. Its methods may be called from any thread."""
 
-    def __init__(
-        self, hub: HubAccess, start: Callable[[], LlamaEngine] | None = None, *, api_key_env: str = ""
-    ) -> None:
+    def __init__(self, hub: HubAccess, start: Callable[[], Engine] | None = None, *, api_key_env: str = "") -> None:
         """Start no engine before the first plan; `start` starts one. `api_key_env` as `Services` has it."""
         self._server = ServerOptions(api_key_env)
-        self._hub, self._start = hub, start or (lambda: launch(threading.Event()))
+        self._hub, self._start = hub, start or (lambda: launch_engine(LlamaConfig()))
         self._lock = threading.Lock()
         self._allocator: DryAllocator | None = None
         self._allocates_for: LlamaConfig | None = None

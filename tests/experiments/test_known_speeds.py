@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from ggbench.decisions import known_speeds as module
 from ggbench.decisions.known_speeds import expected_at, known_speeds
 from ggbench.engines.endings import Outcome
+from ggbench.engines.events import DeviceBuffers, Memory
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.memory import DeviceBuffers, Memory
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings

@@ -11,8 +11,7 @@ import pytest
 
 from ggbench.engines.contract import Engine, EngineConfig, Source, Workload, engine_module
 from ggbench.engines.endings import Completed, Ending, Failed, Outcome
-from ggbench.engines.events import Allocated, Event, Opened, PromptRead, Ready, Steps
-from ggbench.engines.memory import DeviceBuffers, Place
+from ggbench.engines.events import Allocated, DeviceBuffers, Event, Opened, Place, PromptRead, Ready, Steps
 from ggbench.engines.workloads import Decode, Prefill
 from ggbench.errors import StoreError, Unsupported
 from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
@@ -83,7 +82,7 @@ def launch(cancel: threading.Event, *, timeout_s: float, hold: threading.Event |
 @pytest.fixture(autouse=True)
 def installed(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("ggbench.engines.test_server.engine")
-    module.SETUP, module.launch = ServerSetup, launch  # type: ignore[attr-defined]
+    module.CONFIG, module.launch = ServerSetup, launch  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "ggbench.engines.test_server.engine", module)
     ENGINES.clear()
 

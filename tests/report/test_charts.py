@@ -11,7 +11,7 @@ from ggbench.experiments.quality.compared import quality_over_speed
 from ggbench.experiments.quality.record import Divergence, QualityResult, ScoredBase, ScoredText, TextSource
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.axes import BINS, curve_data
-from ggbench.show.charts import b_bars, runs_of, w_bars
+from ggbench.show.charts import decode_bars, runs_of
 from ggbench.show.figures import Curve, Figure, Floats, Line, latency_figure
 from ggbench.show.vega import ON_PAPER, ON_SLATE, PAGE, Drawing, as_vega, chart_spec
 from ggbench.stats.intervals import Estimate
@@ -45,12 +45,13 @@ def test_bars_have_intervals_and_limits(completed: QuantSummary) -> None:
     fit, limit = completed.fit, completed.limit
     assert fit is not None
     assert limit is not None
-    (w,), (b,) = w_bars([completed]).bars, b_bars([completed]).bars
+    speeds, (w,), (b,) = (chart.bars for chart in decode_bars([completed]))
+    assert [bar.limit for bar in speeds] == [None]
     assert (w.value, w.low, w.high, w.limit) == (fit.w_tokens_per_ms, *(fit.w_ci95 or ()), limit.w_tokens_per_ms)
     assert (b.value, b.low, b.high, b.limit) == (fit.b_ms, *(fit.b_ci95 or ()), limit.b_ms)
     bound = with_decode(completed, fit=replace(fit, w_tokens_per_ms=None, b_ms=None))
-    assert w_bars([bound]).is_empty
-    assert runs_of(b_bars([bound, completed])) == (1,)
+    assert decode_bars([bound])[1].is_empty
+    assert runs_of(decode_bars([bound, completed])[2]) == (1,)
 
 
 def scored(summary: QuantSummary, ppl: float, kld: float | None, *, sha256: str = "a") -> QuantSummary:

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 
 from ggbench.engines.contract import ON_OFF, EngineConfig, Request, Stage, check_given
 from ggbench.errors import UsageError
-from ggbench.fields import Option
-from ggbench.units import KV_CELLS, format_number, parse_size
+from ggbench.fields import SIZE, TOKENS, Kind, Option, joined
+from ggbench.units import KV_CELLS, format_number
 
 FlashAttn = Literal["auto", "on", "off"]
 SplitMode = Literal["none", "layer", "row", "tensor"]
@@ -44,6 +44,10 @@ _OF_THE_LOAD = (
 _EXPERTS = r"\.ffn_(up|down|gate|gate_up)_(ch|)exps"
 
 
+_PLACEMENT = (
+    "n_gpu_layers", "main_gpu", "tensor_split", "split_mode", "cpu_moe", "n_cpu_moe", "override_tensor", "kv_offload",
+)  # fmt: skip
+"""Fields that say which of a model goes to a GPU."""
 _FAILURE_HINTS = {
     "quantized V cache": "--flash-attn on is what it needs; --type-v f16 does without flash attention",
     "requires flash_attn": "--flash-attn on",
@@ -69,8 +73,8 @@ def _shares(text: str) -> tuple[float, ...]:
     return shares
 
 
-def _overrides(texts: tuple[str, ...]) -> tuple[str, ...]:
-    overrides = tuple(part.strip() for text in texts for part in text.split(","))
+def _overrides(text: str) -> tuple[str, ...]:
+    overrides = tuple(part.strip() for part in text.split(","))
     for override in overrides:
         pattern, _, buffer_type = override.rpartition("=")
         if not pattern or not buffer_type:
@@ -107,6 +111,26 @@ def parse_servers(text: str) -> tuple[str, ...]:
     return servers
 
 
+def _kv_types(text: str) -> tuple[str, ...]:
+    types = tuple(dict.fromkeys(part.strip().lower() for part in text.split(",")))
+    if unknown := [each for each in types if each not in KV_TYPES]:
+        raise UsageError(f"{unknown[0]!r} is not a type of a KV cache", f"llama.cpp has {', '.join(KV_TYPES)}")
+    return types
+
+
+_KV_TYPE = Kind(metavar="TYPE", choices=KV_TYPES)
+_NUMBER, _LAYERS, _INDEX = Kind(int, metavar="N"), Kind(int, metavar="N", least=0), Kind(int, metavar="INDEX", least=0)
+_SHARES, _OVERRIDES = (
+    Kind(_shares, joined, "N,N,...", names_option=False),
+    Kind(_overrides, joined, "PATTERN=BUFFER_TYPE,...", names_option=False),
+)
+_SERVERS = Kind(parse_servers, joined, "HOST:PORT,...", names_option=False)
+THREADS = Kind(int, metavar="N", least=1, most=MAX_THREADS)
+
+
+KV_TYPE_LIST = Kind(_kv_types, joined, "TYPE,...")
+
+
 class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     """How llama.cpp loads a model and makes its context; names are llama.cpp's own."""
 
@@ -116,67 +140,65 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     loads_gguf: ClassVar[bool] = True
     sizes_dry: ClassVar[bool] = True
 
-    n_ctx: Annotated[int | None, Option("model", "-c", is_tokens=True)] = None
+    n_ctx: Annotated[int | None, Option("-c", kind=TOKENS, heading="model")] = None
     """Context length, e.g. 16k or 16,384. Default: as long as the command needs.
 
     None lets the experiment take just enough for its run.
     """
-    n_batch: Annotated[int, Option("model", "-b", is_tokens=True)] = 2048
+    n_batch: Annotated[int, Option("-b", kind=TOKENS, heading="model")] = 2048
     """Logical batch size: tokens passed to llama.cpp at once."""
-    n_ubatch: Annotated[int, Option("model", "-ub", is_tokens=True)] = 512
+    n_ubatch: Annotated[int, Option("-ub", kind=TOKENS, heading="model")] = 512
     """Physical batch size: tokens computed at once."""
-    type_k: Annotated[str, Option("model", "-ctk", "TYPE", KV_TYPES)] = "f16"
+    type_k: Annotated[str, Option("-ctk", kind=_KV_TYPE, heading="model")] = "f16"
     """Data type of the K cache, e.g. q8_0."""
-    type_v: Annotated[str, Option("model", "-ctv", "TYPE", KV_TYPES)] = "f16"
+    type_v: Annotated[str, Option("-ctv", kind=_KV_TYPE, heading="model")] = "f16"
     """Data type of the V cache; a quantized one needs flash attention."""
-    flash_attn: Annotated[FlashAttn, Option("model", "-fa")] = "auto"
+    flash_attn: Annotated[FlashAttn, Option("-fa", heading="model")] = "auto"
     """Use flash attention, which shrinks the compute buffer."""
-    n_gpu_layers: Annotated[int, Option("memory", "-ngl", "N")] = -1
+    n_gpu_layers: Annotated[int, Option("-ngl", kind=_NUMBER, shown="", heading="memory")] = -1
     """Number of layers to put on the GPU. Default: all.
 
     Negative means all.
     """
-    main_gpu: Annotated[int | None, Option("memory", "-mg", "INDEX", least=0)] = None
+    main_gpu: Annotated[int | None, Option("-mg", kind=_INDEX, heading="memory")] = None
     """Use only the GPU with this index. Default: all GPUs.
 
     None spreads the model over all, as llama.cpp does.
     """
-    tensor_split: Annotated[tuple[float, ...], Option("memory", "-ts", "N,N,...", parse=_shares)] = ()
+    tensor_split: Annotated[tuple[float, ...], Option("-ts", kind=_SHARES, heading="memory")] = ()
     """Proportion of the model for each GPU or RPC device, e.g. 3,1. Default: llama.cpp's choice.
 
     Those of RPC servers come first; empty leaves it to llama.cpp.
     """
-    rpc_servers: Annotated[tuple[str, ...], Option("memory", metavar="HOST:PORT,...", parse=parse_servers)] = ()
+    rpc_servers: Annotated[tuple[str, ...], Option(kind=_SERVERS, heading="memory")] = ()
     """Use the devices of these RPC servers too, e.g. 192.168.1.7:50052; see ggbench cluster.
 
     `HOST:PORT` each; their devices come before the GPUs of this machine.
     """
-    split_mode: Annotated[SplitMode, Option("memory", "-sm")] = "layer"
+    split_mode: Annotated[SplitMode, Option("-sm", heading="memory")] = "layer"
     """How to split the model across several GPUs.
 
     `none` where `main_gpu` is given.
     """
-    cpu_moe: Annotated[bool, Option("memory", "-cmoe")] = False
+    cpu_moe: Annotated[bool, Option("-cmoe", heading="memory")] = False
     """Keep the expert weights of all layers in main memory."""
-    n_cpu_moe: Annotated[int, Option("memory", "-ncmoe", "N", least=0)] = 0
+    n_cpu_moe: Annotated[int, Option("-ncmoe", kind=_LAYERS, shown="", heading="memory")] = 0
     """Keep the expert weights of the first N layers in main memory."""
-    override_tensor: Annotated[
-        tuple[str, ...], Option("memory", "-ot", "PATTERN=BUFFER_TYPE,...", parse=_overrides, is_repeated=True)
-    ] = ()
+    override_tensor: Annotated[tuple[str, ...], Option("-ot", kind=_OVERRIDES, is_repeated=True, heading="memory")] = ()
     """Place tensors whose names match a regular expression in a buffer type, e.g. '\\.ffn_up=CPU'."""
-    threads: Annotated[int | None, Option("model", "-t", "N", least=1, most=MAX_THREADS)] = None
+    threads: Annotated[int | None, Option("-t", kind=THREADS, heading="model")] = None
     """CPU threads for decoding. Default: one per physical core."""
-    threads_batch: Annotated[int | None, Option("model", "-tb", "N", least=1, most=MAX_THREADS)] = None
+    threads_batch: Annotated[int | None, Option("-tb", kind=THREADS, heading="model")] = None
     """CPU threads for prompts and batches. Default: as --threads."""
-    mmap: Annotated[bool, Option("memory", help="Read the file into memory instead of mapping it.")] = True
+    mmap: Annotated[bool, Option(help="Read the file into memory instead of mapping it.", heading="memory")] = True
     """Map the file instead of reading it; a memory limit of main memory turns it off."""
-    mlock: Annotated[bool, Option("memory")] = False
+    mlock: Annotated[bool, Option(heading="memory")] = False
     """Lock the model in main memory, to prevent swapping."""
-    kv_offload: Annotated[bool, Option("memory", "-nkvo", help="Keep the KV cache in main memory, not on the GPU.")] = (
-        True
-    )
+    kv_offload: Annotated[
+        bool, Option("-nkvo", "Keep the KV cache in main memory, not on the GPU.", heading="memory")
+    ] = True
     """Keep the KV cache on the GPU with the layers that use it."""
-    swa_full: Annotated[bool, Option("model")] = False
+    swa_full: Annotated[bool, Option(heading="model")] = False
     """Keep the whole context in the caches of sliding-window layers.
 
     llama-server's default is off.
@@ -185,7 +207,7 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     """Sequences that a context can hold; n_ctx is shared out among them."""
     n_outputs_max: int | None = None
     """Tokens of one batch whose logits are computed; None means one of each sequence, as llama-server reserves."""
-    memory_limit_bytes: Annotated[int | None, Option("memory", metavar="SIZE", parse=parse_size)] = None
+    memory_limit_bytes: Annotated[int | None, Option(kind=SIZE, heading="memory")] = None
     """Emulate a machine with this much memory, e.g. 24GiB.
 
     What model and context together may take; None means all there is.
@@ -195,11 +217,6 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     def may_use_gpu(self) -> bool:
         """Whether any layer is offloaded."""
         return self.n_gpu_layers != 0
-
-    @property
-    def cache_types(self) -> tuple[str, str]:
-        """Types of the K and the V cache."""
-        return self.type_k, self.type_v
 
     @property
     def described(self) -> Mapping[str, str]:
@@ -222,6 +239,46 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
             "sequences": str(self.n_seq_max),
             "outputs": n_outputs,
         }
+
+    def speed_part(self, threads: int, n_layer: int | None, *, has_gpu: bool) -> Self:
+        """Return what decides the speed of a model of `n_layer` layers, with these threads where it names none.
+
+        The length of the context and where its memory is from do not; nor, without a GPU, what goes there.
+        """
+        same, threads = type(self)(), self.threads or threads
+        decisive = replace(
+            self,
+            n_ctx=None,
+            n_seq_max=same.n_seq_max,
+            n_outputs_max=None,
+            mmap=same.mmap,
+            mlock=same.mlock,
+            memory_limit_bytes=None,
+            threads=threads,
+            threads_batch=self.threads_batch or threads,
+        )
+        if not has_gpu and not self.rpc_servers:
+            return decisive.without_placement()
+        is_all = n_layer is not None and self.n_gpu_layers > n_layer
+        return replace(decisive, n_gpu_layers=-1) if is_all or self.n_gpu_layers < 0 else decisive
+
+    def without_placement(self) -> Self:
+        """Return the setup without what says which of a model goes to a GPU."""
+        same = type(self)()
+        return replace(self, **{name: getattr(same, name) for name in _PLACEMENT})
+
+    def less_memory(self, *, has_gpu: bool, has_context: bool) -> str:
+        """What would need less memory, for people."""
+        smaller = ["a smaller quant"]
+        if self.n_gpu_layers and has_gpu:
+            smaller.append(f"fewer layers on the {'devices' if self.rpc_servers else 'GPU'} (-ngl)")
+        if has_context and {self.type_k, self.type_v} & UNQUANTIZED:
+            needed = " --flash-attn on" if self.flash_attn == "off" else ""
+            smaller.append(f"--type-k q8_0 --type-v q8_0{needed}")
+        text = f"{' or '.join(smaller)} needs less"
+        if self.rpc_servers:
+            text += "; another --tensor-split or another machine may hold it: ggbench cluster plan"
+        return text
 
     def check(self) -> None:
         """Raise UsageError for a V cache that llama.cpp refuses, which it does only once the model is loaded.

@@ -63,9 +63,14 @@ class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
         return self.device != "cpu"
 
     @property
-    def cache_types(self) -> tuple[str, str]:
-        """Types of the K and the V cache."""
-        return self.dtype, self.dtype
+    def type_k(self) -> str:
+        """Type of the K cache."""
+        return self.dtype
+
+    @property
+    def type_v(self) -> str:
+        """Type of the V cache."""
+        return self.dtype
 
     @property
     def described(self) -> Mapping[str, str]:

@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 
 from ggbench.errors import UsageError
-from ggbench.runs.options import COUNT, TOKENS, Option
+from ggbench.fields import COUNT, TOKENS, Option
 from ggbench.runs.run import DecodeTiming, Settings, require_positive
 
 N_PROMPT = 25

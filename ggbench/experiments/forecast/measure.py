@@ -6,7 +6,6 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, ClassVar
 
 from ggbench.engines.contract import EngineConfig
-from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.experiments.forecast.record import (
     ForecastModel,
@@ -42,7 +41,7 @@ class ForecastExperiment(Experiment):
     def check(self, setup: EngineConfig, settings: Settings) -> None:
         """Raise UsageError also where a context is asked for: the twins have one of their own."""
         super().check(setup, settings)
-        if isinstance(setup, LlamaConfig) and setup.n_ctx is not None:
+        if setup.n_ctx is not None:
             raise UsageError("a forecast is for every length at once", "omit --n-ctx")
 
     def measure(self, session: Session) -> Generator[Progress, None, Conclusion]:

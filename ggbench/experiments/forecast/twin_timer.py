@@ -13,11 +13,10 @@ from msgspec.structs import replace
 from ggbench.decisions.known_speeds import ThisMachine
 from ggbench.engines.contract import Source
 from ggbench.engines.endings import Completed, Ending, Outcome
-from ggbench.engines.events import PromptRead, Steps
+from ggbench.engines.events import Memory, PromptRead, Steps
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.memory import Memory
 from ggbench.engines.workloads import DecodeAtDepth
-from ggbench.errors import StoreError, UnknownName, Unsupported
+from ggbench.errors import StoreError, UnknownName
 from ggbench.experiments.forecast.record import (
     ForecastCost,
     ForecastModel,
@@ -53,9 +52,7 @@ _NEAR = 1
 
 def time_twins(session: Session) -> Generator[Progress, None, Conclusion]:
     """Write the twins, time them by turns, remove them. Raises as `ForecastExperiment.measure`."""
-    settings, setup = session.settings(ForecastSettings), session.setup
-    if not isinstance(setup, LlamaConfig):
-        raise Unsupported("a forecast measures twins with llama.cpp", "name a GGUF file instead")
+    settings, setup = session.settings(ForecastSettings), LlamaConfig.of(session.setup)
     model = session.target.header()
     session.use_file(model)
     forecasts_dir().mkdir(parents=True, exist_ok=True)

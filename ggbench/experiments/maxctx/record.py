@@ -7,8 +7,8 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 
 from ggbench.engines.endings import Outcome
+from ggbench.fields import FLAG, SIZE_OR_NONE, Option
 from ggbench.machine.records import GpuProcess
-from ggbench.runs.options import FLAG, SIZE_OR_NONE, Option
 from ggbench.runs.run import LargestContext, Run, Settings
 from ggbench.units import format_bytes, format_count, format_number
 

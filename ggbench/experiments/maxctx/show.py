@@ -10,8 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ggbench.engines.endings import Outcome
-from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.memory import DeviceBuffers, Memory, Place
+from ggbench.engines.events import DeviceBuffers, Memory, Place
 from ggbench.experiments.maxctx.record import (
     MaxctxResult,
     MaxctxSettings,
@@ -195,9 +194,7 @@ class MaxctxPresenter(Presenter):
 
 def _facts(run: Run, found: MaxctxResult) -> Facts:
     setup, memory, plan = run.head.setup, run.memory, found.plan
-    n_ubatch = memory.n_ubatch
-    if n_ubatch is None and isinstance(setup, LlamaConfig):
-        n_ubatch = setup.n_ubatch
+    n_ubatch = memory.n_ubatch or setup.n_ubatch
     n_dry = sum(probe.is_dry for probe in found.probes)
     attention = {True: "flash attention on", False: "flash attention off", None: ""}[memory.flash_attn]
     cache = "K {}, V {}".format(*setup.cache_types) if setup.cache_types else ""

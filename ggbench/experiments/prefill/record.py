@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from ggbench.runs.options import COUNT, TOKEN_LIST, Option
+from ggbench.fields import COUNT, TOKEN_LIST, Option
 from ggbench.runs.run import PromptTimings, Settings, require_positive
 
 

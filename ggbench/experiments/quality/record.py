@@ -7,8 +7,8 @@ from typing import Annotated
 import msgspec
 
 from ggbench.errors import UsageError
+from ggbench.fields import COUNT, DURATION, Option
 from ggbench.models.subject import Subject
-from ggbench.runs.options import COUNT, DURATION, Option
 from ggbench.runs.run import Result, Settings
 from ggbench.stats.intervals import Estimate
 

@@ -15,7 +15,7 @@ from ggbench.engines.endings import Completed, EngineEnded, require_completed
 from ggbench.engines.events import Scored, Tokenized
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads import Tokenize
-from ggbench.errors import StoreError, UnknownName, Unsupported, UsageError
+from ggbench.errors import StoreError, UnknownName, UsageError
 from ggbench.experiments.quality.base_rows import Rows, Scoring, only, open_rows, require_trained, scoring_setup
 from ggbench.experiments.quality.record import ChunkScores, QualitySettings, ScoredBase, ScoredText
 from ggbench.experiments.quality.scores import floats, perplexity
@@ -33,13 +33,12 @@ from ggbench.units import counted, format_count
 def score_text(session: Session) -> Generator[Progress, None, Conclusion]:
     """Score the text. Raises as `QualityExperiment.measure`."""
     settings = session.settings(QualitySettings)
-    if not isinstance(session.setup, LlamaConfig):
-        raise Unsupported("scoring a text needs llama.cpp", "name a GGUF file instead")
+    given = LlamaConfig.of(session.setup)
     text = read_text(settings.text)
     file = yield from session.prepare_file()
     require_trained(file)
     available_bytes = describe_ram().available_bytes
-    setup = scoring_setup(settings, session.setup, file.n_vocab)
+    setup = scoring_setup(settings, given, file.n_vocab)
     with contextlib.ExitStack() as stack:
         try:
             require_completed((yield from session.open(setup)))

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, ClassVar
 from msgspec.structs import replace
 
 from ggbench.engines.contract import EngineConfig
-from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.experiments.speed.record import BatchLimit, Case, CaseEnded, SpeedCase, SpeedResult, SpeedSettings
 from ggbench.runs.driver import run_job
@@ -44,7 +43,7 @@ class SpeedExperiment(Experiment):
         super().check(setup, settings)
         if setup.n_ctx is not None:
             raise UsageError("each case makes a context of its own length", "omit --n-ctx")
-        if isinstance(setup, LlamaConfig) and isinstance(settings, SpeedSettings):
+        if setup.n_batch is not None and isinstance(settings, SpeedSettings):
             largest = max(settings.batches)
             if setup.n_batch < largest:
                 raise UsageError(

@@ -10,7 +10,7 @@ from msgspec import field
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import whole_steps
 from ggbench.errors import UsageError
-from ggbench.runs.options import BATCH_SIZES, DURATION, TOKEN_LIST, TOKENS, Option
+from ggbench.fields import BATCH_SIZES, DURATION, TOKEN_LIST, TOKENS, Option
 from ggbench.runs.run import Result, Run, Settings, require_positive
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
 from ggbench.stats.serving import Serving

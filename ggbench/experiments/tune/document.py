@@ -22,7 +22,7 @@ from ggbench.show.run_documents import ENDS, MEASURED_FILE, NUMBER, ORIGIN, ends
 def setup_to_use(run: Run) -> LlamaConfig | None:
     """Return the best setup, with the n_ctx asked for; the baseline if nothing beats it; None if nothing was timed."""
     found, given = result_of(run), run.head.setup
-    if not found.n_measured or not isinstance(given, LlamaConfig):
+    if not found.n_measured:
         return None
     best = found.best or found.candidates[0]
     return replace(best.setup, n_ctx=given.n_ctx)

@@ -7,11 +7,11 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
+from ggbench import fields
 from ggbench.decisions.pick.record import Loss
-from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.config import KV_TYPE_LIST, LlamaConfig
 from ggbench.errors import UsageError
-from ggbench.runs import options
-from ggbench.runs.options import Option
+from ggbench.fields import Option
 from ggbench.runs.run import Result, Run, Settings
 from ggbench.stats.intervals import Expected
 from ggbench.units import format_ratio
@@ -36,27 +36,25 @@ class TuneSettings(Settings, msgspec.Struct, frozen=True):
         Option(
             "--depth",
             "Tokens in the KV cache at which to compare, e.g. 0,32k. The mean of all decides.",
-            options.DEPTH_LIST,
+            fields.DEPTH_LIST,
         ),
     ] = DEPTHS
     """Tokens in the KV cache before what is timed."""
     objective: Annotated[
         Objective,
-        Option("--for", "What should be faster: decoding, reading a prompt, or the mean of both.", options.CHOICE),
+        Option("--for", "What should be faster: decoding, reading a prompt, or the mean of both.", fields.CHOICE),
     ] = "decode"
     within_s: Annotated[
-        float, Option("--within", "Stop the search after this time, e.g. 5m.", options.DURATION, shown="10m")
+        float, Option("--within", "Stop the search after this time, e.g. 5m.", fields.DURATION, shown="10m")
     ] = WITHIN_S
     """Seconds from the first measurement on; a download takes none of them."""
     kv_types: Annotated[
         tuple[str, ...],
-        Option(
-            "--allow-kv", "Try the KV cache in these types too, which cost quality, e.g. q8_0.", options.KV_TYPE_LIST
-        ),
+        Option("--allow-kv", "Try the KV cache in these types too, which cost quality, e.g. q8_0.", KV_TYPE_LIST),
     ] = ()
     """Types of both caches that may be tried besides those of the setup; they cost quality."""
     n_prompt: Annotated[
-        int, Option("-p --n-prompt", "With --for prefill or both: tokens of the prompt.", options.TOKENS)
+        int, Option("-p --n-prompt", "With --for prefill or both: tokens of the prompt.", fields.TOKENS)
     ] = N_PROMPT
 
     def __post_init__(self) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 
-from ggbench.runs.options import COUNT, Option
+from ggbench.fields import COUNT, Option
 from ggbench.runs.run import Result, Settings
 
 
