@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from ggbench.runs.run import Run
     from ggbench.runs.session import Session
     from ggbench.runs.store.database import Store
-    from ggbench.stats.known_speed import RunSpeed
+    from ggbench.stats.speed_estimate import RunSpeed
 
 
 class Concluded(msgspec.Struct, frozen=True):
