@@ -20,13 +20,13 @@ from ggbench.fields import SIZE_OR_NONE, Kind, Option, long_flag, options_of
 from ggbench.models.command_line import setup_options
 from ggbench.models.engine_models import own_models
 from ggbench.plugins import load_plugin
-from ggbench.runs.experiment import Experiment
 from ggbench.text import in_words
 from ggbench.units import format_count
 
 if TYPE_CHECKING:
     from ggbench.commands.output import Output
     from ggbench.engines.events import Memory
+    from ggbench.runs.experiment import Experiment
     from ggbench.sizing.plan_record import Budget
 
 
