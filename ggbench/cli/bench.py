@@ -6,7 +6,7 @@ import click
 from msgspec.structs import replace
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import Asked, against_option, measuring_options, option, settings_options
+from ggbench.commands.options import MeasureRequest, against_option, measuring_options, option, settings_options
 from ggbench.commands.tuned import tuned_option, with_tuned
 from ggbench.errors import UsageError
 from ggbench.experiments.decode.record import DecodeSettings
@@ -40,7 +40,7 @@ from ggbench.show.glossary import DECODE
 @tuned_option
 @measuring_options(many=True, servers=True, own_models=True)
 def command(
-    settings: DecodeSettings, maxctx: bool, plot: bool, text_format: str, against: str | None, asked: Asked
+    settings: DecodeSettings, maxctx: bool, plot: bool, text_format: str, against: str | None, asked: MeasureRequest
 ) -> None:
     """Measure every quant of a model and show one table: BPW, memory, prefill, W and B beside their limits.
 
@@ -60,7 +60,8 @@ def command(
     if output.as_json and text_format != "table":
         raise UsageError(f"--json and --format {text_format} exclude each other", "omit one of them")
     if plot and (output.as_json or text_format != "table"):
-        raise UsageError("--plot goes under a table", "omit --json and --format, or use results show ID --plot")
+        hint = "omit --json and --format, or use results show ID --plot"
+        raise UsageError("--plot goes with neither --json nor --format", hint)
     if against and text_format != "table":
         raise UsageError(f"--against {against} does not go into {text_format}", "omit --format, or use --json")
     if maxctx:

@@ -143,7 +143,7 @@ def probe(servers: tuple[str, ...], timeout_s: float, output: Output) -> None:
 
         output.document(CLUSTER_PROBE, servers=probes)
     else:
-        from ggbench.show.cluster import probes_table
+        from ggbench.show.plan import probes_table
 
         output.show(probes_table(probes, width=output.console().width))
     if not all(each.is_usable for each in probes):

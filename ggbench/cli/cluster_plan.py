@@ -57,7 +57,7 @@ def command(ref: ModelRef, setup: LlamaConfig, hub: HubOptions, output: Output) 
 
         output.document(CLUSTER_PLAN, model=ref.text, plans=plans)
     else:
-        from ggbench.show.cluster import cluster_report
+        from ggbench.show.plan import cluster_report
 
         output.show(*(cluster_report(plan, width=output.console().width) for plan in plans))
     if all(plan.best is None for plan in plans):

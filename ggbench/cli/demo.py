@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import TOKENS, Asked, HubOptions, option, output_options
+from ggbench.commands.options import TOKENS, HubOptions, MeasureRequest, option, output_options
 from ggbench.commands.output import Output
 
 if TYPE_CHECKING:
-    from ggbench.commands.measuring import Measured
+    from ggbench.commands.measuring import MeasureResult
 
 _ID = "qwen1.5-0.5b"
 _MODEL = f"synth:{_ID}"
@@ -57,7 +57,7 @@ def command(n_gen: int, output: Output) -> None:
     measured.leave()
 
 
-def _measure(n_gen: int, output: Output) -> Measured:
+def _measure(n_gen: int, output: Output) -> MeasureResult:
     """Make and measure the twins, and show them."""
     from ggbench.commands.measuring import make_jobs, measure
     from ggbench.commands.run_output import show_summaries
@@ -69,7 +69,7 @@ def _measure(n_gen: int, output: Output) -> Measured:
     if not output.as_json:
         line = f"bench {_MODEL} {' '.join(_QUANTS)} -n {n_gen} --plot"
         _announce(3, "How fast are they, token by token? Twins are written, then decoded.", line, output)
-    asked = Asked(parse_model(_MODEL, *_QUANTS), LlamaConfig(), HubOptions(), output)
+    asked = MeasureRequest(parse_model(_MODEL, *_QUANTS), LlamaConfig(), HubOptions(), output)
     measured = measure(make_jobs(EXPERIMENT, DecodeSettings(n_gen), asked, every=True), asked)
     if output.as_json:
         from ggbench.show.run_documents import DEMO

@@ -54,7 +54,7 @@ def command(path: Path, tensors: bool, output: Output) -> None:
 
         output.document(INSPECT, model_file, **({"tensors": model_file.tensors} if tensors else {}))
     else:
-        from ggbench.show.model_file import header_details, tensors_table
+        from ggbench.show.models import header_details, tensors_table
 
         output.show(header_details(model_file), *([tensors_table(model_file)] if tensors else []))
     if model_file.truncation:
@@ -83,7 +83,7 @@ def _list_folder(folder: Path, tensors: bool, output: Output) -> None:
 
         output.document(FOLDER, rows=entries)
     else:
-        from ggbench.show.model_file import folder_table
+        from ggbench.show.models import folder_table
 
         output.show(folder_table(entries, width=output.console().width))
 

@@ -183,7 +183,7 @@ def _measured(
 ) -> Pick:
     """Measure what matters and pick again, until all that matters is known or the time is over."""
     from ggbench.commands.measuring import measure
-    from ggbench.commands.options import Asked
+    from ggbench.commands.options import MeasureRequest
     from ggbench.decisions.pick.candidates import next_to_measure
     from ggbench.models.reference import parse_model
 
@@ -194,7 +194,7 @@ def _measured(
             break
         tried.add(candidate.name)
         job = _forecast_job(candidate, request.setup, hub)
-        asked = Asked(parse_model(candidate.row.model, candidate.row.quant), request.setup, hub, output)
+        asked = MeasureRequest(parse_model(candidate.row.model, candidate.row.quant), request.setup, hub, output)
         if measure([job], asked, is_sweep=True).is_cancelled:
             break
         with _allocator(request.setup, request.budget) as allocator:

@@ -106,8 +106,8 @@ class _Shown(msgspec.Struct, frozen=True):
         """Print the document, or the tables and what the Hub was asked for."""
         output = self.output
         if output.as_json:
+            from ggbench.show.against import published_sizes
             from ggbench.show.plan_document import PLAN, PLAN_ROW
-            from ggbench.show.sizes_against import published_sizes
 
             output.document(
                 PLAN,
@@ -125,7 +125,7 @@ class _Shown(msgspec.Struct, frozen=True):
             setup = self.setup if rows[0].engine == self.setup.engine else None
             output.show(plan_report(budget, setup, sources, rows, width=width))
             if self.against:
-                from ggbench.show.sizes_against import published_sizes_table
+                from ggbench.show.against import published_sizes_table
 
                 output.show(published_sizes_table(rows, width=width))
         if read is not None:

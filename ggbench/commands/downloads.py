@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ggbench.commands.options import Asked, HubOptions
+from ggbench.commands.options import HubOptions, MeasureRequest
 from ggbench.commands.output import Output
 from ggbench.errors import ExitCode, NetworkError, UsageError
 from ggbench.models.sources import CONFIRM_ABOVE_BYTES
@@ -105,7 +105,7 @@ def allow_downloads(targets: Sequence[Target], hub: HubOptions, output: Output) 
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
 
-def show_left_out(asked: Asked, targets: Sequence[Target]) -> None:
+def show_left_out(asked: MeasureRequest, targets: Sequence[Target]) -> None:
     """Without a network, name the quants of a repo that a request for all of them leaves out, as its listing has them.
 
     `targets` are what MODEL and QUANTs mean.

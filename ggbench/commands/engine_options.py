@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from ggbench.commands.options import Asked
+from ggbench.commands.options import MeasureRequest
 from ggbench.engines.contract import EngineConfig
 from ggbench.errors import UsageError
 from ggbench.models.command_line import setup_options
@@ -15,7 +15,7 @@ from ggbench.plugins import load_plugin
 from ggbench.runs.experiment import Experiment
 
 
-def given_setup(experiment: Experiment, asked: Asked) -> EngineConfig:
+def given_setup(experiment: Experiment, asked: MeasureRequest) -> EngineConfig:
     """Return the config of the engine that loads MODEL, as far as the options say; asks no server.
 
     Raises UsageError where options of one engine are given for another, or where the experiment needs a file or a GGUF.
@@ -45,7 +45,7 @@ def given_setup(experiment: Experiment, asked: Asked) -> EngineConfig:
 _OF_SERVERS = "give the server such options when it starts, and omit them here"
 
 
-def _refuse(asked: Asked, shared: Sequence[str], what: str, hint: str) -> None:
+def _refuse(asked: MeasureRequest, shared: Sequence[str], what: str, hint: str) -> None:
     """Raise UsageError for an option of llama.cpp's but those of `shared` fields."""
     given = tuple(setup_options(replace(asked.setup, **dict.fromkeys(shared))))
     if asked.model.is_server and asked.bandwidth is not None:

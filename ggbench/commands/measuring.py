@@ -1,6 +1,6 @@
 """From jobs to finished runs: what every command that measures does, whatever its experiment.
 
-A command makes its jobs, and calls `measure`, `show_measured` of `ggbench.commands.run_output`, and `Measured.leave`.
+A command makes its jobs, and calls `measure`, `show_measured` of `run_output`, and `MeasureResult.leave`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ggbench.commands.engine_options import given_setup
 from ggbench.commands.hints import hint_for, tuning_hint
 from ggbench.commands.interrupts import DOWNLOAD_INTERRUPTED, interrupt_sets, interruptible
 from ggbench.commands.load_options import IgnoredGpuOptions, check_main_gpu, check_rpc
-from ggbench.commands.options import Asked
+from ggbench.commands.options import MeasureRequest
 from ggbench.commands.progress import view_of
 from ggbench.engines.endings import Outcome
 from ggbench.errors import ExitCode, GgbenchError, StoreError
@@ -42,10 +42,10 @@ _EXIT_CODES = {
 _STOPPING = "stopping; what was measured is kept (Ctrl-C again exits at once)"
 
 
-class Measured(msgspec.Struct, frozen=True):
+class MeasureResult(msgspec.Struct, frozen=True):
     """What the jobs of a command led to."""
 
-    asked: Asked
+    asked: MeasureRequest
     jobs: tuple[Job, ...]
     groups: tuple[tuple[Finished, ...], ...]
     """What each job that ended led to: its own run, then any that belong to it, such as the search after a decode of
@@ -96,7 +96,7 @@ class Measured(msgspec.Struct, frozen=True):
         raise click.exceptions.Exit(self.exit_code)
 
 
-def make_jobs(experiment: Experiment, settings: Settings, asked: Asked, *, every: bool = False) -> list[Job]:
+def make_jobs(experiment: Experiment, settings: Settings, asked: MeasureRequest, *, every: bool = False) -> list[Job]:
     """One job for the target that was asked for, or for `every` one that MODEL and QUANTs mean.
 
     Downloads are agreed to. Raises UsageError for a setup that does not hold the settings, for a GPU that is not here
@@ -125,7 +125,7 @@ def make_jobs(experiment: Experiment, settings: Settings, asked: Asked, *, every
     return [Job(experiment, target, setup, settings) for target, setup in zip(targets, setups, strict=True)]
 
 
-def warn_of_memory_use(asked: Asked) -> None:
+def warn_of_memory_use(asked: MeasureRequest) -> None:
     """Warn before a search without a limit, which goes as far as memory does."""
     if asked.setup.memory_limit_bytes is None:
         asked.output.notice("without --memory-limit a search may use nearly all free memory")
@@ -133,14 +133,14 @@ def warn_of_memory_use(asked: Asked) -> None:
 
 def measure(
     jobs: Sequence[Job],
-    asked: Asked,
+    asked: MeasureRequest,
     *,
     run: Callable[[RunContext, Sequence[Job]], Generator[Progress]] = run_jobs,
     is_sweep: bool | None = None,
-) -> Measured:
+) -> MeasureResult:
     """Run the jobs, drawing their progress; the first Ctrl-C stops them, and what was measured is kept.
 
-    `run` may add runs to those of the jobs. `is_sweep` as in `Measured`; None where there are several jobs.
+    `run` may add runs to those of the jobs. `is_sweep` as in `MeasureResult`; None where there are several jobs.
     """
     experiments = [job.experiment for job in jobs]
     default_s = max((each.timeout_s for each in experiments if each.timeout_s is not None), default=None)
@@ -161,8 +161,8 @@ def measure(
 
 
 def _follow(
-    progress: Generator[Progress], context: RunContext, jobs: tuple[Job, ...], asked: Asked, *, is_sweep: bool
-) -> Measured:
+    progress: Generator[Progress], context: RunContext, jobs: tuple[Job, ...], asked: MeasureRequest, *, is_sweep: bool
+) -> MeasureResult:
     names = quant_names([job.target.subject for job in jobs])
     view = view_of(asked.output, distinct_by_kv(names, [job.setup for job in jobs]))
     ignored = IgnoredGpuOptions(asked.output)
@@ -188,7 +188,7 @@ def _follow(
                     is_started = False
             if not ends_command:
                 view.draw(record)
-    return Measured(asked, jobs, tuple(map(tuple, groups)), is_sweep, context.cancel.is_set())
+    return MeasureResult(asked, jobs, tuple(map(tuple, groups)), is_sweep, context.cancel.is_set())
 
 
 def _named(finished: Sequence[Finished]) -> tuple[list[Run], tuple[str, ...]]:
@@ -196,7 +196,7 @@ def _named(finished: Sequence[Finished]) -> tuple[list[Run], tuple[str, ...]]:
     return runs, quant_names([run.subject for run in runs])
 
 
-def _advise(measured: Measured) -> None:
+def _advise(measured: MeasureResult) -> None:
     """What to print after the last run: a hint, failures that `--quiet` has not shown, an interrupted download."""
     jobs, finished, output = measured.jobs, measured.finished, measured.asked.output
     for run, name in zip(*_named(finished), strict=True):

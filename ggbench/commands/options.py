@@ -55,7 +55,7 @@ class HubOptions(msgspec.Struct, frozen=True):
         return HubAccess.from_environment(offline=self.offline)
 
 
-class Asked(msgspec.Struct, frozen=True):
+class MeasureRequest(msgspec.Struct, frozen=True):
     """What a person asked of a command that measures, beside the command's own options."""
 
     model: ModelRef
@@ -282,8 +282,8 @@ def _parsed(model: str, quants: tuple[str, ...]) -> ModelRef:
     return parse_model(model, *quants)
 
 
-def _asked(model: str, quants: tuple[str, ...], **given: Any) -> Asked:  # noqa: ANN401 - the fields' own types
-    return Asked(_parsed(model, quants), **given)
+def _asked(model: str, quants: tuple[str, ...], **given: Any) -> MeasureRequest:  # noqa: ANN401 - the fields' own types
+    return MeasureRequest(_parsed(model, quants), **given)
 
 
 model_arguments = as_record(
@@ -301,7 +301,7 @@ def measuring_options(
     servers: bool = False,
     own_models: bool = False,
 ) -> _Decorator:
-    """Add MODEL, a QUANT or `many`, and the options of a run; the command gets them as `asked`, an Asked.
+    """Add MODEL, a QUANT or `many`, and the options of a run; the command gets them as `asked`, a MeasureRequest.
 
     `timeout` names the default of `--timeout`; `servers` and `own_models` say whether MODEL may be
     one, or a model of an engine's own.
@@ -309,7 +309,7 @@ def measuring_options(
     from ggbench.commands.load_options import load_options
 
     def decorate(function: _Function) -> _Function:
-        function = output_options(as_record("asked", _asked, [*Asked.__struct_fields__, "quants"])(function))
+        function = output_options(as_record("asked", _asked, [*MeasureRequest.__struct_fields__, "quants"])(function))
         if not has_own_timeout:
             function = _BANDWIDTH(timeout_option(timeout)(function))
         if servers:

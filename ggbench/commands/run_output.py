@@ -15,14 +15,16 @@ from ggbench.show.presenter import presenter_of
 from ggbench.show.run_documents import samples_value
 
 if TYPE_CHECKING:
-    from ggbench.commands.measuring import Measured
+    from ggbench.commands.measuring import MeasureResult
     from ggbench.machine.records import MachineReading
 
 
 _PLOT_HEIGHT = 18
 
 
-def show_measured(measured: Measured, *, samples: bool = False, plot: bool = False, against: str | None = None) -> None:
+def show_measured(
+    measured: MeasureResult, *, samples: bool = False, plot: bool = False, against: str | None = None
+) -> None:
     """Show one run in full, or a sweep side by side; as JSON, one document named after their kind."""
     kind, output = measured.jobs[0].experiment.kind, measured.asked.output
     runs = [each.run for each in measured.finished]
@@ -57,7 +59,7 @@ def show_runs(
         show_run(runs[0], output, plot=plot)
 
 
-def show_run_ids(measured: Measured) -> None:
+def show_run_ids(measured: MeasureResult) -> None:
     """Print on stderr where the runs are stored, and the command that shows one again, or compares several."""
     runs = [record.run for group in measured.groups for record in group if record.run.run_id is not None]
     run_ids = [run.run_id for run in runs if presenter_of(run.head.kind).has_details(run)]

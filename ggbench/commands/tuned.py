@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from ggbench.commands.options import Asked, option
+from ggbench.commands.options import MeasureRequest, option
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.text import plain
@@ -23,7 +23,7 @@ tuned_option = option(
 )
 
 
-def with_tuned(jobs: Sequence[Job], asked: Asked, *, keeps_cache: bool = False) -> list[Job]:
+def with_tuned(jobs: Sequence[Job], asked: MeasureRequest, *, keeps_cache: bool = False) -> list[Job]:
     """Return the jobs, where --tuned was given with the settings that were found, and print which.
 
     Of several quants, one without a search has the defaults, and a notice says so. Raises UsageError where no quant has

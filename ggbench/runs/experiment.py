@@ -72,13 +72,6 @@ class FoundSetup(msgspec.Struct, frozen=True):
         return replace(asked, **taken)
 
 
-class ProbedContext(msgspec.Struct, frozen=True):
-    """The largest context that a search proved, and the memory that it had."""
-
-    max_n_ctx: int
-    budget_bytes: int
-
-
 class MeasuredLoss(msgspec.Struct, frozen=True):
     """What a file loses against a base, as mean KL divergence in nats."""
 
@@ -164,10 +157,6 @@ class Experiment(abc.ABC):
 
     def speed_of(self, run: Run) -> RunSpeed | None:
         """Return what a completed run says of how fast its file is; None, the default, where it says nothing."""
-        return None
-
-    def context_of(self, run: Run) -> ProbedContext | None:
-        """Return the largest context that a completed run found; None, the default, where it searched none."""
         return None
 
     def loss_of(self, run: Run) -> MeasuredLoss | None:

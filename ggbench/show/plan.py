@@ -1,4 +1,4 @@
-"""A plan for people: what is planned for and how as facts, then a line for each quant."""
+"""A plan for people: facts and a line for each quant; what would help; and machines joined by RPC with their split."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.padding import Padding
+from rich.table import Table
 from rich.text import Text
 
 from ggbench.engines.contract import config_type
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.rpc_client import RemoteDevice
+from ggbench.engines.llama.rpc_probe import Link, Percentiles, ServerProbe
 from ggbench.machine.programs import Program
 from ggbench.show import FITS, FITS_NOT, UNKNOWN
 from ggbench.show.names import models_title, row_labels
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right, row_names
 from ggbench.show.text import planned_speed_text, projector_text, swa_text
+from ggbench.sizing.cluster import ClusterPlan, ClusterSplit
 from ggbench.sizing.plan_record import Budget, Change, ChangeKind, PlannedForecast, PlannedSpeed, PlanRow
 from ggbench.text import in_words, plain
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_length, format_ms, format_number
@@ -277,3 +281,99 @@ def _program_text(program: Program) -> str:
     size, n_pids = format_bytes(program.held_bytes), len(program.pids)
     where = f"{size} in {format_count(n_pids)} processes" if n_pids > 1 else f"pid {program.pids[0]}, {size}"
     return f"{plain(program.name)} ({where})"
+
+
+_CAPTION = "each the median; p95 is what 95 % of the measurements are no worse than"
+
+
+def probes_table(probes: Sequence[ServerProbe], *, width: int | None = None) -> Table:
+    """One line for each device; what concerns its server is on the first. `width` is the terminal's."""
+    lines = [(probe, device, not index) for probe in probes for index, device in enumerate(probe.devices or (None,))]
+
+    def texts(text: Callable[[ServerProbe], str]) -> list[str]:
+        return [text(probe) if is_first else "" for probe, _, is_first in lines]
+
+    def of_device(text: Callable[[RemoteDevice], str], unknown: str = UNKNOWN) -> list[str]:
+        return [unknown if device is None else text(device) for _, device, _ in lines]
+
+    def of_link(text: Callable[[Link], str]) -> list[str]:
+        return texts(lambda probe: UNKNOWN if probe.link is None else text(probe.link))
+
+    has_links = any(probe.link for probe in probes)
+    return fitted_table(
+        [
+            names("server", texts(lambda probe: probe.server)),
+            right("protocol", texts(lambda probe: ".".join(map(str, probe.protocol or ())) or UNKNOWN), priority=1),
+            right("device", of_device(lambda device: str(device.number), "")),
+            right("free", of_device(lambda device: format_bytes(device.free_bytes))),
+            right("total", of_device(lambda device: format_bytes(device.total_bytes)), priority=2),
+            right("round trip", of_link(lambda link: format_ms(link.round_trip_ns.p50 / 1e6)), "ms"),
+            right("p95", of_link(lambda link: format_ms(link.round_trip_ns.p95 / 1e6)), "ms", 3),
+            right("up", of_link(lambda link: _rate(link.up_bytes_per_s, "p50"))),
+            right("up p95", of_link(lambda link: _rate(link.up_bytes_per_s, "p95")), priority=4),
+            right("down", of_link(lambda link: _rate(link.down_bytes_per_s, "p50"))),
+            right("down p95", of_link(lambda link: _rate(link.down_bytes_per_s, "p95")), priority=4),
+            notes(texts(lambda probe: probe.reason)),
+        ],
+        labels=[probe.server for probe, _, _ in lines],
+        dim=[not probe.is_usable for probe, _, _ in lines],
+        width=width,
+        caption=_CAPTION if has_links else "",
+    )
+
+
+def cluster_report(plan: ClusterPlan, *, width: int | None = None) -> RenderableType:
+    """The best split by device, what each machine is worth, and the lines that run it; `width` is the terminal's."""
+    title = f"{plain(plan.model)} {plain(plan.quant)}: the fastest split at n_ctx {format_length(plan.n_ctx)}"
+    if plan.best is None:
+        return Text(f"{title}: none, it does not fit")
+    counts = plan.best.n_layers
+    by_device = fitted_table(
+        [
+            names("device", (speed.device for speed in plan.speeds)),
+            right("layers", map(str, counts), stays=True),
+            right("layer", (format_ms(speed.layer_ms) for speed in plan.speeds), "ms", stays=True),
+            right(
+                "its KV", (format_ms(speed.kv_ms * plan.n_ctx) for speed in plan.speeds),
+                f"ms at {format_length(plan.n_ctx)}", 2, stays=True,
+            ),
+            right("output", (format_ms(speed.output_ms) for speed in plan.speeds), "ms, as last", 1, stays=True),
+            right("link", (format_ms(speed.link_ms) for speed in plan.speeds), "ms, before", stays=True),
+        ],
+        dim=[not count for count in counts],
+        title=title,
+        width=width,
+    )  # fmt: skip
+    choices: list[tuple[str, ClusterSplit | None]] = [("all of use", plan.best)]
+    choices += [(f"without {machine}", split) for machine, split in plan.without]
+    by_machine = fitted_table(
+        [
+            names("machines", (name for name, _ in choices)),
+            right("tok/s", (_tok_s(split, "b_ms") for _, split in choices), "first", stays=True),
+            right(
+                "tok/s", (_tok_s(split, "at_n_ctx_ms") for _, split in choices), f"at {format_length(plan.n_ctx)}",
+                stays=True,
+            ),
+            notes(_advice(plan, name, split) for name, split in choices),
+        ],
+        width=width,
+    )  # fmt: skip
+    lines = [line for line in (plan.llama_server, plan.command) if line]
+    return Group(
+        by_device, Padding(by_machine, (1, 0)), *(Text(plain(line), no_wrap=True, overflow="ignore") for line in lines)
+    )
+
+
+def _tok_s(split: ClusterSplit | None, field: str) -> str:
+    return UNKNOWN if split is None else format_number(1e3 / getattr(split, field))
+
+
+def _advice(plan: ClusterPlan, name: str, split: ClusterSplit | None) -> str:
+    if split is None:
+        return "does not fit"
+    servers = {f"without {speed.server}" for speed in plan.speeds if speed.server}
+    return "no loss: leave it out" if plan.best == split and name in servers else ""
+
+
+def _rate(rate: Percentiles | None, part: str) -> str:
+    return UNKNOWN if rate is None else format_bandwidth(getattr(rate, part))

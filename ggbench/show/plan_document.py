@@ -5,10 +5,10 @@ from __future__ import annotations
 from ggbench.engines.llama.rpc_probe import ServerProbe
 from ggbench.engines.llama.rpc_serving import Serving
 from ggbench.hub.repo_records import RepoListing
+from ggbench.show.against import PublishedSize
 from ggbench.show.document import Document, Shape, field, many, of, sometimes, within
 from ggbench.show.plan import COSTS, change_options
 from ggbench.show.published_document import ROW as PUBLISHED_ROW
-from ggbench.show.sizes_against import PublishedSize
 from ggbench.sizing.cluster import ClusterPlan
 from ggbench.sizing.plan_record import Budget, Change, PlanRow
 from ggbench.stats.decode_timing import Bandwidth

@@ -125,7 +125,7 @@ class Serving(msgspec.Struct, frozen=True):
     """Of the steps: the client's where it timed any."""
     n_requests: int
     n_tokens: int
-    """That came, of all requests but those of a prompt alone."""
+    """Tokens received, excluding prompt-only requests."""
     n_tokens_together: int
     """Of these, tokens that came with others in one chunk."""
     ttft_ms: float | None = None

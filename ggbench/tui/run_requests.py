@@ -33,7 +33,7 @@ Found: TypeAlias = "Sequence[tuple[str, tuple[Target, ...]]]"
 """Models, each with the targets that were found for its quants."""
 
 
-class MeasureRequest(msgspec.Struct, frozen=True):
+class ExperimentRequest(msgspec.Struct, frozen=True):
     """One experiment on each target. `notice` says how it differs from what was planned; empty where it does not."""
 
     kind: str
@@ -120,7 +120,7 @@ class QualityRequest(msgspec.Struct, frozen=True):
         return tuple(jobs)
 
 
-RunRequest: TypeAlias = MeasureRequest | QualityRequest
+RunRequest: TypeAlias = ExperimentRequest | QualityRequest
 """What is to be carried out on any number of targets; call its `jobs` in a thread."""
 
 
@@ -137,11 +137,11 @@ def next_length(n_gen: int) -> int:
     return next((length for length in LENGTHS if length > n_gen), LENGTHS[0])
 
 
-def decode_request(setup: LlamaConfig, n_gen: int) -> MeasureRequest:
+def decode_request(setup: LlamaConfig, n_gen: int) -> ExperimentRequest:
     """Return a decode of `n_gen` tokens, with the planned n_ctx of the setup if they fit in it, else just enough."""
     settings = DecodeSettings(n_gen)
     needed, planned = whole_steps(settings.n_ctx_needed), setup.n_ctx
     if planned is None or planned >= needed:
-        return MeasureRequest("decode", settings, setup)
+        return ExperimentRequest("decode", settings, setup)
     notice = f"{format_count(n_gen)} tokens need n_ctx {format_count(needed)}; {format_count(planned)} was planned"
-    return MeasureRequest("decode", settings, replace(setup, n_ctx=None), notice)
+    return ExperimentRequest("decode", settings, replace(setup, n_ctx=None), notice)

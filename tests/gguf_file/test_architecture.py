@@ -1,10 +1,13 @@
 """Shapes from metadata, and the KV cache compared with what llama.cpp itself allocates for the same metadata."""
 
+import atexit
+import functools
 import json
 import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,13 +95,43 @@ make_context(model)
 """
 
 
+FORKING = """
+import json, os, sys
+import llama_cpp
+for line in sys.stdin:
+    script, argument, output = json.loads(line)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            os.dup2(os.open(output, os.O_WRONLY), 1)
+            sys.argv[1:] = [argument]
+            exec(script, {})
+        finally:
+            os._exit(0)
+    os.waitpid(pid, 0)
+    print(flush=True)
+"""
+
+
+@functools.cache
+def llama_cpp_process() -> "subprocess.Popen[str]":
+    """A process that has imported llama.cpp, which takes longer than what is asked of it, and forks for each script."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", FORKING], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        text=True, env=os.environ | {"GGML_NO_BACKTRACE": "1"},
+    )  # fmt: skip
+    atexit.register(process.communicate)
+    return process
+
+
 def run_llama_cpp(script: str, argument: str) -> str:
     """The log of a script in a process of its own: llama.cpp aborts on some graphs after it has logged the cache."""
-    ran = subprocess.run(
-        [sys.executable, "-c", LOGGED + script, argument], capture_output=True, text=True, timeout=60,
-        env=os.environ | {"GGML_NO_BACKTRACE": "1"}, check=False,
-    )  # fmt: skip
-    return ran.stdout
+    process = llama_cpp_process()
+    assert process.stdin is not None and process.stdout is not None
+    with tempfile.NamedTemporaryFile() as output:
+        print(json.dumps([LOGGED + script, argument, output.name]), file=process.stdin, flush=True)
+        assert process.stdout.readline() == "\n"
+        return output.read().decode(errors="replace")
 
 
 CACHE_LINE = re.compile(r"llama_kv_cache: size = +[0-9.]+ MiB .*K \(f16\): +([0-9.]+) MiB, V \(f16\): +([0-9.]+) MiB")

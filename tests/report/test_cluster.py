@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from ggbench.show.cluster import cluster_report
+from ggbench.show.plan import cluster_report
 from ggbench.sizing.cluster import ClusterPlan, ClusterSplit, DeviceSpeed
 
 

@@ -15,7 +15,7 @@ from ggbench.runs.store.runs import StoredRun
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import BENCH
 from ggbench.show.listed_runs import ListedRun
-from ggbench.show.model_file import header_details, tensors_table
+from ggbench.show.models import header_details, tensors_table
 from ggbench.show.quants import prefill_table, row_details, rows_table, runs_table
 from ggbench.units import MIB
 from tests.fakes.measured import search_of, with_decode, with_head, with_memory, with_run, with_subject

@@ -59,7 +59,7 @@ def _check_message(error: GgbenchError) -> None:
         assert SECRET not in line
 
 
-@pytest.mark.parametrize("name", ["llama_server", "vllm", "openai"])
+@pytest.mark.parametrize("name", ["llama_server", "openai"])
 @pytest.mark.parametrize("fault", sorted(STREAM_FAULTS))
 def test_a_broken_generation_is_a_value(fault: str, name: str, serve: Serve) -> None:
     voice = AnyLength("vllm" if name == "openai" else name)

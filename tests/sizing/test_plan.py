@@ -230,7 +230,7 @@ def test_a_worker_that_dies_is_a_row_and_the_next_gets_a_new_one() -> None:
 
 
 @pytest.mark.llama
-@pytest.mark.parametrize(("gib", "kv_type"), [(16, None), (14, "q8_0"), (11, "q4_0"), (9, None)])
+@pytest.mark.parametrize(("gib", "kv_type"), [(16, None), (11, "q4_0")])
 def test_a_quant_that_does_not_fit_names_the_cache_with_which_it_would(gib: float, kv_type: str | None) -> None:
     """The largest that would, and a plan with it agrees; none where it fits as it is, or with no cache."""
     variants = resolve_headers(parse_model("qwen1.5-7b", "q8_0"))

@@ -22,8 +22,8 @@ def holds(interval: tuple[float, float | None] | None, truth: float) -> bool:
     return low <= truth and (high is None or truth <= high)
 
 
-@pytest.mark.parametrize("phi", [0.0, 0.6, 0.9])
-@pytest.mark.parametrize(("n", "n_runs"), [(300, 400), (1000, 400), (2000, 400), (10_000, 200)])
+@pytest.mark.parametrize("phi", [0.0, 0.9])
+@pytest.mark.parametrize(("n", "n_runs"), [(300, 400), (2000, 200), (10_000, 50)])
 def test_intervals_cover_w_and_b_on_stairs_and_ramps_with_correlated_noise(n: int, n_runs: int, phi: float) -> None:
     position = positions(n)
     runs_ms = B * correlated(np.random.default_rng(n), n, n_runs, phi)
@@ -34,7 +34,7 @@ def test_intervals_cover_w_and_b_on_stairs_and_ramps_with_correlated_noise(n: in
     assert np.mean([holds(fit.b_ci95, B) for fit in fits if fit]) >= 0.92
 
 
-@pytest.mark.parametrize("n", [300, 1000, 2000])
+@pytest.mark.parametrize("n", [300, 2000])
 def test_interval_covers_w_under_one_sided_spikes(n: int) -> None:
     rng = np.random.default_rng(n)
     spikes = (rng.random((400, n)) < 0.005) * rng.lognormal(0, 1, (400, n))

@@ -14,7 +14,7 @@ from ggbench.errors import BadFile
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.models.targets import FileToRun
 from ggbench.tui.app import GgbenchApp
-from ggbench.tui.run_requests import MeasureRequest
+from ggbench.tui.run_requests import ExperimentRequest
 from ggbench.tui.screens.library import LibraryScreen
 from tests.fakes.candidates import candidate
 from tests.fakes.driving import check_snapshot, press, words_of
@@ -114,7 +114,7 @@ def test_the_row_at_the_cursor_is_run_or_downloaded(
         await press(app, pilot, "b")
         assert shown(app) == "LibraryScreen"
         ((request, selection),) = started
-        assert isinstance(request, MeasureRequest)
+        assert isinstance(request, ExperimentRequest)
         assert isinstance(request.settings, DecodeSettings)
         assert (request.setup.n_ctx, request.setup.type_k) == (8192, "f16")
         assert selection == [("synth:small-0.6b", ("q4_k_m",))]

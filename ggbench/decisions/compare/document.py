@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ggbench.decisions.compare.comparison import Better, ComparedLine, Comparison, Versus
+from ggbench.decisions.compare.comparison import Better, ComparedLine, Comparison
+from ggbench.decisions.compare.estimates import Versus
 from ggbench.decisions.compare.limits import LimitCheck
 from ggbench.decisions.compare.show import sentence_of
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import letter
-from ggbench.show.depths import reach_of
 from ggbench.show.document import Document, Shape, field, many, of, sometimes
+from ggbench.show.metric import reach_of
 from ggbench.show.published_document import AGAINST
 from ggbench.show.run_documents import ENDS, NUMBER, QUANT
 

@@ -20,8 +20,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError, StoreError
 from ggbench.machine.programs import programs_that_hold_memory
 from ggbench.models.targets import Target
-from ggbench.runs.experiment import ProbedContext, experiment_of
-from ggbench.runs.run import Run
+from ggbench.runs.run import LargestContext, Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run
 from ggbench.sizing.dry_allocator import DryAllocator
@@ -176,26 +175,26 @@ class _Finder:
         setup = with_cache(self._request.setup, KvCacheTypes(row.type_k, row.type_v, self._request.setup.flash_attn))
         here = ThisMachine.describe()
         wanted = here.decisive(setup, variant.file.n_layer)
-        for run, found in self._probes:
+        for run, max_n_ctx, budget_bytes in self._probes:
             if run.subject.header_sha256 != variant.file.header_sha256:
                 continue
             if here.decisive(run.head.setup, run.subject.n_layer) != wanted:
                 continue
-            had_less = found.budget_bytes <= self._request.budget.usable_bytes
-            return (run.run_id, found.max_n_ctx) if had_less and run.run_id is not None else None
+            had_less = budget_bytes <= self._request.budget.usable_bytes
+            return (run.run_id, max_n_ctx) if had_less and run.run_id is not None else None
         return None
 
 
-def _probes(store: Store) -> Iterator[tuple[Run, ProbedContext]]:
-    """Searches of this machine that ended as planned, newest first."""
+def _probes(store: Store) -> Iterator[tuple[Run, int, int]]:
+    """Searches of this machine that ended as planned, newest first: what they found, and the bytes that they had."""
     here = ThisMachine.describe()
     for stored in store.list_runs(state=Outcome.COMPLETED):
         if here.made(stored.environment):
             with contextlib.suppress(StoreError):  # written by another ggbench
                 run = listed_run(stored)
-                found = experiment_of(run.head.kind).context_of(run)
-                if found is not None:
-                    yield run, found
+                found = run.result
+                if isinstance(found, LargestContext) and found.max_n_ctx is not None:
+                    yield run, found.max_n_ctx, found.budget_bytes or 0
 
 
 def _types(cache: KvCacheTypes) -> tuple[str, str]:

@@ -20,7 +20,7 @@ from ggbench.models.reference import ModelRef
 from ggbench.show import UNKNOWN
 from ggbench.show.document import Document, Shape, field, many, of, sometimes, within
 from ggbench.show.model_documents import INSPECT, NO_REASON, files_field
-from ggbench.show.model_file import metadata_text, shape_facts, types_table
+from ggbench.show.models import metadata_text, shape_facts, types_table
 from ggbench.show.tables import TWIN_CAPTION, Facts, facts_table, new_table, spaced
 from ggbench.text import in_words, plain
 from ggbench.units import format_bytes, format_count, format_number

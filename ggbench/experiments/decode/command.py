@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import Asked, measuring_options, plot_option, samples_option, settings_options
+from ggbench.commands.options import MeasureRequest, measuring_options, plot_option, samples_option, settings_options
 from ggbench.commands.tuned import tuned_option, with_tuned
 from ggbench.errors import UsageError
 from ggbench.experiments.decode.record import DecodeSettings
@@ -29,7 +29,7 @@ from ggbench.show.glossary import DECODE
 @plot_option
 @tuned_option
 @measuring_options(servers=True, own_models=True)
-def command(settings: DecodeSettings, samples: bool, plot: bool, asked: Asked) -> None:
+def command(settings: DecodeSettings, samples: bool, plot: bool, asked: MeasureRequest) -> None:
     """Time every token of a long decode, past any end of generation, and fit latency(n) = (n - 1) / W + B.
 
     W is how many tokens of context make a token 1 ms slower, B the latency of the first one. What is timed is
@@ -43,7 +43,7 @@ def command(settings: DecodeSettings, samples: bool, plot: bool, asked: Asked) -
     if samples and not asked.output.as_json:
         raise UsageError("--samples goes with --json", "add --json, or use results show ID --json --samples")
     if plot and asked.output.as_json:
-        raise UsageError("--plot does not go into JSON", "omit --json, or use results show ID --plot")
+        raise UsageError("--plot cannot be used with --json", "omit --json, or use results show ID --plot")
     jobs = with_tuned(make_jobs(EXPERIMENT, settings, asked), asked)
     measured = measure(jobs, asked)
     show_measured(measured, samples=samples, plot=plot)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import Asked, measuring_options, no_measure_option
+from ggbench.commands.options import MeasureRequest, measuring_options, no_measure_option
 
 if TYPE_CHECKING:
     from ggbench.models.targets import Target
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 )
 @no_measure_option
 @measuring_options(many=True)
-def command(asked: Asked, no_measure: bool) -> None:
+def command(asked: MeasureRequest, no_measure: bool) -> None:
     """Forecast the speed of QUANTS of MODEL on this machine; nothing is downloaded but headers.
 
     Twins of a few of the model's layers are written, timed by turns and removed: two depths show what a layer costs,
@@ -56,7 +56,7 @@ def command(asked: Asked, no_measure: bool) -> None:
     measured.leave()
 
 
-def _targets(asked: Asked) -> tuple[Target, ...]:
+def _targets(asked: MeasureRequest) -> tuple[Target, ...]:
     """The quants that are meant; a catalog model's are those of its twins, as `plan` has them. Raises as `resolve`."""
     from ggbench.commands.load_options import check_main_gpu, check_rpc
     from ggbench.models.targets import resolve
@@ -66,7 +66,7 @@ def _targets(asked: Asked) -> tuple[Target, ...]:
     return resolve(asked.model.require_gguf().as_twin(), hub=asked.hub.access())
 
 
-def _show_known(targets: Sequence[Target], asked: Asked) -> None:
+def _show_known(targets: Sequence[Target], asked: MeasureRequest) -> None:
     """What is known of each without measuring."""
     from ggbench.commands.run_output import run_document, show_runs
     from ggbench.experiments.forecast.known import known_forecasts

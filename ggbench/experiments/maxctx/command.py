@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import (
-    Asked,
+    MeasureRequest,
     measuring_options,
     option,
     projector_option,
@@ -37,7 +37,7 @@ from ggbench.show.glossary import MAXCTX
 @timeout_option("3600, as a batch at the far end is slow on a CPU")
 @tuned_option
 @measuring_options(many=True, has_own_timeout=True, own_models=True)
-def command(every: bool, settings: MaxctxSettings, mmproj: Path | None, asked: Asked) -> None:
+def command(every: bool, settings: MaxctxSettings, mmproj: Path | None, asked: MeasureRequest) -> None:
     """Find the largest n_ctx by real allocations, and decode at its far end to prove it.
 
     The search begins near the max n_ctx of ggbench plan. It makes contexts until the largest that loads and the

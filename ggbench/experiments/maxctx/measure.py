@@ -13,14 +13,13 @@ from ggbench.engines.contract import EngineConfig
 from ggbench.engines.memory import Memory
 from ggbench.errors import UsageError
 from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings, Probe, SearchPlan
-from ggbench.runs.experiment import Conclusion, Experiment, Job, ProbedContext
+from ggbench.runs.experiment import Conclusion, Experiment, Job
 from ggbench.runs.recording import Recording
 from ggbench.runs.run import Result, Settings
 from ggbench.units import format_count
 
 if TYPE_CHECKING:
     from ggbench.runs.progress import Progress
-    from ggbench.runs.run import Run
     from ggbench.runs.session import Session
 
 SEARCH_TIMEOUT_S = 3600.0
@@ -74,13 +73,6 @@ class MaxctxExperiment(Experiment):
             probes=probes,
             warnings=warnings,
         )
-
-    def context_of(self, run: Run) -> ProbedContext | None:
-        """Return the largest context that its probes found."""
-        found = run.result
-        if not isinstance(found, MaxctxResult) or found.max_n_ctx is None:
-            return None
-        return ProbedContext(found.max_n_ctx, found.plan.budget_bytes or 0)
 
     def memory(self, recording: Recording, result: Result | None) -> Memory:
         """At the largest context; nothing where none was found."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import Asked, measuring_options, settings_options
+from ggbench.commands.options import MeasureRequest, measuring_options, settings_options
 from ggbench.experiments.prefill.record import PrefillSettings
 from ggbench.show.glossary import PREFILL
 
@@ -21,7 +21,7 @@ from ggbench.show.glossary import PREFILL
 )
 @settings_options(PrefillSettings)
 @measuring_options(servers=True, own_models=True)
-def command(settings: PrefillSettings, asked: Asked) -> None:
+def command(settings: PrefillSettings, asked: MeasureRequest) -> None:
     """Time prompts of several lengths, each from an empty cache after an untimed one, and show the medians.
 
     This answers how long it takes until the first token.

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import kv_list_options, load_options_but_kv_types
-from ggbench.commands.options import PATH, Asked, against_option, field_option, measuring_options, option
+from ggbench.commands.options import PATH, MeasureRequest, against_option, field_option, measuring_options, option
 from ggbench.commands.tuned import tuned_option, with_tuned
 from ggbench.errors import ExitCode, UsageError
 from ggbench.experiments.quality.record import N_CTX, QualitySettings
@@ -60,7 +60,7 @@ def command(
     save_base_logits: Path | None,
     against: str | None,
     kv_types: tuple[tuple[str, str], ...],
-    asked: Asked,
+    asked: MeasureRequest,
 ) -> None:
     """Score a text with each of QUANTS: perplexity, and KL divergence from a base, each with its standard error.
 
@@ -123,7 +123,7 @@ def command(
     measured.leave()
 
 
-def _fetch_wikitext(asked: Asked) -> None:
+def _fetch_wikitext(asked: MeasureRequest) -> None:
     """Download the text where it is not on this disk. Raises UsageError where an option forbids it."""
     import threading
     from concurrent.futures import CancelledError
@@ -147,7 +147,7 @@ def _fetch_wikitext(asked: Asked) -> None:
     asked.output.notice(f"{WIKITEXT_2}: {format_bytes(archive.stat().st_size)}, sha256 verified")
 
 
-def _base(asked: Asked, quant: str | None, targets: Sequence[Target]) -> Base | None:
+def _base(asked: MeasureRequest, quant: str | None, targets: Sequence[Target]) -> Base | None:
     """The quant or the file that was named, else the model's largest file on this disk; None where there is none."""
     from ggbench.experiments.quality.measure import largest_here
     from ggbench.models.reference import parse_model

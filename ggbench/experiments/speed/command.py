@@ -9,7 +9,7 @@ from click.core import ParameterSource
 
 from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.load_options import load_options_of_cases
-from ggbench.commands.options import Asked, against_option, measuring_options, settings_options
+from ggbench.commands.options import MeasureRequest, against_option, measuring_options, settings_options
 from ggbench.commands.tuned import tuned_option, with_tuned
 from ggbench.errors import ExitCode
 from ggbench.experiments.speed.record import SpeedSettings
@@ -18,7 +18,7 @@ from ggbench.show.glossary import SPEED
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ggbench.commands.measuring import Measured
+    from ggbench.commands.measuring import MeasureResult
     from ggbench.runs.experiment import Job
 
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     servers=True,
     own_models=True,
 )
-def command(settings: SpeedSettings, against: str | None, asked: Asked) -> None:
+def command(settings: SpeedSettings, against: str | None, asked: MeasureRequest) -> None:
     """Measure tokens/s and memory for each input length and batch size, as the published tables count.
 
     Each case reads a prompt for every sequence, which share none of it, then generates N tokens for all at once, in a
@@ -69,7 +69,7 @@ def command(settings: SpeedSettings, against: str | None, asked: Asked) -> None:
     measured.leave()
 
 
-def _confirm(jobs: Sequence[Job], settings: SpeedSettings, asked: Asked) -> None:
+def _confirm(jobs: Sequence[Job], settings: SpeedSettings, asked: MeasureRequest) -> None:
     """Ask before a run that may take so long, where a person is at a terminal. A no ends the command with 130."""
     from ggbench.commands.downloads import can_ask
     from ggbench.experiments.speed.record import WITHIN_S
@@ -84,7 +84,7 @@ def _confirm(jobs: Sequence[Job], settings: SpeedSettings, asked: Asked) -> None
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
 
-def _show(measured: Measured, against: str | None) -> None:
+def _show(measured: MeasureResult, against: str | None) -> None:
     """The cases of all runs in one document, or as other commands show their runs."""
     from ggbench.commands.run_output import run_document, show_measured, show_run_ids
     from ggbench.experiments.speed.document import DOCUMENTS, joined_documents

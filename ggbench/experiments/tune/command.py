@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import Asked, measuring_options, plot_option, settings_options
+from ggbench.commands.options import MeasureRequest, measuring_options, plot_option, settings_options
 from ggbench.errors import UsageError
 from ggbench.experiments.tune.record import TuneSettings
 
@@ -21,7 +21,7 @@ from ggbench.experiments.tune.record import TuneSettings
 @settings_options(TuneSettings)
 @plot_option
 @measuring_options()
-def command(settings: TuneSettings, plot: bool, asked: Asked) -> None:
+def command(settings: TuneSettings, plot: bool, asked: MeasureRequest) -> None:
     """Search for the settings with which QUANT is fastest on this machine, and say how much is gained.
 
     Settings that look equal at a short context can differ by 3 times at a long one, so --depth decides: the mean over
@@ -44,7 +44,7 @@ def command(settings: TuneSettings, plot: bool, asked: Asked) -> None:
     from ggbench.experiments.tune.measure import EXPERIMENT
 
     if plot and asked.output.as_json:
-        raise UsageError("--plot does not go into JSON", "omit --json, or use results show ID --plot")
+        raise UsageError("--plot cannot be used with --json", "omit --json, or use results show ID --plot")
     measured = measure(make_jobs(EXPERIMENT, settings, asked), asked)
     show_measured(measured, plot=plot)
     measured.leave()

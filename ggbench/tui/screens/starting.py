@@ -20,7 +20,7 @@ from ggbench.show.names import quant_names
 from ggbench.tui.forms import OPTIONS, PICK, SPEED, TUNE, Form, quality_form
 from ggbench.tui.host import PullRequested, RunRequested, host_of
 from ggbench.tui.library import Library, QuantRow, Selection
-from ggbench.tui.run_requests import MeasureRequest, QualityRequest, RunRequest, decode_request, no_quality
+from ggbench.tui.run_requests import ExperimentRequest, QualityRequest, RunRequest, decode_request, no_quality
 from ggbench.tui.screens.card_picker import CardChoice
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.screens.task_screen import TaskScreen
@@ -96,7 +96,7 @@ class StartScreen(TaskScreen):
 
         def start(setup: LlamaConfig | None) -> None:
             if setup is not None:
-                self._start(MeasureRequest("maxctx", MaxctxSettings(), replace(setup, n_ctx=None)))
+                self._start(ExperimentRequest("maxctx", MaxctxSettings(), replace(setup, n_ctx=None)))
 
         setup = host_of(self).setup
         if setup.memory_limit_bytes is not None:
@@ -225,7 +225,7 @@ class StartScreen(TaskScreen):
         """Ask, and measure with the options; each case makes a context of its own, whatever n_ctx is planned."""
         setup = replace(host_of(self).setup, n_ctx=None)
         if self.selection:
-            self._ask(kind, form, lambda settings: self._start(MeasureRequest(kind, settings, setup)), self._what())
+            self._ask(kind, form, lambda settings: self._start(ExperimentRequest(kind, settings, setup)), self._what())
 
     def _what(self, several: str = "{} quants") -> str:
         names = [name for _, quants in self.selection for name in quants]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.options import Asked, measuring_options, settings_options
+from ggbench.commands.options import MeasureRequest, measuring_options, settings_options
 
 from .record import ChatSettings
 
@@ -13,7 +13,7 @@ from .record import ChatSettings
 @click.command(cls=DocumentedCommand, examples="ggbench chat model.gguf --turns 3")
 @settings_options(ChatSettings)
 @measuring_options()
-def command(settings: ChatSettings, asked: Asked) -> None:
+def command(settings: ChatSettings, asked: MeasureRequest) -> None:
     """Time the turns of a chat."""
     from ggbench.commands.measuring import make_jobs, measure
     from ggbench.commands.run_output import show_measured
