@@ -40,7 +40,7 @@ def command(ref: ModelRef, setup: LlamaConfig, hub: HubOptions, output: Output) 
     only slow the model down; --memory-limit is for each device, main memory included. The exit code is 3 where it fits
     in no way.
     """
-    from ggbench.commands.header_progress import reading_headers
+    from ggbench.commands.downloads import reading_headers
     from ggbench.models.targets import resolve_headers
     from ggbench.sizing.cluster_plan import plan_cluster
 

@@ -11,7 +11,7 @@ import click
 import msgspec.structs
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.header_progress import reading_headers, reading_notice
+from ggbench.commands.downloads import reading_headers, reading_notice
 from ggbench.commands.load_options import BudgetOptions, budget_options, kv_list_options, load_options_but_cache
 from ggbench.commands.options import (
     TOKENS,

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 from ggbench.commands.options import MeasureRequest
 from ggbench.engines.contract import EngineConfig
 from ggbench.errors import UsageError
-from ggbench.models.command_line import setup_options
 from ggbench.models.engine_models import own_models
+from ggbench.models.subject import setup_options
 from ggbench.plugins import load_plugin
 from ggbench.runs.experiment import Experiment
 

@@ -18,7 +18,7 @@ from ggbench.errors import StoreError, Unsupported
 from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
 from ggbench.experiments.maxctx.record import MaxctxSettings
 from ggbench.machine.condition import environment
-from ggbench.models.command_line import reproduce
+from ggbench.models.subject import reproduce
 from ggbench.models.targets import Target
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
