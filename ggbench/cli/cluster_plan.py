@@ -72,7 +72,7 @@ def _cluster(setup: LlamaConfig, output: Output) -> tuple[LlamaConfig, Cluster]:
     """The machines, probed. Raises UsageError and NetworkError."""
     from ggbench.commands.load_options import check_rpc
     from ggbench.engines.contract import launch_engine
-    from ggbench.engines.llama.rpc_probe import probe_server
+    from ggbench.engines.llama.rpc_client import probe_server
     from ggbench.machine.host import default_threads
     from ggbench.sizing.budget import devices_budget
     from ggbench.sizing.cluster import device_memories

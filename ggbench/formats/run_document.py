@@ -18,7 +18,7 @@ from msgspec.structs import replace
 import ggbench
 from ggbench.engines.contract import engine_module
 from ggbench.engines.endings import Outcome
-from ggbench.engines.memory import Memory
+from ggbench.engines.events import Memory
 from ggbench.errors import BadFile, StoreError, UsageError
 from ggbench.formats.imported_run import ImportedRun, Named, SourceFile, content_sha256, environment_of
 from ggbench.formats.own_documents import read_own

@@ -20,6 +20,7 @@ from ggbench.engines.events import (
     Allocated,
     Event,
     Loaded,
+    Memory,
     Opened,
     Opening,
     PromptRead,
@@ -32,7 +33,6 @@ from ggbench.engines.events import (
     TokensTogether,
 )
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.memory import Memory
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.bandwidth import cached_bandwidth

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
-from ggbench.engines.memory import DeviceBuffers, Memory
+from ggbench.engines.events import DeviceBuffers, Memory
 from ggbench.machine.readings import name_processes
 from ggbench.machine.records import GpuUse, MachineReading
 from ggbench.models.subject import Subject, setup_options

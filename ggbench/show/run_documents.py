@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from ggbench.engines.contract import EngineConfig
+from ggbench.engines.events import Memory
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.memory import Memory
 from ggbench.machine.records import Imported, MachineReading
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Result, Run, RunHead, Settings

@@ -22,7 +22,7 @@ from ggbench.engines.contract import Engine, Source
 from ggbench.engines.endings import Completed, Ending, EngineEnded
 from ggbench.engines.events import Steps
 from ggbench.engines.llama.config import LlamaConfig, whole_steps
-from ggbench.engines.llama.rpc_probe import Link
+from ggbench.engines.llama.rpc_client import Link
 from ggbench.engines.workloads import DecodeAtDepth
 from ggbench.errors import EngineFailed, Unsupported
 from ggbench.gguf_file.model_file import ModelFile

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
-from ggbench.engines.memory import DeviceBuffers, Memory
+from ggbench.engines.events import DeviceBuffers, Memory
 from ggbench.errors import BadFile
 from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings, Probe, SearchPlan
 from ggbench.experiments.quality.record import (

@@ -14,8 +14,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ggbench.engines.endings import Cancelled, EngineEnded, Outcome, OutOfMemory
+from ggbench.engines.events import Memory
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.memory import Memory
 from ggbench.engines.workloads import ProveContext
 from ggbench.errors import DoesNotFit, EngineFailed, Unsupported
 from ggbench.experiments.maxctx.look_ahead import LookAhead, SearchCancelled, look_ahead, look_ahead_by_theory

@@ -12,7 +12,7 @@ from textual.widget import Widget
 from textual.widgets import OptionList
 
 from ggbench.engines.endings import Outcome
-from ggbench.engines.memory import DeviceBuffers
+from ggbench.engines.events import DeviceBuffers
 from ggbench.experiments.maxctx.record import BracketEnds, MaxctxResult, Probe, Question
 from ggbench.runs.progress import Stage
 from ggbench.runs.summary import QuantSummary
