@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import msgspec
 import re
-from collections.abc import (Sequence)
-from ggbench.engines.server.config import (Address, ClockChoice, EndpointConfig)
-from ggbench.engines.server.contract import (OfferedModel)
-from ggbench.errors import (UnknownName, UsageError)
-from ggbench.fields import (config_options)
-from ggbench.gguf_file.quants import (canonical_quant, known_quants, quant_from_file_name, quant_from_words)
-from ggbench.models.reference import (ModelRef)
-from ggbench.models.subject import (Subject, setup_options)
-from msgspec.structs import (replace)
+from collections.abc import Sequence
 
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.engines.server.config import Address, ClockChoice, EndpointConfig
+from ggbench.engines.server.contract import OfferedModel
+from ggbench.errors import UnknownName, UsageError
+from ggbench.fields import config_options
+from ggbench.gguf_file.quants import canonical_quant, known_quants, quant_from_file_name, quant_from_words
+from ggbench.models.reference import ModelRef
+from ggbench.models.subject import Subject
 
 _UNKNOWN_QUANT = "unknown"
 _CLAIMED = re.compile(r"-(awq|gptq-int[348]|gptq|fp8)(?=$|-)", re.IGNORECASE)

@@ -3,33 +3,55 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import (Iterable, Sequence)
-from ggbench.engines.contract import (EngineConfig)
-from ggbench.engines.endings import (Outcome)
-from ggbench.engines.events import (DeviceBuffers, Memory)
-from ggbench.fields import (config_options)
-from ggbench.machine.readings import (name_processes)
-from ggbench.machine.records import (GpuUse, MachineReading)
-from ggbench.models.subject import (Subject, setup_options)
-from ggbench.runs.run import (DecodeTiming)
-from ggbench.runs.store.runs import (RUNNING)
-from ggbench.runs.summary import (QuantSummary)
-from ggbench.show import (UNKNOWN)
-from ggbench.show.columns import (column_of, column_texts, imported_text, note)
-from ggbench.show.glossary import (MARKED, MARKED_RUN, UNSTEADY)
-from ggbench.show.listed_runs import (ListedRun, named_runs)
-from ggbench.show.machine import (run_page, serving_facts)
-from ggbench.show.names import (quant_name, row_labels)
-from ggbench.show.tables import (Cells, Facts, TWIN_CAPTION, facts_table, fitted_table, left, names, new_table, notes, right, twin_caption)
-from ggbench.show.text import (b_text, swa_text, tok_s_text, w_text)
-from ggbench.stats.decode_timing import (DecodeLimit, PrefillSpeed)
-from ggbench.text import (plain)
-from ggbench.units import (format_bandwidth, format_bytes, format_count, format_ms, format_number, format_params, format_percent, with_unit)
-from msgspec.structs import (replace)
-from rich.console import (RenderableType)
-from rich.table import (Table)
-from rich.text import (Text)
+from collections.abc import Iterable, Sequence
 
+from msgspec.structs import replace
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ggbench.engines.contract import EngineConfig
+from ggbench.engines.endings import Outcome
+from ggbench.engines.events import DeviceBuffers, Memory
+from ggbench.fields import config_options
+from ggbench.machine.readings import name_processes
+from ggbench.machine.records import GpuUse, MachineReading
+from ggbench.models.subject import Subject
+from ggbench.runs.run import DecodeTiming
+from ggbench.runs.store.runs import RUNNING
+from ggbench.runs.summary import QuantSummary
+from ggbench.show import UNKNOWN
+from ggbench.show.columns import column_of, column_texts, imported_text, note
+from ggbench.show.glossary import MARKED, MARKED_RUN, UNSTEADY
+from ggbench.show.listed_runs import ListedRun, named_runs
+from ggbench.show.machine import run_page, serving_facts
+from ggbench.show.names import quant_name, row_labels
+from ggbench.show.tables import (
+    TWIN_CAPTION,
+    Cells,
+    Facts,
+    facts_table,
+    fitted_table,
+    left,
+    names,
+    new_table,
+    notes,
+    right,
+    twin_caption,
+)
+from ggbench.show.text import b_text, swa_text, tok_s_text, w_text
+from ggbench.stats.decode_timing import DecodeLimit, PrefillSpeed
+from ggbench.text import plain
+from ggbench.units import (
+    format_bandwidth,
+    format_bytes,
+    format_count,
+    format_ms,
+    format_number,
+    format_params,
+    format_percent,
+    with_unit,
+)
 
 
 def row_details(

@@ -5,28 +5,28 @@ No tensor is read or allocated. Figures of llama.cpp stand beside the theory's, 
 
 from __future__ import annotations
 
-import msgspec
 import tempfile
-from collections.abc import (Iterator, Sequence)
-from ggbench.engines.endings import (EngineEnded, Outcome)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.errors import (GgbenchError, UsageError)
-from ggbench.fields import (reproduce)
-from ggbench.gguf_file.model_file import (ModelFile)
-from ggbench.gguf_file.twin import (write_sparse)
-from ggbench.models.subject import (reproduce)
-from ggbench.models.targets import (Target)
-from ggbench.sizing.dry_allocator import (DryAllocator)
-from ggbench.sizing.longest_context import (LONGEST, longest_n_ctx, planning_ceiling)
-from ggbench.sizing.placement import (Placement, speed_bounds)
-from ggbench.sizing.plan_record import (Budget, KvCacheTypes, PlanRow)
-from ggbench.sizing.theory.offload import (check_overrides)
-from ggbench.sizing.what_helps import (what_helps)
-from ggbench.units import (format_bytes, format_count)
-from msgspec import (field)
-from msgspec.structs import (replace)
-from pathlib import (Path)
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 
+import msgspec
+from msgspec import field
+from msgspec.structs import replace
+
+from ggbench.engines.endings import EngineEnded, Outcome
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import GgbenchError, UsageError
+from ggbench.fields import reproduce
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.twin import write_sparse
+from ggbench.models.targets import Target
+from ggbench.sizing.dry_allocator import DryAllocator
+from ggbench.sizing.longest_context import LONGEST, longest_n_ctx, planning_ceiling
+from ggbench.sizing.placement import Placement, speed_bounds
+from ggbench.sizing.plan_record import Budget, KvCacheTypes, PlanRow
+from ggbench.sizing.theory.offload import check_overrides
+from ggbench.sizing.what_helps import what_helps
+from ggbench.units import format_bytes, format_count
 
 DEFAULT_N_CTX = 8192
 """Tokens that a plan is made for when none are given, or the model's training context where that is shorter."""

@@ -1,22 +1,22 @@
 """MODEL as `tf:` and `synth-tf:`: which checkpoint it means, and what becomes of a repo that is not whole."""
 
 import json
-import pytest
 import shutil
-from ggbench.engines.transformers.checkpoint import (read_checkpoint)
-from ggbench.engines.transformers.models import (find_checkpoint)
-from ggbench.engines.transformers.storage import (METHODS)
-from ggbench.errors import (BadFile, NetworkError, UsageError)
-from ggbench.hub.access import (HubAccess)
-from ggbench.models.reference import (ModelRef, parse_model)
-from ggbench.models.subject import (named)
-from ggbench.models.targets import (materialize, resolve, resolve_one)
-from ggbench.sizing.theory.counted_models import (count_model)
-from msgspec.structs import (replace)
-from pathlib import (Path)
-from tests.fakes.checkpoints import (GPTQ, QWEN2_TINY, write_checkpoint)
-from tests.fakes.hub import (TestHub)
+from pathlib import Path
 
+import pytest
+from msgspec.structs import replace
+
+from ggbench.engines.transformers.checkpoint import read_checkpoint
+from ggbench.engines.transformers.models import find_checkpoint
+from ggbench.engines.transformers.storage import METHODS
+from ggbench.errors import BadFile, NetworkError, UsageError
+from ggbench.hub.access import HubAccess
+from ggbench.models.reference import ModelRef, parse_model
+from ggbench.models.targets import materialize, resolve, resolve_one
+from ggbench.sizing.theory.counted_models import count_model
+from tests.fakes.checkpoints import GPTQ, QWEN2_TINY, write_checkpoint
+from tests.fakes.hub import TestHub
 
 
 def _bare(ref: ModelRef) -> ModelRef:

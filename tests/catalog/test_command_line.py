@@ -1,10 +1,9 @@
 """The command line that reproduces a run."""
 
 import pytest
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.fields import (reproduce)
-from ggbench.models.subject import (reproduce)
 
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.fields import reproduce
 
 
 @pytest.mark.parametrize(

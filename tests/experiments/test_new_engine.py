@@ -6,21 +6,21 @@ Its MODEL, its options and its runs go through the command line, the store, the 
 from __future__ import annotations
 
 import json
-import pytest
 import subprocess
 import sys
-from collections.abc import (Iterator)
-from ggbench import (engines)
-from ggbench.engines.contract import (config_type, engine_module)
-from ggbench.errors import (StoreError)
-from ggbench.fields import (reproduce)
-from ggbench.models.reference import (parse_model)
-from ggbench.models.subject import (reproduce)
-from ggbench.runs.store.database import (Store)
-from ggbench.runs.stored import (read_run)
-from pathlib import (Path)
-from tests.fakes import (engines as planted)
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
+
+from ggbench import engines
+from ggbench.engines.contract import config_type, engine_module
+from ggbench.errors import StoreError
+from ggbench.fields import reproduce
+from ggbench.models.reference import parse_model
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import read_run
+from tests.fakes import engines as planted
 
 FOLDER = str(Path(planted.__path__[0]))
 _MAIN = f"""

@@ -6,33 +6,33 @@ weights lie in the one memory, the input embedding among them.
 
 from __future__ import annotations
 
-from collections.abc import (Iterator, Sequence)
-from ggbench.commands.load_options import (BudgetOptions)
-from ggbench.commands.options import (HubOptions)
-from ggbench.engines.endings import (Outcome)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.engines.transformers.config import (TransformersConfig)
-from ggbench.engines.transformers.models import (FoundCheckpoint, find_checkpoint, planned_methods, wanted_methods)
-from ggbench.engines.transformers.storage import (Method)
-from ggbench.errors import (GgbenchError, Unsupported, UsageError)
-from ggbench.fields import (config_options, reproduce)
-from ggbench.gguf_file.model_file import (ModelFile)
-from ggbench.models.catalog import (Catalog)
-from ggbench.models.reference import (ModelRef)
-from ggbench.models.subject import (reproduce, setup_options)
-from ggbench.sizing.longest_context import (planning_ceiling)
-from ggbench.sizing.plan import (DEFAULT_N_CTX, PlanRequest)
-from ggbench.sizing.plan_record import (Budget, EnginePlan, PlanRow, PlannedSpeed)
-from ggbench.sizing.theory.counted_models import (CountedModel)
-from ggbench.sizing.theory.kv_cache import (KvCache, kv_cache)
-from ggbench.sizing.theory.limits import (DECODE_POSITIONS, decode_limit, decode_read_ms)
-from ggbench.sizing.theory.weights import (Weights, count_parameters, file_weights, scheme_bits, uniform_weights)
-from ggbench.sizing.what_helps import (with_other_quants)
-from ggbench.stats.decode_timing import (DecodeLimit)
-from ggbench.text import (in_words)
-from ggbench.units import (format_bytes)
-from msgspec.structs import (replace)
+from collections.abc import Iterator, Sequence
 
+from msgspec.structs import replace
+
+from ggbench.commands.load_options import BudgetOptions
+from ggbench.commands.options import HubOptions
+from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.transformers.config import TransformersConfig
+from ggbench.engines.transformers.models import FoundCheckpoint, find_checkpoint, planned_methods, wanted_methods
+from ggbench.engines.transformers.storage import Method
+from ggbench.errors import GgbenchError, Unsupported, UsageError
+from ggbench.fields import config_options, reproduce
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.models.catalog import Catalog
+from ggbench.models.reference import ModelRef
+from ggbench.sizing.longest_context import planning_ceiling
+from ggbench.sizing.plan import DEFAULT_N_CTX, PlanRequest
+from ggbench.sizing.plan_record import Budget, EnginePlan, PlannedSpeed, PlanRow
+from ggbench.sizing.theory.counted_models import CountedModel
+from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
+from ggbench.sizing.theory.limits import DECODE_POSITIONS, decode_limit, decode_read_ms
+from ggbench.sizing.theory.weights import Weights, count_parameters, file_weights, scheme_bits, uniform_weights
+from ggbench.sizing.what_helps import with_other_quants
+from ggbench.stats.decode_timing import DecodeLimit
+from ggbench.text import in_words
+from ggbench.units import format_bytes
 
 _SHARED = ("n_ctx", "memory_limit_bytes", "main_gpu", "n_gpu_layers")
 """Fields that say which memory and how long a context, whatever engine runs it."""

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import (Generator, Iterable, Sequence)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.experiments.quality.record import (ChunkScores, N_CTX, QualityResult, QualitySettings, ScoredBase, ScoredText)
-from ggbench.models.subject import (named)
-from ggbench.models.targets import (Target)
-from ggbench.runs.experiment import (Base, Conclusion, Experiment, Job, MeasuredLoss)
-from ggbench.runs.recording import (Recording)
-from msgspec.structs import (replace)
-from typing import (ClassVar, TYPE_CHECKING)
+from collections.abc import Generator, Iterable, Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from msgspec.structs import replace
+
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.experiments.quality.record import (
+    N_CTX,
+    ChunkScores,
+    QualityResult,
+    QualitySettings,
+    ScoredBase,
+    ScoredText,
+)
+from ggbench.models.targets import Target
+from ggbench.runs.experiment import Base, Conclusion, Experiment, Job, MeasuredLoss
+from ggbench.runs.recording import Recording
 
 if TYPE_CHECKING:
-    from ggbench.runs.progress import (Progress)
-    from ggbench.runs.run import (Run)
-    from ggbench.runs.session import (Session)
-
+    from ggbench.runs.progress import Progress
+    from ggbench.runs.run import Run
+    from ggbench.runs.session import Session
 
 
 class QualityExperiment(Experiment):

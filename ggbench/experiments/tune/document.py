@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import (Sequence)
-from ggbench.decisions.pick.run_commands import (RunCommands, commands_lines, modelfile_lines, run_commands)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.experiments.tune.record import (Gain, TuneResult, TuneSettings, TunedCandidate, result_of)
-from ggbench.fields import (config_options)
-from ggbench.models.subject import (setup_options)
-from ggbench.models.targets import (FileToRun)
-from ggbench.runs.run import (Run)
-from ggbench.show.document import (Shape, by_name, field, many, of)
-from ggbench.show.names import (model_name)
-from ggbench.show.run_documents import (MEASURED_FILE, ORIGIN, expected, run_documents)
-from msgspec.structs import (replace)
-from pathlib import (Path)
+from collections.abc import Sequence
+from pathlib import Path
 
+from msgspec.structs import replace
+
+from ggbench.decisions.pick.run_commands import RunCommands, commands_lines, modelfile_lines, run_commands
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.experiments.tune.record import Gain, TunedCandidate, TuneResult, TuneSettings, result_of
+from ggbench.fields import config_options
+from ggbench.models.targets import FileToRun
+from ggbench.runs.run import Run
+from ggbench.show.document import Shape, by_name, field, many, of
+from ggbench.show.names import model_name
+from ggbench.show.run_documents import MEASURED_FILE, ORIGIN, expected, run_documents
 
 
 def setup_to_use(run: Run) -> LlamaConfig | None:
