@@ -17,8 +17,8 @@ from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import KV_TYPES, LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.fields import SIZE_OR_NONE, Kind, Option, long_flag, options_of
-from ggbench.models.command_line import setup_options
 from ggbench.models.engine_models import own_models
+from ggbench.models.subject import setup_options
 from ggbench.plugins import load_plugin
 from ggbench.text import in_words
 from ggbench.units import format_count

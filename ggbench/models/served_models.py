@@ -12,9 +12,8 @@ from ggbench.engines.server.config import Address, ClockChoice, EndpointConfig
 from ggbench.engines.server.contract import OfferedModel
 from ggbench.errors import UnknownName, UsageError
 from ggbench.gguf_file.quants import canonical_quant, known_quants, quant_from_file_name, quant_from_words
-from ggbench.models.command_line import setup_options
 from ggbench.models.reference import ModelRef
-from ggbench.models.subject import Subject
+from ggbench.models.subject import Subject, setup_options
 
 _UNKNOWN_QUANT = "unknown"
 _CLAIMED = re.compile(r"-(awq|gptq-int[348]|gptq|fp8)(?=$|-)", re.IGNORECASE)

@@ -15,9 +15,9 @@ from ggbench.engines.events import Memory
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.fields import stated_options
-from ggbench.models.command_line import named, reproduce, stated_bandwidth
 from ggbench.models.engine_models import own_models
 from ggbench.models.reference import MEASURE_OWN
+from ggbench.models.subject import named, reproduce, stated_bandwidth
 from ggbench.plugins import load_plugin
 from ggbench.runs.recording import Recording, WorkerPeak
 from ggbench.runs.run import Result, Settings

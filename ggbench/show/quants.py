@@ -15,8 +15,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.events import DeviceBuffers, Memory
 from ggbench.machine.readings import name_processes
 from ggbench.machine.records import GpuUse, MachineReading
-from ggbench.models.command_line import setup_options
-from ggbench.models.subject import Subject
+from ggbench.models.subject import Subject, setup_options
 from ggbench.runs.run import DecodeTiming
 from ggbench.runs.store.runs import RUNNING
 from ggbench.runs.summary import QuantSummary

@@ -12,8 +12,8 @@ from ggbench.engines.transformers.models import find_checkpoint
 from ggbench.engines.transformers.storage import METHODS
 from ggbench.errors import BadFile, NetworkError, UsageError
 from ggbench.hub.access import HubAccess
-from ggbench.models.command_line import named
 from ggbench.models.reference import ModelRef, parse_model
+from ggbench.models.subject import named
 from ggbench.models.targets import materialize, resolve, resolve_one
 from ggbench.sizing.theory.counted_models import count_model
 from tests.fakes.checkpoints import GPTQ, QWEN2_TINY, write_checkpoint

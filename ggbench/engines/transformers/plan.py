@@ -20,8 +20,8 @@ from ggbench.engines.transformers.storage import Method
 from ggbench.errors import GgbenchError, Unsupported, UsageError
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.catalog import Catalog
-from ggbench.models.command_line import reproduce, setup_options
 from ggbench.models.reference import ModelRef
+from ggbench.models.subject import reproduce, setup_options
 from ggbench.sizing.longest_context import planning_ceiling
 from ggbench.sizing.plan import DEFAULT_N_CTX, PlanRequest
 from ggbench.sizing.plan_record import Budget, EnginePlan, PlannedSpeed, PlanRow

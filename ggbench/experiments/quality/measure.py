@@ -16,7 +16,7 @@ from ggbench.experiments.quality.record import (
     ScoredBase,
     ScoredText,
 )
-from ggbench.models.command_line import named
+from ggbench.models.subject import named
 from ggbench.models.targets import Target
 from ggbench.runs.experiment import Base, Conclusion, Experiment, Job, MeasuredLoss
 from ggbench.runs.recording import Recording

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ggbench.decisions.pick.run_commands import RunCommands, commands_lines, modelfile_lines, run_commands
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.tune.record import Gain, TunedCandidate, TuneResult, TuneSettings, result_of
-from ggbench.models.command_line import setup_options
+from ggbench.models.subject import setup_options
 from ggbench.models.targets import FileToRun
 from ggbench.runs.run import Run
 from ggbench.show.document import Field, Get, Shape, by_name, field, many, of
