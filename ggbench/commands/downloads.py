@@ -16,14 +16,16 @@ import click
 from ggbench.commands.options import HubOptions, MeasureRequest
 from ggbench.commands.output import Output
 from ggbench.errors import ExitCode, NetworkError, UsageError
-from ggbench.models.sources import CONFIRM_ABOVE_BYTES
-from ggbench.models.targets import Target
 from ggbench.text import plain
 from ggbench.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
     from ggbench.hub.download import FileProgress
     from ggbench.hub.repo_records import RepoListing
+    from ggbench.models.targets import Target
+
+CONFIRM_ABOVE_BYTES = 10**9
+"""Ask before a larger download; a smaller one proceeds with a notice."""
 
 
 class TransferRate:

@@ -37,8 +37,8 @@ from ggbench.runs.progress import ModelReady, Point, Progress, Working
 from ggbench.runs.session import Session
 from ggbench.sizing.budget import taken_bytes
 from ggbench.sizing.longest_context import Bracket
-from ggbench.sizing.process_memory import context_overhead, decode_overhead
-from ggbench.sizing.smaller_quant import smaller_quant_advice
+from ggbench.sizing.placement import context_overhead, decode_overhead
+from ggbench.sizing.what_helps import smaller_quant_advice
 from ggbench.units import KV_CELLS, format_bytes, format_count
 
 
