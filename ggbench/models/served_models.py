@@ -11,9 +11,10 @@ from msgspec.structs import replace
 from ggbench.engines.server.config import Address, ClockChoice, EndpointConfig
 from ggbench.engines.server.contract import OfferedModel
 from ggbench.errors import UnknownName, UsageError
+from ggbench.fields import config_options
 from ggbench.gguf_file.quants import canonical_quant, known_quants, quant_from_file_name, quant_from_words
 from ggbench.models.reference import ModelRef
-from ggbench.models.subject import Subject, setup_options
+from ggbench.models.subject import Subject
 
 _UNKNOWN_QUANT = "unknown"
 _CLAIMED = re.compile(r"-(awq|gptq-int[348]|gptq|fp8)(?=$|-)", re.IGNORECASE)
@@ -32,7 +33,7 @@ class ServerOptions(msgspec.Struct, frozen=True):
     @property
     def given(self) -> tuple[str, ...]:
         """The options that are not the default."""
-        return tuple(setup_options(EndpointConfig(clock=self.clock, api_key_env=self.api_key_env)))
+        return tuple(config_options(EndpointConfig(clock=self.clock, api_key_env=self.api_key_env)))
 
 
 class ServedModel(msgspec.Struct, frozen=True):

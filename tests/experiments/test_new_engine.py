@@ -16,8 +16,8 @@ import pytest
 from ggbench import engines
 from ggbench.engines.contract import config_type, engine_module
 from ggbench.errors import StoreError
+from ggbench.fields import reproduce
 from ggbench.models.reference import parse_model
-from ggbench.models.subject import reproduce
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
 from tests.fakes import engines as planted

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from ggbench.decisions.pick.run_commands import RunCommands, commands_lines, modelfile_lines, run_commands
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.tune.record import Gain, TunedCandidate, TuneResult, TuneSettings, result_of
-from ggbench.models.subject import setup_options
+from ggbench.fields import config_options
 from ggbench.models.targets import FileToRun
 from ggbench.runs.run import Run
 from ggbench.show.document import Shape, by_name, field, many, of
@@ -31,7 +31,7 @@ def setup_to_use(run: Run) -> LlamaConfig | None:
 def ggbench_line(run: Run) -> str:
     """Return the decode with the settings that were found."""
     setup = setup_to_use(run)
-    options = [] if setup is None else setup_options(setup)
+    options = [] if setup is None else config_options(setup)
     return shlex.join(["ggbench", "decode", run.subject.file or run.subject.model, *options])
 
 
