@@ -49,7 +49,7 @@ def command(
     as a run, and so is each search of --maxctx, which finds the largest n_ctx whatever the length of the run.
     """
     from ggbench.cli.bench_runs import run_bench, with_expected_speeds
-    from ggbench.commands.engine_options import given_setup
+    from ggbench.commands.load_options import given_setup
     from ggbench.commands.measuring import make_jobs, measure, warn_of_memory_use
     from ggbench.commands.run_output import show_run_ids, show_summaries
     from ggbench.experiments.decode.measure import EXPERIMENT
@@ -60,7 +60,8 @@ def command(
     if output.as_json and text_format != "table":
         raise UsageError(f"--json and --format {text_format} exclude each other", "omit one of them")
     if plot and (output.as_json or text_format != "table"):
-        raise UsageError("--plot goes under a table", "omit --json and --format, or use results show ID --plot")
+        hint = "omit --json and --format, or use results show ID --plot"
+        raise UsageError("--plot goes with neither --json nor --format", hint)
     if against and text_format != "table":
         raise UsageError(f"--against {against} does not go into {text_format}", "omit --format, or use --json")
     if maxctx:

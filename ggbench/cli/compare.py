@@ -94,7 +94,8 @@ def command(
     if not named and model is None:
         raise UsageError("comparing needs two runs or more", "their numbers are in: ggbench results")
     if plot and output.as_json:
-        raise UsageError("--plot goes under a table", "omit --json, or save the plot: ggbench report RUN -o FILE.svg")
+        hint = "omit --json, or save the plot: ggbench report RUN -o FILE.svg"
+        raise UsageError("--plot cannot be used with --json", hint)
     with Store.open() as store:
         compared = compared_runs(store, named, model, against, average=average)
         output.notice(*store.notices, *compared.notices)
@@ -138,7 +139,7 @@ def _show(
 
     runs = [run for summary in compared.summaries for run in summary.runs]
     if output.as_json:
-        from ggbench.decisions.compare.document import COMPARE, PUBLISHED_RUN, comparison_fields
+        from ggbench.decisions.compare.show import COMPARE, PUBLISHED_RUN, comparison_fields
 
         fields: dict[str, object] = {"rows": compared.summaries}
         if comparison is not None:

@@ -17,7 +17,7 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.text import in_words, plain
 
 if TYPE_CHECKING:
-    from ggbench.decisions.compare.comparison import Column
+    from ggbench.decisions.compare.estimates import Column
     from ggbench.runs.store.database import Store
     from ggbench.runs.store.runs import StoredRun
 

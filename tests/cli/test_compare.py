@@ -64,7 +64,7 @@ def test_the_document_has_rows_metrics_and_the_sentence(ggbench: Run, filled: Pa
         (["1", "2"], "Hint: a is q4_k_m, b is f16; only a has"),
         (["--model", "qwen"], "stored are runs of synth:qwen1.5-0.5b"),
         (["1", "x"], "'x' is neither the number of a run nor a file"),
-        (["1", "3", "--plot", "--json"], "--plot goes under a table"),
+        (["1", "3", "--plot", "--json"], "--plot cannot be used with --json"),
     ],
 )
 def test_what_cannot_be_compared_is_a_usage_error(

@@ -28,8 +28,8 @@ def test_a_file_is_read_as_it_was_begun(path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "no file of logits"),
-        (b"GGUF" + bytes(100), "no file of logits"),
+        (b"", "not a logits file"),
+        (b"GGUF" + bytes(100), "not a logits file"),
         (b"_logits_" + struct.pack("<3i", 512, 32000, 10), "is damaged: it has 20 B, and 155.7 MiB are"),
         (b"_logits_" + struct.pack("<3i", -1, 32000, 10) + bytes(99), "is damaged: n_ctx -1"),
         (b"_logits_" + struct.pack("<3i", 512, 0, 10) + bytes(99), "is damaged: n_ctx 512, n_vocab 0"),

@@ -219,7 +219,7 @@ def _of_cpu(cpu: CpuState) -> Iterator[Finding]:
         yield _advice(
             "cpu.busy",
             f"other programs use {format_percent(cpu.busy_share)} of the CPU",
-            "end them before a measurement, or its figures are theirs as well; `top` lists them",
+            "end them before a measurement, or they will distort the results; `top` lists them",
         )
     if cpu.quota_cpus is not None and cpu.quota_cpus < cpu.n_cpus:
         quota = format_number(cpu.quota_cpus)

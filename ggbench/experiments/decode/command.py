@@ -43,7 +43,7 @@ def command(settings: DecodeSettings, samples: bool, plot: bool, asked: MeasureR
     if samples and not asked.output.as_json:
         raise UsageError("--samples goes with --json", "add --json, or use results show ID --json --samples")
     if plot and asked.output.as_json:
-        raise UsageError("--plot does not go into JSON", "omit --json, or use results show ID --plot")
+        raise UsageError("--plot cannot be used with --json", "omit --json, or use results show ID --plot")
     jobs = with_tuned(make_jobs(EXPERIMENT, settings, asked), asked)
     measured = measure(jobs, asked)
     show_measured(measured, samples=samples, plot=plot)

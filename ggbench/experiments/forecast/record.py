@@ -33,7 +33,7 @@ class ForecastSettings(Settings, msgspec.Struct, frozen=True):
         if self.n_depth < 256:
             raise UsageError(f"a depth of {self.n_depth} cells shows no cost of the KV cache", "give 256 or more")
         if self.rounds < 2:
-            raise UsageError("one round gives no interval", "give 2 or more")
+            raise UsageError("an interval needs at least 2 rounds", "give 2 or more")
 
     @property
     def n_ctx_needed(self) -> int:

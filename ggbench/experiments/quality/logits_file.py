@@ -60,7 +60,7 @@ def read_logits_file(path: Path) -> LogitsFile:
         with path.open("rb") as stream:
             head, size = stream.read(_HEADER_BYTES), os.fstat(stream.fileno()).st_size
             if len(head) < _HEADER_BYTES or not head.startswith(_MAGIC):
-                raise BadFile(f"{name} is no file of logits", "llama-perplexity --save-all-logits FILE writes one")
+                raise BadFile(f"{name} is not a logits file", "llama-perplexity --save-all-logits FILE writes one")
             n_ctx, n_vocab, n_chunks = map(int, np.frombuffer(head, "<i4", 3, len(_MAGIC)))
             found = LogitsFile(path, n_ctx, n_vocab, n_chunks, ())
             if n_ctx < 4 or n_vocab < 1 or n_chunks < 1 or found.n_bytes > size:

@@ -44,7 +44,7 @@ def command(settings: TuneSettings, plot: bool, asked: MeasureRequest) -> None:
     from ggbench.experiments.tune.measure import EXPERIMENT
 
     if plot and asked.output.as_json:
-        raise UsageError("--plot does not go into JSON", "omit --json, or use results show ID --plot")
+        raise UsageError("--plot cannot be used with --json", "omit --json, or use results show ID --plot")
     measured = measure(make_jobs(EXPERIMENT, settings, asked), asked)
     show_measured(measured, plot=plot)
     measured.leave()

@@ -116,7 +116,7 @@ class _Search:
         self._is_fresh = False
         """Whether each measurement has a worker of its own."""
         self._seconds: dict[int, float] = {}
-        """That the last measurement of each candidate took."""
+        """Duration of each candidate's last measurement."""
 
     def run(self) -> Generator[Progress, None, Conclusion]:
         """Raises EngineEnded where the baseline fails or the run was cancelled, UsageError where time is too short."""
