@@ -12,12 +12,12 @@ from textual._compositor import Compositor
 from textual._context import visible_screen_stack
 from textual.pilot import Pilot
 from textual.screen import Screen
-from textual_hires_canvas import Canvas
 
 from ggbench.hub.access import HubAccess
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.planner import Planner
 from ggbench.tui.services import Services
+from ggbench.tui.widgets.curves_plot import CurvesPlot
 from tests.fakes.driving import settle, wait_until_quiet
 from tests.fakes.jobs import FakeServices
 from tests.fakes.library import BUDGET, CATALOG, READING, FakePlanner
@@ -46,7 +46,7 @@ def pilots_look_at_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
         screen_stack: list[Screen[Any]] | None = None,
         simplify: bool = False,
     ) -> RenderableType | None:
-        if full or any(isinstance(widget, Canvas) for widget in compositor.visible_widgets):
+        if full or any(isinstance(widget, CurvesPlot) for widget in compositor.visible_widgets):
             return draw(compositor, full, screen_stack, simplify)
         visible_screen_stack.set(screen_stack or [])
         compositor._dirty_regions.clear()
