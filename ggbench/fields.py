@@ -9,9 +9,10 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import shlex
 import textwrap
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -121,6 +122,30 @@ def stated_options(settings: object) -> dict[str, object]:
             else:
                 stated[name] = option.kind.write(value)
     return stated
+
+
+def reproduce(command: str, words: Sequence[str], config: object, options: Mapping[str, object]) -> str:
+    """Return one line for a shell: the command, what it measures, and every option that is not the default."""
+    line = ["ggbench", command, *words]
+    for name, value in options.items():
+        line += [f"-{name}" if len(name) == 1 else f"--{name}", *([] if value is True else [str(value)])]
+    return shlex.join([*line, *config_options(config)])
+
+
+def config_options(config: object, *, without: Collection[str] = ()) -> list[str]:
+    """Return the options of every field that is not the default and not said by MODEL and QUANT, `without` some."""
+    words = []
+    left_out = {*getattr(config, "in_words", ()), *without}
+    for field in msgspec.structs.fields(config):  # type: ignore[arg-type]  # every config is a Struct
+        value = getattr(config, field.name)
+        if value == field.default or field.name in left_out:
+            continue
+        words.append(long_flag(field.name, field.default))
+        if isinstance(value, tuple):
+            words.append(joined(value))
+        elif not isinstance(value, bool):
+            words.append(exact_size(value) if field.name.endswith("_bytes") else str(value))
+    return words
 
 
 def long_flag(field: str, default: object) -> str:

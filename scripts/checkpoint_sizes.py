@@ -26,9 +26,8 @@ from dataclasses import dataclass
 
 from ggbench.engines.transformers.architectures import Layout
 from ggbench.engines.transformers.checkpoint import checkpoint_of
-from ggbench.engines.transformers.config_json import Config
+from ggbench.engines.transformers.config_json import Config, twin_config
 from ggbench.engines.transformers.storage import METHODS
-from ggbench.engines.transformers.twin_config import twin_config
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.catalog import load_catalog
 from ggbench.models.published.rows import Figure, PublishedRow, load_published

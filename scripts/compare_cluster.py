@@ -23,8 +23,7 @@ from typing import Any
 import msgspec
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama.rpc_server import ServeRequest
-from ggbench.engines.llama.rpc_serving import RpcServerProcess
+from ggbench.engines.llama.rpc_server import RpcServerProcess, ServeRequest
 from ggbench.experiments.decode.record import N_PROMPT
 from ggbench.sizing.cluster import ClusterSplit, DeviceSpeed
 from ggbench.sizing.cluster_plan import split_setup, step_ms

@@ -32,7 +32,7 @@ from ggbench.runs.experiment import Job
 from ggbench.runs.progress import Finished
 from ggbench.runs.session import RunContext, run_context
 from ggbench.stats.intervals import Expected
-from ggbench.stats.known_speed import inverse
+from ggbench.stats.speed_estimate import inverse
 
 CASES = tuple(f"synth:qwen1.5-{size}:{quant}" for size in ("0.5b", "1.8b", "7b") for quant in ("q4_k_m", "q8_0"))
 N_DEPTH, N_PROMPT, LOADS = 4096, 512, 3

@@ -5,8 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 
-from ggbench.engines.llama.rpc_server import ServeRequest
-from ggbench.engines.llama.rpc_serving import RpcServerProcess
+from ggbench.engines.llama.rpc_server import RpcServerProcess, ServeRequest
 from ggbench.units import GIB
 from tests.fakes.rpc_server import free_port
 

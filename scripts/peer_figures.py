@@ -28,11 +28,10 @@ from msgspec.structs import replace
 
 from ggbench.engines.contract import Request
 from ggbench.engines.endings import Completed, OutOfMemory
-from ggbench.engines.events import Allocated
+from ggbench.engines.events import Allocated, Memory
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.llama.ggml_devices import place_of
 from ggbench.engines.llama.logs import parse_allocations
-from ggbench.engines.memory import Memory
 from ggbench.engines.process import WorkerProcess
 from ggbench.experiments.decode.record import N_PROMPT
 from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX

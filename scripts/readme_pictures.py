@@ -13,6 +13,7 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 
+from ggbench.hub.access import HubAccess
 from ggbench.models.added_places import add_place
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.services import Services
@@ -78,7 +79,7 @@ async def _follow(opens: Path | str, steps: list[_Step]) -> None:
     """Take these steps one after the other in one app."""
     if isinstance(opens, Path):
         opens = add_place(opens)[0].paths[0]
-    app = GgbenchApp(Services.of_this_machine(offline=True), n_gen=_N_GEN, opens=opens)
+    app = GgbenchApp(Services(HubAccess.from_environment(offline=True)), n_gen=_N_GEN, opens=opens)
     async with app.run_test(size=_SIZE) as pilot:
         for step in steps:
             await step(app, pilot)

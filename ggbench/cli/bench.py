@@ -49,7 +49,7 @@ def command(
     as a run, and so is each search of --maxctx, which finds the largest n_ctx whatever the length of the run.
     """
     from ggbench.cli.bench_runs import run_bench, with_expected_speeds
-    from ggbench.commands.engine_options import given_setup
+    from ggbench.commands.load_options import given_setup
     from ggbench.commands.measuring import make_jobs, measure, warn_of_memory_use
     from ggbench.commands.run_output import show_run_ids, show_summaries
     from ggbench.experiments.decode.measure import EXPERIMENT

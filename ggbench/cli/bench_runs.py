@@ -23,7 +23,7 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.sizing.budget import machine_budget
 from ggbench.sizing.plan_record import PlannedForecast
 from ggbench.stats.decode_timing import Bandwidth
-from ggbench.stats.known_speed import KnownSpeed
+from ggbench.stats.speed_estimate import SpeedEstimate
 
 
 def run_bench(context: RunContext, decodes: Sequence[Job], *, maxctx: bool = False) -> Generator[Progress]:
@@ -79,7 +79,7 @@ def _header(target: Target) -> ModelFile | None:
         return None
 
 
-def _expected(summary: QuantSummary, known: KnownSpeed | None) -> PlannedForecast | None:
+def _expected(summary: QuantSummary, known: SpeedEstimate | None) -> PlannedForecast | None:
     n_prompt, n_gen = summary.asked("n_prompt"), summary.asked("n_gen")
     return None if n_prompt is None or n_gen is None else expected_at(known, n_prompt + (n_gen + 1) // 2)
 

@@ -14,7 +14,7 @@ from ggbench.engines.llama.config import DEFAULT_PORT, parse_server
 from ggbench.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from ggbench.engines.llama.rpc_serving import RpcServerProcess
+    from ggbench.engines.llama.rpc_server import RpcServerProcess
 
 
 _TRUST = (
@@ -70,9 +70,8 @@ def serve(
     sent to it and crash it. So it listens on this machine alone, unless --trust-network says that everybody who can
     reach ADDRESS is trusted.
     """
-    from ggbench.engines.llama.rpc_devices import BUILD_HINT, is_built_with_rpc
-    from ggbench.engines.llama.rpc_server import ServeRequest
-    from ggbench.engines.llama.rpc_serving import RpcServerProcess, ipv4_address
+    from ggbench.engines.llama.ggml_devices import BUILD_HINT, is_built_with_rpc
+    from ggbench.engines.llama.rpc_server import RpcServerProcess, ServeRequest, ipv4_address
     from ggbench.machine.host import default_threads
     from ggbench.sizing.budget import main_memory_budget
     from ggbench.units import parse_size
@@ -134,7 +133,7 @@ def probe(servers: tuple[str, ...], timeout_s: float, output: Output) -> None:
 
     The exit code is 4 where one of them cannot be used. A server that is busy with a client answers nobody else.
     """
-    from ggbench.engines.llama.rpc_probe import probe_server
+    from ggbench.engines.llama.rpc_client import probe_server
 
     named = tuple(dict.fromkeys(parse_server(server) for server in servers))
     probes = [probe_server(server, timeout_s) for server in named]

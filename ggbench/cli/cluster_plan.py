@@ -40,7 +40,7 @@ def command(ref: ModelRef, setup: LlamaConfig, hub: HubOptions, output: Output) 
     only slow the model down; --memory-limit is for each device, main memory included. The exit code is 3 where it fits
     in no way.
     """
-    from ggbench.commands.header_progress import reading_headers
+    from ggbench.commands.downloads import reading_headers
     from ggbench.models.targets import resolve_headers
     from ggbench.sizing.cluster_plan import plan_cluster
 
@@ -72,7 +72,7 @@ def _cluster(setup: LlamaConfig, output: Output) -> tuple[LlamaConfig, Cluster]:
     """The machines, probed. Raises UsageError and NetworkError."""
     from ggbench.commands.load_options import check_rpc
     from ggbench.engines.contract import launch_engine
-    from ggbench.engines.llama.rpc_probe import probe_server
+    from ggbench.engines.llama.rpc_client import probe_server
     from ggbench.machine.host import default_threads
     from ggbench.sizing.budget import devices_budget
     from ggbench.sizing.cluster import device_memories

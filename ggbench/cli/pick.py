@@ -11,7 +11,7 @@ import click
 import msgspec.structs
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.header_progress import reading_headers, reading_notice
+from ggbench.commands.downloads import reading_headers, reading_notice
 from ggbench.commands.load_options import BudgetOptions, budget_options, kv_list_options, load_options_but_cache
 from ggbench.commands.options import (
     TOKENS,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from ggbench.decisions.pick.models import PickedModel
     from ggbench.decisions.pick.record import Candidate, Pick
     from ggbench.engines.llama.config import LlamaConfig
+    from ggbench.models.reference import ModelRef
     from ggbench.models.targets import Target
     from ggbench.runs.experiment import Job
     from ggbench.sizing.dry_allocator import DryAllocator
@@ -193,26 +194,24 @@ def _measured(
             output.notice(f"--within {within_s:g}s is over; not all that matters is measured")
             break
         tried.add(candidate.name)
-        job = _forecast_job(candidate, request.setup, hub)
-        asked = MeasureRequest(parse_model(candidate.row.model, candidate.row.quant), request.setup, hub, output)
-        if measure([job], asked, is_sweep=True).is_cancelled:
+        ref = parse_model(candidate.row.model, candidate.selector or candidate.row.quant)
+        job = _forecast_job(ref, candidate, request.setup, hub)
+        if measure([job], MeasureRequest(ref, request.setup, hub, output), is_sweep=True).is_cancelled:
             break
         with _allocator(request.setup, request.budget) as allocator:
             pick = _pick(models, request, allocator)
     return pick
 
 
-def _forecast_job(candidate: Candidate, setup: LlamaConfig, hub: HubOptions) -> Job:
+def _forecast_job(ref: ModelRef, candidate: Candidate, setup: LlamaConfig, hub: HubOptions) -> Job:
     """The forecast of a candidate's speed with its cache."""
     from ggbench.experiments.forecast.measure import EXPERIMENT
     from ggbench.experiments.forecast.record import ForecastSettings
-    from ggbench.models.reference import parse_model
     from ggbench.models.targets import resolve
     from ggbench.runs.experiment import Job
     from ggbench.sizing.plan import with_cache
     from ggbench.sizing.plan_record import KvCacheTypes
 
-    ref = parse_model(candidate.row.model, candidate.selector or candidate.row.quant)
     (target,) = resolve(ref.require_gguf().as_twin(), hub=hub.access())
     cached = with_cache(setup, KvCacheTypes(*candidate.cache, setup.flash_attn))
     return Job(EXPERIMENT, target, cached, ForecastSettings())

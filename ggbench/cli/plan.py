@@ -10,7 +10,7 @@ import msgspec
 import msgspec.structs
 
 from ggbench.commands.documented import DocumentedCommand
-from ggbench.commands.header_progress import reading_headers, reading_notice
+from ggbench.commands.downloads import reading_headers, reading_notice
 from ggbench.commands.load_options import BudgetOptions, IgnoredGpuOptions, budget_options, load_options
 from ggbench.commands.options import (
     HubOptions,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shlex
 import sys
+import textwrap
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -15,13 +16,16 @@ import click
 from ggbench.commands.options import HubOptions, MeasureRequest
 from ggbench.commands.output import Output
 from ggbench.errors import ExitCode, NetworkError, UsageError
-from ggbench.models.sources import CONFIRM_ABOVE_BYTES
-from ggbench.models.targets import Target
 from ggbench.text import plain
 from ggbench.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
     from ggbench.hub.download import FileProgress
+    from ggbench.hub.repo_records import RepoListing
+    from ggbench.models.targets import Target
+
+CONFIRM_ABOVE_BYTES = 10**9
+"""Ask before a larger download; a smaller one proceeds with a notice."""
 
 
 class TransferRate:
@@ -238,3 +242,24 @@ def download_progress(output: Output, title: str) -> Iterator[Callable[[Sequence
             bar.update(task, completed=done_bytes, total=total_bytes, status=transfer.text())
 
         yield update_bar
+
+
+@contextlib.contextmanager
+def reading_headers(output: Output) -> Iterator[Callable[[int, int], None]]:
+    """Yield what takes the number of headers read and of all: a status line in a terminal, nothing elsewhere."""
+    if output.quiet or not sys.stderr.isatty():
+        yield lambda _done, _total: None
+        return
+    with output.console(stderr=True).status("") as status:
+        yield lambda done, total: status.update(f"reading headers, {done} of {total}")
+
+
+def reading_notice(listing: RepoListing, moved_bytes: int) -> str:
+    """What the headers of a repo cost, in lines of at most 80 characters where its name allows it."""
+    total = format_bytes(listing.total_bytes)
+    cost = f"{format_bytes(moved_bytes)} read of {total}"
+    if not moved_bytes:
+        cost = f"from this disk, nothing read of the {total}"
+    listed = f" (listed {listing.listed_at[:10]})" if listing.listed_at else ""
+    notice = plain(f"headers: {cost} in {listing.repo} at commit {listing.commit[:12]}{listed}")
+    return textwrap.fill(notice, 80, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)

@@ -1,9 +1,9 @@
-"""How llama.cpp loads a model, and the memory that is planned for: the options, and what has to be true of them."""
+"""How a model is loaded and the memory that is planned for: the options, and which go with which engine and machine."""
 
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -12,17 +12,20 @@ import msgspec
 from click.core import ParameterSource
 from msgspec.structs import replace
 
-from ggbench.commands.options import TOKENS, as_record, field_options, model_option, projector_option
+from ggbench.commands.options import TOKENS, MeasureRequest, as_record, field_options, model_option, projector_option
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import KV_TYPES, LlamaConfig
 from ggbench.errors import UsageError
-from ggbench.fields import SIZE_OR_NONE, Kind, Option, long_flag, options_of
+from ggbench.fields import SIZE_OR_NONE, Kind, Option, config_options, long_flag, options_of
+from ggbench.models.engine_models import own_models
+from ggbench.plugins import load_plugin
 from ggbench.text import in_words
 from ggbench.units import format_count
 
 if TYPE_CHECKING:
     from ggbench.commands.output import Output
-    from ggbench.engines.memory import Memory
+    from ggbench.engines.events import Memory
+    from ggbench.runs.experiment import Experiment
     from ggbench.sizing.plan_record import Budget
 
 
@@ -229,7 +232,53 @@ class IgnoredGpuOptions:
 
 def check_rpc(setup: EngineConfig) -> None:
     """Raise UsageError for a setup with RPC servers where llama.cpp was built without RPC."""
-    from ggbench.engines.llama.rpc_devices import BUILD_HINT, is_built_with_rpc
+    from ggbench.engines.llama.ggml_devices import BUILD_HINT, is_built_with_rpc
 
     if getattr(setup, "rpc_servers", ()) and not is_built_with_rpc():
         raise UsageError("--rpc: this llama.cpp was built without RPC", BUILD_HINT)
+
+
+def given_setup(experiment: Experiment, asked: MeasureRequest) -> EngineConfig:
+    """Return the config of the engine that loads MODEL, as far as the options say; asks no server.
+
+    Raises UsageError where options of one engine are given for another, or where the experiment needs a file or a GGUF.
+    """
+    ref = asked.model
+    for name, package in own_models():
+        own = tuple(config_options(asked.configs[name])) if name in asked.configs and name != ref.engine else ()
+        if own:
+            schemes = " or ".join(f"{scheme}:" for scheme in package.SCHEMES)
+            raise UsageError(
+                f"{_names(own)} for a {package.NOUN}, and {ref.text} is none", f"omit them, or give {schemes}"
+            )
+    if not ref.is_server and asked.server is not None and (given := asked.server.given):
+        raise UsageError(f"{_names(given)} for a server, and {ref.text} is none", "omit them, or give a URL")
+    if ref.is_server:
+        experiment.refuse_servers()
+        _refuse(asked, (), "a model that is loaded here, and a server has loaded its own", _OF_SERVERS)
+    if not ref.engine:
+        return asked.setup
+    experiment.refuse_all_but_gguf()
+    options = load_plugin("ggbench.engines", ref.engine, "options", "engine")
+    config: EngineConfig = asked.configs.get(ref.engine) or options.CONFIG()
+    _refuse(asked, options.SHARED, f"a GGUF, and {config.program} loads {ref.text}", options.TAKES)
+    return replace(config, **{field: getattr(asked.setup, field) for field in options.SHARED})  # type: ignore[type-var]
+
+
+_OF_SERVERS = "give the server such options when it starts, and omit them here"
+
+
+def _refuse(asked: MeasureRequest, shared: Sequence[str], what: str, hint: str) -> None:
+    """Raise UsageError for an option of llama.cpp's but those of `shared` fields."""
+    given = tuple(config_options(replace(asked.setup, **dict.fromkeys(shared))))
+    if asked.model.is_server and asked.bandwidth is not None:
+        given = ("--bandwidth", *given)
+    if asked.tuned:
+        given = ("--tuned", *given)
+    if given:
+        raise UsageError(f"{_names(given)} for {what}", hint)
+
+
+def _names(words: Sequence[str]) -> str:
+    names = [word for word in words if word.startswith("-")]
+    return f"{', '.join(names)} {'is' if len(names) == 1 else 'are'}"

@@ -33,13 +33,13 @@ from ggbench.sizing.theory.limits import decode_read_ms
 from ggbench.sizing.theory.offload import offload
 from ggbench.sizing.theory.weights import file_weights
 from ggbench.stats.intervals import Expected
-from ggbench.stats.known_speed import POSITIONS, KnownSpeed, RunSpeed, tok_s_at
+from ggbench.stats.speed_estimate import POSITIONS, RunSpeed, SpeedEstimate, tok_s_at
 from ggbench.units import counted, format_number
 
 
 def known_speeds(
     store: Store | None, files: Sequence[ModelFile | None], setup: LlamaConfig, budget: Budget
-) -> list[KnownSpeed | None]:
+) -> list[SpeedEstimate | None]:
     """Return the best that is known of each file under this setup; None where not even the bound is.
 
     Of a budget that is not this machine's, and without a store, only the bound is known. Raises StoreError.
@@ -48,7 +48,7 @@ def known_speeds(
     return [None if file is None else _known(file, setup, budget, runs) for file in files]
 
 
-def known_here(files: Sequence[ModelFile | None], setup: LlamaConfig, budget: Budget) -> list[KnownSpeed | None]:
+def known_here(files: Sequence[ModelFile | None], setup: LlamaConfig, budget: Budget) -> list[SpeedEstimate | None]:
     """Return what `known_speeds` does from a person's own results; as without any where they cannot be read."""
     if budget.is_here:
         with contextlib.suppress(StoreError), Store.open() as store:
@@ -56,7 +56,7 @@ def known_here(files: Sequence[ModelFile | None], setup: LlamaConfig, budget: Bu
     return known_speeds(None, files, setup, budget)
 
 
-def expected_at(known: KnownSpeed | None, n: int | None) -> PlannedForecast | None:
+def expected_at(known: SpeedEstimate | None, n: int | None) -> PlannedForecast | None:
     """Return the speed that is expected at position n; None of a bound."""
     if known is None or known.basis == "bound" or n is None:
         return None
@@ -113,7 +113,7 @@ class _Runs:
         return not on_gpu or (decisive.n_gpu_layers < 0 and not decisive.tensor_overrides and decisive.kv_offload)
 
 
-def _known(file: ModelFile, setup: LlamaConfig, budget: Budget, runs: _Runs | None) -> KnownSpeed | None:
+def _known(file: ModelFile, setup: LlamaConfig, budget: Budget, runs: _Runs | None) -> SpeedEstimate | None:
     found = [] if runs is None else runs.speeds(file)
     with_steps = [each for each in found if each.step_ms]
     with_prefills = [each for each in found if each.prefill_ms]
@@ -121,12 +121,12 @@ def _known(file: ModelFile, setup: LlamaConfig, budget: Budget, runs: _Runs | No
     prefills = min(with_prefills, key=lambda each: each.basis != "measured", default=None)
     prefill_ms = prefills.prefill_ms if prefills is not None else ()
     if best is not None:
-        return KnownSpeed(best.basis, best.source, best.step_ms, prefill_ms, best.is_steady)
+        return SpeedEstimate(best.basis, best.source, best.step_ms, prefill_ms, best.is_steady)
     bound = _bound(file, setup, budget, runs.shares if runs is not None else None)
     return None if bound is None else replace(bound, prefill_ms=prefill_ms)
 
 
-def _bound(file: ModelFile, setup: LlamaConfig, budget: Budget, shares: BandwidthShares | None) -> KnownSpeed | None:
+def _bound(file: ModelFile, setup: LlamaConfig, budget: Budget, shares: BandwidthShares | None) -> SpeedEstimate | None:
     """What the bandwidth allows, or the share of it that other models reach.
 
     None without a bandwidth, where a step reads from two memories, and where what it reads is not counted.
@@ -141,10 +141,10 @@ def _bound(file: ModelFile, setup: LlamaConfig, budget: Budget, shares: Bandwidt
     latencies = [decode_read_ms(weights, cache, budget.bandwidth.bytes_per_s, n) for n in positions]
     if shares is None:
         steps = tuple((n, Expected(ms, ms, math.inf)) for n, ms in zip(positions, latencies, strict=True))
-        return KnownSpeed("bound", f"bandwidth: {budget.bandwidth.source}", steps)
+        return SpeedEstimate("bound", f"bandwidth: {budget.bandwidth.source}", steps)
     first = latencies[0]
     steps = tuple((n, _at_shares(first, ms - first, shares)) for n, ms in zip(positions, latencies, strict=True))
-    return KnownSpeed("other runs", shares.source, steps)
+    return SpeedEstimate("other runs", shares.source, steps)
 
 
 def _at_shares(weights_ms: float, kv_ms: float, shares: BandwidthShares) -> Expected:

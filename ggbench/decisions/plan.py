@@ -19,7 +19,7 @@ from ggbench.sizing.plan_record import Budget, PlannedForecast, PlanRow
 from ggbench.sizing.what_helps import with_other_quants, with_programs
 
 if TYPE_CHECKING:
-    from ggbench.stats.known_speed import KnownSpeed
+    from ggbench.stats.speed_estimate import SpeedEstimate
 
 
 class ModelPlan(msgspec.Struct, frozen=True):
@@ -68,7 +68,7 @@ def plan_model(
     return ModelPlan(tuple(rows), alternative, _sources(rows, budget, allocator))
 
 
-def _known_speeds(targets: Sequence[Target], request: PlanRequest) -> list[KnownSpeed | None]:
+def _known_speeds(targets: Sequence[Target], request: PlanRequest) -> list[SpeedEstimate | None]:
     """What stored runs say of each target; what reads them is imported only where there are any."""
     if not request.budget.is_here or not recent_runs(1):
         return [None] * len(targets)
@@ -77,7 +77,7 @@ def _known_speeds(targets: Sequence[Target], request: PlanRequest) -> list[Known
     return known_here([target.file for target in targets], request.setup, request.budget)
 
 
-def _expected(known: KnownSpeed | None, n: int | None) -> PlannedForecast | None:
+def _expected(known: SpeedEstimate | None, n: int | None) -> PlannedForecast | None:
     if known is None:
         return None
     from ggbench.decisions.known_speeds import expected_at

@@ -1,1 +1,7 @@
-"""One module for each kind of run; both front ends drive them through the same registry."""
+"""One folder for each experiment, found by its name; nothing outside a folder names what is in it.
+
+`record` has its settings, result and observations: a field of the settings with an `Option` is an option of the command
+and part of the line that reproduces a run. `measure` has EXPERIMENT: which workloads run, and how what was recorded
+becomes the result. `show` has PRESENTER: documents, tables, figures, columns, metrics and caveats. `command` has the
+click command, whose line in `ggbench --help` is the docstring of the folder's package. No folder imports another.
+"""

@@ -13,8 +13,8 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
+from ggbench.engines.events import Memory
 from ggbench.engines.llama.config import FlashAttn, LlamaConfig, SplitMode
-from ggbench.engines.memory import Memory
 from ggbench.errors import BadFile
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
@@ -91,7 +91,7 @@ def _measure(row: BenchRow, where: str) -> tuple[_Measure, int]:
 
 def _decode(rows: _Rows) -> _Measured:
     """Windows of the same length; W and B where they lie at several depths."""
-    from ggbench.stats.window_fit import FEWEST, fit_windows, window_speed
+    from ggbench.stats.linefit import FEWEST, fit_windows, window_speed
 
     windows = [
         DecodeWindow(row.n_depth, row.n_gen, float(elapsed_ns), repeat=repeat)

@@ -13,8 +13,8 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.contract import EngineConfig
+from ggbench.engines.events import Memory
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.memory import Memory
 from ggbench.errors import BadFile, GgbenchError
 from ggbench.formats.imported_run import ImportedRun, SourceFile, content_sha256, environment_of
 from ggbench.machine.records import Imported

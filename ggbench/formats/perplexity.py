@@ -10,8 +10,8 @@ import math
 import re
 
 from ggbench.engines.endings import Outcome
+from ggbench.engines.events import Memory
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.memory import Memory
 from ggbench.errors import BadFile
 from ggbench.experiments.quality.record import Divergence, QualityResult, QualitySettings, ScoredBase, TextSource
 from ggbench.formats.imported_run import SOURCE, ImportedRun, Named, SourceFile, content_sha256, environment_of

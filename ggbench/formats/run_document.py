@@ -18,7 +18,7 @@ from msgspec.structs import replace
 import ggbench
 from ggbench.engines.contract import engine_module
 from ggbench.engines.endings import Outcome
-from ggbench.engines.memory import Memory
+from ggbench.engines.events import Memory
 from ggbench.errors import BadFile, StoreError, UsageError
 from ggbench.formats.imported_run import ImportedRun, Named, SourceFile, content_sha256, environment_of
 from ggbench.formats.own_documents import read_own
@@ -43,6 +43,33 @@ _LARGEST_NS = (1 << 63) - 1
 _LONGEST_NAME = 200
 
 
+class _Observation(msgspec.Struct):
+    at_ns: int
+    kind: str
+    body: Any
+
+
+class _Whole(msgspec.Struct, kw_only=True):
+    """A run with samples and observations, as a file has it."""
+
+    kind: str
+    engine: str
+    command: str
+    started_at: str
+    finished_at: str | None = None
+    outcome: str
+    reason: str
+    subject: Subject
+    setup: Any
+    settings: Any
+    environment: Environment | None = None
+    memory: Memory | None = None
+    gpu_use: GpuUse | None = None
+    result: Any = None
+    samples: list[SampleChunk] = []
+    observations: list[_Observation] = []
+
+
 def document_of(store: Store, stored: StoredRun, *, with_paths: bool = False) -> _Document:
     """Return a run with samples and observations; without the paths and serial numbers that say who measured it.
 
@@ -50,24 +77,28 @@ def document_of(store: Store, stored: StoredRun, *, with_paths: bool = False) ->
     """
     if stored.state == RUNNING:
         raise UsageError(f"run {stored.run_id} is still running", "export it once it has ended")
-    document = {
-        "schema": SCHEMA,
-        **{name: getattr(stored, name) for name in ("kind", "engine", "command", "started_at", "finished_at")},
-        "outcome": stored.state,
-        "reason": stored.reason,
-        "subject": msgspec.to_builtins(stored.subject),
-        "setup": json.loads(stored.setup_json),
-        "settings": json.loads(stored.settings_json),
-        "environment": msgspec.to_builtins(stored.environment),
-        "memory": msgspec.to_builtins(stored.memory),
-        "gpu_use": msgspec.to_builtins(stored.gpu_use),
-        "result": None if stored.result_json is None else json.loads(stored.result_json),
-        "samples": [msgspec.to_builtins(chunk) for chunk in store.load_chunks(stored.run_id)],
-        "observations": [
-            {"at_ns": each.at_ns, "kind": each.kind, "body": json.loads(each.body_json)}
+    whole = _Whole(
+        kind=stored.kind,
+        engine=stored.engine,
+        command=stored.command,
+        started_at=stored.started_at,
+        finished_at=stored.finished_at,
+        outcome=stored.state,
+        reason=stored.reason,
+        subject=stored.subject,
+        setup=json.loads(stored.setup_json),
+        settings=json.loads(stored.settings_json),
+        environment=stored.environment,
+        memory=stored.memory,
+        gpu_use=stored.gpu_use,
+        result=None if stored.result_json is None else json.loads(stored.result_json),
+        samples=list(store.load_chunks(stored.run_id)),
+        observations=[
+            _Observation(each.at_ns, each.kind, json.loads(each.body_json))
             for each in store.load_observations(stored.run_id)
         ],
-    }
+    )
+    document = {"schema": SCHEMA, **msgspec.to_builtins(whole)}
     return document if with_paths else _without_folders(document)
 
 
@@ -135,36 +166,36 @@ def read_document(document: object, file: SourceFile, where: str) -> ImportedRun
         found = document.get("schema") if isinstance(document, dict) else None
         hint = "upgrade ggbench to read it" if str(found).startswith("ggbench.run/") else _HINT
         raise BadFile(f"{where}: this is not a run of this version ({SCHEMA})", hint)
-    fields: _Document = _printable(document)
-    kind, engine = _text(fields, "kind", where), _text(fields, "engine", where)
     try:
-        experiment, setup_type = experiment_of(kind), engine_module(engine).CONFIG
+        fields: _Document = _printable(document)
+        whole = msgspec.convert(fields, _Whole)
+        experiment = experiment_of(whole.kind)
+        head = RunHead(
+            kind=whole.kind,
+            subject=whole.subject,
+            setup=msgspec.convert(whole.setup, engine_module(whole.engine).CONFIG),
+            settings=msgspec.convert(whole.settings, experiment.settings_type),
+            environment=_marked(whole.environment, fields, file),
+            command=whole.command,
+            started_at=whole.started_at,
+        )
+        run = Run(
+            head=head,
+            outcome=Outcome(whole.outcome),
+            reason=whole.reason,
+            memory=whole.memory or Memory(),
+            gpu_use=whole.gpu_use,
+            result=None if whole.result is None else msgspec.convert(whole.result, experiment.result_type),
+            finished_at=whole.finished_at,
+        )
     except StoreError as error:
         raise BadFile(f"{where}: {error.message}", error.hint) from None
-    environment = _record(fields, "environment", Environment, where, optional=True)
-    outcome = _text(fields, "outcome", where)
-    if outcome not in set(Outcome):
-        raise BadFile(f"{where}: outcome is {outcome!r}", "export it once the run has ended")
-    head = RunHead(
-        kind=kind,
-        subject=_require(fields, "subject", Subject, where),
-        setup=_require(fields, "setup", setup_type, where),
-        settings=_require(fields, "settings", experiment.settings_type, where),
-        environment=_marked(environment, fields, file),
-        command=_text(fields, "command", where),
-        started_at=_text(fields, "started_at", where),
-    )
-    finished_at = fields.get("finished_at")
-    run = Run(
-        head=head,
-        outcome=Outcome(outcome),
-        reason=_text(fields, "reason", where),
-        memory=_record(fields, "memory", Memory, where, optional=True) or Memory(),
-        gpu_use=_record(fields, "gpu_use", GpuUse, where, optional=True),
-        result=_record(fields, "result", experiment.result_type, where, optional=True),
-        finished_at=finished_at if isinstance(finished_at, str) else None,
-    )
-    return ImportedRun(run, _observations(fields, where), _chunks(fields, where))
+    except (msgspec.ValidationError, ValueError, ArithmeticError, UsageError) as error:
+        raise BadFile(f"{where}: {plain(str(error))}", _HINT) from None
+    _check_chunks(whole.samples, where)
+    if any(not 0 <= each.at_ns <= _LARGEST_NS or len(each.kind) > _LONGEST_NAME for each in whole.observations):
+        raise BadFile(f"{where}: an observation has an invalid time or kind", _HINT)
+    return ImportedRun(run, [(each.at_ns, each.kind, each.body) for each in whole.observations], whole.samples)
 
 
 _HINT = "give a file that `ggbench export` wrote"
@@ -184,8 +215,7 @@ def _marked(environment: Environment | None, document: _Document, file: SourceFi
     return environment_of(imported) if environment is None else replace(environment, imported=imported)
 
 
-def _chunks(document: _Document, where: str) -> list[SampleChunk]:
-    chunks = _record(document, "samples", list[SampleChunk], where, optional=True) or []
+def _check_chunks(chunks: Sequence[SampleChunk], where: str) -> None:
     seen = set()
     for chunk in chunks:
         name = f"{where}: the samples of {chunk.series!r} at {chunk.first_position}"
@@ -198,45 +228,6 @@ def _chunks(document: _Document, where: str) -> list[SampleChunk]:
         if any(not 0 <= each <= _LARGEST_NS for each in (*chunk.step_ns, *chunk.sample_ns, chunk.at_ns)):
             raise BadFile(f"{name} have an invalid time", _HINT)
         seen.add((chunk.series, chunk.first_position))
-    return chunks
-
-
-class _Observation(msgspec.Struct):
-    at_ns: int
-    kind: str
-    body: Any
-
-
-def _observations(document: _Document, where: str) -> list[tuple[int, str, object]]:
-    found = _record(document, "observations", list[_Observation], where, optional=True) or []
-    if any(not 0 <= each.at_ns <= _LARGEST_NS or len(each.kind) > _LONGEST_NAME for each in found):
-        raise BadFile(f"{where}: an observation has an invalid time or kind", _HINT)
-    return [(each.at_ns, each.kind, each.body) for each in found]
-
-
-def _require(document: _Document, name: str, record_type: type[_Record], where: str) -> _Record:
-    found = _record(document, name, record_type, where)
-    assert found is not None
-    return found
-
-
-def _record(
-    document: _Document, name: str, record_type: type[_Record], where: str, *, optional: bool = False
-) -> _Record | None:
-    value = document.get(name)
-    if value is None and optional:
-        return None
-    try:
-        return msgspec.convert(value, record_type)
-    except (msgspec.ValidationError, ValueError, ArithmeticError, UsageError) as error:
-        raise BadFile(f"{where}: {name}: {plain(str(error))}", _HINT) from None
-
-
-def _text(document: _Document, name: str, where: str) -> str:
-    value = document.get(name)
-    if not isinstance(value, str):
-        raise BadFile(f"{where}: there is no {name}", _HINT)
-    return value
 
 
 def _printable(value: Any) -> Any:  # noqa: ANN401 - JSON

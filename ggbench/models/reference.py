@@ -154,7 +154,7 @@ def _parse(text: str) -> ModelRef:
         and "/" not in tail
         and (path_exists(head) or (looks_like_path(head) and not tail.lower().endswith(".gguf")))
     ):
-        return _ref("path", str(expand_path(head)), text, tail)
+        return _ref("path", str(expand_path(head)), text, split_quant(text, last=True)[1])
     name, quant = split_quant(text)
     if quant is None and looks_like_path(text):
         return _path(text)
@@ -197,9 +197,9 @@ def _normalize(text: str) -> str:
     return f"hf:{named}" if path_exists(named.partition(":")[0]) else named
 
 
-def split_quant(text: str) -> tuple[str, str | None]:
-    """Return what comes before the first colon and the QUANT after it. Raises UsageError where nothing follows it."""
-    name, colon, quant = text.partition(":")
+def split_quant(text: str, *, last: bool = False) -> tuple[str, str | None]:
+    """Return what comes before the first colon, or the last, and the QUANT after it, which may not be empty."""
+    name, colon, quant = text.rpartition(":") if last else text.partition(":")
     if colon and not quant.strip():
         raise UsageError(f"no QUANT after the colon of {text!r}", "write MODEL:QUANT, or leave the colon out")
     return name, quant if colon else None

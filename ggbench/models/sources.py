@@ -219,9 +219,6 @@ def list_variants(variants: Sequence[RepoVariant]) -> str:
 ARTICLE_QUANTS = ("q8_0", "q6_k", "q5_k_m", "q5_0", "q4_k_m", "q4_0", "q3_k_m", "q2_k")
 """Default quants of a twin: the article's eight, in its order."""
 
-CONFIRM_ABOVE_BYTES = 10**9
-"""Ask before a larger download; a smaller one proceeds with a notice."""
-
 
 class SynthTwin(msgspec.Struct, frozen=True):
     """A twin of a catalog model."""

@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError
 from msgspec.structs import replace
 
 from ggbench.engines.endings import Ending, Outcome
-from ggbench.engines.memory import DeviceBuffers, Memory
+from ggbench.engines.events import DeviceBuffers, Memory
 from ggbench.errors import DoesNotFit, GgbenchError
 from ggbench.machine.readings import name_processes
 from ggbench.machine.records import GpuUse

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from ggbench.engines.memory import Memory
+from ggbench.engines.events import Memory
 from ggbench.errors import GgbenchError, StoreError
 from ggbench.runs.run import Run
 from ggbench.stats.decode_timing import DecodeLimit

@@ -9,7 +9,7 @@ from msgspec import field
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
-from ggbench.engines.memory import Memory
+from ggbench.engines.events import Memory
 from ggbench.errors import UsageError
 from ggbench.machine.records import Environment, GpuUse
 from ggbench.models.subject import Subject

@@ -20,6 +20,7 @@ from ggbench.engines.events import (
     Allocated,
     Event,
     Loaded,
+    Memory,
     Opened,
     Opening,
     PromptRead,
@@ -32,7 +33,6 @@ from ggbench.engines.events import (
     TokensTogether,
 )
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.memory import Memory
 from ggbench.errors import Unsupported
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.bandwidth import cached_bandwidth
@@ -99,7 +99,10 @@ def run_context(
     timeout_s: float | None = None,
     needs_bandwidth: bool = True,
 ) -> RunContext:
-    """A context on this machine. Measures the bandwidth of main memory the first time, which takes a second or two."""
+    """Return what runs on this machine need.
+
+    Measures the bandwidth of main memory the first time, which takes a second or two.
+    """
     threads = default_threads()
     hold = threading.Event()
     measures = needs_bandwidth and given_bandwidth is None

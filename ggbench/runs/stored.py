@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from ggbench.engines.contract import engine_module
 from ggbench.engines.endings import Outcome
-from ggbench.engines.memory import Memory
+from ggbench.engines.events import Memory
 from ggbench.errors import StoreError
 from ggbench.machine.records import ImportedRow, MachineReading
 from ggbench.runs.experiment import Concluded, experiment_of

@@ -9,7 +9,7 @@ import msgspec
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
-from ggbench.engines.memory import Memory
+from ggbench.engines.events import Memory
 from ggbench.machine.records import Environment, GpuUse
 from ggbench.models.subject import Subject
 from ggbench.runs.run import DecodeTiming, LargestContext, PromptTimings, Result, Run

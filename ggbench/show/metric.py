@@ -20,7 +20,7 @@ from ggbench.show.columns import COLUMNS, Column, reader
 from ggbench.show.text import tok_s_text
 from ggbench.stats.decode_timing import PrefillSpeed
 from ggbench.stats.intervals import Expected, Interval
-from ggbench.stats.known_speed import RunSpeed, interpolated, inverse
+from ggbench.stats.speed_estimate import RunSpeed, interpolated, inverse
 from ggbench.text import plain
 from ggbench.units import format_bytes, format_count, format_interval, format_number
 

@@ -12,8 +12,7 @@ from rich.text import Text
 from ggbench.engines.contract import config_type
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.llama.rpc_client import RemoteDevice
-from ggbench.engines.llama.rpc_probe import Link, Percentiles, ServerProbe
+from ggbench.engines.llama.rpc_client import Link, Percentiles, RemoteDevice, ServerProbe
 from ggbench.machine.programs import Program
 from ggbench.show import FITS, FITS_NOT, UNKNOWN
 from ggbench.show.names import models_title, row_labels

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ggbench.engines.llama.rpc_probe import ServerProbe
-from ggbench.engines.llama.rpc_serving import Serving
+from ggbench.engines.llama.rpc_client import ServerProbe
+from ggbench.engines.llama.rpc_server import Serving
 from ggbench.hub.repo_records import RepoListing
 from ggbench.show.against import PublishedSize
 from ggbench.show.document import Document, Shape, field, many, of, sometimes, within

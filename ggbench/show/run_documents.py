@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 
 from ggbench.engines.contract import EngineConfig
+from ggbench.engines.events import Memory
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.memory import Memory
 from ggbench.machine.records import Imported, MachineReading
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Result, Run, RunHead, Settings
@@ -37,6 +37,12 @@ def memory(names: str) -> tuple[Field, ...]:
 def ends(expected: Any) -> tuple[float, float] | None:  # noqa: ANN401 - a value with `low` and `high`, or None
     """Return the interval of a value."""
     return None if expected is None else (expected.low, expected.high)
+
+
+def expected(name: str, about: str, get: Get, interval: str = "") -> tuple[Field, ...]:
+    """Return a value and its interval, `interval` or `NAME_ci95`, of what has `value`, `low` and `high`, or is None."""
+    value = field(name, NUMBER, about, lambda root: (found := get(root)) and found.value)
+    return (*value, *field(interval or f"{name}_ci95", ENDS, get=lambda root: ends(get(root))))
 
 
 def _of_decode(name: str) -> Get:

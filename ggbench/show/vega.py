@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from ggbench.engines.llama import address_space
 from ggbench.errors import DoesNotFit
+from ggbench.machine import address_space
 from ggbench.show import letter
 from ggbench.show.axes import TICKS, curve_data
 from ggbench.show.charts import BarChart, Chart, PointChart, StackChart, series_of

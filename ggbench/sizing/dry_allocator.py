@@ -15,9 +15,8 @@ from msgspec.structs import replace
 
 from ggbench.engines.contract import Engine, Source
 from ggbench.engines.endings import Completed, Ending, EngineEnded
-from ggbench.engines.events import Allocated, Loaded, Opened, Ready
+from ggbench.engines.events import Allocated, DeviceBuffers, Loaded, Opened, Ready
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.memory import DeviceBuffers
 from ggbench.gguf_file.model_file import ModelFile, layer_of
 from ggbench.sizing.plan_record import Budget, DeviceMemory
 from ggbench.sizing.theory.offload import device_layers

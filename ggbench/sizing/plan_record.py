@@ -13,7 +13,7 @@ from ggbench.hub.repo_records import RepoListing
 from ggbench.machine.programs import Program
 from ggbench.models.subject import Subject
 from ggbench.stats.decode_timing import Bandwidth, DecodeLimit
-from ggbench.stats.known_speed import SpeedBasis
+from ggbench.stats.speed_estimate import SpeedBasis
 
 
 class DeviceMemory(msgspec.Struct, frozen=True):

@@ -21,7 +21,7 @@ from ggbench.stats.samples import (
     stair,
     t_95,
 )
-from ggbench.stats.token_times import TokenTimes
+from ggbench.stats.serving import TokenTimes
 from ggbench.units import KV_CELLS
 
 MIN_SAMPLES = 64

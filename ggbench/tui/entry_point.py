@@ -57,6 +57,7 @@ def command(model: str | None, offline: bool, n_gen: int, api_key_env: str) -> N
 
     The screens work at 80x24, by keyboard or mouse, without colour.
     """
+    from ggbench.hub.access import HubAccess
     from ggbench.tui.app import GgbenchApp
     from ggbench.tui.services import Services
 
@@ -64,7 +65,7 @@ def command(model: str | None, offline: bool, n_gen: int, api_key_env: str) -> N
         raise UsageError("the TUI needs a terminal", "without one: ggbench plan, ggbench bench, ggbench results")
     opens, quant = (None, None) if model is None else _opened(model)
     app = GgbenchApp(
-        Services.of_this_machine(offline=offline, api_key_env=api_key_env), n_gen=n_gen, opens=opens, opens_quant=quant
+        Services(HubAccess.from_environment(offline=offline), api_key_env), n_gen=n_gen, opens=opens, opens_quant=quant
     )
     try:
         app.run()

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ggbench.engines.memory import Memory
+from ggbench.engines.events import Memory
 from ggbench.experiments.maxctx.record import BracketEnds, Probe, ProofForeseen, Question
 from ggbench.runs.progress import Finished, ModelReady, Point, Progress, Samples, Working
 from ggbench.runs.run import DecodeTiming, Settings

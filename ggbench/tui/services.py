@@ -30,53 +30,6 @@ DEFAULT_N_GEN = 10_000
 """Tokens that a run decodes by default."""
 
 
-class Services(msgspec.Struct, frozen=True):
-    """Each of these may be slow or raise GgbenchError, so call them in threads."""
-
-    open_store: Callable[[], Store]
-    """Open the results for the calling thread. Raises StoreError for a newer version or a locked file."""
-    run_context: Callable[[Store | None, Experiment], RunContext]
-    """Make the context of one job of this experiment."""
-    load_catalog: Callable[[], Catalog]
-    local_models: Callable[[], Sequence[LocalModel]]
-    """List the models of the places that the user added, then those of every program's store."""
-    make_planner: Callable[[], Planner]
-    machine_budget: Callable[[LlamaConfig], Budget]
-    """Return the memory that a model loaded so may use on this machine, as it is free at the moment."""
-    read_machine: Callable[[], MachineReading]
-    hub: HubAccess
-    api_key_env: str = ""
-    """Name of the environment variable with the API key of servers; empty for none."""
-
-    def resolve(self, model: str, quants: Sequence[str] = (), catalog: Catalog | None = None) -> tuple[Target, ...]:
-        """Return what MODEL and QUANTS select, as `catalog.selector.resolve` does with this Hub and this key."""
-        from ggbench.models.reference import parse_model
-        from ggbench.models.served_models import ServerOptions
-        from ggbench.models.targets import resolve
-
-        return resolve(
-            parse_model(model, *quants), hub=self.hub, catalog=catalog, server=ServerOptions(self.api_key_env)
-        )
-
-    @classmethod
-    def of_this_machine(cls, *, offline: bool = False, api_key_env: str = "") -> Services:
-        """Return the real services. Raises UsageError if the environment names an invalid Hub."""
-        from ggbench.hub.access import HubAccess
-
-        hub = HubAccess.from_environment(offline=offline)
-        return cls(
-            open_store=_open_store,
-            run_context=_make_rig,
-            load_catalog=_load_catalog,
-            local_models=_local_models,
-            make_planner=functools.partial(_make_planner, hub, api_key_env),
-            machine_budget=_machine_budget,
-            read_machine=lambda: _machine_reader().read(),
-            hub=hub,
-            api_key_env=api_key_env,
-        )
-
-
 @functools.cache
 def _machine_reader() -> MachineReader:
     """Return the one reader, made on first use because it queries the drivers."""
@@ -85,13 +38,23 @@ def _machine_reader() -> MachineReader:
     return MachineReader()
 
 
+def _read_machine() -> MachineReading:
+    return _machine_reader().read()
+
+
+def _make_planner(services: Services) -> Planner:
+    from ggbench.tui.planner import Planner
+
+    return Planner(services.hub, api_key_env=services.api_key_env)
+
+
 def _open_store() -> Store:
     from ggbench.runs.store.database import Store
 
     return Store.open()
 
 
-def _make_rig(store: Store | None, experiment: Experiment) -> RunContext:
+def _run_context(store: Store | None, experiment: Experiment) -> RunContext:
     from ggbench.runs.session import run_context
 
     return run_context(store, timeout_s=experiment.timeout_s, needs_bandwidth=experiment.measures_speed)
@@ -110,12 +73,6 @@ def _local_models() -> Sequence[LocalModel]:
     return (*added_models(), *find_local_models())
 
 
-def _make_planner(hub: HubAccess, api_key_env: str) -> Planner:
-    from ggbench.tui.planner import Planner
-
-    return Planner(hub, api_key_env=api_key_env)
-
-
 def _machine_budget(setup: LlamaConfig) -> Budget:
     from ggbench.machine.host import default_threads
     from ggbench.sizing.budget import devices_budget, machine_budget
@@ -131,3 +88,32 @@ def _machine_budget(setup: LlamaConfig) -> Budget:
         bandwidth=None,
         limit_bytes=setup.memory_limit_bytes,
     )
+
+
+class Services(msgspec.Struct, frozen=True):
+    """Each of these may be slow or raise GgbenchError, so call them in threads."""
+
+    hub: HubAccess
+    api_key_env: str = ""
+    """Name of the environment variable with the API key of servers; empty for none."""
+    open_store: Callable[[], Store] = _open_store
+    """Open the results for the calling thread. Raises StoreError for a newer version or a locked file."""
+    run_context: Callable[[Store | None, Experiment], RunContext] = _run_context
+    """Make the context of one job of this experiment."""
+    load_catalog: Callable[[], Catalog] = _load_catalog
+    local_models: Callable[[], Sequence[LocalModel]] = _local_models
+    """List the models of the places that the user added, then those of every program's store."""
+    make_planner: Callable[[Services], Planner] = _make_planner
+    machine_budget: Callable[[LlamaConfig], Budget] = _machine_budget
+    """Return the memory that a model loaded so may use on this machine, as it is free at the moment."""
+    read_machine: Callable[[], MachineReading] = _read_machine
+
+    def resolve(self, model: str, quants: Sequence[str] = (), catalog: Catalog | None = None) -> tuple[Target, ...]:
+        """Return what MODEL and QUANTS select, as `catalog.selector.resolve` does with this Hub and this key."""
+        from ggbench.models.reference import parse_model
+        from ggbench.models.served_models import ServerOptions
+        from ggbench.models.targets import resolve
+
+        return resolve(
+            parse_model(model, *quants), hub=self.hub, catalog=catalog, server=ServerOptions(self.api_key_env)
+        )

@@ -12,7 +12,6 @@ from ggbench.engines.transformers.models import find_checkpoint
 from ggbench.engines.transformers.storage import METHODS
 from ggbench.errors import BadFile, NetworkError, UsageError
 from ggbench.hub.access import HubAccess
-from ggbench.models.command_line import named
 from ggbench.models.reference import ModelRef, parse_model
 from ggbench.models.targets import materialize, resolve, resolve_one
 from ggbench.sizing.theory.counted_models import count_model
@@ -91,7 +90,7 @@ def test_weights_in_another_format_are_not_made_up(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(QWEN2_TINY))
     alone = resolve_one(parse_model(f"tf:{tmp_path}", "bf16"))
     assert alone.provenance == "twin"
-    assert named(alone) == (f"tf:{tmp_path}", "bf16")
+    assert alone.words == (f"tf:{tmp_path}", "bf16")
     assert materialize(alone).paths == (tmp_path,)
     (tmp_path / "pytorch_model.bin").write_bytes(b"weights")
     with pytest.raises(BadFile, match="has no weights in safetensors"):

@@ -3,7 +3,7 @@
 import pytest
 
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.models.command_line import reproduce
+from ggbench.fields import reproduce
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,8 @@ import pytest
 from ggbench.engines.transformers.architectures import ARCHITECTURES, read_layout
 from ggbench.engines.transformers.checkpoint import read_checkpoint
 from ggbench.engines.transformers.config import TransformersConfig
-from ggbench.engines.transformers.config_json import Config
+from ggbench.engines.transformers.config_json import Config, twin_config, write_config
 from ggbench.engines.transformers.storage import METHODS, Stored
-from ggbench.engines.transformers.twin_config import twin_config, write_config
 from ggbench.engines.transformers.weights import load_model, read_config
 from ggbench.models.catalog import load_catalog
 

@@ -22,7 +22,7 @@ def repo(hub: TestHub, tmp_path: Path) -> str:
 
 @pytest.fixture(autouse=True)
 def packages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ggbench.engines.transformers.packages.check_packages", lambda method: None)
+    monkeypatch.setattr("ggbench.engines.transformers.engine.check_packages", lambda method: None)
 
 
 @pytest.mark.usefixtures("machine")

@@ -17,10 +17,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from ggbench.engines.llama.ggml_devices import is_built_with_rpc
 from ggbench.engines.llama.rpc_client import RpcConnection
-from ggbench.engines.llama.rpc_devices import is_built_with_rpc
-from ggbench.engines.llama.rpc_server import ServeRequest
-from ggbench.engines.llama.rpc_serving import RpcServerProcess
+from ggbench.engines.llama.rpc_server import RpcServerProcess, ServeRequest
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.units import MIB
 from tests.cli.conftest import Ran, Run
@@ -96,7 +95,7 @@ def test_bad_input_is_one_line(ggbench: Run, args: tuple[str, ...], what: str) -
 
 
 def test_a_build_without_rpc_says_how_to_build(ggbench: Run, monkeypatch: pytest.MonkeyPatch, tiny_twin: Path) -> None:
-    monkeypatch.setattr("ggbench.engines.llama.rpc_devices.is_built_with_rpc", lambda: False)
+    monkeypatch.setattr("ggbench.engines.llama.ggml_devices.is_built_with_rpc", lambda: False)
     for args in (("cluster", "serve"), ("decode", tiny_twin, "--rpc", "a:1")):
         ran = ggbench(*args)
         assert ran.code == 2

@@ -8,9 +8,8 @@ import pytest
 from ggbench.engines import protocol
 from ggbench.engines.contract import Request
 from ggbench.engines.endings import Completed, Ending, OutOfMemory
-from ggbench.engines.events import ContextProven
+from ggbench.engines.events import ContextProven, Place
 from ggbench.engines.llama.config import LoadModel, MakeContext
-from ggbench.engines.memory import Place
 from ggbench.engines.workloads import ProveContext
 from ggbench.machine.records import Gpu
 from ggbench.units import GIB

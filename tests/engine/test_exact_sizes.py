@@ -6,11 +6,10 @@ import pytest
 
 from ggbench.engines.contract import Source
 from ggbench.engines.endings import Completed
-from ggbench.engines.events import Allocated
+from ggbench.engines.events import Allocated, Place
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.llama.logs import parse_allocations
-from ggbench.engines.memory import Place
 from ggbench.engines.process import WorkerProcess
 from ggbench.gguf_file.header import read_model_file
 from ggbench.sizing.theory.kv_cache import kv_cache

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from ggbench.engines.events import Place
 from ggbench.engines.llama import ggml_devices
 from ggbench.engines.llama.ggml_devices import GgmlDevices, place_of
-from ggbench.engines.memory import Place
 
 CUDA_PLACES = {
     "CPU": Place.HOST, "CUDA0": Place.GPU, "CUDA1": Place.GPU, "CUDA10": Place.GPU, "CUDA_Host": Place.HOST,

@@ -9,10 +9,9 @@ from msgspec.structs import replace
 from ggbench.engines import protocol
 from ggbench.engines.contract import EngineConfig, Source
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
-from ggbench.engines.events import Allocated, Loaded, Opened, Steps
+from ggbench.engines.events import Allocated, Loaded, Opened, Place, Steps
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine
-from ggbench.engines.memory import Place
 from ggbench.engines.workloads import Decode
 from tests.fakes.engine import Bench, Script
 

@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from ggbench.engines.events import Allocated
+from ggbench.engines.events import Allocated, Place
 from ggbench.engines.llama.logs import parse_allocations
-from ggbench.engines.memory import Place
 from ggbench.units import MIB
 from tests.fakes.recorded_logs import lines_of
 

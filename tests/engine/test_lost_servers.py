@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from ggbench.engines import protocol
 from ggbench.engines.endings import Completed, Crashed, Ending, Failed, OutOfMemory, ServerLost, TimedOut
-from ggbench.engines.llama import lost_servers
+from ggbench.engines.llama import rpc_client
 from ggbench.engines.llama.config import LoadModel, MakeContext
 from ggbench.engines.workloads import Decode
 from tests.engine.test_llama_engine import HEALTHY, SETUP, llama_bench
@@ -81,7 +81,7 @@ def test_a_connection_that_broke_names_the_servers_that_answer_again() -> None:
 def test_silence_names_the_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     with listening(speaks()) as server:
         assert lost(TimedOut(600), server) == TimedOut(600)
-        monkeypatch.setattr(lost_servers, "find_unusable", lambda servers: dict.fromkeys(servers, "it is gone"))
+        monkeypatch.setattr(rpc_client, "find_unusable", lambda servers: dict.fromkeys(servers, "it is gone"))
         ending = lost(TimedOut(600), server)
     assert ending.reason == "lost in decode: no output from the worker for 600 s; it is gone"
 

@@ -10,6 +10,7 @@ from ggbench.engines.events import (
     Loaded,
     Opened,
     Opening,
+    Place,
     PromptRead,
     Proving,
     Ready,
@@ -18,7 +19,6 @@ from ggbench.engines.events import (
     Tokenized,
 )
 from ggbench.engines.llama.config import LlamaConfig, LlamaRequest, LoadModel, MakeContext
-from ggbench.engines.memory import Place
 from ggbench.engines.workloads import (
     BatchedDecode,
     Decode,

@@ -4,8 +4,7 @@ import itertools
 
 import pytest
 
-from ggbench.engines.llama.rpc_client import RemoteDevice, RpcConnection, ServerUnusable, find_unusable
-from ggbench.engines.llama.rpc_probe import probe_server
+from ggbench.engines.llama.rpc_client import RemoteDevice, RpcConnection, ServerUnusable, find_unusable, probe_server
 from tests.fakes.rpc_server import answers, is_silent, listening, refusing, speaks
 
 TIMEOUT_S = 0.2

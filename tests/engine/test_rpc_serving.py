@@ -2,7 +2,7 @@
 
 import queue
 
-from ggbench.engines.llama.rpc_serving import lasting
+from ggbench.engines.llama.rpc_server import lasting
 
 
 def changes(*states: bool | None) -> queue.SimpleQueue[bool | None]:

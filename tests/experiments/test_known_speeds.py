@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from ggbench.decisions import known_speeds as module
 from ggbench.decisions.known_speeds import expected_at, known_speeds
 from ggbench.engines.endings import Outcome
+from ggbench.engines.events import DeviceBuffers, Memory
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.memory import DeviceBuffers, Memory
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.forecast.record import ForecastResult, ForecastSettings
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
@@ -28,7 +28,7 @@ from ggbench.sizing.plan_record import Budget
 from ggbench.sizing.theory.limits import decode_limit
 from ggbench.stats.decode_timing import Bandwidth, LatencySummary, LineFit, PrefillSpeed
 from ggbench.stats.intervals import Expected
-from ggbench.stats.known_speed import KnownSpeed, step_ms_at
+from ggbench.stats.speed_estimate import SpeedEstimate, step_ms_at
 from tests.conftest import TINY
 from tests.fakes.engine import VERSIONS
 
@@ -88,7 +88,9 @@ def _add(
     return store.add(Run(head=head, outcome=outcome, memory=memory, result=result))
 
 
-def _one(store: Store | None, file: ModelFile, setup: LlamaConfig | None = None, budget: Budget = BUDGET) -> KnownSpeed:
+def _one(
+    store: Store | None, file: ModelFile, setup: LlamaConfig | None = None, budget: Budget = BUDGET
+) -> SpeedEstimate:
     (known,) = known_speeds(store, [file], setup or LlamaConfig(), budget)
     assert known is not None
     return known

@@ -1,138 +1,91 @@
-"""The test of the design: an engine is one module with its setup, and every experiment that it can do runs on it."""
+"""The test of the design: an engine is one folder, here outside the package, and no other line names it.
 
+Its MODEL, its options and its runs go through the command line, the store, the results, a comparison and a report.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from types import ModuleType
-from typing import ClassVar
+from pathlib import Path
 
-import msgspec
 import pytest
 
-from ggbench.engines.contract import Engine, EngineConfig, Source, Workload, engine_module
-from ggbench.engines.endings import Completed, Ending, Failed, Outcome
-from ggbench.engines.events import Allocated, Event, Opened, PromptRead, Ready, Steps
-from ggbench.engines.memory import DeviceBuffers, Place
-from ggbench.engines.workloads import Decode, Prefill
-from ggbench.errors import StoreError, Unsupported
-from ggbench.experiments.maxctx.measure import EXPERIMENT as MAXCTX
-from ggbench.experiments.maxctx.record import MaxctxSettings
-from ggbench.machine.condition import environment
-from ggbench.models.command_line import reproduce
-from ggbench.models.targets import Target
-from ggbench.runs.driver import run_job
-from ggbench.runs.experiment import Job
-from ggbench.runs.progress import Finished
-from ggbench.runs.session import RunContext
+from ggbench import engines
+from ggbench.engines.contract import config_type, engine_module
+from ggbench.errors import StoreError
+from ggbench.fields import reproduce
+from ggbench.models.reference import parse_model
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
-from tests.fakes.recorded import decode_job, decoded
+from tests.fakes import engines as planted
+
+FOLDER = str(Path(planted.__path__[0]))
+_MAIN = f"""
+import sys
+import ggbench.engines
+ggbench.engines.__path__.append({FOLDER!r})
+from ggbench.cli.main import main
+main(sys.argv[1:])
+"""
 
 
-class ServerSetup(EngineConfig, msgspec.Struct, frozen=True):
-    engine: ClassVar[str] = "test_server"
-
-    url: str = "http://127.0.0.1:8080"
-    slots: int = 1
-
-
-class ServerEngine:
-    """Times steps by its own clock, on a server that does not say what it allocated on this machine."""
-
-    def __init__(self) -> None:
-        self.closed = False
-
-    def open(self, source: Source, setup: EngineConfig, *, reserve_bytes: int = 0) -> Iterator[Event | Ending]:
-        assert isinstance(setup, ServerSetup)
-        yield Ready(None, {"llama_cpp": "a server's"})
-        yield Allocated((DeviceBuffers("RPC0", Place.REMOTE, weight_bytes=1 << 20),))
-        yield Opened(0.1)
-        yield Completed()
-
-    def estimate_memory(self, source: Source, setup: EngineConfig) -> Iterator[Event | Ending]:
-        yield Failed("context", "not said")
-
-    def run(self, workload: Workload) -> Iterator[Event | Ending]:
-        """Prompts and decodes, on a line: B 20 ms, W 100 tokens/ms."""
-        match workload:
-            case Prefill(n_prompt, repeat):
-                yield from (PromptRead(n_prompt, 5_000_000) for _ in range(repeat))
-            case Decode(n_prompt, n_gen):
-                step_ns = [20_000_000 + (n_prompt + n) * 10_000 for n in range(n_gen)]
-                yield Steps(n_prompt + 1, step_ns, [], "words", clock="client")
-            case _:
-                yield Failed(workload.stage, "not asked of a server")
-                return
-        yield Completed()
-
-    def unsupported(self, workload: type[Workload]) -> str:
-        return "" if workload in (Prefill, Decode) else "a server has no such request"
-
-    def close(self) -> None:
-        self.closed = True
+def ggbench(*words: object) -> tuple[int, str, str]:
+    ran = subprocess.run(
+        [sys.executable, "-c", _MAIN, *map(str, words)], capture_output=True, text=True, check=False, timeout=60
+    )
+    return ran.returncode, ran.stdout, ran.stderr
 
 
-ENGINES: list[ServerEngine] = []
+@pytest.fixture
+def installed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The folder beside the package's own, in this process."""
+    monkeypatch.setattr(engines, "__path__", [*engines.__path__, FOLDER])
+    yield
+    for name in [each for each in sys.modules if each.startswith("ggbench.engines.planted")]:
+        del sys.modules[name]
 
 
-def launch(cancel: threading.Event, *, timeout_s: float, hold: threading.Event | None) -> Engine:
-    ENGINES.append(ServerEngine())
-    return ENGINES[-1]
+def test_an_engine_in_a_folder_of_its_own_is_measured_compared_and_reported(installed: None, tmp_path: Path) -> None:
+    for n_gen in (400, 500):
+        code, out, err = ggbench("decode", "planted:tiny:p1", "-n", n_gen, "--slots", 2, "--json")
+        assert code == 0, err
+    document = json.loads(out)
+    assert (document["config"]["quant"], document["config"]["slots"]) == ("p1", 2)
+    assert document["fit"]["b_ms"] == pytest.approx(20, rel=0.01)
+    assert document["fit"]["w_tokens_per_ms"] == pytest.approx(100, rel=0.01)
+    assert document["command"] == "ggbench decode planted:tiny p1 -n 500 --slots 2"
+    with Store.open() as store:
+        run = read_run(store, store.load_run(document["run_id"]))
+    assert (run.head.setup.engine, type(run.head.setup)) == ("planted", config_type("planted"))
+
+    assert "planted:tiny" in ggbench("results")[1]
+    code, out, err = ggbench("compare", 1, 2)
+    assert code == 0 and "n_gen: 400 in a, 500 in b" in out, err
+    report = tmp_path / "report.md"
+    assert ggbench("report", 1, 2, "-o", report)[0] == 0
+    assert "planted:tiny" in report.read_text()
 
 
-@pytest.fixture(autouse=True)
-def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = ModuleType("ggbench.engines.test_server.engine")
-    module.CONFIG, module.launch = ServerSetup, launch  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "ggbench.engines.test_server.engine", module)
-    ENGINES.clear()
+def test_what_it_cannot_do_is_said_with_its_reason() -> None:
+    code, _, err = ggbench("maxctx", "planted:tiny:p1")
+    assert code != 0 and "Planted has no such workload" in err
+    code, _, err = ggbench("quality", "planted:tiny:p1")
+    assert code == 2 and "quality needs a GGUF" in err
+    code, _, err = ggbench("decode", "synth:qwen1.5-0.5b", "q4_0", "--slots", 2)
+    assert code == 2 and "--slots is for a model, and synth:qwen1.5-0.5b is none" in err
 
 
-def rig_of(store: Store | None = None) -> RunContext:
-    """One that finds the engine by the setup's name of it."""
-
-    def start(setup: EngineConfig, cancel: threading.Event) -> Engine:
-        return engine_module(setup.engine).launch(cancel, timeout_s=1, hold=None)
-
-    return RunContext(launch=start, threads=2, describe_environment=environment, store=store)
+def test_its_name_is_taken_from_no_list(installed: None) -> None:
+    ref = parse_model("planted:tiny:P1")
+    assert (ref.engine, ref.name, ref.quants, ref.label) == ("planted", "tiny", ("p1",), "planted:tiny")
+    config = config_type("planted")(slots=4)  # type: ignore[call-arg]
+    assert reproduce("decode", ("m",), config, {}) == "ggbench decode m --slots 4"
 
 
-def test_a_decode_runs_on_a_new_engine(target: Target, store: Store) -> None:
-    *_, finished = run_job(rig_of(store), decode_job(target, 400, ServerSetup(slots=2)))
-    assert isinstance(finished, Finished)
-    run = finished.run
-    assert run.outcome is Outcome.COMPLETED, run.reason
-    result = decoded(run)
-    assert result.fit is not None
-    assert result.fit.w_tokens_per_ms == pytest.approx(100, rel=0.01)
-    assert result.fit.b_ms == pytest.approx(20, rel=0.01)
-    assert result.latency is not None and result.latency.sample_p50_ms is None
-    assert (result.limit, result.prefill_ms) == (None, 5)
-    assert (run.memory.n_ctx, run.memory.kv_bytes, run.memory.peak_bytes) == (None, None, None)
-    assert run.memory.weights_on_gpu
-    assert [engine.closed for engine in ENGINES] == [True]
-    assert run.head.command == f"ggbench decode {target.path} -n 400 --slots 2"
-
-    assert run.run_id is not None
-    stored = store.load_run(run.run_id)
-    assert stored.engine == "test_server"
-    read = read_run(store, stored)
-    assert (read.head.setup, read.result, read.memory) == (ServerSetup(slots=2), result, run.memory)
-
-
-def test_what_an_engine_cannot_do_is_a_run_with_its_reason(target: Target, store: Store) -> None:
-    *_, finished = run_job(rig_of(store), Job(MAXCTX, target, ServerSetup(), MaxctxSettings()))
-    assert isinstance(finished, Finished)
-    assert isinstance(finished.error, Unsupported)
-    assert (finished.run.outcome, finished.run.reason) == (Outcome.FAILED, finished.error.message)
-    assert all(engine.closed for engine in ENGINES)
-
-
-def test_an_engine_that_is_not_there_is_an_error(target: Target) -> None:
-    for name in ("nonesuch", "logs", "../evil", ""):
+def test_an_engine_that_is_not_there_is_an_error() -> None:
+    for name in ("nonesuch", "planted", "../evil", ""):
         with pytest.raises(StoreError, match="no engine"):
             engine_module(name)
-
-
-def test_a_setups_own_fields_are_its_options() -> None:
-    assert reproduce("decode", ("m",), ServerSetup(slots=4), {}) == "ggbench decode m --slots 4"

@@ -3,7 +3,7 @@
 from ggbench.decisions.pick.record import Candidate, Loss, TurnSpeed
 from ggbench.sizing.plan_record import PlanRow
 from ggbench.stats.intervals import Expected
-from ggbench.stats.known_speed import SpeedBasis
+from ggbench.stats.speed_estimate import SpeedBasis
 from ggbench.units import GIB
 
 

@@ -9,10 +9,20 @@ from msgspec.structs import replace
 from ggbench.engines import protocol
 from ggbench.engines.contract import Engine, EngineConfig, Request, Source
 from ggbench.engines.endings import Cancelled, Completed, Ending
-from ggbench.engines.events import Allocated, ContextProven, Event, Loaded, Opened, PromptRead, Ready, Steps
+from ggbench.engines.events import (
+    Allocated,
+    ContextProven,
+    DeviceBuffers,
+    Event,
+    Loaded,
+    Opened,
+    Place,
+    PromptRead,
+    Ready,
+    Steps,
+)
 from ggbench.engines.llama.config import LoadModel, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine
-from ggbench.engines.memory import DeviceBuffers, Place
 from ggbench.engines.transformers.config import LoadCheckpoint, MakeCache, TransformersConfig
 from ggbench.engines.transformers.engine import TransformersEngine
 from ggbench.engines.workloads import BatchedDecode, Decode, DecodeAtDepth, Prefill, ProveContext

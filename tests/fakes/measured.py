@@ -8,8 +8,8 @@ import numpy as np
 from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
+from ggbench.engines.events import DeviceBuffers, Memory
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.memory import DeviceBuffers, Memory
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings, Probe
 from ggbench.models.subject import Subject

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from unittest import mock
 
-from ggbench.engines.llama.rpc_devices import is_built_with_rpc
+from ggbench.engines.llama.ggml_devices import is_built_with_rpc
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.machine import bandwidth
 from ggbench.machine.bandwidth import ReadRate

@@ -12,10 +12,9 @@ from msgspec.structs import replace
 from ggbench.engines import protocol
 from ggbench.engines.contract import Request
 from ggbench.engines.endings import Ending, Outcome, OutOfMemory
-from ggbench.engines.events import Steps
+from ggbench.engines.events import Place, Steps
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.logs import parse_allocations
-from ggbench.engines.memory import Place
 from ggbench.engines.workloads import Decode, Prefill
 from ggbench.machine.readings import MachineReader, moment_ns
 from ggbench.machine.records import GpuProcess, GpuReading, MachineReading

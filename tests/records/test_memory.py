@@ -6,10 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines.contract import Source
-from ggbench.engines.events import Allocated
+from ggbench.engines.events import Allocated, DeviceBuffers, Memory, Place
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
-from ggbench.engines.memory import DeviceBuffers, Memory, Place
 from ggbench.engines.process import WorkerProcess
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.twin import cached_twin

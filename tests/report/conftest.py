@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from rich.console import Console, RenderableType
 
 from ggbench.engines.endings import Outcome
+from ggbench.engines.events import DeviceBuffers, Memory, Place
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.memory import DeviceBuffers, Memory, Place
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
 from ggbench.gguf_file.model_file import LayerState, ModelFile, TensorInfo

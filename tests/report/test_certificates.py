@@ -5,8 +5,8 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
+from ggbench.engines.events import DeviceBuffers, Memory, Place
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.memory import DeviceBuffers, Memory, Place
 from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings, Probe, SearchPlan
 from ggbench.experiments.maxctx.show import PRESENTER
 from ggbench.models.subject import Subject

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from ggbench.decisions.compare.comparison import ComparedLine, Comparison, compare_quants
 from ggbench.decisions.compare.show import sentence_of
 from ggbench.engines.endings import Outcome
+from ggbench.engines.events import DeviceBuffers, Memory, Place
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.memory import DeviceBuffers, Memory, Place
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.prefill.record import PrefillResult
 from ggbench.models.subject import Subject

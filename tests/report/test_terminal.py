@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 
 from ggbench.engines.endings import Outcome
-from ggbench.engines.memory import DeviceBuffers
+from ggbench.engines.events import DeviceBuffers
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.runs.run import Run

@@ -10,9 +10,9 @@ from ggbench.decisions.pick.needs import WORKLOADS, Needs, Workload, parse_workl
 from ggbench.errors import UsageError
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
 from ggbench.stats.intervals import Expected
-from ggbench.stats.known_speed import KnownSpeed, measured_steps, step_ms_at, tok_s_at
+from ggbench.stats.speed_estimate import SpeedEstimate, measured_steps, step_ms_at, tok_s_at
 
-LINE = KnownSpeed(
+LINE = SpeedEstimate(
     "forecast",
     "made up",
     ((1, Expected(100.0, 90.0, 110.0)), (1001, Expected(200.0, 170.0, 240.0)), (2001, Expected(250.0, 200.0, 300.0))),
@@ -38,7 +38,7 @@ def test_latencies_are_interpolated_and_continued() -> None:
 
 
 def test_a_measured_line_is_surest_where_it_was_measured() -> None:
-    known = KnownSpeed("measured", "", measured_steps([(501, _latency(100.0))], _fit(20.0, (10.0, 40.0)), LIMIT))
+    known = SpeedEstimate("measured", "", measured_steps([(501, _latency(100.0))], _fit(20.0, (10.0, 40.0)), LIMIT))
     first, middle, far = (step_ms_at(known, n) for n in (1, 501, 32768))
     assert middle.value == pytest.approx(100.0)
     assert (middle.low, middle.high) == pytest.approx((100 / 1.02, 100 / 0.98))
@@ -51,7 +51,7 @@ def test_a_measured_line_is_surest_where_it_was_measured() -> None:
     assert far.high == pytest.approx(far.value + grown * (1 / 10 - 1 / 20), rel=1e-3)
 
 
-def _line(b_ms: float, w_tokens_per_ms: float, error: float = 0.1) -> KnownSpeed:
+def _line(b_ms: float, w_tokens_per_ms: float, error: float = 0.1) -> SpeedEstimate:
     """latency(n) = (n - 1) / W + B, and prompts of 2 ms a token and 0.001 ms for each pair."""
 
     def around(value: float) -> Expected:
@@ -59,7 +59,7 @@ def _line(b_ms: float, w_tokens_per_ms: float, error: float = 0.1) -> KnownSpeed
 
     steps = tuple((n, around((n - 1) / w_tokens_per_ms + b_ms)) for n in (1, 1024, 32768))
     prompts = tuple((n, around(2.0 * n + 0.001 * n**2)) for n in (512, 2048, 8192))
-    return KnownSpeed("forecast", "twins", steps, prompts)
+    return SpeedEstimate("forecast", "twins", steps, prompts)
 
 
 def test_a_turn_is_the_prompt_after_the_context_and_every_step() -> None:

@@ -12,7 +12,7 @@ from ggbench.decisions.pick.record import Candidate, Loss, Pick, TurnSpeed
 from ggbench.engines.endings import Outcome
 from ggbench.errors import UsageError
 from ggbench.stats.intervals import Expected
-from ggbench.stats.known_speed import SpeedBasis
+from ggbench.stats.speed_estimate import SpeedBasis
 from tests.fakes.candidates import candidate, measured_loss, turn_of
 
 _SMALL = st.sampled_from([0.0, 0.01, 0.02, 0.03, 0.05, 0.1, 0.5])

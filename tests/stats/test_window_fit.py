@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 from ggbench.stats.decode_timing import DecodeWindow
-from ggbench.stats.linefit import fit_line
-from ggbench.stats.serving import TokenChunks
-from ggbench.stats.token_times import TimedSeries, TokenTimes
-from ggbench.stats.window_fit import fit_windows, window_speed
+from ggbench.stats.linefit import fit_line, fit_windows, window_speed
+from ggbench.stats.serving import TimedSeries, TokenChunks, TokenTimes
 
 
 def window(n_depth: int, step_ms: float, n_gen: int = 16) -> DecodeWindow:

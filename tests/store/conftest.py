@@ -7,8 +7,8 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
+from ggbench.engines.events import DeviceBuffers, Memory, Place
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.memory import DeviceBuffers, Memory, Place
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.machine.records import GpuUse, Throttling
 from ggbench.models.subject import Subject

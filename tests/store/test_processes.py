@@ -147,7 +147,7 @@ from ggbench.runs.store.database import Store
 {WRITER[: WRITER.index("store = ")]}
 from ggbench.engines.endings import Outcome
 from ggbench.runs.run import Run
-from ggbench.engines.memory import Memory
+from ggbench.engines.events import Memory
 store = Store.open(Path(sys.argv[1]))
 run_id = store.begin(head)
 for chunk in range(20):

@@ -17,7 +17,6 @@ from ggbench.hub.access import HubAccess
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.planner import Planner
 from ggbench.tui.services import Services
-from ggbench.tui.widgets.curves_plot import CurvesPlot
 from tests.fakes.driving import settle, wait_until_quiet
 from tests.fakes.jobs import FakeServices
 from tests.fakes.library import BUDGET, CATALOG, READING, FakePlanner
@@ -34,7 +33,7 @@ Size = tuple[int, int]
 def pilots_look_at_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for the app and not for a clock, and draw where a test looks: a headless app draws for nobody else.
 
-    A plot is drawn always, as it lays itself out by that.
+    A dialog is drawn always, as what is below it is drawn with it.
     """
     for module in ("app", "pilot"):
         monkeypatch.setattr(f"textual.{module}.wait_for_idle", wait_until_quiet)
@@ -46,7 +45,7 @@ def pilots_look_at_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
         screen_stack: list[Screen[Any]] | None = None,
         simplify: bool = False,
     ) -> RenderableType | None:
-        if full or any(isinstance(widget, CurvesPlot) for widget in compositor.visible_widgets):
+        if full or screen_stack:
             return draw(compositor, full, screen_stack, simplify)
         visible_screen_stack.set(screen_stack or [])
         compositor._dirty_regions.clear()
@@ -69,7 +68,7 @@ def jobs(tmp_path: Path) -> FakeServices:
 def services(planner: FakePlanner, jobs: FakeServices) -> Services:
     return Services(
         open_store=jobs.open_store, run_context=jobs.run_context, load_catalog=lambda: CATALOG,
-        local_models=lambda: (), make_planner=lambda: cast("Planner", planner),
+        local_models=lambda: (), make_planner=lambda _services: cast("Planner", planner),
         machine_budget=lambda _setup: BUDGET, read_machine=jobs.read_machine,
         hub=msgspec.structs.replace(HubAccess.from_environment(), offline=True),
     )  # fmt: skip

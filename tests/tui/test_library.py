@@ -1,25 +1,32 @@
 """The Library: which models there are, and what is planned for the quants of one."""
 
 import asyncio
+from collections.abc import Sequence
+from pathlib import Path
 
 import msgspec.structs
 import pytest
 from textual.pilot import Pilot
+from textual.widgets import Input
 
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError
 from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings
+from ggbench.runs.experiment import Job
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
+from ggbench.sizing.plan_record import PlannedForecast
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.planner import PlannedQuant
 from ggbench.tui.services import Services
 from ggbench.tui.widgets.models_pane import ModelList
-from tests.fakes.driving import names, press, settle, with_disk, words_of
+from ggbench.tui.widgets.quants_table import QuantsTable
+from tests.fakes.driving import check_snapshot, choose, names, press, settle, table, with_disk, words_of
 from tests.fakes.jobs import FakeServices
 from tests.fakes.library import BUDGET, FakePlanner, local, plan_row
 from tests.fakes.measured import put_run, start
+from tests.fakes.watched import WatchedQueue
 from tests.tui.conftest import Drive
 
 App = GgbenchApp
@@ -157,3 +164,261 @@ def test_what_was_measured_takes_the_place_of_what_was_planned(
         assert "24,576✓" not in shown
 
     drive(app, steps, (120, 36))
+
+
+def keys(app: App) -> list[str]:
+    return [each.binding.description for each in app.screen.active_bindings.values() if each.binding.show]
+
+
+def test_the_filter_takes_letters_and_gives_them_back(app: App, drive: Drive) -> None:
+    async def steps(app: App, pilot: Page) -> None:
+        await press(app, pilot, "slash", *"qb l")
+        assert isinstance(app.screen.focused, Input)
+        assert app.screen.focused.value == "qb l"
+        assert "Quit" not in keys(app)
+        assert "Run" not in keys(app)
+        await press(app, pilot, *["backspace"] * 4, *"LARGE", "enter")
+        assert app.screen.query_one(ModelList).n_models == 2
+        assert "synth:large-72b · 8 quants" in words_of(app)
+        await press(app, pilot, "escape")
+        assert app.screen.query_one(ModelList).n_models == 5
+
+    drive(app, steps)
+
+
+def test_quants_are_filtered_and_those_that_fit_kept(app: App, drive: Drive) -> None:
+    """What is hidden because it does not fit is counted; escape ends the filter."""
+
+    async def steps(app: App, pilot: Page) -> None:
+        await choose(app, pilot, "synth:large-72b")
+        assert len(names(app)) == 8
+        shown = await press(app, pilot, "f")
+        assert names(app) == []
+        assert "8 hidden that do not fit (f)" in shown
+        await press(app, pilot, "f", "slash", *"Q4_")
+        assert names(app) == ["q4_k_m", "q4_0"]
+        shown = await press(app, pilot, "z")
+        assert "at n_ctx" not in shown
+        assert shown.count("8 hidden by the filter") == 2
+        assert "hidden by" not in await press(app, pilot, "escape")
+        assert len(names(app)) == 8
+        assert table(app).has_focus
+
+    drive(app, steps)
+
+
+def test_any_column_sorts(app: App, planner: FakePlanner, drive: Drive) -> None:
+    broken = msgspec.structs.replace(plan_row("x", "q6_k", BUDGET), left_bytes=None, fits=None, planned_n_ctx=None)
+    rows = [PlannedQuant("q6_k", broken)]
+    rows += [PlannedQuant(quant, plan_row("x", quant, BUDGET)) for quant in ("q8_0", "q2_k", "q4_0")]
+    planner.rows_of["synth:small-0.6b"] = rows
+
+    async def steps(app: App, pilot: Page) -> None:
+        await press(app, pilot, "enter")
+        assert names(app) == ["q6_k", "q8_0", "q2_k", "q4_0"]
+        await press(app, pilot, "s")
+        assert names(app) == ["q2_k", "q4_0", "q6_k", "q8_0"]
+        shown = await press(app, pilot, "s", "s", "s")
+        assert names(app) == ["q2_k", "q4_0", "q8_0", "q6_k"]
+        assert "fits ↓" in shown
+        assert " ? " in shown
+        await press(app, pilot, "S")
+        assert names(app) == ["q8_0", "q4_0", "q2_k", "q6_k"]
+        await pilot.click(QuantsTable, offset=(3, 0))
+        await settle(app, pilot)
+        assert names(app) == ["q2_k", "q4_0", "q6_k", "q8_0"]
+
+    drive(app, steps)
+
+
+def test_a_click_chooses_and_marks(app: App, drive: Drive) -> None:
+    async def steps(app: App, pilot: Page) -> None:
+        await pilot.click(ModelList, offset=(3, 2))
+        await settle(app, pilot)
+        assert "synth:large-72b" in words_of(app)
+        await pilot.click(QuantsTable, offset=(5, 2))
+        await pilot.click(QuantsTable, offset=(5, 2))
+        await settle(app, pilot)
+        assert "1 marked" in words_of(app)
+
+    drive(app, steps)
+
+
+def test_escape_clears_a_filter_before_it_leaves(app: App, drive: Drive) -> None:
+    async def steps(app: App, pilot: Page) -> None:
+        await choose(app, pilot, "synth:small-0.6b")
+        await press(app, pilot, "slash", *"Q4_", "enter")
+        assert table(app).has_focus
+        assert len(names(app)) == 2
+        await press(app, pilot, "escape")
+        assert table(app).has_focus
+        assert len(names(app)) == 8
+        await press(app, pilot, "escape")
+        assert app.screen.query_one(ModelList).has_focus
+
+    drive(app, steps)
+
+
+@pytest.mark.parametrize("size", [(80, 24), (60, 16)])
+def test_a_new_user_reads_what_to_do_next(services: Services, drive: Drive, size: tuple[int, int]) -> None:
+    async def empty(app: App, pilot: Page) -> None:
+        shown = " ".join(words_of(app).split())
+        assert "No GGUF file found. Press / and type the path of a folder" in shown
+
+    async def filled(app: App, pilot: Page) -> None:
+        assert "No GGUF" not in words_of(app)
+
+    drive(App(services), empty, size)
+    drive(with_disk(services, local("maker/small-gguf", "q8_0")), filled, size)
+
+
+def test_what_is_expected_stands_before_the_bound(app: App, planner: FakePlanner, drive: Drive) -> None:
+    row = plan_row("small-0.6b", "q8_0", BUDGET, 16384)
+    expected = (
+        PlannedForecast(31.2, (28.0, 34.4), "twins of 2 and 6 of 24 layers", "forecast"),
+        PlannedForecast(40.0, (20.0, 90.0), "this machine's other runs", "other runs"),
+        None,
+    )
+    planner.rows_of["synth:small-0.6b"] = [
+        PlannedQuant(quant, msgspec.structs.replace(row, quant=quant, expected=each))
+        for quant, each in zip(("q8_0", "q6_k", "q4_0"), expected, strict=True)
+    ]
+
+    async def steps(app: App, pilot: Page) -> None:
+        app.animation_level = "none"
+        await choose(app, pilot, "synth:small-0.6b")
+        shown = words_of(app)
+        assert "31 ±3" in shown
+        assert "40 (20–90)" in shown
+        assert "expected: from a forecast, from other models' runs" in " ".join(shown.split())
+        check_snapshot(app, "library_expected")
+
+    drive(app, steps)
+
+
+def test_left_and_right_change_the_context(app: App, planner: FakePlanner, drive: Drive) -> None:
+    async def steps(app: App, pilot: Page) -> None:
+        await press(app, pilot, "enter", "j", "j")
+        shown = await press(app, pilot, "right")
+        assert "q5_k_m at n_ctx 16,384" in shown
+        assert planner.asked[-1] == ("synth:small-0.6b", (), 16_384, "q5_k_m")
+        assert "n_ctx 17,408" in await press(app, pilot, "shift+right")
+        assert "n_ctx 8,704" in await press(app, pilot, "left")
+        assert "n_ctx 256:" in await press(app, pilot, *["left"] * 9)
+        assert "n_ctx 1,048,576: ✗" in await press(app, pilot, *["right"] * 14)
+        assert "╳ missing" in words_of(app)
+        assert "missing; fits with n_ctx " in words_of(app)
+
+    drive(app, steps)
+
+
+def test_another_card_is_planned_for(app: App, drive: Drive) -> None:
+    async def steps(app: App, pilot: Page) -> None:
+        shown = await press(app, pilot, "g", *"3060 ti", "enter")
+        assert "plan for RTX 3060 Ti · 8.00 GiB, 1.25 GiB kept free · 448 GB/s" in shown
+        assert "q8_0 8.50 1.66 GiB ✓ 63,744*" in " ".join(shown.split())
+        shown = await press(app, pilot, "g", *"no such card", "enter")
+        assert "no such card" in shown
+        shown = await press(app, pilot, "escape", "g", *"12gib", "enter")
+        assert "plan for a GPU" in shown
+        assert " · 12.0 GiB, 1.25 GiB kept free · ? GB/s · " in shown
+        shown = await press(app, pilot, "g")
+        assert "● a GPU of the given size 12.0 GiB" in " ".join(shown.split())
+        shown = await press(app, pilot, "enter")
+        assert " · 12.0 GiB, 1.25 GiB kept free" in shown
+        shown = await press(app, pilot, "g", *"this", "enter")
+        assert "RTX 4090 · 22.0 GiB free of 24.0 GiB" in shown
+        assert "● this machine" in await press(app, pilot, "g")
+
+    drive(app, steps)
+
+
+def test_a_card_smaller_than_its_reserve_is_refused(app: App, drive: Drive) -> None:
+    async def steps(app: App, pilot: Page) -> None:
+        shown = await press(app, pilot, "g", *"512MiB", "enter")
+        assert "more than the 1.25 GiB that are kept free" in shown
+        assert "plan for a GPU" not in await press(app, pilot, "escape")
+
+    drive(app, steps)
+
+
+@pytest.mark.parametrize(("width", "has_reserve"), [(78, False), (118, True)])
+def test_every_size_of_the_legend_has_its_name(services: Services, drive: Drive, width: int, has_reserve: bool) -> None:
+    async def steps(app: App, pilot: Page) -> None:
+        words = words_of(app)
+        assert "free 19.3 GiB" in words
+        assert ("reserve 1.00 GiB" in words) is has_reserve
+
+    drive(App(services), steps, size=(width + 2, 24))
+
+
+def test_a_length_of_runs_is_chosen_by_a_key(app: App, drive: Drive) -> None:
+    async def steps(app: App, pilot: Page) -> None:
+        assert "n_gen 200" in words_of(app)
+        seen = []
+        for _ in range(5):
+            await press(app, pilot, "n")
+            seen.append(app.n_gen)
+        assert seen == [300, 1_000, 3_000, 10_000, 300]
+        assert "n_gen 300" in words_of(app)
+
+    drive(app, steps)
+
+
+@pytest.mark.parametrize(("key", "n_ctx", "notice"), [("right", 16_384, ""), ("left", None, "need n_ctx 10,240")])
+def test_a_run_takes_the_context_that_was_planned(
+    tiny_twin: Path,
+    services: Services,
+    planner: FakePlanner,
+    monkeypatch: pytest.MonkeyPatch,
+    drive: Drive,
+    key: str,
+    n_ctx: int | None,
+    notice: str,
+) -> None:
+    model = local(str(tiny_twin), "q8_0", store="folder", name="tiny", paths=(tiny_twin,))
+    planner.rows_of[str(tiny_twin)] = [PlannedQuant("q8_0", plan_row("tiny", "q8_0", BUDGET))]
+    asked: list[int | None] = []
+
+    def add(jobs: Sequence[Job]) -> None:
+        asked.extend(job.setup.n_ctx for job in jobs if isinstance(job.setup, LlamaConfig))
+
+    async def steps(app: App, pilot: Page) -> None:
+        monkeypatch.setattr(app.run_queue, "add", add)
+        await press(app, pilot, "enter", key, "g", *"3060 ti", "enter")
+        await press(app, pilot, "b")
+        assert asked == [n_ctx]
+        shown = [each.message for each in app._notifications]
+        assert any("measured on this machine" in each for each in shown)
+        assert any(notice in each for each in shown)
+        assert len(shown) == (2 if notice else 1)
+
+    drive(App(msgspec.structs.replace(services, local_models=lambda: (model,))), steps)
+
+
+def test_marked_quants_are_measured(
+    tiny_twin: Path, services: Services, planner: FakePlanner, jobs: FakeServices, drive: Drive
+) -> None:
+    model = local(str(tiny_twin), "q8_0", store="folder", name="tiny", paths=(tiny_twin,))
+    planner.rows_of[str(tiny_twin)] = [PlannedQuant("q8_0", plan_row("tiny", "q8_0", BUDGET))]
+
+    async def steps(app: App, pilot: Page) -> None:
+        queue = WatchedQueue(app.run_queue)
+        await press(app, pilot, "enter", "space")
+        assert "1 marked" in words_of(app)
+        await press(app, pilot, "space")
+        assert "marked" not in words_of(app)
+        await press(app, pilot, "space", "b")
+        assert app.current_mode == "run"
+        assert [(item.subject.model, item.kind) for item in app.run_queue.items] == [(str(tiny_twin), "decode")]
+        await queue.idle()
+        await press(app, pilot, "1")
+        line = next(line for line in words_of(app).splitlines() if " q8_0 " in line)
+        assert "< 10.6" in line
+        assert " 94.1 " in line
+        assert "●" not in line
+        await press(app, pilot, "m", "enter")
+        assert app.run_queue.items[-1].kind == "maxctx"
+
+    drive(with_disk(services, model), steps, (200, 40))
+    assert jobs.workers[0].closed

@@ -10,17 +10,24 @@ from textual.pilot import Pilot
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.quality.record import QualitySettings
+from ggbench.experiments.quality.texts import ARCHIVE, REPO
+from ggbench.hub.access import HubAccess
+from ggbench.models.reference import parse_model
+from ggbench.models.targets import Target, resolve_one
 from ggbench.runs.experiment import Job
 from ggbench.tui.app import GgbenchApp
 from ggbench.tui.planner import PlannedQuant
+from ggbench.tui.run_requests import NO_BASE, QualityAsked, QualityRequest
 from ggbench.tui.screens.settings_dialog import SettingsDialog
 from ggbench.tui.services import Services
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 from tests.fakes.driving import press, words_of
+from tests.fakes.hub import TestHub
 from tests.fakes.jobs import FakeServices, scored
 from tests.fakes.library import BUDGET, FakePlanner, local, plan_row
-from tests.fakes.scores import Scattered
+from tests.fakes.scores import Scattered, without_mark
 from tests.fakes.watched import WatchedQueue
+from tests.fakes.wikitext import TEXT, archive
 from tests.tui.conftest import Drive
 
 App = GgbenchApp
@@ -158,3 +165,27 @@ def test_scored_runs_are_listed_opened_and_compared(
         assert "different texts and numbers of chunks: perplexities do not compare" in words_of(app)
 
     drive(library, steps, (150, 60))
+
+
+@pytest.fixture
+def target(tiny_twin: Path, tmp_path: Path) -> Target:
+    return resolve_one(parse_model(str(without_mark(tiny_twin, tmp_path / "tiny-q8_0.gguf"))))
+
+
+def _settings(target: Target, text: str) -> QualitySettings:
+    request = QualityRequest(QualityAsked(base=NO_BASE, text=text), LlamaConfig(), {})
+    (job,) = request.jobs([(target.model, (target,))], HubAccess.from_environment(), None)
+    assert isinstance(job.settings, QualitySettings)
+    return job.settings
+
+
+def test_wikitext_2_is_downloaded_and_other_texts_are_files(
+    hub: TestHub, target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.add_repo(REPO, {ARCHIVE: archive()})
+    found = _settings(target, "wikitext-2").text
+    assert (found.name, found.n_bytes, found.source) == ("wikitext-2", len(TEXT), REPO)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "wikitext-2").write_text("mine")
+    assert _settings(target, "~/wikitext-2").text.path == str(tmp_path / "wikitext-2")
+    assert _settings(target, "").text.name == "pydoc_data.topics"

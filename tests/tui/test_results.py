@@ -1,20 +1,30 @@
 """The Results screen over a real store: what it lists, in which order, and how it moves."""
 
+import contextlib
+import sqlite3
 from pathlib import Path
 
+import msgspec.structs
 import pytest
+from textual.events import Key
 from textual.pilot import Pilot
 from textual.widgets import Input
+from textual.worker import WorkerFailed
 
+from ggbench.errors import StoreError
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run
 from ggbench.tui.app import GgbenchApp
-from ggbench.tui.screens.measured_runs import RunDetails
+from ggbench.tui.host import RunStored
+from ggbench.tui.screens.dialogs import ConfirmScreen
+from ggbench.tui.screens.measured_runs import CompareScreen, RunDetails
 from ggbench.tui.screens.results import ResultsScreen
+from ggbench.tui.services import Services
+from ggbench.tui.stored_runs import COLUMNS_OF_RUNS, MeasuredRun, matching, read_measured, read_runs
 from ggbench.tui.widgets.runs_table import RunsTable
-from tests.fakes.driving import check_snapshot, chosen, press, runs_table, settle, shown, words_of
+from tests.fakes.driving import check_snapshot, chosen, message, press, runs_table, settle, shown, words_of
 from tests.fakes.measured import put_run, start
-from tests.tui.conftest import Look
+from tests.tui.conftest import Drive, Look
 
 Page = Pilot[None]
 
@@ -164,3 +174,250 @@ def test_picture_of_nothing(look: Look, monkeypatch: pytest.MonkeyPatch) -> None
         check_snapshot(app, "results_empty")
 
     look(steps)
+
+
+def test_a_locked_store_is_read_again(services: Services, drive: Drive, filled: Path) -> None:
+    """The error stands where the runs would be and goes away with them; a later one leaves them in view."""
+    locked = True
+
+    def open_store() -> Store:
+        if locked:
+            raise StoreError("another program kept the file locked for 10 s", "try again once it has ended")
+        return Store.open(filled)
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        nonlocal locked
+        assert "kept the file locked" in words_of(app)
+        assert "Press r to try again" in words_of(app)
+        locked = False
+        await press(app, pilot, "r")
+        assert shown(app) == [4, 3, 2, 1]
+        await press(app, pilot, "j")
+        assert chosen(app) == 3
+        locked = True
+        await press(app, pilot, "r")
+        assert shown(app) == [4, 3, 2, 1]
+        assert "kept the file locked" in message(app)
+        for keys in (("enter",), ("w", "c"), ("d", "y")):
+            await press(app, pilot, *keys)
+            assert isinstance(app.screen, ResultsScreen)
+            assert "try again once it has ended" in message(app)
+
+    drive(GgbenchApp(msgspec.structs.replace(services, open_store=open_store)), steps)
+
+
+def test_a_run_that_arrives_moves_nothing(look: Look, filled: Path) -> None:
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        await press(app, pilot, "j", "space", "slash", *"synth", "enter")
+        assert chosen(app) == 2
+        with Store.open(filled) as store:
+            put_run(store, start(quant="q2_k"), n_gen=30)
+            put_run(store, start(model="another"), n_gen=30)
+        app.screen.post_message(RunStored())
+        await settle(app, pilot)
+        assert shown(app) == [5, 4, 3, 2, 1]
+        assert chosen(app) == 2
+        assert "5 of 6 runs · 1 marked" in words_of(app)
+
+    look(steps)
+
+
+def test_an_unexpected_error_is_reported_and_ends_nothing(services: Services, drive: Drive, filled: Path) -> None:
+    """A run may go on behind this screen, so what nobody foresaw is words and not the end of the app."""
+    works = True
+
+    def open_store() -> Store:
+        if not works:
+            raise RuntimeError("nobody foresaw this")
+        return Store.open(filled)
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        nonlocal works
+        works = False
+        with contextlib.suppress(WorkerFailed):  # where it is still waited for
+            await press(app, pilot, "r")
+        await pilot.pause()
+        assert "nobody foresaw this" in message(app)
+        works = True
+        await press(app, pilot, "r", "enter")
+        assert isinstance(app.screen, RunDetails)
+
+    drive(GgbenchApp(msgspec.structs.replace(services, open_store=open_store)), steps)
+
+
+def test_enter_opens_one_run_in_full(look: Look, filled: Path) -> None:
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        await press(app, pilot, "G", "enter")
+        assert isinstance(app.screen, RunDetails)
+        assert "Run 1 · decode · 2026-11-20 01:00 UTC" in words_of(app)
+        await press(app, pilot, "end")
+        assert "Again: ggbench decode synth:qwen1.5-0.5b q4_k_m -n 3000" in words_of(app)
+        await press(app, pilot, "escape", "k", "enter")
+        assert "out of memory" in words_of(app)
+
+    look(steps)
+
+
+def test_two_marked_runs_are_compared(look: Look, filled: Path) -> None:
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        await press(app, pilot, "j", "space")
+        await press(app, pilot, "c")
+        assert "Mark two or more runs" in message(app)
+        await press(app, pilot, "j", "space", "c")
+        assert isinstance(app.screen, CompareScreen)
+        text = words_of(app)
+        assert "Comparing runs 3, 1" in text
+        assert "★ 10.0" in text
+        assert "b is better" in text
+        assert "quant: q8_0 in a, q4_k_m in b" in text
+        await press(app, pilot, "escape")
+        assert "2 marked" in words_of(app)
+
+    look(steps, (100, 50))
+
+
+def test_a_key_right_after_a_mark_sees_it(look: Look, filled: Path) -> None:
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        async def at_once(*keys: str) -> None:
+            for key in keys:
+                app.post_message(Key(key, " " if key == "space" else key))
+            await settle(app, pilot)
+
+        await at_once("space", "d")
+        assert "Delete run 4 (synth:qwen1.5-0.5b q2_k)" in words_of(app)
+        await press(app, pilot, "n")
+        await at_once("space", "w")
+        assert "Save 2 runs (4, 3)" in words_of(app)
+        await press(app, pilot, "escape")
+        await at_once("g", "space", "space", "space", "d")
+        assert "Delete run 2 (synth:qwen1.5-0.5b f16)" in words_of(app)
+        await press(app, pilot, "n")
+        await at_once("space", "c")
+        assert "Comparing runs 2, 1" in words_of(app)
+
+    look(steps)
+
+
+def test_the_command_is_copied_and_shown(look: Look, path: Path) -> None:
+    """On one line whatever was stored: a line break would run it as soon as it is pasted; the marked, a line each."""
+    with Store.open(path) as store:
+        put_run(store, start(command="ggbench bench 'a [b]model'\nrm -rf x"), n_gen=30)
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        await press(app, pilot, "y")
+        assert app.clipboard == "ggbench bench 'a [b]model' rm -rf x"
+        assert "ggbench bench 'a [b]model' rm -rf x" in words_of(app)
+        with Store.open(path) as store:
+            put_run(store, start(command="ggbench bench other"), n_gen=30)
+        await press(app, pilot, "r", "g", "space", "space", "y")
+        assert app.clipboard == "ggbench bench other\nggbench bench 'a [b]model' rm -rf x"
+        assert "Copied 2 commands" in message(app)
+
+    look(steps)
+
+
+def test_runs_are_saved_where_ggbench_was_started(
+    look: Look, filled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "work"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        await press(app, pilot, "j", "space", "w", "c")
+        assert f"Saved {folder}/ggbench-run-3.csv" in message(app).replace("\n", "")
+        await press(app, pilot, "w", "h")
+        assert f"Saved {folder}/ggbench-run-3.html" in message(app).replace("\n", "")
+        await press(app, pilot, "G", "enter", "w", "j", "j", "enter")
+        assert "Saved" in words_of(app)
+        await press(app, pilot, "w", "escape", "escape", "k", "k", "k", "enter", "w", "s")
+        assert sorted(file.name for file in folder.iterdir()) == [
+            "ggbench-run-1-b.svg", "ggbench-run-1-memory.svg", "ggbench-run-1-speed.svg", "ggbench-run-1-w.svg",
+            "ggbench-run-1.svg", "ggbench-run-3-samples.csv", "ggbench-run-3.csv", "ggbench-run-3.html",
+            "ggbench-run-4-speed.svg", "ggbench-run-4.svg",
+        ]  # fmt: skip
+
+    look(steps, (140, 45))
+
+
+def test_deleting_asks_first(look: Look, filled: Path) -> None:
+    async def steps(app: GgbenchApp, pilot: Page) -> None:
+        await press(app, pilot, "space", "space", "G", "d")
+        assert isinstance(app.screen, ConfirmScreen)
+        assert "Delete 2 runs (4, 3) with 3,100 samples?" in words_of(app)
+        await press(app, pilot, "n")
+        assert shown(app) == [4, 3, 2, 1]
+        await press(app, pilot, "d", "y")
+        assert shown(app) == [2, 1]
+        assert chosen(app) == 1
+        assert "Deleted 2 runs." in message(app)
+        await press(app, pilot, "d", "y")
+        assert shown(app) == [2]
+
+    look(steps)
+    with Store.open(filled) as store:
+        assert [run.run_id for run in store.list_runs()] == [2]
+
+
+def test_a_running_run_is_not_deleted(look: Look, path: Path) -> None:
+    with Store.open(path) as store:
+        store.begin(start())
+
+        async def steps(app: GgbenchApp, pilot: Page) -> None:
+            assert "…" in words_of(app).splitlines()[3]
+            await press(app, pilot, "w")
+            assert "Run 1 is still running: saved with the samples so far." in words_of(app)
+            await press(app, pilot, "escape", "d")
+            assert "Run 1 is still running: it cannot be deleted before it ends." in words_of(app)
+            await press(app, pilot, "y")
+            assert "still running" in message(app)
+            assert "stop it first" in message(app)
+            assert shown(app) == [1]
+
+        look(steps)
+
+
+def measured(filled: Path, *run_ids: int) -> tuple[MeasuredRun, ...]:
+    with Store.open(filled) as store:
+        return tuple(read_measured(store, run_id) for run_id in run_ids)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("setup = '[]'", "another version of ggbench"),
+        ("result = '[]'", "another version of ggbench"),
+        ("kind = 'nobody_knows'", "no experiment 'nobody_knows'"),
+        ("engine = 'nobody_knows'", "no engine 'nobody_knows'"),
+    ],
+)
+def test_a_run_that_cannot_be_read_is_listed_with_the_reason(filled: Path, change: str, reason: str) -> None:
+    with contextlib.closing(sqlite3.connect(filled)) as connection, connection:
+        connection.execute(f"UPDATE runs SET {change} WHERE id = 1")
+    connection.close()
+    with Store.open(filled) as store:
+        runs = read_runs(store, {})
+    assert [run.run_id for run in runs] == [4, 3, 2, 1]
+    (note,) = [column for column in COLUMNS_OF_RUNS if column.key == "note"]
+    assert reason in note.text(runs[-1])
+    assert [matching(runs, reason)] == [runs[-1:]]
+    assert (runs[-1].run is not None) == change.startswith("result")
+    (one,) = measured(filled, 1)
+    assert len(one.figures()[0].curves[0].x) == 3000
+    if one.listed.run is None:
+        with pytest.raises(StoreError, match="cannot be read"):
+            one.to_save()
+
+
+def test_every_word_of_a_filter_has_to_match(filled: Path) -> None:
+    with Store.open(filled) as store:
+        runs = read_runs(store, {})
+
+    def found(words: str) -> list[int]:
+        return [run.run_id for run in matching(runs, words)]
+
+    assert found("") == [4, 3, 2, 1]
+    assert found("QWEN out of memory") == [2]
+    assert found("q8_0 completed") == [3]
+    assert found("2026-11-20 04:00") == [4]
+    assert found("nothing") == []

@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
-from textual.app import App
+from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 from textual.screen import Screen
 from textual.widgets import Static
@@ -17,11 +18,15 @@ from ggbench.models.reference import parse_model
 from ggbench.models.subject import Subject
 from ggbench.models.targets import Target, resolve
 from ggbench.runs.store.database import Store
+from ggbench.show.figures import Line, latency_figure
+from ggbench.stats.decode_timing import DecodeLimit
+from ggbench.tui.live_job import LiveJob
 from ggbench.tui.run_queue import QueueItem, RunQueue
 from ggbench.tui.screens.run import RunScreen
 from ggbench.tui.widgets.curves_plot import CurvesPlot
-from ggbench.tui.widgets.run_panels import BracketPlot, DecodedText, Gauges, QueueList, queue_lines
+from ggbench.tui.widgets.run_panels import BracketPlot, DecodedText, Lines, QueueList, queue_lines
 from ggbench.tui.work_queue import WorkState
+from tests.fakes.driving import settle
 from tests.fakes.jobs import FakeServices, Gate, decodes, searches, small_context
 from tests.fakes.watched import watched_runs
 from tests.tui.test_run_queue import crash
@@ -213,11 +218,11 @@ def test_the_machine_is_read_while_something_runs(target: Target, tmp_path: Path
         await host.workers.wait_for_complete()
         await pilot.pause()
         assert services.n_readings > idle
-        assert "CPU 50 %" in host.screen.query_one(Gauges).render().plain
-        assert "last reading" not in host.screen.query_one(Gauges).render().plain
+        assert "CPU 50 %" in host.screen.query_one("#gauges", Lines).render().plain
+        assert "last reading" not in host.screen.query_one("#gauges", Lines).render().plain
         gate.opened.set()
         await reach(host, pilot, lambda queue: not queue.is_busy)
-        assert host.screen.query_one(Gauges).render().plain.startswith("last reading\nCPU 50 %")
+        assert host.screen.query_one("#gauges", Lines).render().plain.startswith("last reading\nCPU 50 %")
 
     services.reading = READING
     drive(services, steps)
@@ -246,3 +251,93 @@ def test_text_of_a_model_cannot_steer_the_terminal(tmp_path: Path) -> None:
         reason="no\x1b]0;title\x07 luck",
     )  # fmt: skip
     assert queue_lines([item], {}, paused=False) == ["✗   a[2Jb q8_0  no]0;title luck"]
+
+
+class _ListApp(App[None]):
+    CSS = "QueueList { height: 5; border: none; }"
+
+    def compose(self) -> ComposeResult:
+        yield QueueList()
+
+
+def _items(current: int, n_jobs: int = 20) -> list[QueueItem]:
+    """Jobs of which those before `current` are done, and `current` decodes."""
+
+    def state(index: int) -> WorkState:
+        if index == current:
+            return WorkState.DECODING
+        return WorkState.SKIPPED if index < current else WorkState.WAITING
+
+    return [
+        QueueItem(Subject(model="model", quant=f"q{index}", source="file"), "decode", id=index, state=state(index))
+        for index in range(n_jobs)
+    ]
+
+
+def test_the_running_job_is_in_view_unless_another_was_chosen() -> None:
+    async def steps() -> None:
+        app = _ListApp()
+        async with app.run_test(size=(60, 10)) as pilot:
+            shown = app.query_one(QueueList)
+
+            async def run(current: int) -> int | None:
+                shown.show(_items(current), {}, paused=False)
+                await settle(app, pilot)
+                return shown.highlighted
+
+            def is_in_view(index: int) -> bool:
+                return shown.scroll_offset.y <= index < shown.scroll_offset.y + 5
+
+            for current in (0, 7, 19):
+                assert await run(current) == current
+                assert is_in_view(current)
+            assert await run(12) == 12
+            shown.highlighted = 3
+            assert await run(13) == 3
+            assert is_in_view(3)
+            shown.highlighted = 13
+            assert await run(13) == 13
+            assert await run(14) == 14
+
+    asyncio.run(steps())
+
+
+def grown(n: int) -> LiveJob:
+    """B 10 ms, W 200 tokens/ms, in batches as a worker sends them."""
+    live = LiveJob(0)
+    live.n_total = 10_000
+    for first in range(26, 26 + n, 50):
+        live.append(first, [10_000_000 + (position - 1) * 5_000 for position in range(first, first + 50)], "ab")
+    return live
+
+
+def test_the_numbers_are_those_of_the_samples() -> None:
+    numbers = grown(5000).numbers()
+    assert numbers.fit is not None and numbers.latency is not None
+    assert numbers.fit.w_tokens_per_ms == pytest.approx(200)
+    assert numbers.fit.b_ms == pytest.approx(10)
+    assert numbers.latency.p50_ms == pytest.approx(10 + (25 + 2499.5) / 200)
+    assert numbers.latency.tok_s == pytest.approx(1e3 / (10 + (25 + 2499.5) / 200))
+    left_ms = sum(10 + (position - 1) / 200 for position in range(5026, 10_026))
+    assert numbers.eta_s == pytest.approx(left_ms / 1e3, rel=1e-6)
+
+
+def test_no_line_is_drawn_where_w_is_only_a_bound() -> None:
+    """Flat samples have no W; a line through them would look like a fit."""
+    live = LiveJob(0)
+    live.append(26, [10_000_000 + 100_000 * (position % 7) for position in range(1000)], "")
+    numbers = live.numbers()
+    assert numbers.fit is not None
+    assert (numbers.fit.w_tokens_per_ms, numbers.fit.b_ms) == (None, None)
+    assert latency_figure([live.plotted("q8_0")]).curves[0].fit is None
+
+
+def test_a_series_has_the_fit_and_the_limit() -> None:
+    live = grown(1000)
+    live.limit = DecodeLimit(300.0, 8.0, 20e9, "given")
+    (series,) = latency_figure([live.plotted("q8_0", dimmed=True)]).curves
+    assert series.limit == Line(300.0, 8.0)
+    assert series.fit is not None
+    assert (series.fit.w_tokens_per_ms, series.fit.b_ms) == pytest.approx((200, 10))
+    assert series.dimmed
+    assert np.allclose(series.y[:2], [10.125, 10.13])

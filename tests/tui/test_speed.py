@@ -15,9 +15,10 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.workloads import BatchedDecode
 from ggbench.experiments.speed.record import Case, CaseEnded, SpeedCase, SpeedSettings
 from ggbench.experiments.speed.show import PRESENTER
+from ggbench.experiments.tune.record import TuneResult, TuneSettings
 from ggbench.models.reference import parse_model
-from ggbench.models.targets import Target, resolve
-from ggbench.runs.experiment import Job, experiment_of
+from ggbench.models.targets import Target, resolve, resolve_one
+from ggbench.runs.experiment import FoundSetup, Job, experiment_of
 from ggbench.show.figures import PlottedRun
 from ggbench.show.presenter import figures_of
 from ggbench.tui.app import GgbenchApp
@@ -26,6 +27,7 @@ from ggbench.tui.widgets.curves_plot import CurvesPlot
 from tests.fakes.driving import press
 from tests.fakes.engine import obey
 from tests.fakes.jobs import FakeServices
+from tests.fakes.planted import PlantedMachine
 from tests.fakes.watched import WAIT_S, WatchedQueue
 from tests.tui.conftest import Drive
 
@@ -115,3 +117,70 @@ def test_what_did_not_run_is_marked() -> None:
         "~ forecast, and skipped", "tok/s as Qwen2.5 counts",
     )  # fmt: skip
     assert figures_of(["speed"], [plotted(SpeedCase(skipped))]) == ()
+
+
+SEARCH = TuneSettings((0, 4096), within_s=300)
+PLANTED = {("flash_attn", "off"): 0.5}
+
+
+def test_what_should_be_faster_is_asked(app: App, drive: Drive, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Job] = []
+
+    def add(jobs: Sequence[Job]) -> None:
+        asked.extend(jobs)
+
+    async def steps(app: App, pilot: Page) -> None:
+        monkeypatch.setattr(app.run_queue, "add", add)
+        await press(app, pilot, "slash", *"synth:small", "enter", "enter", "t")
+        assert isinstance(app.screen, SettingsDialog)
+        shown = await press(app, pilot, "down", *"0,4k", "down", *"5m", "down", *"q9", "enter")
+        assert "✗" in shown and "'q9' is not a type of a KV cache" in shown
+        await press(app, pilot, "backspace", *"8_0", "enter")
+        assert asked[0].settings == TuneSettings((0, 4096), "decode", 300.0, ("q8_0",))
+        assert asked[0].experiment.kind == "tune"
+
+    drive(app, steps, (100, 30))
+
+
+def test_the_race_is_watched_and_kept(tiny_twin: Path, app: App, jobs: FakeServices, drive: Drive) -> None:
+    planted = PlantedMachine(3, {("threads", 1): 1.7}, PLANTED, noise=0.005)
+    jobs.answers.append(planted.answer)
+
+    async def steps(app: App, pilot: Page) -> None:
+        queue = WatchedQueue(app.run_queue)
+        with planted.clocked():
+            app.run_queue.add(
+                [Job(experiment_of("tune"), resolve(parse_model(str(tiny_twin)))[0], LlamaConfig(), SEARCH)]
+            )
+            await queue.idle()
+        shown = await press(app, pilot, "2")
+        assert "times the speed of the defaults" in shown
+        figure = app.screen.query_one(CurvesPlot).figures[0]
+        assert figure.key == "race"
+        assert "flash_attn off" in [curve.name for curve in figure.curves]
+        assert " flash_attn off" in shown
+        shown = await press(app, pilot, "3", "enter")
+        assert "flash_attn off: 1.4" in shown
+
+    drive(app, steps, (150, 50))
+
+
+def test_what_was_found_is_taken_over_with_one_key(
+    tiny_twin: Path, app: App, drive: Drive, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = PlantedMachine(3, {("threads", 1): 1.7}, PLANTED, noise=0.005).tune(
+        resolve_one(parse_model(str(tiny_twin))), SEARCH
+    )
+
+    assert isinstance(run.result, TuneResult) and run.result.best is not None
+    found = FoundSetup(run.run_id, run.result.changes(run.result.best), "found")
+
+    async def steps(app: App, pilot: Page) -> None:
+        shown = await press(app, pilot, "slash", *"synth:small", "enter", "enter", "a")
+        assert "no settings were found for" in shown
+        assert app.setup == LlamaConfig()
+        monkeypatch.setattr("ggbench.experiments.tune.measure.find_tuned", lambda *_: found)
+        await press(app, pilot, "a")
+        assert app.setup == LlamaConfig(flash_attn="off")
+
+    drive(app, steps, (100, 30))

@@ -28,8 +28,8 @@ from ggbench.sizing.plan import PlanRequest, plan_variant, with_cache
 from ggbench.sizing.plan_record import Budget, Change, KvCacheTypes, PlanRow
 from ggbench.sizing.what_helps import with_programs
 from ggbench.stats.intervals import Expected
-from ggbench.stats.known_speed import KnownSpeed, step_ms_at
 from ggbench.stats.samples import least_squares_above_zero
+from ggbench.stats.speed_estimate import SpeedEstimate, step_ms_at
 from ggbench.units import KV_CELLS
 
 CACHE_TYPES = ("f16", "q8_0", "q4_0")
@@ -99,7 +99,7 @@ class _Finder:
         self._probes = tuple(_probes(store)) if store is not None and request.budget.is_here else ()
         files = [variant.file for model in models for variant in model.variants]
         keys = [(model.key, number) for model in models for number in range(len(model.variants))]
-        self._known: dict[tuple[str, int, KvCacheTypes], KnownSpeed | None] = {}
+        self._known: dict[tuple[str, int, KvCacheTypes], SpeedEstimate | None] = {}
         for cache in request.caches:
             known = known_speeds(store, files, with_cache(request.setup, cache), request.budget)
             self._known |= {(*key, cache): each for key, each in zip(keys, known, strict=True)}
@@ -132,7 +132,7 @@ class _Finder:
         key: str,
         variant: Target,
         row: PlanRow,
-        known: KnownSpeed | None,
+        known: SpeedEstimate | None,
         losses: MeasuredLosses,
         cache: KvCacheTypes | None,
     ) -> Candidate:
@@ -244,7 +244,7 @@ _SAMPLED_STEPS = 9
 """Of an answer: latency grows by straight lines, so that their mean is that of all steps."""
 
 
-def turn_speed(known: KnownSpeed, workload: Workload, n_ctx: int) -> TurnSpeed:
+def turn_speed(known: SpeedEstimate, workload: Workload, n_ctx: int) -> TurnSpeed:
     """Return how fast the turn is in a context of `n_ctx` tokens.
 
     The prompt takes T(depth + n_prompt) - T(depth), where T(n) = b n + c n² is the time of a prompt read from an empty
@@ -262,7 +262,7 @@ def turn_speed(known: KnownSpeed, workload: Workload, n_ctx: int) -> TurnSpeed:
     )
 
 
-def longest_fast_enough(known: KnownSpeed, workload: Workload, n_ctx: int, tok_s: float) -> int:
+def longest_fast_enough(known: SpeedEstimate, workload: Workload, n_ctx: int, tok_s: float) -> int:
     """Return the longest context up to `n_ctx` in which the answer is as fast as `tok_s`, by the value; 0 for none.
 
     A multiple of 256. Latency does not fall as the context grows, so that halving finds it.
@@ -277,14 +277,14 @@ def longest_fast_enough(known: KnownSpeed, workload: Workload, n_ctx: int, tok_s
     return fast * KV_CELLS
 
 
-def _summed_steps(known: KnownSpeed, first: int, n_gen: int) -> Expected:
+def _summed_steps(known: SpeedEstimate, first: int, n_gen: int) -> Expected:
     """The time in ms of the steps that follow `first` tokens."""
     positions = np.unique(np.linspace(first + 1, first + n_gen, min(n_gen, _SAMPLED_STEPS)).round().astype(int))
     steps = [step_ms_at(known, int(position)) for position in positions]
     return _each_way(lambda way: n_gen * float(np.mean([getattr(step, way) for step in steps])))
 
 
-def _turn_s(known: KnownSpeed, depth: int, n_prompt: int, answer_ms: Expected) -> Expected | None:
+def _turn_s(known: SpeedEstimate, depth: int, n_prompt: int, answer_ms: Expected) -> Expected | None:
     if not known.prefill_ms:
         return None
     return _each_way(

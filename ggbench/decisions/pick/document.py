@@ -15,16 +15,10 @@ from ggbench.decisions.pick.record import (
 from ggbench.decisions.pick.run_commands import RunCommands
 from ggbench.decisions.pick.show import reason
 from ggbench.engines.contract import EngineConfig
-from ggbench.show.document import Document, Field, Get, Shape, by_name, field, many, of, within
+from ggbench.show.document import Document, Field, Shape, by_name, field, many, of, within
 from ggbench.show.plan_document import MEMORY
-from ggbench.show.run_documents import ENDS, NUMBER, ends
+from ggbench.show.run_documents import ENDS, ends, expected
 from ggbench.sizing.plan_record import PlanRow
-
-
-def _expected(name: str, about: str, get: Get) -> tuple[Field, ...]:
-    """A value and its interval."""
-    value = field(name, NUMBER, about, lambda root: (found := get(root)) and found.value)
-    return (*value, *field(f"{name}_ci95", ENDS, get=lambda root: ends(get(root))))
 
 
 def _row(names: str) -> tuple[Field, ...]:
@@ -41,7 +35,7 @@ _LOSS = Shape(
 _QUALITY = Shape(
     "Quality",
     "Nats for each token that are lost, and of what.",
-    _expected("kld", "", lambda candidate: candidate.loss),
+    expected("kld", "", lambda candidate: candidate.loss),
     field("weights", _LOSS | None, "Null is unknown.", lambda candidate: candidate.weights_loss),
     field("cache", _LOSS | None, "Null is unknown.", lambda candidate: candidate.cache_loss),
     field("joint", _LOSS | None, "Null is unknown.", lambda candidate: candidate.joint_loss),
@@ -55,8 +49,8 @@ _CANDIDATE = Shape(
     of(Candidate, "n_ctx max_n_ctx offered_n_ctx probed_by"),
     _row("n_ctx_train n_params bpw file_bytes weight_bytes needed_bytes left_bytes fits"),
     of(Candidate, "download_bytes"),
-    _expected("expected_tok_s", "", lambda candidate: candidate.speed and candidate.speed.tok_s),
-    _expected(
+    expected("expected_tok_s", "", lambda candidate: candidate.speed and candidate.speed.tok_s),
+    expected(
         "turn_s",
         "Seconds of prompt and answer; null where nothing is known of prompts.",
         lambda candidate: candidate.speed and candidate.speed.turn_s,

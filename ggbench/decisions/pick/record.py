@@ -10,7 +10,7 @@ from ggbench.decisions.pick.needs import Needs
 from ggbench.models.targets import FileToRun
 from ggbench.sizing.plan_record import Change, PlanRow
 from ggbench.stats.intervals import Expected
-from ggbench.stats.known_speed import SpeedBasis
+from ggbench.stats.speed_estimate import SpeedBasis
 
 LossBasis = Literal["measured", "published typical", "unquantized"]
 Need = Literal["memory", "speed", "loss"]

@@ -12,12 +12,10 @@ from msgspec.structs import replace
 from ggbench.engines import protocol
 from ggbench.engines.contract import DEFAULT_TIMEOUT_S, EngineConfig, Request, Source, Workload
 from ggbench.engines.endings import Completed, Crashed, Ending, Failed
-from ggbench.engines.events import Allocated, Event, Loaded, Opened
+from ggbench.engines.events import Allocated, Event, Loaded, Opened, Place
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.llama.logs import parse_allocations
-from ggbench.engines.llama.lost_servers import explained
-from ggbench.engines.llama.rpc_client import find_unusable
-from ggbench.engines.memory import Place
+from ggbench.engines.llama.rpc_client import explained, find_unusable
 from ggbench.engines.process import Transport, WorkerProcess
 
 CONFIG = LlamaConfig

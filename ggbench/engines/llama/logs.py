@@ -1,17 +1,21 @@
 """llama.cpp's log, read for what it allocated where, and for the cause of a failure.
 
 The log is the only place where llama.cpp says so: `llama_get_memory_breakdown` returns a C++ map that has no binding.
+Its sizes are in MiB with two digits; those of caches and of the output are counted exactly by what the log gives of the
+model: a KV cache is cells x rows of K and V, the output buffer the logits of one token of each sequence. Compute
+buffers and the states of recurrent layers keep the digits that they have.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from ggbench.engines.events import Allocated
-from ggbench.engines.llama.exact_sizes import ExactSizes
+from ggbench.engines.events import Allocated, DeviceBuffers, Place
 from ggbench.engines.llama.ggml_devices import place_of
-from ggbench.engines.memory import DeviceBuffers, Place
+from ggbench.errors import GgbenchError
+from ggbench.gguf_file.ggml_types import row_bytes
 from ggbench.units import MIB
 
 _BUFFER = re.compile(
@@ -134,3 +138,76 @@ def crash_cause(last_lines: Sequence[str]) -> str:
     """
     said = [line.strip() for line in last_lines if line.strip()]
     return next((line for line in said if _CAUSE.search(line)), said[-1] if said else "")
+
+
+_HALF_DIGIT_BYTES = MIB // 200 + 1
+"""By which a figure in MiB with two decimals may differ from the size."""
+_WIDTHS = re.compile(r"\bn_embd_(?P<part>[kv])_gqa\s*=\s*(?P<widths>\d+|\[[\d, ]+\])\s*$")
+_COUNT = re.compile(r"\b(?P<name>n_vocab|n_seq_max)\s*=\s*(?P<count>\d+)\s*$")
+_CACHE = re.compile(
+    r"\(\s*(?P<cells>\d+) cells,\s*\d+ layers,\s*\d+/(?P<streams>\d+) seqs\), "
+    r"K \((?P<type_k>\w+)\):\s*(?P<k>[\d.]+) MiB, V \((?P<type_v>\w+)\):\s*(?P<v>[\d.]+) MiB"
+)
+_LOGIT_BYTES = 4
+
+
+class ExactSizes:
+    """Reads a log line by line, and makes its sizes exact from the lines before."""
+
+    def __init__(self) -> None:
+        self._widths: dict[str, list[int]] = {}
+        self._counts: dict[str, int] = {}
+        self._pending: list[tuple[str, int]] = []
+
+    def read(self, line: str) -> None:
+        """Take in what a line says of the model or the context."""
+        if match := _WIDTHS.search(line):
+            self._widths[match["part"]] = [int(width) for width in re.findall(r"\d+", match["widths"])]
+        elif match := _COUNT.search(line):
+            self._counts[match["name"]] = int(match["count"])
+
+    def output_bytes(self, rounded: int) -> int:
+        """The size of an output buffer whose line gave that many bytes."""
+        exact = self._counts.get("n_vocab", 0) * self._counts.get("n_seq_max", 0) * _LOGIT_BYTES
+        return exact if abs(exact - rounded) <= _HALF_DIGIT_BYTES else rounded
+
+    def part_of_cache(self, device: str, rounded: int) -> None:
+        """Take in one device's buffer of the cache whose own line follows."""
+        self._pending.append((device, rounded))
+
+    def cache(self, line: str, rounded: int) -> tuple[int, dict[str, int]]:
+        """The size of a cache whose own line gave that many bytes, and what to add to each device for it."""
+        pending, self._pending = self._pending, []
+        units = self._units(line)
+        if units is None:
+            return rounded, {}
+        exact, unit = units
+        parts = {device: _nearest(n_bytes, unit) for device, n_bytes in pending}
+        if sum(parts.values()) != exact:
+            return exact, {}
+        return exact, {device: parts[device] - n_bytes for device, n_bytes in pending}
+
+    def _units(self, line: str) -> tuple[int, int] | None:
+        """The exact size of a cache, and what each device's part of it is a multiple of; None where it is unknown."""
+        match = _CACHE.search(line)
+        if match is None:
+            return None
+        exact, units = 0, []
+        for part in "kv":
+            rounded = round(float(match[part]) * MIB)
+            try:
+                rows = [row_bytes(match[f"type_{part}"], width) for width in self._widths.get(part, ())]
+            except GgbenchError:
+                return None
+            unit = int(match["cells"]) * int(match["streams"]) * math.gcd(*rows)
+            n_bytes = _nearest(rounded, unit)
+            if abs(n_bytes - rounded) > _HALF_DIGIT_BYTES:
+                return None
+            exact += n_bytes
+            units.append(unit)
+        return exact, math.gcd(*units)
+
+
+def _nearest(n_bytes: int, unit: int) -> int:
+    """The multiple of a unit that is closest to a size; 0 for a unit of 0."""
+    return round(n_bytes / unit) * unit if unit else 0

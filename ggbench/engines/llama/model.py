@@ -20,8 +20,7 @@ from ggbench.engines.contract import Stage, Workload
 from ggbench.engines.llama.c_functions import lib
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.defaults import CONTEXT, MODEL, set_defaults
-from ggbench.engines.llama.ggml_devices import GgmlDevices, build_commit
-from ggbench.engines.llama.rpc_devices import BUILD_HINT, NoRpc, add_servers
+from ggbench.engines.llama.ggml_devices import BUILD_HINT, GgmlDevices, NoRpc, add_servers, build_commit
 from ggbench.engines.workloads import PROMPT
 
 _FLASH_ATTN = {

@@ -1,22 +1,30 @@
-"""The child process of `ggbench cluster serve`: llama.cpp's RPC server, which cannot be stopped but by ending it.
+"""Both sides of `ggbench cluster serve`: llama.cpp's RPC server, which cannot be stopped but by ending its process.
 
 A thread waits on stdin, so that the process ends with its parent. What is wrong is the last line on stderr.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import queue
+import socket
+import subprocess
 import sys
 import threading
+import time
+from collections import deque
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, Self
 
 import msgspec
 
-from ggbench.engines.llama.exposed_memory import ExposedMemory, NotLimited
-from ggbench.engines.llama.ggml_devices import ACCEL, CPU, GgmlDevices
-from ggbench.engines.llama.rpc_devices import NoRpc, start_server
+from ggbench.engines.llama.ggml_devices import ACCEL, CPU, GgmlDevices, NoRpc, start_server
+from ggbench.engines.llama.memory_limits import ExposedMemory, NotLimited
+from ggbench.engines.llama.rpc_client import RemoteDevice, RpcConnection, ServerUnusable
+from ggbench.errors import EngineFailed, NetworkError, UsageError
 
 EXIT_PARENT_GONE, EXIT_REFUSED = 3, 4
 _LINE_BUFFERED = 1
@@ -95,3 +103,144 @@ def _end_with_parent() -> None:
 
 if __name__ == "__main__":
     main()
+
+
+_STARTS_WITHIN_S = 60.0
+_POLL_S = 0.05
+_STAYS_S = 1.0
+_CONNECTED, _LEFT = "Accepted client connection", "Client connection closed"
+"""What llama.cpp's server prints."""
+
+
+class Serving(msgspec.Struct, frozen=True):
+    """A server that answers."""
+
+    server: str
+    protocol: str
+    devices: tuple[RemoteDevice, ...]
+
+
+class RpcServerProcess:
+    """One child process with an RPC server in it. A context manager; leaving it ends the child."""
+
+    def __init__(self, request: ServeRequest) -> None:
+        """Raises NetworkError for an address of another machine, or a port that is in use."""
+        self.server = f"{request.host}:{request.port}"
+        check_port(request.host, request.port)
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "ggbench.engines.llama.rpc_server", msgspec.json.encode(request).decode()],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env={**os.environ, "GGML_NO_BACKTRACE": "1"},
+            start_new_session=True,  # Ctrl-C is for us
+        )
+        self._errors: deque[str] = deque(maxlen=20)
+        self._reader = threading.Thread(target=self._read_errors, name="ggbench-rpc-errors", daemon=True)
+        self._reader.start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int:
+        """Of the child."""
+        return self._process.pid
+
+    def wait_until_ready(self) -> Serving:
+        """Return what it serves, once it answers. Raises UsageError and EngineFailed where it ends instead."""
+        # One that listens on all addresses is asked on this machine's own.
+        host, _, port = self.server.rpartition(":")
+        near = f"127.0.0.1:{port}" if host == "0.0.0.0" else self.server
+        ends_at = time.monotonic() + _STARTS_WITHIN_S
+        while time.monotonic() < ends_at:
+            if self._process.poll() is not None:
+                raise self._ended()
+            with contextlib.suppress(ServerUnusable), RpcConnection(near) as connection:
+                return Serving(self.server, connection.version, connection.devices())
+            time.sleep(_POLL_S)
+        raise EngineFailed(f"the RPC server did not answer within {_STARTS_WITHIN_S:g} s", "try again, or another port")
+
+    def clients(self) -> Iterator[bool]:
+        """Yield true once a client has come to stay, false when it has left, until the server ends. Raises as it ended.
+
+        llama.cpp connects for single questions, a hundred times before it loads a model.
+        """
+        changes: queue.SimpleQueue[bool | None] = queue.SimpleQueue()
+        threading.Thread(target=self._read_clients, args=(changes,), name="ggbench-rpc-clients", daemon=True).start()
+        yield from lasting(changes, _STAYS_S)
+        self._process.wait()
+        raise self._ended()
+
+    def close(self) -> None:
+        """Kill the child and wait for it; may be called twice."""
+        self._process.kill()
+        self._process.wait()
+        self._reader.join()
+        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+    def _read_errors(self) -> None:
+        """Keep the last lines; a full pipe would stop the server at its next message."""
+        assert self._process.stderr is not None
+        self._errors.extend(line.strip() for line in self._process.stderr if line.strip())
+
+    def _read_clients(self, changes: queue.SimpleQueue[bool | None]) -> None:
+        assert self._process.stdout is not None
+        with contextlib.suppress(ValueError):  # closed meanwhile
+            for line in self._process.stdout:
+                if line.startswith((_CONNECTED, _LEFT)):
+                    changes.put(line.startswith(_CONNECTED))
+        changes.put(None)
+
+    def _ended(self) -> UsageError | EngineFailed:
+        self._reader.join()
+        why = self._errors[-1] if self._errors else ""
+        if self._process.returncode == EXIT_REFUSED:
+            return UsageError(why, "see: ggbench cluster serve --help")
+        status = f"with exit status {self._process.returncode}"
+        return EngineFailed(f"the RPC server ended {status}{': ' if why else ''}{why}", "start it again")
+
+
+def lasting(changes: queue.SimpleQueue[bool | None], stays_s: float) -> Iterator[bool]:
+    """Yield each state that lasts that long and is not the one before, the first of which is false; None ends it."""
+    shown = current = False
+    while True:
+        try:
+            change = changes.get(timeout=stays_s if current != shown else None)
+        except queue.Empty:
+            shown = current
+            yield shown
+        else:
+            if change is None:
+                return
+            current = change
+
+
+def check_port(host: str, port: int) -> None:
+    """Raise NetworkError where nothing can listen at an address."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+            probe.listen(1)
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise NetworkError(f"cannot listen at {host}:{port}: {why}", "give another --port or --host") from None
+
+
+def ipv4_address(host: str) -> str:
+    """Return the IPv4 address of a name, which llama.cpp's server does not look up. Raises NetworkError."""
+    try:
+        return str(socket.getaddrinfo(host, None, socket.AF_INET, socket.SOCK_STREAM)[0][4][0])
+    except (OSError, UnicodeError):
+        raise NetworkError(
+            f"no IPv4 address is known for {host!r}", "give an address of this machine, e.g. 192.168.1.7"
+        ) from None

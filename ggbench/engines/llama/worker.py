@@ -16,7 +16,7 @@ from ggbench.engines.llama.logs import is_out_of_memory, out_of_memory_line, wan
 from ggbench.engines.llama.memory_limits import GpuMemory, LimitFailed, left_bytes, limit_memory, start_threads
 from ggbench.engines.llama.model import LlamaModel, LlamaRefused, llama_library
 from ggbench.engines.llama.workloads import carry_out
-from ggbench.engines.worker_pipe import EventPipe, serve
+from ggbench.engines.protocol import EventPipe, serve
 
 
 class Worker:
@@ -61,7 +61,7 @@ class Worker:
                 devices = GgmlDevices(llama_library())
                 self._send(protocol.Devices(devices.places))
                 if not request.dry:  # before any limit of memory, which might leave no room for numpy
-                    importlib.import_module("ggbench.engines.llama.scoring")
+                    importlib.import_module("ggbench.engines.llama.workloads")
                 if not self._is_limited:
                     self._gpus = GpuMemory(devices, setup.main_gpu) if setup.n_gpu_layers else None
                     self._limit(request)

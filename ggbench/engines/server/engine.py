@@ -16,7 +16,7 @@ from ggbench.engines.events import Event, Loaded, Opened, PromptRead, Ready, Ser
 from ggbench.engines.server.config import Address, EndpointConfig
 from ggbench.engines.server.contract import Generate, OfferedModel, ServerInfo
 from ggbench.engines.server.server import Server
-from ggbench.engines.server.streamed_request import StreamedRequest
+from ggbench.engines.server.streams import StreamedRequest
 from ggbench.engines.workloads import BatchedDecode, Decode, Prefill, ProveContext, Score
 from ggbench.errors import GgbenchError, NetworkError, ServerTimeout, UnknownName, UsageError
 from ggbench.stats.serving import Clock, ServerFound

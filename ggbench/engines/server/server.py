@@ -6,12 +6,12 @@ import threading
 from collections.abc import Iterator, Sequence
 from types import TracebackType
 
+from ggbench.engines.server import llama_server, ollama, tgi
 from ggbench.engines.server.client import CONNECT_TIMEOUT_S, Answer, Client
 from ggbench.engines.server.completions import LLAMA_CPP_PYTHON, LM_STUDIO, OPENAI, VLLM
 from ggbench.engines.server.config import Address
 from ggbench.engines.server.contract import Ended, Failed, Generate, Item, NetworkTimes, Prompt, ServerInfo
 from ggbench.engines.server.kind import Kind, probe_text
-from ggbench.engines.server.kinds import llama_server, ollama, tgi
 from ggbench.engines.server.streams import run_together
 from ggbench.errors import ServerFailed
 

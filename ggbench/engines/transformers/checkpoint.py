@@ -13,11 +13,18 @@ import msgspec
 from msgspec.structs import asdict, replace
 
 from ggbench.engines.transformers.architectures import Layout, read_layout
-from ggbench.engines.transformers.config_json import CONFIG, Config, parse_config, read_json
-from ggbench.engines.transformers.safetensors import SafetensorsHeader, read_safetensors, weight_map
-from ggbench.engines.transformers.storage import METHODS, Method, Parameter, Stored, method_by_name
-from ggbench.engines.transformers.stored_method import stored_method
-from ggbench.engines.transformers.twin_config import TWIN_KEY
+from ggbench.engines.transformers.config_json import CONFIG, TWIN_KEY, Config, parse_config, read_json
+from ggbench.engines.transformers.storage import (
+    METHODS,
+    Method,
+    Parameter,
+    SafetensorsHeader,
+    Stored,
+    method_by_name,
+    read_safetensors,
+    stored_method,
+    weight_map,
+)
 from ggbench.errors import BadFile, UsageError
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.text import plain, shorten

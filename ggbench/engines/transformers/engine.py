@@ -5,9 +5,11 @@ A model stays loaded while only its cache changes; another load, or a worker tha
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
+from importlib import metadata
 
 from msgspec.structs import replace
 
@@ -17,9 +19,8 @@ from ggbench.engines.endings import Completed, Crashed, Ending, Failed
 from ggbench.engines.events import Event, Ready
 from ggbench.engines.process import Transport, WorkerProcess
 from ggbench.engines.transformers.config import LoadCheckpoint, MakeCache, TransformersConfig
-from ggbench.engines.transformers.packages import check_packages
 from ggbench.engines.transformers.workloads import unsupported
-from ggbench.errors import GgbenchError
+from ggbench.errors import EngineFailed, GgbenchError
 
 CONFIG = TransformersConfig
 
@@ -37,9 +38,9 @@ def launch(
 class TransformersEngine:
     """One worker, and the checkpoint that it has loaded."""
 
-    def __init__(self, start: Callable[[], Transport], check: Callable[[str], None] = check_packages) -> None:
+    def __init__(self, start: Callable[[], Transport], check: Callable[[str], None] | None = None) -> None:
         """Starts the worker with the first load; `check` raises GgbenchError where a method's packages are not here."""
-        self._start, self._check = start, check
+        self._start, self._check = start, check or check_packages
         self._worker: Transport | None = None
         self._loaded: LoadCheckpoint | None = None
 
@@ -102,3 +103,49 @@ class TransformersEngine:
         if ending.is_final:
             self.close()
         return replace(ending, program=TransformersConfig.program) if isinstance(ending, Crashed) else ending
+
+
+_BASE: Mapping[str, tuple[int, int]] = {
+    "torch": (2, 6),
+    "transformers": (5, 0),  # caches that know their own position, and `dtype`
+    "accelerate": (1, 1),
+    "safetensors": (0, 5),
+}
+_BITSANDBYTES: Mapping[str, tuple[int, int]] = {"bitsandbytes": (0, 46)}
+_GPTQMODEL: Mapping[str, tuple[int, int]] = {"gptqmodel": (2, 0)}
+_OF_METHOD: Mapping[str, tuple[str, Mapping[str, tuple[int, int]]]] = {
+    "int8": ("bitsandbytes", _BITSANDBYTES),
+    "nf4": ("bitsandbytes", _BITSANDBYTES),
+    "nf4-dq": ("bitsandbytes", _BITSANDBYTES),
+    "gptq-int4": ("gptqmodel", _GPTQMODEL),
+    "gptq-int8": ("gptqmodel", _GPTQMODEL),
+    "awq-int4": ("gptqmodel", _GPTQMODEL),  # GPTQModel replaced AutoGPTQ and AutoAWQ in Transformers
+}
+"""The extra that a method needs beside `transformers`, with the oldest versions that will do."""
+
+
+def check_packages(method: str) -> None:
+    """Raise EngineFailed, naming each package that a method needs and that is missing or too old."""
+    extra, own = _OF_METHOD.get(method, ("", {}))
+    where = (
+        "on a machine with a CUDA GPU" if extra == "gptqmodel" else "for a CPU alone install torch's CPU build first"
+    )
+    faults = [fault for name, oldest in {**_BASE, **own}.items() if (fault := _fault(name, oldest))]
+    if faults:
+        extras = ",".join(filter(None, ("transformers", extra)))
+        raise EngineFailed(
+            f"{method} of a checkpoint needs packages that are not here: {', '.join(faults)}",
+            f"install them with pip install 'ggbench[{extras}]'; {where}",
+        )
+
+
+def _fault(name: str, oldest: tuple[int, int]) -> str:
+    """Return `torch`, or `torch 2.1.0 (2.6 or later)`; empty where the package will do."""
+    try:
+        version = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return name
+    numbers = re.match(r"(\d+)\.(\d+)", version)
+    if numbers and (int(numbers[1]), int(numbers[2])) >= oldest:
+        return ""
+    return f"{name} {version} ({oldest[0]}.{oldest[1]} or later)"

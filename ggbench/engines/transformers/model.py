@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ggbench.engines.events import Allocated
+from ggbench.engines.events import Allocated, DeviceBuffers, Place
 from ggbench.engines.llama import memory_limits
-from ggbench.engines.memory import DeviceBuffers, Place
 from ggbench.engines.transformers.config import TransformersConfig
-from ggbench.engines.transformers.crash_cause import TransformersRefused
-from ggbench.engines.transformers.weights import load_model, read_config, torch_dtype
+from ggbench.engines.transformers.weights import TransformersRefused, load_model, read_config, torch_dtype
 from ggbench.units import format_bytes
 
 _PROMPT_SEED = 1

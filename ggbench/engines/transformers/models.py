@@ -16,12 +16,19 @@ from msgspec.structs import replace
 
 from ggbench import paths
 from ggbench.engines.contract import EngineConfig
-from ggbench.engines.transformers import packages
+from ggbench.engines.transformers import engine
 from ggbench.engines.transformers.checkpoint import Checkpoint, checkpoint_of, read_checkpoint
 from ggbench.engines.transformers.config import TransformersConfig
-from ggbench.engines.transformers.config_json import CONFIG, DAMAGED_HINT, LARGEST_JSON_BYTES, parse_config, read_json
+from ggbench.engines.transformers.config_json import (
+    CONFIG,
+    DAMAGED_HINT,
+    LARGEST_JSON_BYTES,
+    parse_config,
+    read_json,
+    twin_config,
+    write_config,
+)
 from ggbench.engines.transformers.storage import METHODS, Method
-from ggbench.engines.transformers.twin_config import twin_config, write_config
 from ggbench.errors import BadFile, NetworkError, UsageError
 from ggbench.files import get_cached, put_cached
 from ggbench.gguf_file.model_file import ModelFile
@@ -86,7 +93,7 @@ class CheckpointToRun(msgspec.Struct, frozen=True):
 
     def check_runs(self) -> None:
         """Raise EngineFailed where a package that the method needs is not here."""
-        packages.check_packages(self.method.name)
+        engine.check_packages(self.method.name)
 
     def header(self) -> ModelFile:
         """Return the model as it would be loaded. Raises as `Checkpoint.model_file` does."""

@@ -14,11 +14,11 @@ from ggbench.engines import protocol
 from ggbench.engines.contract import Request, Stage, Workload
 from ggbench.engines.events import Loaded, Opened, Ready
 from ggbench.engines.llama.memory_limits import LimitFailed
+from ggbench.engines.protocol import EventPipe, serve
 from ggbench.engines.transformers.config import CheckpointRequest, LoadCheckpoint, MakeCache
-from ggbench.engines.transformers.crash_cause import TransformersRefused, is_memory_error, one_line, wanted_bytes
 from ggbench.engines.transformers.model import TransformersModel
+from ggbench.engines.transformers.weights import TransformersRefused, is_memory_error, one_line, wanted_bytes
 from ggbench.engines.transformers.workloads import carry_out
-from ggbench.engines.worker_pipe import EventPipe, serve
 
 _QUIET = {
     "HF_HUB_OFFLINE": "1",

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ggbench.runs.progress import Progress
     from ggbench.runs.run import Run
     from ggbench.runs.session import Session
-    from ggbench.stats.known_speed import RunSpeed
+    from ggbench.stats.speed_estimate import RunSpeed
 
 
 _PREFILL_REPEAT = 3
@@ -74,7 +74,7 @@ class DecodeExperiment(Experiment):
 
     def speed_of(self, run: Run) -> RunSpeed | None:
         """Return the line through its steps, at the level of their mean latency; None where they show no line."""
-        from ggbench.stats.known_speed import measured_speed, measured_steps, rates_of_line
+        from ggbench.stats.speed_estimate import measured_speed, measured_steps, rates_of_line
 
         found, settings = run.result, run.head.settings
         if not isinstance(found, DecodeResult) or not isinstance(settings, DecodeSettings) or found.latency is None:

@@ -19,7 +19,7 @@ from ggbench.runs.session import subject_of
 from ggbench.runs.store.database import Store
 from ggbench.sizing.plan_record import Budget
 from ggbench.stats.intervals import Expected
-from ggbench.stats.known_speed import POSITIONS, KnownSpeed, inverse, prefill_ms_at, step_ms_at, tok_s_at
+from ggbench.stats.speed_estimate import POSITIONS, SpeedEstimate, inverse, prefill_ms_at, step_ms_at, tok_s_at
 
 
 def known_forecasts(store: Store | None, targets: Sequence[Target], setup: LlamaConfig, budget: Budget) -> list[Run]:
@@ -54,7 +54,7 @@ def known_forecasts(store: Store | None, targets: Sequence[Target], setup: Llama
     return runs
 
 
-def forecast_of(known: KnownSpeed) -> ForecastResult:
+def forecast_of(known: SpeedEstimate) -> ForecastResult:
     """Return a known speed at the positions and the lengths of a forecast; W is that of the last line."""
     first, last = known.step_ms[-2:]
     grown = tuple(

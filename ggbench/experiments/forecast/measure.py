@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ggbench.runs.progress import Progress
     from ggbench.runs.run import Run
     from ggbench.runs.session import Session
-    from ggbench.stats.known_speed import RunSpeed
+    from ggbench.stats.speed_estimate import RunSpeed
 
 
 class ForecastExperiment(Experiment):
@@ -69,7 +69,7 @@ class ForecastExperiment(Experiment):
 
     def speed_of(self, run: Run) -> RunSpeed | None:
         """Return what it forecast; None where it came to no line."""
-        from ggbench.stats.known_speed import RunSpeed, inverse, rates_of_line
+        from ggbench.stats.speed_estimate import RunSpeed, inverse, rates_of_line
 
         found = run.result
         if not isinstance(found, ForecastResult) or len(found.tok_s) < 2:

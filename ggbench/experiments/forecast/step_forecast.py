@@ -17,8 +17,8 @@ import msgspec
 from ggbench.experiments.forecast.record import PROMPTS, ForecastPlacement, ForecastTwin, TwinTiming
 from ggbench.sizing.layer_sample import StepCost
 from ggbench.stats.intervals import Expected
-from ggbench.stats.known_speed import POSITIONS
 from ggbench.stats.samples import t_95
+from ggbench.stats.speed_estimate import POSITIONS
 
 MODEL_ERROR = 0.08
 """Share by which forecasts are off besides the spread of their rounds, at a probability of 95 %; the residuals of

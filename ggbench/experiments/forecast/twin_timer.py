@@ -13,9 +13,8 @@ from msgspec.structs import replace
 from ggbench.decisions.known_speeds import ThisMachine
 from ggbench.engines.contract import Source
 from ggbench.engines.endings import Completed, Ending, Outcome
-from ggbench.engines.events import PromptRead, Steps
+from ggbench.engines.events import Memory, PromptRead, Steps
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.memory import Memory
 from ggbench.engines.workloads import DecodeAtDepth
 from ggbench.errors import StoreError, UnknownName
 from ggbench.experiments.forecast.record import (

@@ -10,7 +10,7 @@ from collections.abc import Generator
 from typing import TYPE_CHECKING, ClassVar
 
 from ggbench.engines.contract import EngineConfig
-from ggbench.engines.memory import Memory
+from ggbench.engines.events import Memory
 from ggbench.errors import UsageError
 from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings, Probe, SearchPlan
 from ggbench.runs.experiment import Conclusion, Experiment, Job
@@ -21,6 +21,7 @@ from ggbench.units import format_count
 if TYPE_CHECKING:
     from ggbench.runs.progress import Progress
     from ggbench.runs.session import Session
+
 
 SEARCH_TIMEOUT_S = 3600.0
 """Longest time without a message from a worker that decodes at the far end of a context, which is slow on a CPU."""

@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from ggbench.engines.contract import Engine, EngineConfig, Source
 from ggbench.engines.endings import Completed, Ending, EngineEnded, Outcome, OutOfMemory
-from ggbench.engines.events import Allocated, ContextProven, Event, Loaded, Opened, Opening, Proving, Ready
-from ggbench.engines.memory import Memory
+from ggbench.engines.events import Allocated, ContextProven, Event, Loaded, Memory, Opened, Opening, Proving, Ready
 from ggbench.engines.workloads import ProveContext
 from ggbench.experiments.maxctx.record import Probe, ProofForeseen
 from ggbench.gguf_file.model_file import ModelFile

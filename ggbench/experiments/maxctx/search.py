@@ -14,8 +14,8 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from ggbench.engines.endings import Cancelled, EngineEnded, Outcome, OutOfMemory
+from ggbench.engines.events import Memory
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.memory import Memory
 from ggbench.engines.workloads import ProveContext
 from ggbench.errors import DoesNotFit, EngineFailed, Unsupported
 from ggbench.experiments.maxctx.look_ahead import LookAhead, SearchCancelled, look_ahead, look_ahead_by_theory
@@ -37,8 +37,8 @@ from ggbench.runs.progress import ModelReady, Point, Progress, Working
 from ggbench.runs.session import Session
 from ggbench.sizing.budget import taken_bytes
 from ggbench.sizing.longest_context import Bracket
-from ggbench.sizing.process_memory import context_overhead, decode_overhead
-from ggbench.sizing.smaller_quant import smaller_quant_advice
+from ggbench.sizing.placement import context_overhead, decode_overhead
+from ggbench.sizing.what_helps import smaller_quant_advice
 from ggbench.units import KV_CELLS, format_bytes, format_count
 
 

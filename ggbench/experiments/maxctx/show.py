@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ggbench.engines.endings import Outcome
-from ggbench.engines.memory import DeviceBuffers, Memory, Place
+from ggbench.engines.events import DeviceBuffers, Memory, Place
 from ggbench.experiments.maxctx.record import (
     MaxctxResult,
     MaxctxSettings,

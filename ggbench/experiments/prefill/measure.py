@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ggbench.runs.progress import Progress
     from ggbench.runs.run import Run
     from ggbench.runs.session import Session
-    from ggbench.stats.known_speed import RunSpeed
+    from ggbench.stats.speed_estimate import RunSpeed
 
 
 class PrefillExperiment(Experiment):
@@ -52,7 +52,7 @@ class PrefillExperiment(Experiment):
 
     def speed_of(self, run: Run) -> RunSpeed | None:
         """Return the times of its prompts; None where none has an interval."""
-        from ggbench.stats.known_speed import RunSpeed, measured_prefills
+        from ggbench.stats.speed_estimate import RunSpeed, measured_prefills
 
         prefills = measured_prefills(run.result.prefills) if isinstance(run.result, PrefillResult) else ()
         return RunSpeed("measured", f"run {run.run_id}", prefill_ms=prefills) if prefills else None

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -23,9 +23,8 @@ from msgspec.structs import replace
 
 from ggbench.engines.contract import Engine, Source
 from ggbench.engines.endings import Ending, OutOfMemory, require_completed
-from ggbench.engines.events import Event, Tokenized
+from ggbench.engines.events import Event, Memory, Tokenized
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.engines.memory import Memory
 from ggbench.engines.workloads import RowsFile, Score, Tokenize
 from ggbench.errors import BadFile, DoesNotFit, Unsupported, UsageError
 from ggbench.experiments.quality.logits_file import LogitsFile, begin_logits_file, read_logits_file
@@ -131,12 +130,12 @@ def follow(items: Iterator[Event | Ending]) -> tuple[list[Event], Ending]:
     return [event for event in events if not isinstance(event, Ending)], ending
 
 
-class Rows(Protocol):
-    """Where the base's rows are, or where the model's own go."""
+class Rows:
+    """Where the base's rows are, or where the model's own go; of a model that is scored alone, nowhere."""
 
     def of(self, request: Score, first_chunk: int) -> RowsFile | None:
         """Return where a request finds or leaves its rows; None for a model scored alone. Raises EngineEnded."""
-        ...
+        return None
 
     def finish(self) -> None:
         """Keep what was written, as every chunk was scored."""
@@ -157,7 +156,7 @@ def open_rows(scoring: Scoring, available_bytes: int, stack: contextlib.ExitStac
             raise UsageError(f"{path.name} exists already", "name another file for --save-base-logits")
         return _NewFileRows(path, scoring, stack)
     if session.base is None:
-        return _NoRows()
+        return Rows()
     base = session.base
     file = yield from made_file(base.target, session.cancel)
     require_trained(file)
@@ -303,17 +302,7 @@ def _scratch_file(n_bytes: int) -> Iterator[str]:
             yield str(path)
 
 
-class _NoRows:
-    """A model that is scored alone."""
-
-    def of(self, request: Score, first_chunk: int) -> RowsFile | None:
-        return None
-
-    def finish(self) -> None:
-        """Nothing is kept."""
-
-
-class _FileRows:
+class _FileRows(Rows):
     """Rows of a file of logits."""
 
     def __init__(self, file: LogitsFile, *, writes: bool) -> None:
@@ -325,9 +314,6 @@ class _FileRows:
         return RowsFile(
             str(file.path), "u16", file.first_byte, first_chunk * per_chunk, per_chunk, first_position, self._writes
         )
-
-    def finish(self) -> None:
-        """The file stays as it is."""
 
 
 class _NewFileRows(_FileRows):
@@ -362,7 +348,7 @@ class _NewFileRows(_FileRows):
         self.aside.unlink(missing_ok=True)
 
 
-class _Lockstep:
+class _Lockstep(Rows):
     """A second engine, which computes the base's rows right before the model needs them."""
 
     def __init__(self, engine: Engine, n_bytes: int, stack: contextlib.ExitStack) -> None:
@@ -374,9 +360,6 @@ class _Lockstep:
         rows = RowsFile(self._path, "f32", 0, 0, n_positions, request.start, writes=True)
         require_completed(follow(self._engine.run(msgspec.structs.replace(request, rows=rows)))[1])
         return msgspec.structs.replace(rows, writes=False)
-
-    def finish(self) -> None:
-        """The engine is closed with the stack."""
 
 
 def _checked_file(path: Path, scoring: Scoring) -> LogitsFile:

@@ -79,7 +79,7 @@ def command(
     shows the nearest rows of llama.cpp's and Qwen's tables and names what differs; of these, perplexities rarely
     compare, and ln PPL ratio and KL divergence, which are relative to each model's base, do better.
     """
-    from ggbench.commands.engine_options import given_setup
+    from ggbench.commands.load_options import given_setup
     from ggbench.commands.measuring import make_jobs, measure
     from ggbench.commands.run_output import show_measured
     from ggbench.experiments.quality.measure import EXPERIMENT, quality_jobs

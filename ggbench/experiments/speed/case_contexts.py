@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, Protocol
+from typing import ClassVar, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -23,38 +23,6 @@ from ggbench.units import format_bytes, format_count
 
 _SERVER_BATCH = 512
 """Tokens of the request before a case on a server, whose physical batch is not known: llama-server's default."""
-
-
-class CaseContexts(Protocol):
-    """The place of the cases of one quant."""
-
-    refusal: ClassVar[Outcome]
-    """How a case ends that cannot be measured here."""
-
-    @property
-    def n_batch(self) -> int:
-        """Tokens that are computed at once, to warm up with."""
-        ...
-
-    def n_steps(self, case: Case) -> int:
-        """Steps that are timed: of all sequences together, or of each."""
-        ...
-
-    def open(self) -> Generator[Progress, None, Ending]:
-        """Load the model, or find the server that has. Raises GgbenchError."""
-        ...
-
-    def obstacle(self, case: Case) -> str:
-        """Why a case cannot be measured here; empty where it can."""
-        ...
-
-    def planned_memory(self, case: Case) -> CaseMemory | None:
-        """What it would take; None where that is unknown."""
-        ...
-
-    def open_case(self, case: Case) -> Generator[Progress, None, None]:
-        """Make room for a case. Raises EngineEnded."""
-        ...
 
 
 @dataclass(slots=True)
@@ -136,6 +104,10 @@ class ServedContexts:
     def open_case(self, case: Case) -> Generator[Progress, None, None]:
         """Nothing to make."""
         yield from ()
+
+
+CaseContexts: TypeAlias = OwnContexts | ServedContexts
+"""The place of the cases of one quant; `refusal` is how a case ends that cannot be measured there."""
 
 
 def case_contexts(session: Session) -> CaseContexts:

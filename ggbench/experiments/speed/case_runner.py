@@ -15,7 +15,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from ggbench.engines.endings import Cancelled, Completed, EngineEnded, Outcome, require_completed
-from ggbench.engines.memory import Memory
+from ggbench.engines.events import Memory
 from ggbench.engines.workloads import BatchedDecode
 from ggbench.experiments.speed.case_contexts import CaseContexts, case_contexts
 from ggbench.experiments.speed.measure import ended_cases

@@ -13,9 +13,8 @@ from ggbench.engines.endings import Outcome
 from ggbench.experiments.speed.record import BatchLine, Case, CaseEnded, RequestRates, SpeedCase
 from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.stats.linefit import fit_line
-from ggbench.stats.serving import RequestTiming
+from ggbench.stats.serving import RequestTiming, TimedSeries, TokenTimes, in_order
 from ggbench.stats.speed import summarize, summarize_tokens
-from ggbench.stats.token_times import TimedSeries, TokenTimes, in_order
 
 
 class CaseSteps(msgspec.Struct, frozen=True):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ggbench.runs.progress import Progress
     from ggbench.runs.run import Run
     from ggbench.runs.session import Session
-    from ggbench.stats.known_speed import RunSpeed
+    from ggbench.stats.speed_estimate import RunSpeed
 
 
 class SpeedExperiment(Experiment):
@@ -68,7 +68,7 @@ class SpeedExperiment(Experiment):
 
     def speed_of(self, run: Run) -> RunSpeed | None:
         """Return the line through the steps of its cases of one sequence; None where there is none."""
-        from ggbench.stats.known_speed import measured_speed, measured_steps
+        from ggbench.stats.speed_estimate import measured_speed, measured_steps
 
         if not isinstance(run.result, SpeedResult):
             return None

@@ -109,7 +109,7 @@ class SaveChoice(Dialog["ReportForm | None"]):
         self._what, self._has_figures = what, has_figures
 
     def compose(self) -> ComposeResult:
-        with Vertical(id="choices", classes="dialog"):
+        with Vertical(classes="dialog"):
             yield Static(f"Save {self._what}", markup=False)
             options = [
                 Option("h  HTML: a report, one file", id="html"),

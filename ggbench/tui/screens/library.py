@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from ggbench.sizing.plan_record import Budget
     from ggbench.tui.planner import PlannedQuant, Planner
 
+
 _FIRST_START = (
     "No GGUF file found. Press / and type the path of a folder, or p to download;",
     "P picks what to run of a model; synth: models need no file. ? lists all keys.",
@@ -183,7 +184,7 @@ class LibraryScreen(StartScreen):
 
         def read() -> Iterator[ThisMachine]:
             budget = services.machine_budget(setup)
-            yield ThisMachine(planner or services.make_planner(), budget, services.read_machine())
+            yield ThisMachine(planner or services.make_planner(services), budget, services.read_machine())
 
         def take(machine: ThisMachine) -> None:
             self.machine = machine

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
+from ggbench.commands.downloads import CONFIRM_ABOVE_BYTES
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import NetworkError, UsageError
 from ggbench.experiments.maxctx.record import MaxctxSettings
-from ggbench.models.sources import CONFIRM_ABOVE_BYTES
 from ggbench.show.names import quant_names
 from ggbench.tui.forms import OPTIONS, PICK, SPEED, TUNE, Form, quality_form
 from ggbench.tui.host import PullRequested, RunRequested, host_of

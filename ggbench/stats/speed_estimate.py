@@ -25,17 +25,17 @@ Known = tuple[tuple[int, Expected], ...]
 """By rising position or length."""
 
 
-def step_ms_at(known: KnownSpeed, n: int) -> Expected:
+def step_ms_at(known: SpeedEstimate, n: int) -> Expected:
     """Return the latency [ms] of the n-th token; beyond the last position that is known, by the line through it."""
     return interpolated(known.step_ms, n)
 
 
-def tok_s_at(known: KnownSpeed, n: int) -> Expected:
+def tok_s_at(known: SpeedEstimate, n: int) -> Expected:
     """Return the tokens/s at position n; the low end is 0 where the latency has no upper end."""
     return inverse(step_ms_at(known, n))
 
 
-def prefill_ms_at(known: KnownSpeed, n_prompt: int) -> Expected | None:
+def prefill_ms_at(known: SpeedEstimate, n_prompt: int) -> Expected | None:
     """Return the time [ms] of a prompt, which an empty one does not take; None where none is known."""
     if not known.prefill_ms:
         return None
@@ -132,7 +132,7 @@ SpeedBasis = Literal["measured", "forecast", "other runs", "bound"]
 reach; the memory's bandwidth alone."""
 
 
-class KnownSpeed(msgspec.Struct, frozen=True):
+class SpeedEstimate(msgspec.Struct, frozen=True):
     """Latency of a step by position, and time of a prompt by its length, each with a 95 % interval.
 
     Of a `bound` the value is the least that is possible, and the interval is open: `high` is infinite.
@@ -150,7 +150,7 @@ class KnownSpeed(msgspec.Struct, frozen=True):
 
 
 class RunSpeed(msgspec.Struct, frozen=True):
-    """What one run says of the speed of one sequence; as `KnownSpeed`, but either part may be empty."""
+    """What one run says of the speed of one sequence; as `SpeedEstimate`, but either part may be empty."""
 
     basis: SpeedBasis
     source: str

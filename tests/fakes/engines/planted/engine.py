@@ -1,0 +1,56 @@
+"""Times steps on a line, B 20 ms and W 100 tokens/ms, on a device that says what it holds."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import ClassVar
+
+import msgspec
+
+from ggbench.engines.contract import Engine, EngineConfig, Source, Workload
+from ggbench.engines.endings import Completed, Ending, Failed
+from ggbench.engines.events import Allocated, DeviceBuffers, Event, Opened, Place, PromptRead, Ready, Steps
+from ggbench.engines.workloads import Decode, Prefill
+
+
+class PlantedConfig(EngineConfig, msgspec.Struct, frozen=True):
+    engine: ClassVar[str] = "planted"
+    program: ClassVar[str] = "Planted"
+    in_words: ClassVar[frozenset[str]] = frozenset({"quant"})
+
+    quant: str = ""
+    slots: int = 1
+
+
+CONFIG = PlantedConfig
+
+
+class PlantedEngine:
+    def open(self, source: Source, setup: EngineConfig, *, reserve_bytes: int = 0) -> Iterator[Event | Ending]:
+        yield Ready(None, {"llama_cpp": "none"})
+        yield Allocated((DeviceBuffers("PLANTED0", Place.REMOTE, weight_bytes=1 << 20),))
+        yield Opened(0.1)
+        yield Completed()
+
+    def estimate_memory(self, source: Source, setup: EngineConfig) -> Iterator[Event | Ending]:
+        yield Failed("context", "not said")
+
+    def run(self, workload: Workload) -> Iterator[Event | Ending]:
+        match workload:
+            case Prefill(n_prompt, repeat):
+                yield from (PromptRead(n_prompt, 5_000_000) for _ in range(repeat))
+            case Decode(n_prompt, n_gen):
+                step_ns = [20_000_000 + (n_prompt + n) * 10_000 for n in range(n_gen)]
+                yield Steps(n_prompt + 1, step_ns, [], "words", clock="client")
+        yield Completed()
+
+    def unsupported(self, workload: type[Workload]) -> str:
+        return "" if workload in (Prefill, Decode) else "Planted has no such workload"
+
+    def close(self) -> None:
+        pass
+
+
+def launch(cancel: threading.Event, *, timeout_s: float, hold: threading.Event | None) -> Engine:
+    return PlantedEngine()

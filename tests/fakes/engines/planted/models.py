@@ -1,0 +1,64 @@
+"""`planted:<name>`: the shape of a small model, with no file at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.engines.contract import EngineConfig, config_type
+from ggbench.errors import UsageError
+from ggbench.gguf_file.blueprint import Hyperparameters, build_model
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.hub.access import HubAccess
+from ggbench.models.catalog import Catalog
+from ggbench.models.reference import ModelRef
+from ggbench.models.sources import FoundVariant, OnProgress
+from ggbench.models.targets import Target
+
+_SHAPE = Hyperparameters(
+    architecture="qwen2", n_layer=2, n_embd=256, n_head=4, n_head_kv=4, n_ff=512, n_vocab=1024, n_ctx_train=4096
+)
+
+
+class PlantedModel(msgspec.Struct, frozen=True):
+    name: str
+    quant: str
+    download_bytes: int = 0
+    words: tuple[str, ...] = ()
+
+    def header(self) -> ModelFile:
+        return build_model(_SHAPE, self.name)
+
+    def sizes(self) -> dict[str, int]:
+        return {self.quant: self.header().weight_bytes or 0}
+
+    def setup(self, given: EngineConfig) -> EngineConfig:
+        kind = config_type("planted")
+        return replace(given if isinstance(given, kind) else kind(), quant=self.quant)  # type: ignore[type-var]
+
+    def check_runs(self) -> None:
+        pass
+
+    def materialize(self, on_progress: OnProgress | None = None) -> ModelFile:
+        return self.header()
+
+
+def parse(scheme: str, rest: str) -> ModelRef:
+    name, _, quant = rest.partition(":")
+    return ModelRef("own", name, (quant,) if quant else (), engine="planted", label=f"{scheme}:{name}")
+
+
+def in_folder(folder: Path) -> ModelRef | None:
+    return None
+
+
+def targets(ref: ModelRef, catalog: Catalog | None, hub: HubAccess | None) -> tuple[Target, ...]:
+    return tuple(
+        Target(ref.label, quant, "twin", None, own=PlantedModel(ref.name, quant)) for quant in ref.quants or ("p1",)
+    )
+
+
+def files(ref: ModelRef, access: HubAccess) -> FoundVariant:
+    raise UsageError("there is nothing to download", "")
