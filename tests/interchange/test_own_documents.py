@@ -127,12 +127,15 @@ def test_a_decode_keeps_every_figure(tmp_path: Path) -> None:
 @pytest.mark.parametrize("make", [search, quality])
 def test_other_kinds_keep_their_results(tmp_path: Path, make: Callable[[], Run]) -> None:
     run = make()
-    schema = run.head.kind
-    for name, content in (
-        (schema, presenter_of(schema).documents.value(run)),
-        (f"{schema}.all", {"model": "m", "rows": [presenter_of(schema).documents.value(run)]}),
+    documents = presenter_of(run.head.kind).documents
+    assert documents.several is not None
+    value = documents.value(run)
+    for document, content in (
+        (documents.one, value),
+        (documents.stored, value | {"state": "completed", "readings": []}),
+        (documents.several, {"model": "m", "rows": [value]}),
     ):
-        [found] = imported(printed(tmp_path, name, **content))
+        [found] = imported(printed(tmp_path, document.schema, **content))
         if run.head.kind == "quality":
             assert isinstance(found.result, QualityResult)
             assert found.result.base is not None
