@@ -24,7 +24,7 @@ from ggbench.show.document_types import read_object, record_of
 from ggbench.show.presenter import Presenter, presenters
 from ggbench.text import plain
 
-_HINT = "give what ggbench printed with --json, unchanged"
+_UNCHANGED_HINT = "give what ggbench printed with --json, unchanged"
 _NO_TIME = "the document does not say when it was measured"
 _MANY = 10_000
 
@@ -44,7 +44,7 @@ def read_own(document: Mapping[str, Any], file: SourceFile) -> list[ImportedRun]
         )
     rows = readers[0].documents.rows(document)
     if not isinstance(rows, list) or not rows or len(rows) > _MANY:
-        raise BadFile(f"{file.name} has no rows", _HINT)
+        raise BadFile(f"{file.name} has no rows", _UNCHANGED_HINT)
     return [
         _run(row, readers, file, f"{file.name}, row {number}" if len(rows) > 1 else file.name)
         for number, row in enumerate(rows, start=1)
@@ -54,7 +54,7 @@ def read_own(document: Mapping[str, Any], file: SourceFile) -> list[ImportedRun]
 def _run(row: object, readers: Sequence[Presenter], file: SourceFile, where: str) -> ImportedRun:
     """The run of a row, by the first kind that takes it."""
     if not isinstance(row, dict):
-        raise BadFile(f"{where} is no object", _HINT)
+        raise BadFile(f"{where} is no object", _UNCHANGED_HINT)
     if not isinstance(row.get("config"), dict) or "n_gpu_layers" not in row["config"]:
         raise BadFile(
             f"{where} was not measured by llama.cpp in ggbench", "export it whole: ggbench export RUN --format json"
@@ -67,7 +67,7 @@ def _run(row: object, readers: Sequence[Presenter], file: SourceFile, where: str
             if measured is not None:
                 break
         else:
-            raise BadFile(f"{where} holds no figures", _HINT)
+            raise BadFile(f"{where} holds no figures", _UNCHANGED_HINT)
         own = {name: value for name, value in row.items() if name not in ("schema", "run_id")}
         imported = Imported(
             tool=f"ggbench {found.environment.ggbench if found.environment else ''}".strip(),
@@ -94,9 +94,9 @@ def _run(row: object, readers: Sequence[Presenter], file: SourceFile, where: str
     except BadFile:
         raise
     except GgbenchError as error:
-        raise BadFile(f"{where}: {plain(error.message)}", _HINT) from None
+        raise BadFile(f"{where}: {plain(error.message)}", _UNCHANGED_HINT) from None
     except (msgspec.ValidationError, TypeError, ValueError, ArithmeticError) as error:
-        raise BadFile(f"{where}: {plain(str(error))}", _HINT) from None
+        raise BadFile(f"{where}: {plain(str(error))}", _UNCHANGED_HINT) from None
 
 
 def _config(_kind: type, value: object) -> EngineConfig:
