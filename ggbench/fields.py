@@ -60,7 +60,7 @@ class Option(msgspec.Struct, frozen=True):
     """Whether such a line has the option for the default too."""
     is_repeated: bool = False
     """Whether it may be given several times, each with some of the values."""
-    heading: Literal["own", "model", "memory", "source", "output"] = "own"
+    heading: Literal["own", "model", "memory", "checkpoint", "source", "output"] = "own"
     """Where `--help` shows it, a name of `ggbench.commands.documented.OptionGroup`."""
 
     def flags_of(self, field: str, default: object) -> list[str]:
