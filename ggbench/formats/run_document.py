@@ -1,8 +1,8 @@
 """ggbench's own JSON: a whole run, all that the store has of it, written and read; and what --json printed, read.
 
 A whole run is written from what the store holds, so that one of a later ggbench passes through unharmed; it is read as
-strictly as a stored run. What --json printed has all figures and no timed step; each kind of run says in the declaration
-of its documents how it is read back. Every text is untrusted.
+strictly as a stored run. What --json printed has all figures and no timed step; each kind of run says beside its
+documents how it is read back. Every text is untrusted.
 """
 
 from __future__ import annotations
