@@ -8,8 +8,9 @@ figure is global and no wider than the terminal it finds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -137,132 +138,144 @@ class Frame(msgspec.Struct, frozen=True):
         return dots
 
 
+class Ink(NamedTuple):
+    """What a character is drawn with; a front end makes a colour of it."""
+
+    curve: int | None = None
+    """Its index; None for the colour of text."""
+    is_faint: bool = False
+
+
 class _Canvas:
-    """Characters with their colours as ANSI numbers, 0 for none; what lies outside of it is cut off."""
+    """Characters inside of the axes with their ink."""
 
     def __init__(self, columns: int, rows: int) -> None:
-        self.rows = [[(" ", 0)] * columns for _ in range(rows)]
+        self.rows = [[(" ", Ink())] * columns for _ in range(rows)]
 
-    def add(self, cells: Iterable[Cell], sgr: int) -> None:
+    def add(self, cells: Iterable[Cell], ink: Ink) -> None:
         """Add the dots of braille characters to those that are there."""
         for column, row, dots in cells:
             old = self.rows[row][column][0]
-            self.rows[row][column] = (dots if old == " " else chr(ord(old) | ord(dots)), sgr)
+            self.rows[row][column] = (dots if old == " " else chr(ord(old) | ord(dots)), ink)
 
-    def put(self, column: int, row: int, text: str, sgr: int, *, where_blank: bool = False) -> None:
+    def put(self, column: int, row: int, text: str, ink: Ink, *, where_blank: bool = False) -> None:
         """Put text in place of whatever is there."""
         for at, character in enumerate(text, min(column, len(self.rows[0]) - len(text))):
             if not where_blank or self.rows[row][at][0] == " ":
-                self.rows[row][at] = (character, sgr)
-
-    def lines(self, *, color: bool) -> list[str]:
-        """Return the rows of text."""
-        return [
-            "".join(
-                _colored("".join(cell[0] for cell in run), sgr, color=color)
-                for sgr, run in groupby(row, key=lambda cell: cell[1])
-            )
-            for row in self.rows
-        ]
+                self.rows[row][at] = (character, ink)
 
 
 def plot_text(figure: Figure, width: int, height: int, color: bool, *, has_legend: bool = True) -> str:
-    """Return lines of text: values as dots, their errors or the single steps behind them as fewer, the fitted line as
-    dashes with the curve's letter, the limit as points, marks over all.
-
-    `width` and `height` are of the plot with its axes, in characters, at least 40 x 8; a legend follows below. The
-    y axis ends a tenth above 99.5 % of the steps; slower ones are marked at the top and counted in the legend.
-    `color` adds ANSI colours.
-    """
-    curves = {index: one for index, one in enumerate(figure.curves) if len(one.x)}
-    if not curves and not figure.marks:
+    """Return lines of text as `draw` has them, `color` with ANSI colours; a legend follows below."""
+    if figure.is_empty and not figure.marks:
         return "no samples to plot"
-    width, n_rows = max(_MIN_WIDTH, width), max(_MIN_HEIGHT, height) - 4
+    rows, frame = draw(figure, max(_MIN_WIDTH, width), max(_MIN_HEIGHT, height))
+    lines = ["".join(_colored(text, ink, color=color) for text, ink in row).rstrip() for row in rows]
+    if has_legend:
+        lines += legend_lines([figure.caption], width, "") if figure.caption else []
+        for index, one in enumerate(figure.curves):
+            if len(one.x):
+                sign = _colored(letter(index), Ink(index), color=color)
+                parts = legend_lines(_curve_parts(one, frame), max(_MIN_WIDTH, width) - len("a "), "  ")
+                lines += [f"{' ' if number else sign} {line}" for number, line in enumerate(parts)]
+        for mark in figure.marks:
+            if mark.label:
+                lines.append(f"{_colored(' '.join(mark.text), Ink(mark.index), color=color)} {mark.label}")
+    return "\n".join(lines)
+
+
+def draw(figure: Figure, width: int, height: int) -> tuple[list[list[tuple[str, Ink]]], Frame]:
+    """Return rows of text with its ink, at most as wide and as high: values as dots, their errors or the single steps
+    behind them as fewer, the fitted line as dashes with the curve's letter, the limit as points, marks over all.
+
+    The y axis ends a tenth above 99.5 % of the steps; slower ones are marked at the top.
+    """
+    curves = sorted(
+        ((index, one) for index, one in enumerate(figure.curves) if len(one.x)), key=lambda c: not c[1].dimmed
+    )
+    n_rows = max(height - 4, 1)
     x, y, labels = _axes(figure, n_rows)
     margin = max(map(len, labels.values()), default=1)
-    n_columns = width - margin - 2
+    n_columns = max(width - margin - 2, 2)
     n_ticks = max(2, n_columns // 12)
     frame = Frame(x if figure.ends or x.is_log else from_a_tick(x, n_ticks), y, n_columns, n_rows)
     canvas = _Canvas(n_columns, n_rows)
-    for index, one in curves.items():
-        canvas.add(frame.band_cells(one) or frame.curve_cells(one), _sgr(index))
-    for index, one in curves.items():
+    for index, one in curves:
+        canvas.add(frame.band_cells(one), Ink(index, is_faint=True))
+        canvas.add(frame.curve_cells(one), Ink(index, is_faint=one.dimmed))
+    for index, one in curves:
         _draw_lines(canvas, frame, one, index)
     n_dots = n_rows * _DOTS_DOWN
     for mark in figure.marks:
         row = (n_dots - 1 - int(y.dots(mark.y, n_dots))) // _DOTS_DOWN
-        canvas.put(int(frame.x.bins(mark.x, n_columns)), row, mark.text, _sgr(mark.index))
+        canvas.put(int(frame.x.bins(mark.x, n_columns)), row, mark.text, Ink(mark.index))
     y_labels = {(n_dots - 1 - int(y.dots(tick, n_dots))) // _DOTS_DOWN: text for tick, text in labels.items()}
-    ticks = {int(frame.x.bins(tick, n_columns)): tick for tick in frame.x.ticks(n_ticks) if tick == round(tick)}
-    lines = _framed(canvas, figure, y_labels, ticks, color=color)
-    if has_legend:
-        lines += legend_lines([figure.caption], width, "") if figure.caption else []
-        for index, one in curves.items():
-            lines += _legend(letter(index), _sgr(index), _curve_parts(one, frame), width, color=color)
-        for mark in figure.marks:
-            if mark.label:
-                lines.append(f"{_colored(' '.join(mark.text), _sgr(mark.index), color=color)} {mark.label}")
-    return "\n".join(lines)
+    rows = [[(figure.y_title, Ink())]]
+    for row, cells in enumerate(canvas.rows):
+        rule = f"{y_labels.get(row, ''):>{margin}} {'┤' if row in y_labels else '│'}"
+        runs = (("".join(cell[0] for cell in run), ink) for ink, run in groupby(cells, key=lambda cell: cell[1]))
+        rows.append([(rule, Ink()), *runs])
+    ticks = [tick for tick in frame.x.ticks(n_ticks) if tick == round(tick)]
+    below = [
+        *_x_axis_lines([(int(frame.x.bins(tick, n_columns)), tick) for tick in ticks], n_columns),
+        f" {figure.x_title}",
+    ]
+    return [*rows, *([(" " * (margin + 1) + line, Ink())] for line in below)], frame
 
 
 def _axes(figure: Figure, n_rows: int) -> tuple[Axis, Axis, dict[float, str]]:
     """The axes, and the ticks of y with their labels."""
     if figure.ends is not None:
-        x, y = (Axis(*ends) for ends in figure.ends)
+        x, y = (Axis(*ends, is_log=figure.is_log) for ends in figure.ends)
     else:
         x = x_axis(figure.curves, figure.x_end)
         low, high = y_range(figure.curves, x, figure.y_low)
-        y = Axis(low, max(high, low + figure.least_range))
+        x, y = Axis(x.low, x.high, figure.is_log), Axis(low, max(high, low + figure.least_range), figure.is_log)
     if figure.is_log:
-        x, y = Axis(x.low, x.high, is_log=True), Axis(y.low, y.high, is_log=True)
         return x, y, {tick: format_number(tick, 1) for tick in y.ticks(n_rows // 3)}
     step = tick_step(y.low, y.high, max(2, n_rows // 3))
-    y = Axis(min(y.low, tick_below(y.low, step)), y.high)
+    if figure.ends is None:
+        y = Axis(min(y.low, tick_below(y.low, step)), y.high)
     return x, y, {tick: format_fixed(tick, tick_decimals(step)) for tick in ticks_within(y.low, y.high, step)}
 
 
-def _framed(
-    canvas: _Canvas, figure: Figure, y_labels: Mapping[int, str], x_ticks: Mapping[int, float], *, color: bool
-) -> list[str]:
-    """The rows between their axes, labelled by row and by column; numbers of the x axis never overlap."""
-    margin, n_columns = max(map(len, y_labels.values()), default=1), len(canvas.rows[0])
-    lines = [figure.y_title]
-    for row, text in enumerate(canvas.lines(color=color)):
-        lines.append(f"{y_labels.get(row, ''):>{margin}} {'┤' if row in y_labels else '│'}{text}".rstrip())
+def _x_axis_lines(ticks: Sequence[tuple[int, float]], n_columns: int) -> tuple[str, str]:
+    """The axis with its ticks, by column, and their numbers, which never overlap."""
     axis, numbers, free_from = ["─"] * n_columns, [" "] * n_columns, 0
-    for column, tick in x_ticks.items():
+    for column, tick in ticks:
         text = format_count(round(tick))
         start = max(0, min(column - len(text) // 2, n_columns - len(text)))
         if start >= free_from:
             axis[column] = "┬"
             numbers[start : start + len(text)] = text
             free_from = start + len(text) + 1
-    indent = " " * (margin + 1)
-    return [*lines, f"{indent}└{''.join(axis)}", f"{indent} {''.join(numbers)}".rstrip(), f"{indent} {figure.x_title}"]
+    return f"└{''.join(axis)}", f" {''.join(numbers)}"
 
 
 def _draw_lines(canvas: _Canvas, frame: Frame, one: Curve, index: int) -> None:
     """The limit behind the values, the fitted line over them, else a letter at their end; a mark at the top where steps
     are slower.
     """
-    sgr = _sgr(index)
-    first, last = (int(end) for end in frame.x.bins([one.x.min(), one.x.max()], frame.n_columns))
+    ink, values = Ink(index, is_faint=one.dimmed), frame.columns(one)
+    if not len(values.column):
+        return
+    first, last = int(values.column[0]) // DOTS_ACROSS, int(values.column[-1]) // DOTS_ACROSS
     if one.limit is not None:
         for column, row, point in frame.line_cells(one.limit, "·", _POINT_EVERY, first, last):
-            canvas.put(column, row, point, sgr, where_blank=True)
-    if one.fit is not None:
+            canvas.put(column, row, point, ink, where_blank=True)
+    if one.fit is not None and not one.dimmed:
         for column, row, dash in frame.line_cells(one.fit, "╌", 1, first, last):
             turn = (column + _LETTER_SHIFT * index) % _LETTER_EVERY
             if turn % _DASH_EVERY == 0:
-                canvas.put(column, row, dash if turn else letter(index), sgr)
+                canvas.put(column, row, dash if turn else letter(index), ink)
     elif one.is_formula:
         for column, row, _ in frame.curve_cells(one):
             if (column + _LETTER_SHIFT * index) % _LETTER_EVERY == 0:
-                canvas.put(column, row, letter(index), sgr)
-    elif one.error is not None:
-        canvas.put(last, frame.row(float(one.y[-1])), letter(index), sgr)
+                canvas.put(column, row, letter(index), ink)
+    else:
+        canvas.put(last, frame.row(float(values.least[-1] + values.largest[-1]) / 2), letter(index), ink)
     for column in frame.slow_columns(one):
-        canvas.put(column, 0, "▲", sgr)
+        canvas.put(column, 0, "▲", ink)
 
 
 def _curve_parts(one: Curve, frame: Frame) -> list[str]:
@@ -280,14 +293,7 @@ def _curve_parts(one: Curve, frame: Frame) -> list[str]:
     return parts
 
 
-def _legend(sign: str, sgr: int, parts: Sequence[str], width: int, *, color: bool) -> list[str]:
-    lines = legend_lines(parts, width - len("a "), "  ")
-    return [f"{_colored(sign, sgr, color=color) if number == 0 else ' '} {line}" for number, line in enumerate(lines)]
-
-
-def _sgr(index: int | None) -> int:
-    return 0 if index is None else _SGR[index % len(_SGR)]
-
-
-def _colored(text: str, sgr: int, *, color: bool) -> str:
-    return f"\x1b[{sgr}m{text}\x1b[0m" if color and sgr else text
+def _colored(text: str, ink: Ink, *, color: bool) -> str:
+    if not color or ink.curve is None:
+        return text
+    return f"\x1b[{'2;' * ink.is_faint}{_SGR[ink.curve % len(_SGR)]}m{text}\x1b[0m"
