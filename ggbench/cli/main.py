@@ -5,22 +5,22 @@ A command's module is imported only when that command runs, so that `--help` sta
 
 from __future__ import annotations
 
-import click
 import errno
 import importlib
 import os
 import sys
-from click.shell_completion import (CompletionItem)
-from ggbench import (__version__)
-from ggbench.cli.help import (TOPICS, summary)
-from ggbench.commands.process import (discard_output, open_closed, spell_missing, stoppable)
-from ggbench.commands.standard_streams import (open_closed, spell_missing)
-from ggbench.errors import (DoesNotFit, ExitCode, GgbenchError, UnknownName)
-from ggbench.machine.address_space import (limit_bytes)
-from ggbench.plugins import (plugin_names)
-from ggbench.text import (plain)
-from typing import (NoReturn)
+from typing import NoReturn
 
+import click
+from click.shell_completion import CompletionItem
+
+from ggbench import __version__
+from ggbench.cli.help import TOPICS, summary
+from ggbench.commands.process import discard_output, open_closed, spell_missing, stoppable
+from ggbench.errors import DoesNotFit, ExitCode, GgbenchError, UnknownName
+from ggbench.machine.address_space import limit_bytes
+from ggbench.plugins import plugin_names
+from ggbench.text import plain
 
 GROUPS = {
     "Choose": {

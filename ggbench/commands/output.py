@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import click
 import contextlib
 import json
-import msgspec
 import sys
-from collections.abc import (Callable, Iterator)
-from ggbench.commands.process import (has_every_character)
-from ggbench.commands.standard_streams import (has_every_character)
-from ggbench.fields import (Option)
-from typing import (Annotated, TYPE_CHECKING)
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import click
+import msgspec
+
+from ggbench.commands.process import has_every_character
+from ggbench.fields import Option
 
 if TYPE_CHECKING:
-    from ggbench.show.document import (Document)
-    from rich.console import (Console, RenderableType)
+    from rich.console import Console, RenderableType
 
+    from ggbench.show.document import Document
 
 
 class Output(msgspec.Struct, frozen=True):
