@@ -5,22 +5,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec.structs import replace
 
-from ggbench.errors import BadFile, UsageError
-from ggbench.experiments.quality.record import ChunkScores
+from ggbench.errors import BadFile
 from ggbench.formats import bundle, imported_run
 from ggbench.formats.bundle import bundle_of, read_bundle
-from ggbench.formats.imported_run import Named
-from ggbench.formats.importing import Kept, keep, read_runs
-from ggbench.formats.run_document import as_json
+from ggbench.formats.importing import Kept, keep
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_recording, read_run
 from ggbench.show.anonymous import anonymous
 from tests.fakes import machines, measured
-from tests.interchange.conftest import ReadRuns
 
 Document = dict[str, Any]
 
@@ -84,31 +79,6 @@ def test_a_bundle_names_no_folder_user_and_serial_number(store: Store, other: St
     assert not whole[0].is_new
 
 
-def test_a_model_named_by_its_folder_is_called_by_its_file(store: Store, other: Store, tmp_path: Path) -> None:
-    head = measured.start()
-    subject = replace(head.subject, model="/home/alice/best", file="/home/alice/best/Tiny-1B.Q4_K_M.gguf")
-    run_id = measured.put_run(store, replace(head, subject=replace(subject, source="file")))
-    (kept,) = moved(store, [run_id], other, tmp_path / "x.zip")
-    assert other.load_run(kept.run_id).subject.model == "Tiny-1B"
-    for with_paths in (False, True):
-        (again,) = moved(store, [run_id], other, tmp_path / f"{with_paths}.zip", with_paths=with_paths)
-        assert not again.is_new
-
-
-def test_numbers_in_base64_are_no_paths(store: Store, other: Store, tmp_path: Path) -> None:
-    scores = [bytes([255, 255, 254, first]) * 300 for first in range(64)]
-    assert any(msgspec.to_builtins(each).startswith("/") for each in scores)
-    run_id = put_runs(store)[0]
-    store.append_observations(
-        run_id, [(7, "chunk_scores", msgspec.to_builtins(ChunkScores(0, 1, 1.0, nll))) for nll in scores]
-    )
-    [kept] = moved(store, [run_id], other, tmp_path / "x.zip")
-    bodies = [
-        json.loads(each.body_json) for each in other.load_observations(kept.run_id) if each.kind == "chunk_scores"
-    ]
-    assert [msgspec.convert(body, ChunkScores).nll for body in bodies] == scores
-
-
 def test_paths_are_kept_when_asked_for(store: Store, other: Store, tmp_path: Path) -> None:
     kept = moved(store, put_runs(store)[:1], other, tmp_path / "x.zip", with_paths=True)
 
@@ -126,28 +96,6 @@ def test_the_same_runs_are_stored_once_also_back_home(store: Store, other: Store
 
     assert [each.is_new for each in (*first, *again, *home)] == [True, False, False]
     assert home[0].run_id == run_ids[0]
-
-
-def test_an_imported_run_keeps_its_first_mark(store: Store, other: Store, tmp_path: Path, read: ReadRuns) -> None:
-    kept = keep(store, read("llama-bench.json"))
-    passed_on = moved(store, [each.run_id for each in kept], other, tmp_path / "x.zip")
-    direct = keep(other, read("llama-bench.json"))
-
-    assert {each.imported.mark.tool for each in passed_on} == {"llama-bench"}
-    assert not any(each.is_new for each in direct)
-
-
-def test_runs_are_json_too(store: Store, other: Store, tmp_path: Path) -> None:
-    *run_ids, running = put_runs(store)
-    with pytest.raises(UsageError, match="still running"):
-        as_json(store, [store.load_run(running)])
-    path = tmp_path / "runs.json"
-    path.write_text(as_json(store, [store.load_run(each) for each in run_ids]))
-
-    kept = keep(other, list(read_runs(path, Named())))
-
-    assert [each.is_new for each in kept] == [True]
-    assert other.load_chunks(kept[0].run_id) == store.load_chunks(run_ids[0])
 
 
 @pytest.mark.parametrize(
@@ -177,15 +125,6 @@ def changed(store: Store, tmp_path: Path, change: Callable[[Document], object]) 
         document = json.loads(archive.read("runs/1.json"))
         change(document)
     return zipped(tmp_path, {"ggbench.json": archive_list(["runs/1.json"]), "runs/1.json": json.dumps(document)})
-
-
-def test_a_model_named_by_its_folder_without_a_file_keeps_its_name(store: Store, tmp_path: Path) -> None:
-    def change(run: Document) -> None:
-        run["subject"]["model"] = "/home/me/smol"
-        del run["subject"]["file"]
-
-    (found,) = read_bundle(changed(store, tmp_path, change))
-    assert "smol" in found.run.subject.model
 
 
 def archive_list(names: list[str]) -> str:
@@ -264,19 +203,6 @@ def test_a_figure_that_is_not_finite_is_refused(value: float, store: Store, tmp_
     path = changed(store, tmp_path, lambda run: run["subject"].update(bpw=value))
 
     with pytest.raises(BadFile, match=r"runs/1\.json is not JSON"):
-        list(read_bundle(path))
-
-
-def test_damaged_compressed_bytes_are_one_clear_error(store: Store, tmp_path: Path) -> None:
-    content = bytearray(bundle_of(store, [store.load_run(put_runs(store)[0])]))
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        info = archive.getinfo("runs/1.json")
-    start = info.header_offset + 30 + len(info.filename)
-    content[start : start + 64] = b"\xff" * 64
-    path = tmp_path / "damaged.zip"
-    path.write_bytes(content)
-
-    with pytest.raises(BadFile, match="broken ZIP file"):
         list(read_bundle(path))
 
 

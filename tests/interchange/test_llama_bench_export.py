@@ -8,11 +8,9 @@ from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
-from ggbench.formats.bench_row import measured_row
 from ggbench.formats.importing import LLAMA_BENCH, keep
 from ggbench.formats.llama_bench_export import ExportedRun, ExportOptions, export_run
-from ggbench.machine.records import GpuReading, MachineReading
-from ggbench.runs.recording import ModelDescribed, PromptTiming, kind_of
+from ggbench.runs.recording import ModelDescribed, kind_of
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import SampleChunk
@@ -83,22 +81,6 @@ def test_sql_makes_llama_benchs_table_with_the_same_cells(store: Store, read: Re
     )
 
 
-def test_the_table_comes_back_with_the_same_cells(store: Store, read: ReadRuns) -> None:
-    kept = keep(store, read("llama-bench.json"))
-    rows = [row for each in kept for row in exported(store, each.run_id).rows]
-
-    lines = LLAMA_BENCH["llama-bench-md"](rows).splitlines()
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    original = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in (PEERS / "llama-bench.md").read_text().splitlines()
-    ]
-
-    assert cells[0] == original[0]
-    assert {tuple(row[:6]) for row in cells[2:8]} == {tuple(row[:6]) for row in original[2:8]}
-    assert lines[-1] == "build: 0c1e570 (1)"
-
-
 def test_a_decode_is_one_row_for_all_its_steps_and_one_for_each_window(store: Store) -> None:
     run_id = put_decode(store)
 
@@ -108,23 +90,6 @@ def test_a_decode_is_one_row_for_all_its_steps_and_one_for_each_window(store: St
     assert rows[1].samples_ns == (sum(n * 1000 for n in range(257, 357)),) * 2
     assert rows[1].whole["avg_ns"] == sum(n * 1000 for n in range(257, 357))
     assert rows[1].whole["avg_ts"] == pytest.approx(100e9 / sum(n * 1000 for n in range(257, 357)), abs=1e-6)
-
-
-def test_mean_and_deviation_are_llama_bench_s(store: Store) -> None:
-    for row in json.loads((PEERS / "llama-bench.json").read_text()):
-        counts = {name: row[name] for name in ("n_prompt", "n_gen", "n_depth")}
-        ours = measured_row(counts, row["samples_ns"]).whole
-        for name in ("avg_ns", "stddev_ns", "avg_ts", "stddev_ts"):
-            assert ours[name] == pytest.approx(row[name], abs=1, rel=0.01 if name == "stddev_ns" else 1e-5)
-
-
-def test_prompts_are_rows_unless_they_are_of_several_sequences(store: Store) -> None:
-    run_id = put_decode(store, PromptTiming(25, 5_000_000), PromptTiming(25, 7_000_000), PromptTiming(64, 9, n_seqs=4))
-
-    rows = exported(store, run_id).rows
-
-    assert [(row.test, row.samples_ns) for row in rows[:-1]] == [("pp25", (5_000_000, 7_000_000))]
-    assert rows[-1].test == "tg600 @ d25"
 
 
 def test_fields_say_what_the_run_knows_and_name_what_it_does_not(store: Store) -> None:
@@ -146,14 +111,6 @@ def test_fields_say_what_the_run_knows_and_name_what_it_does_not(store: Store) -
     assert (with_paths["model_filename"], with_paths["build_commit"]) == ("/cache/twins/q4_k_m.gguf", "mine")
 
 
-def test_a_run_without_steps_and_prompts_has_no_row(store: Store) -> None:
-    head = replace(measured.start_search(), environment=machines.ENVIRONMENT)
-    reading = MachineReading(1, None, None, None, (GpuReading(0, "GPU"),))
-    run_id = store.add(Run(head=head, outcome=Outcome.COMPLETED), (), [(1, "machine_reading", reading)])
-
-    assert exported(store, run_id).rows == ()
-
-
 def test_hostile_names_harm_no_format(store: Store, read: ReadRuns) -> None:
     rows = json.loads((PEERS / "llama-bench.json").read_text())
     name = "=cmd|' /C calc'!A0');DROP TABLE llama_bench;--<script>.gguf"
@@ -172,11 +129,3 @@ def test_hostile_names_harm_no_format(store: Store, read: ReadRuns) -> None:
     assert stored == [(name, 6)]
     assert "<script>" not in table.replace("\\<script\\>", "")
     assert all(line.replace("\\|", "").count("|") == 8 for line in table.splitlines()[:8])
-
-
-def test_a_killed_decode_has_rows_for_what_it_timed(store: Store) -> None:
-    run_id = measured.put_interrupted(store, measured.start(), n_gen=100)
-
-    (row,) = exported(store, run_id).rows
-
-    assert (row.test, len(row.samples_ns)) == ("tg100 @ d25", 1)

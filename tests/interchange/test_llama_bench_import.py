@@ -108,17 +108,6 @@ def test_how_it_was_loaded_is_read(read: ReadRuns) -> None:
     assert (setup.tensor_split, setup.override_tensor, setup.n_gpu_layers) == ((3.0, 1.0), ("ffn_up=CPU",), 99)
 
 
-def test_an_older_row_without_today_s_fields_is_read(read: ReadRuns) -> None:
-    keys = ("build_commit", "model_filename", "model_type", "n_prompt", "n_gen", "avg_ns", "avg_ts", "test_time")
-    old = {key: rows()[1][key] for key in keys} | {"use_mmap": False, "flash_attn": True, "cuda": False}
-
-    (run,) = read("old.json", json.dumps([old]))
-
-    setup = run.run.head.setup
-    assert isinstance(setup, LlamaConfig)
-    assert (setup.mmap, setup.flash_attn) == (False, "on")
-
-
 def test_a_prompt_and_its_answer_together_are_a_speed_case(read: ReadRuns) -> None:
     """llama-bench's rate of pp+tg counts both, as Qwen3's tables do."""
     row = rows()[0] | {"n_prompt": 512, "n_gen": 128, "samples_ns": [2_000_000_000]}
@@ -193,22 +182,3 @@ def test_what_is_no_result_says_which_line_and_field(name: str, text: str, expec
 
     assert expected in caught.value.message
     assert caught.value.hint
-
-
-def test_hostile_text_is_plain_once_it_is_read(read: ReadRuns) -> None:
-    row = rows()[0] | {"model_filename": "dir/\x1b[31mevil\n\u202e.gguf", "cpu_info": "a\x07b", "backends": "CPU\r\n"}
-
-    (run,) = read("row.json", json.dumps([row]))
-
-    assert run.run.subject.model == "[31mevil"
-    assert run.run.head.environment is not None
-    assert run.run.head.environment.cpu == "ab"
-
-
-def test_a_name_that_is_given_does_not_replace_one_in_the_file(read: ReadRuns) -> None:
-    subjects = [each.run.subject for each in read("llama-bench.json", model="other", quant="q2_k")]
-    unnamed = json.dumps([{"n_prompt": 8, "n_gen": 0, "avg_ts": 4.0}])
-
-    assert {(each.model, each.quant) for each in subjects} == {("SmolLM2-135M-Instruct", "q4_1")}
-    (run,) = read("unnamed.json", unnamed, model="other", quant="q2_k")
-    assert (run.run.subject.model, run.run.subject.quant) == ("other", "q2_k")

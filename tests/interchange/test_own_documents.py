@@ -22,7 +22,6 @@ from ggbench.experiments.quality.record import (
     ScoredText,
     TextSource,
 )
-from ggbench.experiments.speed.document import joined_documents
 from ggbench.experiments.speed.record import (
     BatchLine,
     Case,
@@ -144,24 +143,6 @@ def test_other_kinds_keep_their_results(tmp_path: Path, make: Callable[[], Run])
             assert found.result == replace(run.result, base=None)
         else:
             assert found.result == run.result
-
-
-def test_runs_of_speed_get_their_own_cases_back(tmp_path: Path) -> None:
-    runs = [speed("q4_k_m"), speed("q8_0")]
-    joined = joined_documents([presenter_of("speed").documents.value(run) for run in runs])
-    found = imported(printed(tmp_path, "speed", model="m", **joined))
-    assert [each.subject.quant for each in found] == ["q4_k_m", "q8_0"]
-    assert [each.result for each in found] == [run.result for run in runs]
-
-
-def test_rows_of_bench_are_runs_each_stored_once(tmp_path: Path, store: Store) -> None:
-    row = presenter_of("decode").documents.value(decode(tmp_path))
-    rows: list[dict[str, Any]] = [row, row | {"quant": "q8_0"}]
-    file = printed(tmp_path, "bench", model="m", n_gen=3000, rows=rows)
-    assert [each.is_new for each in keep(store, list(read_runs(file, Named())))] == [True, True]
-    other = file.rename(tmp_path / "other.json")
-    assert [each.is_new for each in keep(store, list(read_runs(other, Named())))] == [False, False]
-    assert [read_run(store, each).result is not None for each in store.list_runs()] == [True, True]
 
 
 @pytest.mark.parametrize(

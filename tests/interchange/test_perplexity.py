@@ -1,9 +1,8 @@
 import pytest
 
 from ggbench.decisions.compare.comparison import compare_quants
-from ggbench.errors import BadFile, UsageError
+from ggbench.errors import BadFile
 from ggbench.experiments.quality.record import QualityResult
-from ggbench.formats.importing import keep
 from ggbench.runs.store.database import Store
 from ggbench.runs.summary import QuantSummary
 from ggbench.stats.intervals import Estimate
@@ -63,16 +62,6 @@ def test_unknown_texts_do_not_compare(store: Store, read: ReadRuns) -> None:
     assert lines["ppl"].better == (False, False)
 
 
-def test_it_is_stored_once(store: Store, read: ReadRuns) -> None:
-    """By its figures, since the clock in the log differs from run to run and the file's hash with it."""
-    text = (PEERS / "llama-perplexity.txt").read_text()
-
-    kept = keep(store, read("llama-perplexity.txt", model="a", quant="b"))
-    again = keep(store, read("copy.txt", text.replace("0.18.", "0.19."), model="a", quant="b"))
-
-    assert [each.is_new for each in (*kept, *again)] == [True, False]
-
-
 @pytest.mark.parametrize(
     ("name", "old", "new", "expected"),
     [
@@ -93,28 +82,3 @@ def test_what_is_incomplete_is_refused(name: str, old: str, new: str, expected: 
 
     assert expected in caught.value.message
     assert caught.value.hint
-
-
-def test_a_damaged_percentile_is_left_out(read: ReadRuns) -> None:
-    text = (PEERS / "llama-perplexity-kl.txt").read_text()
-    whole, damaged = (
-        read("x.txt", each, model="a", quant="b")[0].run.result for each in (text, text.replace("90.0%", "90..%"))
-    )
-
-    assert isinstance(whole, QualityResult)
-    assert isinstance(damaged, QualityResult)
-    assert whole.divergence is not None
-    assert damaged.divergence is not None
-    lost = {*whole.divergence.kld_percentiles} - {*damaged.divergence.kld_percentiles}
-    assert [percent for percent, _ in lost] == [90.0]
-
-
-def test_two_runs_in_one_file_are_refused(read: ReadRuns) -> None:
-    """Their figures would mix."""
-    with pytest.raises(BadFile, match="holds 2 runs"):
-        read("x.txt", (PEERS / "llama-perplexity.txt").read_text() * 2, model="a", quant="b")
-
-
-def test_the_model_has_to_be_named(read: ReadRuns) -> None:
-    with pytest.raises(UsageError, match="does not name its model"):
-        read("llama-perplexity.txt")

@@ -52,10 +52,3 @@ def test_standard_input_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=content))
 
     assert len(list(read_runs(STDIN, Named()))) == 2
-
-
-def test_a_byte_order_mark_and_windows_lines_do_no_harm(tmp_path: Path) -> None:
-    for name in ("llama-bench.csv", "llama-bench.md", "llama-bench.json"):
-        path = tmp_path / name
-        path.write_bytes(b"\xef\xbb\xbf" + (PEERS / name).read_bytes().replace(b"\n", b"\r\n"))
-        assert len(list(read_runs(path, Named()))) == 2

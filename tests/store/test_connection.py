@@ -93,14 +93,6 @@ def test_a_damaged_database_is_moved_aside_byte_for_byte(path: Path, head: RunHe
     assert kept.read_bytes() == bytes(content)
 
 
-def test_two_damaged_files_in_one_second_are_both_kept(path: Path) -> None:
-    path.parent.mkdir()
-    for content in (b"the first", b"the second"):
-        path.write_bytes(content)
-        Store.open(path).close()
-    assert {kept.read_bytes() for kept in moved_aside(path)} == {b"the first", b"the second"}
-
-
 def test_damage_among_the_samples_costs_the_run_it_is_in(path: Path, head: RunHead) -> None:
     with Store.open(path) as store:
         whole, damaged = store.begin(head), store.begin(head)
@@ -212,18 +204,6 @@ def test_a_full_disk_is_an_error_and_keeps_what_was_stored(path: Path, head: Run
         assert store.load_samples(run_id).step_ns.tolist() == [7] * 100
     with Store.open(path) as store:
         assert store.load_run(run_id).state == "interrupted"
-
-
-def test_a_disk_quota_is_an_error_and_no_traceback(path: Path) -> None:
-    code = (
-        "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (2048, 2048))\n"
-        "from pathlib import Path; from ggbench.runs.store.database import Store\n"
-        "from ggbench.errors import StoreError\n"
-        "try: Store.open(Path(sys.argv[1]))\n"
-        "except StoreError as error: print(error.message, '|', error.hint)\n"
-    )
-    ended = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
-    assert "results.sqlite" in ended.stdout and "quota" in ended.stdout
 
 
 def test_a_second_store_of_a_process_leaves_the_locks_of_the_first(tmp_path: Path) -> None:

@@ -16,13 +16,6 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {each.name: each.read_bytes() for each in folder.iterdir() if not each.name.endswith("-shm")}
 
 
-def test_a_missing_file_is_sound_and_stays_missing(path: Path) -> None:
-    health = inspect_store(path)
-
-    assert (health.file_bytes, health.version, health.problem) == (None, None, "")
-    assert not path.parent.exists()
-
-
 def test_a_sound_store_is_counted_while_it_is_written(path: Path, head: RunHead) -> None:
     with Store.open(path) as store:
         store.begin(head)
@@ -85,13 +78,3 @@ def test_another_programs_database_is_foreign(path: Path) -> None:
     health = inspect_store(path)
 
     assert (health.is_foreign, health.n_runs, health.problem) == (True, None, "")
-
-
-def test_stores_that_were_moved_aside_are_counted(path: Path) -> None:
-    path.parent.mkdir(parents=True)
-    path.write_bytes(b"garbage")
-    Store.open(path).close()
-
-    health = inspect_store(path)
-
-    assert (health.n_set_aside, health.problem, health.n_runs) == (1, "", 0)
