@@ -74,48 +74,29 @@ class Frame(msgspec.Struct, frozen=True):
         """Return the row of a value, from the top; what lies beyond the axis counts as its edge."""
         return min(max(int((1 - float(self.y.share(y))) * self.n_rows), 0), self.n_rows - 1)
 
-    def curve_cells(self, curve: Curve) -> list[Cell]:
-        """Return the dots of the curve."""
-        return self._cells(self._dots(self.columns(curve)))
-
-    def band_cells(self, curve: Curve) -> list[Cell]:
-        """Return every fourth dot of the band around a curve that is not dimmed, with the dots of the curve itself."""
-        if curve.dimmed:
-            return []
-        n_down, n_across = np.ogrid[: self.n_rows * _DOTS_DOWN, : self.n_columns * DOTS_ACROSS]
-        every_fourth = (n_down % 2 == 0) & ((n_across + n_down // 2) % 2 == 0)
-        return self._cells(self._dots(self._band(curve)) & every_fourth | self._dots(self.columns(curve)))
-
-    def line_cells(self, line: Line, character: str, every: int, first: int = 0, last: int | None = None) -> list[Cell]:
-        """Return a character in every `every`-th column from `first` to `last` along a line, where that is inside."""
-        columns = np.arange(0, self.n_columns if last is None else last + 1, every)
-        columns = columns[columns >= first]
-        y = line.ms(self.x.low + (columns + 0.5) / self.n_columns * (self.x.high - self.x.low))
-        inside = (y >= self.y.low) & (y <= self.y.high)
-        return [
-            (int(column), self.row(float(at)), character) for column, at in zip(columns[inside], y[inside], strict=True)
-        ]
-
-    def slow_columns(self, curve: Curve) -> list[int]:
-        """Return the columns of characters with a step beyond the top of the axis; none of values with an error, which
-        scatter at first.
-        """
-        if curve.error is not None:
-            return []
-        columns = self._band(curve)
-        return [int(column) for column in np.unique(columns.column[columns.largest > self.y.high] // DOTS_ACROSS)]
-
-    def _band(self, curve: Curve) -> Columns:
-        """The band around the line: of the errors, or from the least to the largest step."""
+    def band(self, curve: Curve) -> Columns:
+        """Return the band around the line: of the errors, or from the least to the largest step."""
         return min_max_columns(curve, self.x, self.n_columns * DOTS_ACROSS, is_band=True)
 
-    def _cells(self, dots: npt.NDArray[np.bool_]) -> list[Cell]:
+    def cells(self, columns: Columns, *, every_fourth: bool = False) -> list[Cell]:
+        """Return the dots from the least to the largest of every column, or every fourth, which looks paler."""
+        dots = self._dots(columns)
+        if every_fourth:
+            down, across = np.ogrid[: dots.shape[0], : dots.shape[1]]
+            dots &= (down % 2 == 0) & ((across + down // 2) % 2 == 0)
         bits = np.einsum("rdce,de->rc", dots.reshape(self.n_rows, _DOTS_DOWN, self.n_columns, DOTS_ACROSS), _BITS)
-        rows, columns = np.nonzero(bits)
+        rows, at = np.nonzero(bits)
         return [
             (column, row, chr(_BLANK + each))
-            for column, row, each in zip(columns.tolist(), rows.tolist(), bits[rows, columns].tolist(), strict=True)
+            for column, row, each in zip(at.tolist(), rows.tolist(), bits[rows, at].tolist(), strict=True)
         ]
+
+    def line_places(self, line: Line, first: int, last: int, every: int = 1) -> list[tuple[int, int]]:
+        """Return columns that `every` divides, from `first` to `last`, with the rows of a line, where it is inside."""
+        columns = np.arange(-(-first // every) * every, last + 1, every)
+        y = line.ms(self.x.low + (columns + 0.5) / self.n_columns * (self.x.high - self.x.low))
+        inside = (y >= self.y.low) & (y <= self.y.high)
+        return [(column, self.row(at)) for column, at in zip(columns[inside].tolist(), y[inside].tolist(), strict=True)]
 
     def _dots(self, columns: Columns) -> npt.NDArray[np.bool_]:
         """The dots from the least to the largest of every column, without gaps between neighbours; what lies outside
@@ -200,11 +181,17 @@ def draw(figure: Figure, width: int, height: int) -> tuple[list[list[tuple[str, 
     n_ticks = max(2, n_columns // 12)
     frame = Frame(x if figure.ends or x.is_log else from_a_tick(x, n_ticks), y, n_columns, n_rows)
     canvas = _Canvas(n_columns, n_rows)
-    for index, one in curves:
-        canvas.add(frame.band_cells(one), Ink(index, is_faint=True))
-        canvas.add(frame.curve_cells(one), Ink(index, is_faint=one.dimmed))
-    for index, one in curves:
-        _draw_lines(canvas, frame, one, index)
+    drawn = [(one, Ink(index, is_faint=one.dimmed), frame.columns(one), frame.band(one)) for index, one in curves]
+    for one, ink, values, band in drawn:
+        if not one.dimmed:
+            canvas.add(frame.cells(band, every_fourth=True), Ink(ink.curve, is_faint=True))
+        canvas.add(frame.cells(values), ink)
+    for one, ink, values, band in drawn:
+        if len(values.column):
+            _draw_lines(canvas, frame, one, ink, values)
+        if one.error is None:  # values with an error scatter at first
+            for column in np.unique(band.column[band.largest > y.high] // DOTS_ACROSS).tolist():
+                canvas.put(column, 0, "▲", ink)
     n_dots = n_rows * _DOTS_DOWN
     for mark in figure.marks:
         row = (n_dots - 1 - int(y.dots(mark.y, n_dots))) // _DOTS_DOWN
@@ -252,30 +239,24 @@ def _x_axis_lines(ticks: Sequence[tuple[int, float]], n_columns: int) -> tuple[s
     return f"└{''.join(axis)}", f" {''.join(numbers)}"
 
 
-def _draw_lines(canvas: _Canvas, frame: Frame, one: Curve, index: int) -> None:
-    """The limit behind the values, the fitted line over them, else a letter at their end; a mark at the top where steps
-    are slower.
-    """
-    ink, values = Ink(index, is_faint=one.dimmed), frame.columns(one)
-    if not len(values.column):
-        return
+def _draw_lines(canvas: _Canvas, frame: Frame, one: Curve, ink: Ink, values: Columns) -> None:
+    """The limit behind the values, the fitted line over them with letters, else a letter at their end."""
+    index = ink.curve or 0
     first, last = int(values.column[0]) // DOTS_ACROSS, int(values.column[-1]) // DOTS_ACROSS
     if one.limit is not None:
-        for column, row, point in frame.line_cells(one.limit, "·", _POINT_EVERY, first, last):
-            canvas.put(column, row, point, ink, where_blank=True)
+        for column, row in frame.line_places(one.limit, first, last, _POINT_EVERY):
+            canvas.put(column, row, "·", ink, where_blank=True)
     if one.fit is not None and not one.dimmed:
-        for column, row, dash in frame.line_cells(one.fit, "╌", 1, first, last):
+        for column, row in frame.line_places(one.fit, first, last):
             turn = (column + _LETTER_SHIFT * index) % _LETTER_EVERY
             if turn % _DASH_EVERY == 0:
-                canvas.put(column, row, dash if turn else letter(index), ink)
+                canvas.put(column, row, "╌" if turn else letter(index), ink)
     elif one.is_formula:
-        for column, row, _ in frame.curve_cells(one):
+        for column, row, _ in frame.cells(values):
             if (column + _LETTER_SHIFT * index) % _LETTER_EVERY == 0:
                 canvas.put(column, row, letter(index), ink)
     else:
         canvas.put(last, frame.row(float(values.least[-1] + values.largest[-1]) / 2), letter(index), ink)
-    for column in frame.slow_columns(one):
-        canvas.put(column, 0, "▲", ink)
 
 
 def _curve_parts(one: Curve, frame: Frame) -> list[str]:

@@ -50,7 +50,7 @@ def test_a_zoom_leaves_out_what_is_beyond_its_edges() -> None:
 def test_a_curve_has_no_gaps() -> None:
     positions = np.array([1, 40, 41, 100])
     frame = Frame(Axis(1, 100), Axis(0, 10), 20, 6)
-    cells = frame.curve_cells(series(positions, np.array([1.0, 9.0, 2.0, 10.0])))
+    cells = frame.cells(frame.columns(series(positions, np.array([1.0, 9.0, 2.0, 10.0]))))
     by_column: dict[int, set[int]] = {}
     for column, row, _ in cells:
         by_column.setdefault(column, set()).add(row)
