@@ -107,13 +107,23 @@ def options_of(record: type) -> Mapping[str, Option]:
     return {name: each for name, each in found if isinstance(each, Option)}
 
 
+@functools.cache
+def defaults_of(record: type) -> Mapping[str, Any]:
+    """Return the defaults of a type of records by their fields; those of fields that need a value are missing.
+
+    `msgspec.structs.fields` has them too, and evaluates every annotation at each call.
+    """
+    names, defaults = record.__struct_fields__, record.__struct_defaults__  # type: ignore[attr-defined]
+    return dict(zip(names[len(names) - len(defaults) :], defaults, strict=True))
+
+
 def stated_options(settings: object) -> dict[str, object]:
     """Return the options that make these settings, for `reproduce`: those that are not the default."""
     stated: dict[str, object] = {}
     kind: Any = type(settings)
-    defaults = {field.name: field.default for field in msgspec.structs.fields(kind)}
+    defaults = defaults_of(kind)
     for field, option in options_of(kind).items():
-        value, is_own = getattr(settings, field), getattr(settings, field) != defaults[field]
+        value, is_own = getattr(settings, field), getattr(settings, field) != defaults.get(field)
         if value is not None and (is_own or option.is_always_stated):
             name = option.name or option.flags.split()[-1].lstrip("-")
             if option.kind is FLAG:
@@ -136,15 +146,16 @@ def config_options(config: object, *, without: Collection[str] = ()) -> list[str
     """Return the options of every field that is not the default and not said by MODEL and QUANT, `without` some."""
     words = []
     left_out = {*getattr(config, "in_words", ()), *without}
-    for field in msgspec.structs.fields(config):  # type: ignore[arg-type]  # every config is a Struct
-        value = getattr(config, field.name)
-        if value == field.default or field.name in left_out:
+    kind: Any = type(config)
+    for field, default in defaults_of(kind).items():
+        value = getattr(config, field)
+        if value == default or field in left_out:
             continue
-        words.append(long_flag(field.name, field.default))
+        words.append(long_flag(field, default))
         if isinstance(value, tuple):
             words.append(joined(value))
         elif not isinstance(value, bool):
-            words.append(exact_size(value) if field.name.endswith("_bytes") else str(value))
+            words.append(exact_size(value) if field.endswith("_bytes") else str(value))
     return words
 
 

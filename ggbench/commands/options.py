@@ -136,7 +136,11 @@ def field_options(record: type, names: Iterable[str] | None = None) -> list[_Dec
 
 def field_option(record: type, field: str) -> _Decorator:
     """Return the option of a field; the command gets None where it is not given and has no default."""
-    each, default, type_ = fields.options_of(record)[field], _default_of(record, field), _types_of(record)[field]
+    each, default, type_ = (
+        fields.options_of(record)[field],
+        fields.defaults_of(record).get(field),
+        _types_of(record)[field],
+    )
     flags, kind = each.flags_of(field, default), each.kind
     more: dict[str, Any] = {"field": (record, field), "group": OptionGroup[each.heading.upper()], "cls": GroupedOption}
     if type_ is bool:
@@ -216,10 +220,6 @@ def settings_options(settings: type, *, but: Collection[str] = ()) -> _Decorator
 @functools.cache
 def _types_of(record: type) -> dict[str, Any]:
     return get_type_hints(record)
-
-
-def _default_of(settings: type, field: str) -> object:
-    return next(each.default for each in msgspec.structs.fields(settings) if each.name == field)
 
 
 def _output(**given: bool) -> Output:

@@ -7,7 +7,7 @@ import pytest
 from ggbench.errors import UnknownName
 from ggbench.models.published.rows import METRICS, table_of
 from ggbench.models.published.selection import OwnSpeed, filter_published, nearest_published
-from tests.catalog.published_rows import ROWS, only, printed
+from tests.models.published_rows import ROWS, only, printed
 
 
 def total(source: str, table: str | None, *metrics: str) -> float:

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from ggbench.models.published.rows import METRICS, WITH_ERRORS, Figure, ln_ppl_ratio
 from ggbench.models.published.selection import OwnScore, nearest_published
-from tests.catalog.published_rows import ROWS, only, printed
+from tests.models.published_rows import ROWS, only, printed
 
 OWN = OwnScore("llama-3-8b", "mine", 8_030_000_000, "Q4_K_M", "f16", "wikitext-2", 512, 564, is_whole=True, base="f16")
 

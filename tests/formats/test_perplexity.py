@@ -6,7 +6,7 @@ from ggbench.experiments.quality.record import QualityResult
 from ggbench.runs.store.database import Store
 from ggbench.runs.summary import QuantSummary
 from ggbench.stats.intervals import Estimate
-from tests.interchange.conftest import PEERS, ReadRuns
+from tests.formats.conftest import PEERS, ReadRuns
 
 
 def test_a_perplexity_is_read_with_its_error(read: ReadRuns) -> None:

@@ -9,8 +9,8 @@ from ggbench.engines.server.config import Address
 from ggbench.engines.server.contract import OfferedModel
 from ggbench.engines.server.server import Server
 from ggbench.errors import ServerFailed, UsageError
+from tests.engines.server.conftest import Serve
 from tests.fakes.endpoint_voices import RECORDINGS, AnyLength, Recording
-from tests.servers.conftest import Serve
 
 
 @pytest.mark.parametrize("name", ["llama_server", "vllm", "llama_cpp_python", "ollama", "lm_studio", "tgi"])

@@ -12,6 +12,7 @@ from ggbench.engines.server.config import Address
 from ggbench.engines.server.contract import Ended, Failed, Generate, Item, Prompt, Tokens
 from ggbench.engines.server.server import Server
 from ggbench.errors import GgbenchError, NetworkError, ServerTimeout
+from tests.engines.server.conftest import Serve
 from tests.fakes.endpoint import TestEndpoint
 from tests.fakes.endpoint_faults import (
     AFTER,
@@ -25,7 +26,6 @@ from tests.fakes.endpoint_faults import (
     of_streams,
 )
 from tests.fakes.endpoint_voices import AnyLength
-from tests.servers.conftest import Serve
 
 TIMEOUT_S = 0.6
 IN_TIME_S = 20.0

@@ -18,7 +18,7 @@ from ggbench.engines.llama.workloads import carry_out
 from ggbench.engines.process import WorkerProcess
 from ggbench.engines.workloads import BatchedDecode, Decode, DecodeAtDepth, Prefill, ProveContext, Score
 from ggbench.units import MIB
-from tests.engine.test_batched_decode import _KEPT
+from tests.engines.test_batched_decode import _KEPT
 
 pytestmark = pytest.mark.llama
 

@@ -14,7 +14,7 @@ from ggbench.runs.stored import read_recording, read_run
 from ggbench.show.figures import PlottedRun
 from ggbench.show.presenter import presenter_of
 from ggbench.stats.decode_timing import DecodeWindow
-from tests.interchange.conftest import PEERS, ReadRuns
+from tests.formats.conftest import PEERS, ReadRuns
 
 FORMATS = ("json", "jsonl", "csv", "md")
 

@@ -16,7 +16,7 @@ from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import SampleChunk
 from ggbench.runs.stored import read_recording, read_run
 from tests.fakes import machines, measured
-from tests.interchange.conftest import PEERS, ReadRuns
+from tests.formats.conftest import PEERS, ReadRuns
 
 NO_WINDOWS = ExportOptions(depths=())
 

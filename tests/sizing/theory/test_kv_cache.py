@@ -15,7 +15,7 @@ from ggbench.models.catalog import load_catalog
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
 from tests.gguf_file.test_architecture import BASE, KV_CACHE_OF_METADATA, model_of, run_llama_cpp
 
-LOG = Path(__file__).parent.parent / "data" / "llama_cpu_0.5b_q8_0.log"
+LOG = Path(__file__).parents[2] / "data" / "llama_cpu_0.5b_q8_0.log"
 WINDOW = 1024
 
 

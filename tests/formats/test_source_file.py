@@ -8,7 +8,7 @@ import pytest
 from ggbench.errors import BadFile
 from ggbench.formats.imported_run import STDIN, Named
 from ggbench.formats.importing import read_runs
-from tests.interchange.conftest import PEERS
+from tests.formats.conftest import PEERS
 
 
 def refusal(path: Path) -> str:

@@ -18,9 +18,9 @@ from ggbench.engines.server.contract import (
     Tokens,
 )
 from ggbench.engines.server.server import Server
+from tests.engines.server.conftest import Serve
 from tests.fakes.endpoint import TestEndpoint
 from tests.fakes.endpoint_voices import AnyLength, Recording
-from tests.servers.conftest import Serve
 
 KINDS = ["llama_server", "vllm", "llama_cpp_python", "ollama", "lm_studio", "tgi"]
 

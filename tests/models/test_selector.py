@@ -9,7 +9,7 @@ from ggbench import paths
 from ggbench.errors import GgbenchError, UnknownName, UsageError
 from ggbench.models.reference import ModelRef, parse_model
 from ggbench.models.targets import materialize, resolve, resolve_headers, resolve_one
-from tests.catalog.conftest import MakeFile
+from tests.models.conftest import MakeFile
 
 TINY = """\
 [[model]]

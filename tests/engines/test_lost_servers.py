@@ -10,7 +10,7 @@ from ggbench.engines.endings import Completed, Crashed, Ending, Failed, OutOfMem
 from ggbench.engines.llama import rpc_client
 from ggbench.engines.llama.config import LoadModel, MakeContext
 from ggbench.engines.workloads import Decode
-from tests.engine.test_llama_engine import HEALTHY, SETUP, llama_bench
+from tests.engines.test_llama_engine import HEALTHY, SETUP, llama_bench
 from tests.fakes.rpc_server import answers, listening, refusing, speaks
 
 LOST = "/llama.cpp/ggml/src/ggml-rpc/ggml-rpc.cpp:549: Remote RPC server crashed or returned malformed response"

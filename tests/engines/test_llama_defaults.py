@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from ggbench.engines.llama.c_functions import lib
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.defaults import CONTEXT, DIFFERENCES, MODEL, Value
-from tests.engine.test_llama_setup import Params, load  # noqa: F401 - a fixture
+from tests.engines.test_llama_setup import Params, load  # noqa: F401 - a fixture
 
 pytestmark = pytest.mark.llama
 

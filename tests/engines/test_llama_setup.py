@@ -18,6 +18,7 @@ from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.llama.ggml_devices import GgmlDevices
 from ggbench.engines.llama.model import LlamaModel, LlamaRefused, llama_library
 from ggbench.engines.process import WorkerProcess
+from ggbench.errors import UsageError
 
 pytestmark = pytest.mark.llama
 
@@ -213,3 +214,16 @@ def test_a_context_for_several_sequences_has_room_for_each(tiny_twin: Path) -> N
     assert isinstance(events[-1], Ending)
     opened = next(event for event in events if isinstance(event, Opened))
     assert opened.n_ctx == 1024
+
+
+def test_a_quantized_v_cache_without_flash_attention() -> None:
+    with pytest.raises(UsageError) as refused:
+        LlamaConfig(type_v="q4_0", flash_attn="off").check()
+    assert refused.value.message == "a V cache of q4_0 needs flash attention, which is off"
+    assert "--flash-attn on" in (refused.value.hint or "")
+    for setup in (
+        LlamaConfig(type_v="q4_0"),
+        LlamaConfig(type_k="q4_0", flash_attn="off"),
+        LlamaConfig(type_v="bf16", flash_attn="off"),
+    ):
+        setup.check()

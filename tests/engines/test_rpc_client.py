@@ -4,7 +4,9 @@ import itertools
 
 import pytest
 
+from ggbench.engines.llama.config import parse_servers
 from ggbench.engines.llama.rpc_client import RemoteDevice, RpcConnection, ServerUnusable, find_unusable, probe_server
+from ggbench.errors import UsageError
 from tests.fakes.rpc_server import answers, is_silent, listening, refusing, speaks
 
 TIMEOUT_S = 0.2
@@ -93,3 +95,23 @@ def test_all_servers_are_asked_at_once_and_only_those_at_fault_are_named() -> No
         reasons = find_unusable((good, silent, closing), TIMEOUT_S)
     assert list(reasons) == [silent, closing]
     assert find_unusable(()) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "servers"),
+    [
+        ("192.168.1.7:50052", ("192.168.1.7:50052",)),
+        ("Box-2.lan", ("box-2.lan:50052",)),
+        (" a:1, b:65535 ", ("a:1", "b:65535")),
+    ],
+)
+def test_addresses_keep_their_order_and_get_llama_cpps_port(text: str, servers: tuple[str, ...]) -> None:
+    assert parse_servers(text) == servers
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a:0", "a:65536", "a:b", "[::1]:50052", "::1", "http://a:1", "a b:1", "a:1,", "-a:1"]
+)
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="is not the address of an RPC server"):
+        parse_servers(text)

@@ -16,7 +16,7 @@ from ggbench.sizing.theory.limits import Prefill, decode_line, n_ctx_that_fits
 from ggbench.sizing.theory.weights import Parameters, count_parameters, scheme_bits, uniform_weights
 from ggbench.units import GIB, MIB
 
-CELLS = Path(__file__).parent.parent / "data" / "article_theory.csv"
+CELLS = Path(__file__).parents[2] / "data" / "article_theory.csv"
 LONGEST = 32_768
 NO_KNEE = "无"
 
