@@ -220,9 +220,12 @@ def _axes(figure: Figure, n_rows: int) -> tuple[Axis, Axis, dict[float, str]]:
         x, y = Axis(x.low, x.high, figure.is_log), Axis(low, max(high, low + figure.least_range), figure.is_log)
     if figure.is_log:
         return x, y, {tick: format_number(tick, 1) for tick in y.ticks(n_rows // 3)}
-    step = tick_step(y.low, y.high, max(2, n_rows // 3))
+    n_ticks = max(2, n_rows // 3)
+    step = tick_step(y.low, y.high, n_ticks)
     if figure.ends is None:
         y = Axis(min(y.low, tick_below(y.low, step)), y.high)
+    if len(ticks_within(y.low, y.high, step)) < 2:  # one number is no scale
+        step = tick_step(y.low, y.high, 2 * n_ticks)
     return x, y, {tick: format_fixed(tick, tick_decimals(step)) for tick in ticks_within(y.low, y.high, step)}
 
 
