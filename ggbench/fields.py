@@ -9,9 +9,10 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import shlex
 import textwrap
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Literal
 
@@ -59,7 +60,7 @@ class Option(msgspec.Struct, frozen=True):
     """Whether such a line has the option for the default too."""
     is_repeated: bool = False
     """Whether it may be given several times, each with some of the values."""
-    heading: Literal["own", "model", "memory", "source", "output"] = "own"
+    heading: Literal["own", "model", "memory", "checkpoint", "source", "output"] = "own"
     """Where `--help` shows it, a name of `ggbench.commands.documented.OptionGroup`."""
 
     def flags_of(self, field: str, default: object) -> list[str]:
@@ -106,13 +107,23 @@ def options_of(record: type) -> Mapping[str, Option]:
     return {name: each for name, each in found if isinstance(each, Option)}
 
 
+@functools.cache
+def defaults_of(record: type) -> Mapping[str, Any]:
+    """Return the defaults of a type of records by their fields; those of fields that need a value are missing.
+
+    `msgspec.structs.fields` has them too, and evaluates every annotation at each call.
+    """
+    names, defaults = record.__struct_fields__, record.__struct_defaults__  # type: ignore[attr-defined]
+    return dict(zip(names[len(names) - len(defaults) :], defaults, strict=True))
+
+
 def stated_options(settings: object) -> dict[str, object]:
     """Return the options that make these settings, for `reproduce`: those that are not the default."""
     stated: dict[str, object] = {}
     kind: Any = type(settings)
-    defaults = {field.name: field.default for field in msgspec.structs.fields(kind)}
+    defaults = defaults_of(kind)
     for field, option in options_of(kind).items():
-        value, is_own = getattr(settings, field), getattr(settings, field) != defaults[field]
+        value, is_own = getattr(settings, field), getattr(settings, field) != defaults.get(field)
         if value is not None and (is_own or option.is_always_stated):
             name = option.name or option.flags.split()[-1].lstrip("-")
             if option.kind is FLAG:
@@ -121,6 +132,31 @@ def stated_options(settings: object) -> dict[str, object]:
             else:
                 stated[name] = option.kind.write(value)
     return stated
+
+
+def reproduce(command: str, words: Sequence[str], config: object, options: Mapping[str, object]) -> str:
+    """Return one line for a shell: the command, what it measures, and every option that is not the default."""
+    line = ["ggbench", command, *words]
+    for name, value in options.items():
+        line += [f"-{name}" if len(name) == 1 else f"--{name}", *([] if value is True else [str(value)])]
+    return shlex.join([*line, *config_options(config)])
+
+
+def config_options(config: object, *, without: Collection[str] = ()) -> list[str]:
+    """Return the options of every field that is not the default and not said by MODEL and QUANT, `without` some."""
+    words = []
+    left_out = {*getattr(config, "in_words", ()), *without}
+    kind: Any = type(config)
+    for field, default in defaults_of(kind).items():
+        value = getattr(config, field)
+        if value == default or field in left_out:
+            continue
+        words.append(long_flag(field, default))
+        if isinstance(value, tuple):
+            words.append(joined(value))
+        elif not isinstance(value, bool):
+            words.append(exact_size(value) if field.endswith("_bytes") else str(value))
+    return words
 
 
 def long_flag(field: str, default: object) -> str:

@@ -139,7 +139,7 @@ def _show(
 
     runs = [run for summary in compared.summaries for run in summary.runs]
     if output.as_json:
-        from ggbench.decisions.compare.document import COMPARE, PUBLISHED_RUN, comparison_fields
+        from ggbench.decisions.compare.show import COMPARE, PUBLISHED_RUN, comparison_fields
 
         fields: dict[str, object] = {"rows": compared.summaries}
         if comparison is not None:

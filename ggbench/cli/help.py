@@ -39,9 +39,9 @@ _WITH_DOCUMENTS = (
     "ggbench.show.model_documents",
     "ggbench.show.published_document",
     "ggbench.show.run_documents",
-    "ggbench.decisions.compare.document",
+    "ggbench.decisions.compare.show",
     "ggbench.decisions.doctor.show",
-    "ggbench.decisions.pick.document",
+    "ggbench.decisions.pick.show",
     "ggbench.formats.importing",
 )
 

@@ -16,8 +16,7 @@ from click.shell_completion import CompletionItem
 
 from ggbench import __version__
 from ggbench.cli.help import TOPICS, summary
-from ggbench.commands.interrupts import discard_output, stoppable
-from ggbench.commands.standard_streams import open_closed, spell_missing
+from ggbench.commands.process import discard_output, open_closed, spell_missing, stoppable
 from ggbench.errors import DoesNotFit, ExitCode, GgbenchError, UnknownName
 from ggbench.machine.address_space import limit_bytes
 from ggbench.plugins import plugin_names

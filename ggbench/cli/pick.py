@@ -251,7 +251,7 @@ def _show(pick: Pick, request: PickRequest, output: Output, *, show_all: bool, p
     recommended = pick.recommended
     commands = None if recommended is None else commands_of(recommended.candidate, request.budget, request.setup)
     if output.as_json:
-        from ggbench.decisions.pick.document import PICK
+        from ggbench.decisions.pick.show import PICK
 
         output.document(PICK, pick, commands=commands, machine=request.budget, config=request.setup)
         return

@@ -64,7 +64,7 @@ def command(ref: ModelRef, folder: Path | None, hub: HubOptions, output: Output)
     A part is blobs/<sha256>.ggbench.incomplete in the repo's cache folder; `ggbench models --repo` shows how much of it
     is there. `hf cache prune` deletes it, so do not run that during a pull.
     """
-    from ggbench.commands.interrupts import DOWNLOAD_INTERRUPTED, interruptible
+    from ggbench.commands.process import DOWNLOAD_INTERRUPTED, interruptible
 
     access = hub.access()
     with interruptible(output):
@@ -124,7 +124,7 @@ def _pull(
     from concurrent.futures import CancelledError
 
     from ggbench.commands.downloads import download_progress
-    from ggbench.commands.interrupts import interrupt_sets
+    from ggbench.commands.process import interrupt_sets
     from ggbench.hub.download import FileProgress
 
     if folder is None and found.paths is not None:

@@ -16,8 +16,7 @@ from ggbench.commands.options import TOKENS, MeasureRequest, as_record, field_op
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import KV_TYPES, LlamaConfig
 from ggbench.errors import UsageError
-from ggbench.fields import SIZE_OR_NONE, Kind, Option, long_flag, options_of
-from ggbench.models.command_line import setup_options
+from ggbench.fields import SIZE_OR_NONE, Kind, Option, config_options, long_flag, options_of
 from ggbench.models.engine_models import own_models
 from ggbench.plugins import load_plugin
 from ggbench.text import in_words
@@ -246,7 +245,7 @@ def given_setup(experiment: Experiment, asked: MeasureRequest) -> EngineConfig:
     """
     ref = asked.model
     for name, package in own_models():
-        own = tuple(setup_options(asked.configs[name])) if name in asked.configs and name != ref.engine else ()
+        own = tuple(config_options(asked.configs[name])) if name in asked.configs and name != ref.engine else ()
         if own:
             schemes = " or ".join(f"{scheme}:" for scheme in package.SCHEMES)
             raise UsageError(
@@ -271,7 +270,7 @@ _OF_SERVERS = "give the server such options when it starts, and omit them here"
 
 def _refuse(asked: MeasureRequest, shared: Sequence[str], what: str, hint: str) -> None:
     """Raise UsageError for an option of llama.cpp's but those of `shared` fields."""
-    given = tuple(setup_options(replace(asked.setup, **dict.fromkeys(shared))))
+    given = tuple(config_options(replace(asked.setup, **dict.fromkeys(shared))))
     if asked.model.is_server and asked.bandwidth is not None:
         given = ("--bandwidth", *given)
     if asked.tuned:

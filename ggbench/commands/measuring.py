@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from ggbench.commands.downloads import allow_downloads, show_left_out
 from ggbench.commands.hints import hint_for, tuning_hint
-from ggbench.commands.interrupts import DOWNLOAD_INTERRUPTED, interrupt_sets, interruptible
 from ggbench.commands.load_options import IgnoredGpuOptions, check_main_gpu, check_rpc, given_setup
 from ggbench.commands.options import MeasureRequest
+from ggbench.commands.process import DOWNLOAD_INTERRUPTED, interrupt_sets, interruptible
 from ggbench.commands.progress import view_of
 from ggbench.engines.endings import Outcome
 from ggbench.errors import ExitCode, GgbenchError, StoreError

@@ -19,6 +19,7 @@ from ggbench.commands.documented import GroupedOption, OptionGroup
 from ggbench.commands.output import Output
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import MAX_THREADS, LlamaConfig
+from ggbench.engines.server.config import EndpointConfig
 from ggbench.errors import UsageError
 from ggbench.fields import Kind, Option
 from ggbench.plugins import load_plugin, plugin_names
@@ -135,7 +136,11 @@ def field_options(record: type, names: Iterable[str] | None = None) -> list[_Dec
 
 def field_option(record: type, field: str) -> _Decorator:
     """Return the option of a field; the command gets None where it is not given and has no default."""
-    each, default, type_ = fields.options_of(record)[field], _default_of(record, field), _types_of(record)[field]
+    each, default, type_ = (
+        fields.options_of(record)[field],
+        fields.defaults_of(record).get(field),
+        _types_of(record)[field],
+    )
     flags, kind = each.flags_of(field, default), each.kind
     more: dict[str, Any] = {"field": (record, field), "group": OptionGroup[each.heading.upper()], "cls": GroupedOption}
     if type_ is bool:
@@ -161,22 +166,7 @@ source_option = functools.partial(option, group=OptionGroup.SOURCE)
 output_option = functools.partial(option, group=OptionGroup.OUTPUT)
 
 
-_SERVER_OPTIONS = (
-    source_option(
-        "--api-key-env",
-        "Environment variable that holds the API key of a server; the key itself is never stored or printed.",
-        metavar="NAME",
-        default="",
-        show_default=False,
-    ),
-    source_option(
-        "--clock",
-        "Clock that times a server's tokens: its own, or the client's as they arrive. Default: its own if it has one.",
-        click.Choice(["auto", "server", "client"]),
-        default="auto",
-        metavar="server|client",
-    ),
-)
+_SERVER = ("api_key_env", "clock")
 _BANDWIDTH = memory_option(
     "--bandwidth",
     "Memory bandwidth that the limit is computed from, e.g. 1008GB/s. Default: measured.",
@@ -232,10 +222,6 @@ def _types_of(record: type) -> dict[str, Any]:
     return get_type_hints(record)
 
 
-def _default_of(settings: type, field: str) -> object:
-    return next(each.default for each in msgspec.structs.fields(settings) if each.name == field)
-
-
 def _output(**given: bool) -> Output:
     output = Output(**given)
     output.notice(*click.get_current_context().meta.pop(_ECHOES, ()))
@@ -252,28 +238,28 @@ _download_options = as_record("hub", HubOptions, HubOptions.__struct_fields__, *
 def _server(**given: Any) -> ServerOptions:  # noqa: ANN401 - the fields' own types
     from ggbench.models.served_models import ServerOptions
 
-    return ServerOptions(**given)
+    return ServerOptions(**{name: value for name, value in given.items() if value is not None})
 
 
 def _engine_options(function: _Function) -> _Function:
     """Add the options of every engine with models of its own; the command gets `configs`, by the engines' names."""
-    modules = {
-        name: load_plugin("ggbench.engines", name, "options", "engine")
+    types: dict[str, type] = {
+        name: load_plugin("ggbench.engines", name, "options", "engine").CONFIG
         for name in plugin_names("ggbench.engines", "options")
     }
 
     def configs(**given: Any) -> dict[str, EngineConfig]:  # noqa: ANN401 - the options' own types
         return {
-            name: module.CONFIG(**{field: given[field] for field in module.NAMES if field in given})
-            for name, module in modules.items()
+            name: kind(**{field: given[field] for field in fields.options_of(kind) if given.get(field) is not None})
+            for name, kind in types.items()
         }
 
-    own_fields = [field for module in modules.values() for field in module.NAMES]
-    options = [option for module in modules.values() for option in module.OPTIONS]
-    return as_record("configs", configs, own_fields, *options)(function)
+    names = [field for kind in types.values() for field in fields.options_of(kind)]
+    options = [option for kind in types.values() for option in field_options(kind)]
+    return as_record("configs", configs, names, *options)(function)
 
 
-_server_options = as_record("server", _server, ["api_key_env", "clock"], *_SERVER_OPTIONS)
+_server_options = as_record("server", _server, _SERVER, *field_options(EndpointConfig, _SERVER))
 
 
 def _parsed(model: str, quants: tuple[str, ...]) -> ModelRef:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import click
 import msgspec
 
-from ggbench.commands.standard_streams import has_every_character
+from ggbench.commands.process import has_every_character
 from ggbench.fields import Option
 
 if TYPE_CHECKING:

@@ -1,7 +1,8 @@
-"""A whole run as JSON and back: all that the store has of it, under the names of the records.
+"""ggbench's own JSON: a whole run, all that the store has of it, written and read; and what --json printed, read.
 
-The document is made from what the store holds, so that a run of a later ggbench passes through unharmed; it is read as
-strictly as a stored run, and every text in it is untrusted.
+A whole run is written from what the store holds, so that one of a later ggbench passes through unharmed; it is read as
+strictly as a stored run. What --json printed has all figures and no timed step; each kind of run says beside its
+documents how it is read back. Every text is untrusted.
 """
 
 from __future__ import annotations
@@ -10,18 +11,18 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 import ggbench
-from ggbench.engines.contract import engine_module
+from ggbench.engines.contract import EngineConfig, engine_module
 from ggbench.engines.endings import Outcome
 from ggbench.engines.events import Memory
-from ggbench.errors import BadFile, StoreError, UsageError
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import BadFile, GgbenchError, StoreError, UsageError
 from ggbench.formats.imported_run import ImportedRun, Named, SourceFile, content_sha256, environment_of
-from ggbench.formats.own_documents import read_own
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.machine.records import Environment, GpuUse, Imported
 from ggbench.models.subject import Subject
@@ -30,13 +31,14 @@ from ggbench.runs.run import Run, RunHead
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import RUNNING, SampleChunk, StoredRun, storable_text
 from ggbench.show.anonymous import anonymous
+from ggbench.show.document_types import read_object, record_of
+from ggbench.show.presenter import Presenter, presenters
 from ggbench.text import plain
 
 SCHEMA = "ggbench.run/1"
 SEVERAL = "ggbench.runs/1"
 
 _Document = dict[str, Any]
-_Record = TypeVar("_Record")
 
 _STARTS = re.compile(r'\s*\{\s*"schema":\s*"ggbench\.')
 _LARGEST_NS = (1 << 63) - 1
@@ -153,7 +155,7 @@ def read_documents(file: SourceFile, _named: Named) -> list[ImportedRun]:
     except (ValueError, RecursionError):
         raise BadFile(f"{file.name} is not a complete JSON document", _HINT) from None
     if whole.get("schema") != SEVERAL:
-        return read_own(_printable(whole), file)
+        return _read_own(_printable(whole), file)
     runs = whole.get("runs")
     if not isinstance(runs, list):
         raise BadFile(f"{file.name} lists no runs", _HINT)
@@ -239,3 +241,82 @@ def _printable(value: Any) -> Any:  # noqa: ANN401 - JSON
     if isinstance(value, dict):
         return {plain(storable_text(name)): _printable(each) for name, each in value.items()}
     return value
+
+
+_UNCHANGED_HINT = "give what ggbench printed with --json, unchanged"
+_NO_TIME = "the document does not say when it was measured"
+_MANY = 10_000
+
+
+def _read_own(document: Mapping[str, Any], file: SourceFile) -> list[ImportedRun]:
+    """Return the runs of a document. Raises BadFile for one of another shape, naming the row and the field."""
+    schema = document.get("schema")
+    readers = [
+        each
+        for each in presenters()
+        if each.documents.read and schema in [f"ggbench.{one.schema}/1" for one in each.documents.all]
+    ]
+    if not readers:
+        raise BadFile(
+            f"{file.name} is {plain(str(schema))!r}, which holds no measured runs",
+            "where it was measured: ggbench export RUN --format json -o FILE",
+        )
+    rows = readers[0].documents.rows(document)
+    if not isinstance(rows, list) or not rows or len(rows) > _MANY:
+        raise BadFile(f"{file.name} has no rows", _UNCHANGED_HINT)
+    return [
+        _run(row, readers, file, f"{file.name}, row {number}" if len(rows) > 1 else file.name)
+        for number, row in enumerate(rows, start=1)
+    ]
+
+
+def _run(row: object, readers: Sequence[Presenter], file: SourceFile, where: str) -> ImportedRun:
+    """The run of a row, by the first kind that takes it."""
+    if not isinstance(row, dict):
+        raise BadFile(f"{where} is no object", _UNCHANGED_HINT)
+    if not isinstance(row.get("config"), dict) or "n_gpu_layers" not in row["config"]:
+        raise BadFile(
+            f"{where} was not measured by llama.cpp in ggbench", "export it whole: ggbench export RUN --format json"
+        )
+    try:
+        for reader in readers:
+            found = read_object(reader.documents.shape, row, _config)
+            read = reader.documents.read
+            measured = None if read is None else read(found)
+            if measured is not None:
+                break
+        else:
+            raise BadFile(f"{where} holds no figures", _UNCHANGED_HINT)
+        own = {name: value for name, value in row.items() if name not in ("schema", "run_id")}
+        imported = Imported(
+            tool=f"ggbench {found.environment.ggbench if found.environment else ''}".strip(),
+            file=file.name,
+            file_sha256=file.sha256,
+            content_sha256=content_sha256("ggbench --json", reader.kind, own),
+            lacks=(*measured.lacks, _NO_TIME),
+        )
+        environment = found.environment
+        shape = reader.documents.shape
+        head = record_of(
+            shape,
+            found,
+            RunHead,
+            kind=reader.kind,
+            subject=record_of(shape, found, Subject),
+            setup=found.config,
+            settings=measured.settings,
+            environment=replace(environment, imported=imported) if environment else environment_of(imported),
+        )
+        memory = record_of(shape, found, Memory, tensor_bytes=found.weight_bytes)
+        run = record_of(shape, found, Run, head=head, memory=memory, result=measured.result, run_id=None)
+        return ImportedRun(run)
+    except BadFile:
+        raise
+    except GgbenchError as error:
+        raise BadFile(f"{where}: {plain(error.message)}", _UNCHANGED_HINT) from None
+    except (msgspec.ValidationError, TypeError, ValueError, ArithmeticError) as error:
+        raise BadFile(f"{where}: {plain(str(error))}", _UNCHANGED_HINT) from None
+
+
+def _config(_kind: type, value: object) -> EngineConfig:
+    return msgspec.convert(value, LlamaConfig)

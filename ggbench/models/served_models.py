@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from ggbench.engines.server.config import Address, ClockChoice, EndpointConfig
 from ggbench.engines.server.contract import OfferedModel
 from ggbench.errors import UnknownName, UsageError
+from ggbench.fields import config_options
 from ggbench.gguf_file.quants import canonical_quant, known_quants, quant_from_file_name, quant_from_words
-from ggbench.models.command_line import setup_options
 from ggbench.models.reference import ModelRef
 from ggbench.models.subject import Subject
 
@@ -33,7 +33,7 @@ class ServerOptions(msgspec.Struct, frozen=True):
     @property
     def given(self) -> tuple[str, ...]:
         """The options that are not the default."""
-        return tuple(setup_options(EndpointConfig(clock=self.clock, api_key_env=self.api_key_env)))
+        return tuple(config_options(EndpointConfig(clock=self.clock, api_key_env=self.api_key_env)))
 
 
 class ServedModel(msgspec.Struct, frozen=True):

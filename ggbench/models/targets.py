@@ -102,6 +102,14 @@ class Target(msgspec.Struct, frozen=True):
             return self.served.setup.base_url, self.served.setup.model
         return self.model, self.selector or self.quant
 
+    @property
+    def words(self) -> tuple[str, ...]:
+        """MODEL and QUANT of a command line that mean it from any folder."""
+        if self.own is not None:
+            return self.own.words or self.named
+        is_local = self.path is not None and self.provenance != "hub"
+        return (str(self.path.absolute()),) if is_local and self.path else self.named
+
     def setup(self, given: EngineConfig) -> EngineConfig:
         """How it is to be loaded: as given, by its method, or how its server is asked.
 

@@ -14,8 +14,7 @@ from ggbench.engines.endings import Outcome
 from ggbench.engines.events import Memory
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
-from ggbench.fields import stated_options
-from ggbench.models.command_line import named, reproduce, stated_bandwidth
+from ggbench.fields import reproduce, stated_options
 from ggbench.models.engine_models import own_models
 from ggbench.models.reference import MEASURE_OWN
 from ggbench.plugins import load_plugin
@@ -141,8 +140,10 @@ class Experiment(abc.ABC):
 
     def command(self, job: Job, bandwidth: Bandwidth | None = None) -> str:
         """Return the command line that does the job again, from any folder; `bandwidth` is the person's own figure."""
-        given = stated_bandwidth(bandwidth) if self.measures_speed else {}
-        return reproduce(self.kind, named(job.target), job.setup, self.stated(job) | given)
+        given = {}
+        if bandwidth is not None and self.measures_speed:
+            given["bandwidth"] = f"{bandwidth.bytes_per_s / 1e9:.10g}GB/s"
+        return reproduce(self.kind, job.target.words, job.setup, self.stated(job) | given)
 
     def stated(self, job: Job) -> dict[str, object]:
         """Return the options of that line besides those of the setup: by default those of the settings' fields."""

@@ -99,7 +99,10 @@ def run_context(
     timeout_s: float | None = None,
     needs_bandwidth: bool = True,
 ) -> RunContext:
-    """A context on this machine. Measures the bandwidth of main memory the first time, which takes a second or two."""
+    """Return what runs on this machine need.
+
+    Measures the bandwidth of main memory the first time, which takes a second or two.
+    """
     threads = default_threads()
     hold = threading.Event()
     measures = needs_bandwidth and given_bandwidth is None

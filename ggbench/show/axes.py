@@ -16,12 +16,6 @@ _QUANTILE, _ROOM_ABOVE = 0.995, 1.1
 _UNSETTLED = 0.1
 """Share of values with an error, from the first on, that do not count for the range."""
 _ROUNDING = 1e-9
-_ROWS_APART = 2, 7
-"""Rows of a terminal from one tick to the next, at least and at most."""
-_MANY_ROWS_APART, _PENALTY = 4, 1.4
-"""With ticks farther apart, an axis has to be this much shorter to be worth its few labels."""
-_STEPS_TRIED, _NEXT = 12, 1.01
-"""Steps of 1, 2 and 5 times powers of ten, from less than a tenth of a row on; and what leads to the next."""
 
 
 class Axis(msgspec.Struct, frozen=True):
@@ -132,27 +126,6 @@ def from_a_tick(axis: Axis, count: int) -> Axis:
     while axis.low != (low := tick_below(axis.low, tick_step(axis.low, axis.high, count))):
         axis = Axis(low, axis.high)
     return axis
-
-
-def in_rows(axis: Axis, rows: int) -> tuple[Axis, float]:
-    """Return an axis from a tick on, somewhat longer than this one, and the step of its ticks, which are a whole number
-    of the `rows` apart.
-
-    Ticks that are rounded to rows lie unevenly where a row is not much less than a step.
-    """
-    found: list[tuple[float, ...]] = []
-    step = tick_step(axis.low, axis.high, max(rows, 2)) / 10
-    for _ in range(_STEPS_TRIED):
-        step = tick_step(0, step * _NEXT, 1)
-        low = tick_below(axis.low, step)
-        apart = math.floor(rows * step / (axis.high - low) + _ROUNDING)
-        if _ROWS_APART[0] <= apart <= _ROWS_APART[1]:
-            length = step * rows / apart
-            found.append((length * (_PENALTY if apart > _MANY_ROWS_APART else 1), length, low, step))
-    if not found:  # fewer rows than a label and a gap take
-        return from_a_tick(axis, 1), tick_step(axis.low, axis.high, 1)
-    _, length, low, step = min(found)
-    return Axis(low, low + length), step
 
 
 WINDOW = 256

@@ -8,8 +8,9 @@ figure is global and no wider than the terminal it finds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -73,48 +74,29 @@ class Frame(msgspec.Struct, frozen=True):
         """Return the row of a value, from the top; what lies beyond the axis counts as its edge."""
         return min(max(int((1 - float(self.y.share(y))) * self.n_rows), 0), self.n_rows - 1)
 
-    def curve_cells(self, curve: Curve) -> list[Cell]:
-        """Return the dots of the curve."""
-        return self._cells(self._dots(self.columns(curve)))
-
-    def band_cells(self, curve: Curve) -> list[Cell]:
-        """Return every fourth dot of the band around a curve that is not dimmed, with the dots of the curve itself."""
-        if curve.dimmed:
-            return []
-        n_down, n_across = np.ogrid[: self.n_rows * _DOTS_DOWN, : self.n_columns * DOTS_ACROSS]
-        every_fourth = (n_down % 2 == 0) & ((n_across + n_down // 2) % 2 == 0)
-        return self._cells(self._dots(self._band(curve)) & every_fourth | self._dots(self.columns(curve)))
-
-    def line_cells(self, line: Line, character: str, every: int, first: int = 0, last: int | None = None) -> list[Cell]:
-        """Return a character in every `every`-th column from `first` to `last` along a line, where that is inside."""
-        columns = np.arange(0, self.n_columns if last is None else last + 1, every)
-        columns = columns[columns >= first]
-        y = line.ms(self.x.low + (columns + 0.5) / self.n_columns * (self.x.high - self.x.low))
-        inside = (y >= self.y.low) & (y <= self.y.high)
-        return [
-            (int(column), self.row(float(at)), character) for column, at in zip(columns[inside], y[inside], strict=True)
-        ]
-
-    def slow_columns(self, curve: Curve) -> list[int]:
-        """Return the columns of characters with a step beyond the top of the axis; none of values with an error, which
-        scatter at first.
-        """
-        if curve.error is not None:
-            return []
-        columns = self._band(curve)
-        return [int(column) for column in np.unique(columns.column[columns.largest > self.y.high] // DOTS_ACROSS)]
-
-    def _band(self, curve: Curve) -> Columns:
-        """The band around the line: of the errors, or from the least to the largest step."""
+    def band(self, curve: Curve) -> Columns:
+        """Return the band around the line: of the errors, or from the least to the largest step."""
         return min_max_columns(curve, self.x, self.n_columns * DOTS_ACROSS, is_band=True)
 
-    def _cells(self, dots: npt.NDArray[np.bool_]) -> list[Cell]:
+    def cells(self, columns: Columns, *, every_fourth: bool = False) -> list[Cell]:
+        """Return the dots from the least to the largest of every column, or every fourth, which looks paler."""
+        dots = self._dots(columns)
+        if every_fourth:
+            down, across = np.ogrid[: dots.shape[0], : dots.shape[1]]
+            dots &= (down % 2 == 0) & ((across + down // 2) % 2 == 0)
         bits = np.einsum("rdce,de->rc", dots.reshape(self.n_rows, _DOTS_DOWN, self.n_columns, DOTS_ACROSS), _BITS)
-        rows, columns = np.nonzero(bits)
+        rows, at = np.nonzero(bits)
         return [
             (column, row, chr(_BLANK + each))
-            for column, row, each in zip(columns.tolist(), rows.tolist(), bits[rows, columns].tolist(), strict=True)
+            for column, row, each in zip(at.tolist(), rows.tolist(), bits[rows, at].tolist(), strict=True)
         ]
+
+    def line_places(self, line: Line, first: int, last: int, every: int = 1) -> list[tuple[int, int]]:
+        """Return columns that `every` divides, from `first` to `last`, with the rows of a line, where it is inside."""
+        columns = np.arange(-(-first // every) * every, last + 1, every)
+        y = line.ms(self.x.low + (columns + 0.5) / self.n_columns * (self.x.high - self.x.low))
+        inside = (y >= self.y.low) & (y <= self.y.high)
+        return [(column, self.row(at)) for column, at in zip(columns[inside].tolist(), y[inside].tolist(), strict=True)]
 
     def _dots(self, columns: Columns) -> npt.NDArray[np.bool_]:
         """The dots from the least to the largest of every column, without gaps between neighbours; what lies outside
@@ -137,132 +119,147 @@ class Frame(msgspec.Struct, frozen=True):
         return dots
 
 
+class Ink(NamedTuple):
+    """What a character is drawn with; a front end makes a colour of it."""
+
+    curve: int | None = None
+    """Its index; None for the colour of text."""
+    is_faint: bool = False
+
+
 class _Canvas:
-    """Characters with their colours as ANSI numbers, 0 for none; what lies outside of it is cut off."""
+    """Characters inside of the axes with their ink."""
 
     def __init__(self, columns: int, rows: int) -> None:
-        self.rows = [[(" ", 0)] * columns for _ in range(rows)]
+        self.rows = [[(" ", Ink())] * columns for _ in range(rows)]
 
-    def add(self, cells: Iterable[Cell], sgr: int) -> None:
+    def add(self, cells: Iterable[Cell], ink: Ink) -> None:
         """Add the dots of braille characters to those that are there."""
         for column, row, dots in cells:
             old = self.rows[row][column][0]
-            self.rows[row][column] = (dots if old == " " else chr(ord(old) | ord(dots)), sgr)
+            self.rows[row][column] = (dots if old == " " else chr(ord(old) | ord(dots)), ink)
 
-    def put(self, column: int, row: int, text: str, sgr: int, *, where_blank: bool = False) -> None:
+    def put(self, column: int, row: int, text: str, ink: Ink, *, where_blank: bool = False) -> None:
         """Put text in place of whatever is there."""
         for at, character in enumerate(text, min(column, len(self.rows[0]) - len(text))):
             if not where_blank or self.rows[row][at][0] == " ":
-                self.rows[row][at] = (character, sgr)
-
-    def lines(self, *, color: bool) -> list[str]:
-        """Return the rows of text."""
-        return [
-            "".join(
-                _colored("".join(cell[0] for cell in run), sgr, color=color)
-                for sgr, run in groupby(row, key=lambda cell: cell[1])
-            )
-            for row in self.rows
-        ]
+                self.rows[row][at] = (character, ink)
 
 
 def plot_text(figure: Figure, width: int, height: int, color: bool, *, has_legend: bool = True) -> str:
-    """Return lines of text: values as dots, their errors or the single steps behind them as fewer, the fitted line as
-    dashes with the curve's letter, the limit as points, marks over all.
-
-    `width` and `height` are of the plot with its axes, in characters, at least 40 x 8; a legend follows below. The
-    y axis ends a tenth above 99.5 % of the steps; slower ones are marked at the top and counted in the legend.
-    `color` adds ANSI colours.
-    """
-    curves = {index: one for index, one in enumerate(figure.curves) if len(one.x)}
-    if not curves and not figure.marks:
+    """Return lines of text as `draw` has them, `color` with ANSI colours; a legend follows below."""
+    if figure.is_empty and not figure.marks:
         return "no samples to plot"
-    width, n_rows = max(_MIN_WIDTH, width), max(_MIN_HEIGHT, height) - 4
+    rows, frame = draw(figure, max(_MIN_WIDTH, width), max(_MIN_HEIGHT, height))
+    lines = ["".join(_colored(text, ink, color=color) for text, ink in row).rstrip() for row in rows]
+    if has_legend:
+        lines += legend_lines([figure.caption], width, "") if figure.caption else []
+        for index, one in enumerate(figure.curves):
+            if len(one.x):
+                sign = _colored(letter(index), Ink(index), color=color)
+                parts = legend_lines(_curve_parts(one, frame), max(_MIN_WIDTH, width) - len("a "), "  ")
+                lines += [f"{' ' if number else sign} {line}" for number, line in enumerate(parts)]
+        for mark in figure.marks:
+            if mark.label:
+                lines.append(f"{_colored(' '.join(mark.text), Ink(mark.index), color=color)} {mark.label}")
+    return "\n".join(lines)
+
+
+def draw(figure: Figure, width: int, height: int) -> tuple[list[list[tuple[str, Ink]]], Frame]:
+    """Return rows of text with its ink, at most as wide and as high: values as dots, their errors or the single steps
+    behind them as fewer, the fitted line as dashes with the curve's letter, the limit as points, marks over all.
+
+    The y axis ends a tenth above 99.5 % of the steps; slower ones are marked at the top.
+    """
+    curves = sorted(
+        ((index, one) for index, one in enumerate(figure.curves) if len(one.x)), key=lambda c: not c[1].dimmed
+    )
+    n_rows = max(height - 4, 1)
     x, y, labels = _axes(figure, n_rows)
     margin = max(map(len, labels.values()), default=1)
-    n_columns = width - margin - 2
+    n_columns = max(width - margin - 2, 2)
     n_ticks = max(2, n_columns // 12)
     frame = Frame(x if figure.ends or x.is_log else from_a_tick(x, n_ticks), y, n_columns, n_rows)
     canvas = _Canvas(n_columns, n_rows)
-    for index, one in curves.items():
-        canvas.add(frame.band_cells(one) or frame.curve_cells(one), _sgr(index))
-    for index, one in curves.items():
-        _draw_lines(canvas, frame, one, index)
+    drawn = [(one, Ink(index, is_faint=one.dimmed), frame.columns(one), frame.band(one)) for index, one in curves]
+    for one, ink, values, band in drawn:
+        if not one.dimmed:
+            canvas.add(frame.cells(band, every_fourth=True), Ink(ink.curve, is_faint=True))
+        canvas.add(frame.cells(values), ink)
+    for one, ink, values, band in drawn:
+        if len(values.column):
+            _draw_lines(canvas, frame, one, ink, values)
+        if one.error is None:  # values with an error scatter at first
+            for column in np.unique(band.column[band.largest > y.high] // DOTS_ACROSS).tolist():
+                canvas.put(column, 0, "▲", ink)
     n_dots = n_rows * _DOTS_DOWN
     for mark in figure.marks:
         row = (n_dots - 1 - int(y.dots(mark.y, n_dots))) // _DOTS_DOWN
-        canvas.put(int(frame.x.bins(mark.x, n_columns)), row, mark.text, _sgr(mark.index))
+        canvas.put(int(frame.x.bins(mark.x, n_columns)), row, mark.text, Ink(mark.index))
     y_labels = {(n_dots - 1 - int(y.dots(tick, n_dots))) // _DOTS_DOWN: text for tick, text in labels.items()}
-    ticks = {int(frame.x.bins(tick, n_columns)): tick for tick in frame.x.ticks(n_ticks) if tick == round(tick)}
-    lines = _framed(canvas, figure, y_labels, ticks, color=color)
-    if has_legend:
-        lines += legend_lines([figure.caption], width, "") if figure.caption else []
-        for index, one in curves.items():
-            lines += _legend(letter(index), _sgr(index), _curve_parts(one, frame), width, color=color)
-        for mark in figure.marks:
-            if mark.label:
-                lines.append(f"{_colored(' '.join(mark.text), _sgr(mark.index), color=color)} {mark.label}")
-    return "\n".join(lines)
+    rows = [[(figure.y_title, Ink())]]
+    for row, cells in enumerate(canvas.rows):
+        rule = f"{y_labels.get(row, ''):>{margin}} {'┤' if row in y_labels else '│'}"
+        runs = (("".join(cell[0] for cell in run), ink) for ink, run in groupby(cells, key=lambda cell: cell[1]))
+        rows.append([(rule, Ink()), *runs])
+    ticks = [tick for tick in frame.x.ticks(n_ticks) if tick == round(tick)]
+    below = [
+        *_x_axis_lines([(int(frame.x.bins(tick, n_columns)), tick) for tick in ticks], n_columns),
+        f" {figure.x_title}",
+    ]
+    return [*rows, *([(" " * (margin + 1) + line, Ink())] for line in below)], frame
 
 
 def _axes(figure: Figure, n_rows: int) -> tuple[Axis, Axis, dict[float, str]]:
     """The axes, and the ticks of y with their labels."""
     if figure.ends is not None:
-        x, y = (Axis(*ends) for ends in figure.ends)
+        x, y = (Axis(*ends, is_log=figure.is_log) for ends in figure.ends)
     else:
         x = x_axis(figure.curves, figure.x_end)
         low, high = y_range(figure.curves, x, figure.y_low)
-        y = Axis(low, max(high, low + figure.least_range))
+        x, y = Axis(x.low, x.high, figure.is_log), Axis(low, max(high, low + figure.least_range), figure.is_log)
     if figure.is_log:
-        x, y = Axis(x.low, x.high, is_log=True), Axis(y.low, y.high, is_log=True)
         return x, y, {tick: format_number(tick, 1) for tick in y.ticks(n_rows // 3)}
-    step = tick_step(y.low, y.high, max(2, n_rows // 3))
-    y = Axis(min(y.low, tick_below(y.low, step)), y.high)
+    n_ticks = max(2, n_rows // 3)
+    step = tick_step(y.low, y.high, n_ticks)
+    if figure.ends is None:
+        y = Axis(min(y.low, tick_below(y.low, step)), y.high)
+    if len(ticks_within(y.low, y.high, step)) < 2:  # one number is no scale
+        step = tick_step(y.low, y.high, 2 * n_ticks)
     return x, y, {tick: format_fixed(tick, tick_decimals(step)) for tick in ticks_within(y.low, y.high, step)}
 
 
-def _framed(
-    canvas: _Canvas, figure: Figure, y_labels: Mapping[int, str], x_ticks: Mapping[int, float], *, color: bool
-) -> list[str]:
-    """The rows between their axes, labelled by row and by column; numbers of the x axis never overlap."""
-    margin, n_columns = max(map(len, y_labels.values()), default=1), len(canvas.rows[0])
-    lines = [figure.y_title]
-    for row, text in enumerate(canvas.lines(color=color)):
-        lines.append(f"{y_labels.get(row, ''):>{margin}} {'┤' if row in y_labels else '│'}{text}".rstrip())
+def _x_axis_lines(ticks: Sequence[tuple[int, float]], n_columns: int) -> tuple[str, str]:
+    """The axis with its ticks, by column, and their numbers, which never overlap."""
     axis, numbers, free_from = ["─"] * n_columns, [" "] * n_columns, 0
-    for column, tick in x_ticks.items():
+    for column, tick in ticks:
         text = format_count(round(tick))
         start = max(0, min(column - len(text) // 2, n_columns - len(text)))
         if start >= free_from:
             axis[column] = "┬"
             numbers[start : start + len(text)] = text
             free_from = start + len(text) + 1
-    indent = " " * (margin + 1)
-    return [*lines, f"{indent}└{''.join(axis)}", f"{indent} {''.join(numbers)}".rstrip(), f"{indent} {figure.x_title}"]
+    return f"└{''.join(axis)}", f" {''.join(numbers)}"
 
 
-def _draw_lines(canvas: _Canvas, frame: Frame, one: Curve, index: int) -> None:
-    """The limit behind the values, the fitted line over them, else a letter at their end; a mark at the top where steps
-    are slower.
-    """
-    sgr = _sgr(index)
-    first, last = (int(end) for end in frame.x.bins([one.x.min(), one.x.max()], frame.n_columns))
+def _draw_lines(canvas: _Canvas, frame: Frame, one: Curve, ink: Ink, values: Columns) -> None:
+    """The limit behind the values, the fitted line over them with letters, else a letter at their end."""
+    index = ink.curve or 0
+    first, last = int(values.column[0]) // DOTS_ACROSS, int(values.column[-1]) // DOTS_ACROSS
     if one.limit is not None:
-        for column, row, point in frame.line_cells(one.limit, "·", _POINT_EVERY, first, last):
-            canvas.put(column, row, point, sgr, where_blank=True)
-    if one.fit is not None:
-        for column, row, dash in frame.line_cells(one.fit, "╌", 1, first, last):
+        for column, row in frame.line_places(one.limit, first, last, _POINT_EVERY):
+            canvas.put(column, row, "·", ink, where_blank=True)
+    if one.fit is not None and not one.dimmed:
+        for column, row in frame.line_places(one.fit, first, last):
             turn = (column + _LETTER_SHIFT * index) % _LETTER_EVERY
             if turn % _DASH_EVERY == 0:
-                canvas.put(column, row, dash if turn else letter(index), sgr)
+                canvas.put(column, row, "╌" if turn else letter(index), ink)
     elif one.is_formula:
-        for column, row, _ in frame.curve_cells(one):
+        for column, row, _ in frame.cells(values):
             if (column + _LETTER_SHIFT * index) % _LETTER_EVERY == 0:
-                canvas.put(column, row, letter(index), sgr)
-    elif one.error is not None:
-        canvas.put(last, frame.row(float(one.y[-1])), letter(index), sgr)
-    for column in frame.slow_columns(one):
-        canvas.put(column, 0, "▲", sgr)
+                canvas.put(column, row, letter(index), ink)
+    else:
+        canvas.put(last, frame.row(float(values.least[-1] + values.largest[-1]) / 2), letter(index), ink)
 
 
 def _curve_parts(one: Curve, frame: Frame) -> list[str]:
@@ -280,14 +277,7 @@ def _curve_parts(one: Curve, frame: Frame) -> list[str]:
     return parts
 
 
-def _legend(sign: str, sgr: int, parts: Sequence[str], width: int, *, color: bool) -> list[str]:
-    lines = legend_lines(parts, width - len("a "), "  ")
-    return [f"{_colored(sign, sgr, color=color) if number == 0 else ' '} {line}" for number, line in enumerate(lines)]
-
-
-def _sgr(index: int | None) -> int:
-    return 0 if index is None else _SGR[index % len(_SGR)]
-
-
-def _colored(text: str, sgr: int, *, color: bool) -> str:
-    return f"\x1b[{sgr}m{text}\x1b[0m" if color and sgr else text
+def _colored(text: str, ink: Ink, *, color: bool) -> str:
+    if not color or ink.curve is None:
+        return text
+    return f"\x1b[{'2;' * ink.is_faint}{_SGR[ink.curve % len(_SGR)]}m{text}\x1b[0m"

@@ -13,9 +13,9 @@ from rich.text import Text
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.endings import Outcome
 from ggbench.engines.events import DeviceBuffers, Memory
+from ggbench.fields import config_options
 from ggbench.machine.readings import name_processes
 from ggbench.machine.records import GpuUse, MachineReading
-from ggbench.models.command_line import setup_options
 from ggbench.models.subject import Subject
 from ggbench.runs.run import DecodeTiming
 from ggbench.runs.store.runs import RUNNING
@@ -134,7 +134,7 @@ def _loaded(setup: EngineConfig, summary: QuantSummary) -> Facts:
         ("batches", _batches(setup, summary.memory)),
         ("threads", format_count(setup.threads) if setup.threads else ""),
         ("memory limit", "" if limit is None else _limit_text(limit, summary.memory)),
-        ("other options", shlex.join(setup_options(setup, without=_SHOWN))),
+        ("other options", shlex.join(config_options(setup, without=_SHOWN))),
     ]
 
 

@@ -39,6 +39,12 @@ def ends(expected: Any) -> tuple[float, float] | None:  # noqa: ANN401 - a value
     return None if expected is None else (expected.low, expected.high)
 
 
+def expected(name: str, about: str, get: Get, interval: str = "") -> tuple[Field, ...]:
+    """Return a value and its interval, `interval` or `NAME_ci95`, of what has `value`, `low` and `high`, or is None."""
+    value = field(name, NUMBER, about, lambda root: (found := get(root)) and found.value)
+    return (*value, *field(interval or f"{name}_ci95", ENDS, get=lambda root: ends(get(root))))
+
+
 def _of_decode(name: str) -> Get:
     return lambda summary: summary.decode and getattr(summary.decode, name)
 

@@ -25,10 +25,10 @@ from ggbench.engines.llama.config import LlamaConfig, whole_steps
 from ggbench.engines.llama.rpc_client import Link
 from ggbench.engines.workloads import DecodeAtDepth
 from ggbench.errors import EngineFailed, Unsupported
+from ggbench.fields import reproduce
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import remove_left_twins, twin_folder, twin_of, write_sparse
 from ggbench.gguf_file.twin_writer import TwinGroup, group_twins, require_room
-from ggbench.models.command_line import reproduce
 from ggbench.models.targets import Target
 from ggbench.paths import forecasts_dir
 from ggbench.sizing.budget import main_memory_budget

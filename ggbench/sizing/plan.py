@@ -16,9 +16,9 @@ from msgspec.structs import replace
 from ggbench.engines.endings import EngineEnded, Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError, UsageError
+from ggbench.fields import reproduce
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import write_sparse
-from ggbench.models.command_line import reproduce
 from ggbench.models.targets import Target
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.longest_context import LONGEST, longest_n_ctx, planning_ceiling

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import get_args
 
 import msgspec
@@ -14,12 +15,17 @@ from msgspec.structs import replace
 
 from ggbench.engines.endings import EngineEnded, Failed, OutOfMemory
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import GgbenchError
 from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.quants import name_without_quant
 from ggbench.machine.programs import Program
+from ggbench.models.local_files import local_variants
+from ggbench.models.targets import Target
 from ggbench.sizing.dry_allocator import DryAllocator
 from ggbench.sizing.longest_context import longest_n_ctx, planning_ceiling
 from ggbench.sizing.placement import Placement, speed_bounds
 from ggbench.sizing.plan_record import Budget, Change, ChangeKind, PlanRow
+from ggbench.units import format_bytes
 
 _SMALLER_UBATCHES = (256, 128, 64)
 _SMALLER_CACHES: tuple[tuple[ChangeKind, str], ...] = (("KV q8_0", "q8_0"), ("KV q4_0", "q4_0"))
@@ -178,3 +184,43 @@ def _in_order(changes: Iterable[Change], row: PlanRow) -> tuple[Change, ...]:
         return len(_COSTS) if is_drastic else _COSTS.index(change.kind)
 
     return tuple(sorted(changes, key=lambda each: (not each.fits, 0 if each.fits else -each.left_bytes, cost(each))))
+
+
+def smaller_quant_advice(target: Target, room_bytes: int, in_budget: float = 1.0) -> str:
+    """The largest smaller quant whose weights those bytes hold, else that there is none.
+
+    `in_budget` is the share of the weights that lies in the memory that is too small: that of the target's own, since
+    the others keep as many layers elsewhere.
+    """
+    sizes = {quant: round(n_bytes * in_budget) for quant, n_bytes in _sizes(target).items()}
+    most_bytes = min(room_bytes, sizes.get(target.quant, room_bytes + 1) - 1)
+    fitting = {quant: n_bytes for quant, n_bytes in sizes.items() if n_bytes <= most_bytes and quant != target.quant}
+    about = "about " if in_budget < 1 else ""
+    if fitting:
+        quant = max(fitting, key=lambda each: fitting[each])
+        return f"{quant} would fit: its weights take {about}{format_bytes(fitting[quant])} there"
+    smallest = min(sizes, key=lambda each: sizes[each], default=target.quant)
+    if smallest == target.quant:
+        return "there is no smaller quant here; take a smaller model, or allow it more memory"
+    taken = f"{about}{format_bytes(sizes[smallest])}"
+    return f"not even {smallest} would fit, with weights of {taken}; take a smaller model"
+
+
+def _sizes(target: Target) -> dict[str, int]:
+    """Bytes of the weights of every available quant: by the source, else of the files in the same folder."""
+    source = target.own or target.source
+    if source is not None:
+        return source.sizes()
+    if target.path is None:
+        return {}
+    try:
+        variants = local_variants(Path(target.path).parent)
+    except GgbenchError:
+        return {}
+    return {
+        variant.quant: variant.file_bytes
+        for variant in variants
+        if variant.quant
+        and not variant.missing
+        and name_without_quant(variant.paths[0].name).lower() == name_without_quant(target.path.name).lower()
+    }

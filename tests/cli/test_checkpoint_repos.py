@@ -6,7 +6,7 @@ import pytest
 
 from ggbench.engines.endings import Outcome
 from tests.cli.conftest import Run
-from tests.fakes.checkpoints import GPTQ, QWEN2_TINY, write_checkpoint
+from tests.fakes.checkpoints import QWEN2_TINY, write_checkpoint
 from tests.fakes.hub import TestHub
 
 NAMES = ["config.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
@@ -47,22 +47,6 @@ def test_a_repo_that_is_not_here_is_downloaded_by_decode(ggbench: Run, repo: str
     refused = ggbench("decode", repo, "-n", "300", "--no-download")
     assert refused.code != 0 and "Traceback" not in refused.err
     assert ggbench("decode", repo, "nf4", "-n", "300", "--json").json["quant"] == "nf4"
-
-
-def test_inspect_shows_the_method_that_is_named(ggbench: Run, hub: TestHub, repo: str, tmp_path: Path) -> None:
-    stored = ggbench("inspect", repo, "--json").json
-    nf4 = ggbench("inspect", f"{repo}:nf4", "--json", "--tensors").json
-    assert (stored["quant"], nf4["quant"]) == ("bf16", "nf4")
-    by_name = {each["quant"]: each["weight_bytes"] for each in stored["methods"]}
-    assert (stored["weight_bytes"], nf4["weight_bytes"]) == (by_name["bf16"], by_name["nf4"])
-    assert sum(each["n_bytes"] for each in nf4["tensors"]) == nf4["weight_bytes"]
-    assert "org/tiny  nf4" in ggbench("inspect", f"{repo}:nf4").out
-    folder = write_checkpoint(tmp_path / "gptq", {**QWEN2_TINY, "quantization_config": GPTQ}, "gptq-int4")
-    hub.add_repo("org/tiny-GPTQ", {path.name: path for path in folder.iterdir()})
-    wrong = ggbench("inspect", "tf:org/tiny-GPTQ:nf4")
-    assert wrong.code == 2
-    assert "is stored as gptq-int4, and nf4 was asked for" in wrong.err
-    assert ggbench("inspect", f"{repo}:q4_k_m").code == 2
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,8 @@
 """What is written about a download while it goes on, by a clock that the test moves."""
 
-from ggbench.commands.downloads import DownloadLines, DownloadNotices
+from ggbench.commands.downloads import DownloadNotices
 from ggbench.hub.download import FileProgress
 from ggbench.hub.repo_records import RepoFile
-from ggbench.units import MIB
 
 
 class Clock:
@@ -33,19 +32,3 @@ def test_a_stall_is_reported_once() -> None:
     assert after(60, FileProgress(file, 100, moved_bytes=90, kept_bytes=10)) == []
     notices = DownloadNotices(said.append, clock)
     assert after(60, FileProgress(file, 0, has_copy=True)) == ["copying from the cache"]
-
-
-def test_lines_come_at_each_tenth_and_not_too_often() -> None:
-    clock = Clock()
-
-    def n_lines(seconds_each: float, n_steps: int) -> int:
-        lines: list[str] = []
-        transfer = DownloadLines(lines.append, clock)
-        for step in range(n_steps + 1):
-            transfer.update(step * MIB, n_steps * MIB)
-            clock.now += seconds_each
-        return len(lines)
-
-    assert n_lines(0.0001, 1000) == 1
-    assert n_lines(0.1, 1000) == 10
-    assert 60 <= n_lines(1.0, 1000) <= 100

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import FakeMachine, Run
-from tests.interchange.conftest import PEERS
+from tests.formats.conftest import PEERS
 
 
 @pytest.fixture

@@ -78,22 +78,6 @@ def test_a_projector_is_left_room_for(ggbench: Run, searching: FakeMachine, tiny
     assert len(searching.workers) == 2
 
 
-def test_options_of_placement_reach_both_workers(ggbench: Run, searching: FakeMachine, moe_twin: Path) -> None:
-    """They decide where weights and cache lie, so the dry run needs them as the real one; they are stored as well."""
-    options = ("-ncmoe", "2", "-ot", "attn=CPU", "-nkvo", "--swa-full", "--no-mmap", "-sm", "none")
-    ran = ggbench("maxctx", moe_twin, *options, "--memory-limit", "100MiB", "--json")
-    assert ran.code == 0, ran.err
-    for worker in searching.workers:
-        load, context = worker.requests[:2]
-        assert isinstance(load, LoadModel)
-        assert isinstance(context, MakeContext)
-        assert (load.setup.n_cpu_moe, load.setup.override_tensor, load.setup.mmap) == (2, ("attn=CPU",), False)
-        assert (context.setup.kv_offload, context.setup.swa_full, load.setup.split_mode) == (False, True, "none")
-    for option in ("--n-cpu-moe 2", "--override-tensor attn=CPU", "--no-kv-offload", "--swa-full", "--no-mmap"):
-        assert option in ran.json["command"]
-    assert (ran.json["config"]["n_cpu_moe"], ran.json["config"]["kv_offload"]) == (2, False)
-
-
 def test_every_quant_in_one_table(ggbench: Run, searching: FakeMachine, tiny_twin: Path, tmp_path: Path) -> None:
     (tmp_path / "model-q8_0.gguf").write_bytes(tiny_twin.read_bytes())
     (tmp_path / "model-q4_0.gguf").write_bytes(b"GGUF but not really")

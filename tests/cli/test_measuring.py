@@ -105,7 +105,7 @@ def test_options_of_placement_are_passed_on_stored_and_reproduced(
         (["-sm", "diagonal"], "'diagonal' is not one of"),
     ],
 )
-@pytest.mark.parametrize("command", ["decode", "maxctx", "plan"])
+@pytest.mark.parametrize("command", ["decode", "plan"])
 def test_bad_placement_is_a_usage_error(
     ggbench: Run, tiny_twin: Path, command: str, options: list[str], what: str
 ) -> None:
@@ -114,19 +114,6 @@ def test_bad_placement_is_a_usage_error(
     error, hint = ran.err.splitlines()
     assert what in error
     assert hint.startswith("Hint: ")
-
-
-def test_bench_of_a_folder_with_one_bad_file(
-    ggbench: Run, machine: FakeMachine, tiny_twin: Path, tmp_path: Path
-) -> None:
-    (tmp_path / "model-q8_0.gguf").write_bytes(tiny_twin.read_bytes())
-    (tmp_path / "model-q4_0.gguf").write_bytes(b"GGUF but not really")
-    ran = ggbench("bench", tmp_path, "-n", "300", "--json")
-    assert ran.code == 0
-    rows = {row["quant"]: row for row in ran.json["rows"]}
-    assert rows["q8_0"]["outcome"] == "completed"
-    assert rows["q4_0"]["outcome"] == "failed"
-    assert rows["q4_0"]["reason"]
 
 
 def edged() -> Answer:

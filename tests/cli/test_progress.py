@@ -25,6 +25,8 @@ def test_the_bar_can_be_drawn_after_every_record(monkeypatch: pytest.MonkeyPatch
     terminal, end = pty.openpty()
     with os.fdopen(end, "w") as stderr:
         monkeypatch.setattr(sys, "stderr", stderr)
+        monkeypatch.setenv("TERM", "xterm-256color")
+        monkeypatch.delenv("NO_COLOR", raising=False)
         view = view_of(Output(), ("m q4_0", "m q8_0"))
         for record in RECORDS:
             view.draw(record)

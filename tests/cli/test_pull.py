@@ -49,23 +49,6 @@ def test_pull_prints_the_path_and_decode_asks_nothing(
     assert len(hub.requests) == asked
 
 
-def test_several_quants_into_a_folder(ggbench: Run, repo: str, tmp_path: Path, tiny_twin: Path) -> None:
-    ran = ggbench("pull", f"hf:{repo}", "bf16", "q8_0", "--to", tmp_path / "here", "--json")
-    assert ran.code == 0
-    assert ran.json["schema"] == "ggbench.pull/1"
-    rows = ran.json["rows"]
-    assert [row["quant"] for row in rows] == ["bf16", "q8_0"]
-    [[bf16], [q8_0]] = [row["files"] for row in rows]
-    assert bf16["path"] == str(tmp_path / "here/more/tiny-bf16.gguf")
-    size = tiny_twin.stat().st_size
-    assert q8_0 == {
-        "path": str(tmp_path / "here/tiny-q8_0.gguf"), "n_bytes": size, "outcome": "downloaded", "moved_bytes": size,
-        "sha256": hashlib.sha256(tiny_twin.read_bytes()).hexdigest(),
-    }  # fmt: skip
-    for file in (bf16, q8_0):
-        assert hashlib.sha256(Path(file["path"]).read_bytes()).hexdigest() == file["sha256"]
-
-
 def test_each_file_says_how_it_came(ggbench: Run, hub: TestHub, repo: str, tmp_path: Path, tiny_twin: Path) -> None:
     size = tiny_twin.stat().st_size
     leave_part(repo, tiny_twin)

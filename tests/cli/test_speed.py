@@ -29,23 +29,6 @@ def test_every_case_is_in_the_document(ggbench: Run, machine: FakeMachine, tiny_
     assert ran.json["schema"] == "ggbench.speed/1"
 
 
-def test_published_rows_stand_under_each_case(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-    asked = "--inputs", "6144", "-n", "4", "--against", "published"
-    several = "speed", tiny_twin, "--inputs", "1,6144", "-n", "4", "--against", "published"
-    assert ggbench(*several).out.count("no published row of speed measures this model") == 1
-    named = tiny_twin.with_name("qwen2.5-7b-instruct-q8_0.gguf")
-    named.hardlink_to(tiny_twin)
-    (case,) = ggbench("speed", named, *asked, "--json").json["cases"]
-    assert len(case["against"]) == 3
-    for row in case["against"]:
-        assert (row["n_prompt"], row["model"]) == (6144, "qwen2.5-7b")
-        assert any(text.startswith("device ") for text in row["differences"])
-        assert any(text.startswith("system ") for text in row["differences"])
-    text = ggbench("speed", named, *asked).out
-    assert "all published rows: " in text
-    assert "generated 2048 tokens, not 4" in text
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [

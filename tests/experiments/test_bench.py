@@ -3,8 +3,6 @@
 import threading
 from collections.abc import Iterator
 
-from msgspec.structs import replace
-
 from ggbench.cli.bench_runs import run_bench
 from ggbench.engines import protocol
 from ggbench.engines.contract import Request
@@ -81,21 +79,6 @@ def test_each_quant_gets_its_largest_context(target: Target, store: Store) -> No
     stored = [read_run(store, each) for each in reversed(store.list_runs())]
     assert [(run.run_id, run.result) for run in stored] == [(run.run_id, run.result) for run in runs(records)]
     assert all(worker.closed for worker in workers)
-
-
-def test_the_search_is_of_the_same_setup(target: Target) -> None:
-    rig, workers = fake_rig(answers=dict.fromkeys(range(3), edged()))
-    setup = LlamaConfig(
-        n_ctx=512, type_k="q8_0", type_v="q4_0", n_ubatch=128, flash_attn="on", memory_limit_bytes=99 * MIB
-    )
-    (summary,) = summaries(bench(rig, [target], setup, n_gen=20))
-    assert (summary.memory.n_ctx, summary.max_n_ctx) == (512, EDGE)
-    decode, dry, search = (worker.requests for worker in workers)
-    assert search[0] == decode[0]
-    assert dry[0] != decode[0]
-    assert isinstance(decode[1], MakeContext)
-    assert isinstance(search[1], MakeContext)
-    assert replace(search[1].setup, n_ctx=512) == decode[1].setup
 
 
 def test_a_crash_is_not_searched(target: Target) -> None:

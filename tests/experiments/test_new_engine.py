@@ -16,7 +16,7 @@ import pytest
 from ggbench import engines
 from ggbench.engines.contract import config_type, engine_module
 from ggbench.errors import StoreError
-from ggbench.models.command_line import reproduce
+from ggbench.fields import reproduce
 from ggbench.models.reference import parse_model
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run

@@ -241,23 +241,6 @@ def test_a_run_does_not_go_on_where_another_machine_stopped(
     assert _requests(worker)[0].chunks[0][0] == 0
 
 
-def test_logits_are_saved_and_compared_with(trained: Target, settings: QualitySettings, tmp_path: Path) -> None:
-    path = tmp_path / "base.dat"
-    _, _, (writer,) = _run(trained, replace(settings, save_base_logits=str(path)), [scores()])
-    assert all(each.rows is not None and each.rows.writes for each in _requests(writer))
-    reads = replace(settings, base_logits=str(path))
-    run, _, (reader,) = _run(trained, reads, [scores()])
-    assert _result(run).divergence is not None
-    rows = [each.rows for each in _requests(reader) if each.rows is not None]
-    assert [each.first_row for each in rows if each.first_row] == sorted(
-        [2 * N_SCORED, 4 * N_SCORED] * 2 + [6 * N_SCORED, 8 * N_SCORED] * 2
-    )
-    shorter, _, _ = _run(trained, replace(reads, n_ctx=16, n_seqs=4), [scores()])
-    assert "--n-ctx 32" in shorter.reason
-    longer, _, _ = _run(trained, reads, [scores(n_tokens=20 * N_CTX)])
-    assert "--chunks 10" in longer.reason
-
-
 def test_a_file_of_logits_is_never_overwritten_nor_left_in_part(
     trained: Target, settings: QualitySettings, tmp_path: Path
 ) -> None:

@@ -29,8 +29,6 @@ from ggbench.units import MIB
 from tests.fakes.engine import FakeWorker, fake_rig, obey
 from tests.fakes.recorded import runs_of
 
-DRY = 0
-"""Number of the worker that sizes the cases; the next one measures."""
 Answer = Callable[[Request], Iterator[protocol.Message | Ending]]
 
 
@@ -125,38 +123,6 @@ def test_a_batch_too_large_to_try_leaves_time_for_the_others(target: Target) -> 
     (run,) = runs_of(rig, speed_job(target, (1,), (1, 256), within_s=10))
     assert [each.n_seqs for each in measured(workers[1]) if each.n_prompt == 16] == [1]
     assert outcomes(run)[1, 1] == Outcome.COMPLETED
-
-
-def test_a_case_that_does_not_fit_leaves_the_others_running(target: Target, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is not even tried; its row has what it would need."""
-    monkeypatch.setattr("ggbench.sizing.budget.describe_ram", lambda: _Ram(4096 * MIB, 1088 * MIB))
-    rig, workers = fake_rig(answers={DRY: _sized})
-    (run,) = runs_of(rig, speed_job(target, (1, 2048), (1, 2)))
-    assert outcomes(run) == {
-        (1, 1): Outcome.COMPLETED, (1, 2048): Outcome.COMPLETED, (2, 1): Outcome.COMPLETED,
-        (2, 2048): Outcome.OUT_OF_MEMORY,
-    }  # fmt: skip
-    last = found(run).cases[-1].ended
-    assert last.reason.startswith("needs ")
-    assert "of main memory, and 64.0 MiB are free for it" in last.reason
-    assert last.memory is not None
-    assert last.memory.kv_bytes == 90 * MIB
-    assert len(measured(workers[1])) == 3
-
-
-class _Ram:
-    def __init__(self, total_bytes: int, available_bytes: int) -> None:
-        self.total_bytes, self.available_bytes = total_bytes, available_bytes
-
-
-def _sized(request: Request) -> Iterator[protocol.Message | Ending]:
-    """The dry allocator's: 20 KiB of cache for each token, and 1 MiB of compute."""
-    if isinstance(request, MakeContext):
-        n_ctx = request.setup.n_ctx or 0
-        size = n_ctx * 20 / 1024
-        yield protocol.Log(2, f"llama_kv_cache: size = {size:.2f} MiB ( {n_ctx} cells, 2 layers, 1/1 seqs), K (f16)")
-        yield protocol.Log(2, "sched_reserve: CPU compute buffer size = 1.00 MiB")
-    yield from (each for each in obey(request) if not isinstance(each, protocol.Log))
 
 
 @pytest.mark.parametrize(

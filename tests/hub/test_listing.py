@@ -62,22 +62,6 @@ def test_a_missing_shard_is_named(access: HubAccess, hub: TestHub) -> None:
     assert broken.name != whole.name
 
 
-def test_variants_of_one_quant_have_unique_names(access: HubAccess, hub: TestHub) -> None:
-    hub.add_repo(
-        REPO,
-        {
-            "a/m-q8_0.gguf": bytes(1),
-            "b/m-q8_0.gguf": bytes(2),
-            "b/m-q8_0.GGUF": bytes(3),
-            "b/m-q8_0-00001-of-00001.gguf": bytes(4),
-        },
-    )
-    variants = list_repo(access, REPO).variants
-    assert {variant.quant for variant in variants} == {"q8_0"}
-    assert len({variant.name for variant in variants}) == 4
-    assert variants[0].name == "b/m-q8_0"
-
-
 def test_long_listings_are_paged(access: HubAccess, hub: TestHub) -> None:
     files = {f"{n:03}/m-q8_0.gguf": bytes([n % 251]) * (n + 1) for n in range(400)}
     hub.add_repo(REPO, files)

@@ -9,8 +9,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.machine.programs import Program
 from ggbench.models.targets import Target
 from ggbench.sizing.plan_record import Change, PlanRow
-from ggbench.sizing.smaller_quant import smaller_quant_advice
-from ggbench.sizing.what_helps import with_other_quants, with_programs
+from ggbench.sizing.what_helps import smaller_quant_advice, with_other_quants, with_programs
 from ggbench.units import MIB
 
 GIB = 1 << 30

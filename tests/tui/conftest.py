@@ -12,7 +12,6 @@ from textual._compositor import Compositor
 from textual._context import visible_screen_stack
 from textual.pilot import Pilot
 from textual.screen import Screen
-from textual_hires_canvas import Canvas
 
 from ggbench.hub.access import HubAccess
 from ggbench.tui.app import GgbenchApp
@@ -34,7 +33,7 @@ Size = tuple[int, int]
 def pilots_look_at_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for the app and not for a clock, and draw where a test looks: a headless app draws for nobody else.
 
-    A plot is drawn always, as it lays itself out by that, and a dialog, as what is below it is drawn with it.
+    A dialog is drawn always, as what is below it is drawn with it.
     """
     for module in ("app", "pilot"):
         monkeypatch.setattr(f"textual.{module}.wait_for_idle", wait_until_quiet)
@@ -46,7 +45,7 @@ def pilots_look_at_the_app(monkeypatch: pytest.MonkeyPatch) -> None:
         screen_stack: list[Screen[Any]] | None = None,
         simplify: bool = False,
     ) -> RenderableType | None:
-        if full or screen_stack or any(isinstance(widget, Canvas) for widget in compositor.visible_widgets):
+        if full or screen_stack:
             return draw(compositor, full, screen_stack, simplify)
         visible_screen_stack.set(screen_stack or [])
         compositor._dirty_regions.clear()

@@ -136,7 +136,7 @@ def test_a_run_is_watched_chunk_by_chunk(
         assert [figure.key for figure in figures] == ["ppl", "kld", "ppl-over-base"]
         assert [(len(figure.curves[0].x), figure.x_end) for figure in figures] == [(112, 200)] * 3
         assert "PPL above its base" not in shown
-        assert "KLD (nats)" in await press(app, pilot, "v")
+        assert "KLD [nats]" in await press(app, pilot, "v")
         scattered.opened.set()
 
     drive(library, steps, (100, 30))

@@ -24,7 +24,7 @@ from ggbench.tui.live_job import LiveJob
 from ggbench.tui.run_queue import QueueItem, RunQueue
 from ggbench.tui.screens.run import RunScreen
 from ggbench.tui.widgets.curves_plot import CurvesPlot
-from ggbench.tui.widgets.run_panels import BracketPlot, DecodedText, Gauges, QueueList, queue_lines
+from ggbench.tui.widgets.run_panels import BracketPlot, DecodedText, Lines, QueueList, queue_lines
 from ggbench.tui.work_queue import WorkState
 from tests.fakes.driving import settle
 from tests.fakes.jobs import FakeServices, Gate, decodes, searches, small_context
@@ -218,11 +218,11 @@ def test_the_machine_is_read_while_something_runs(target: Target, tmp_path: Path
         await host.workers.wait_for_complete()
         await pilot.pause()
         assert services.n_readings > idle
-        assert "CPU 50 %" in host.screen.query_one(Gauges).render().plain
-        assert "last reading" not in host.screen.query_one(Gauges).render().plain
+        assert "CPU 50 %" in host.screen.query_one("#gauges", Lines).render().plain
+        assert "last reading" not in host.screen.query_one("#gauges", Lines).render().plain
         gate.opened.set()
         await reach(host, pilot, lambda queue: not queue.is_busy)
-        assert host.screen.query_one(Gauges).render().plain.startswith("last reading\nCPU 50 %")
+        assert host.screen.query_one("#gauges", Lines).render().plain.startswith("last reading\nCPU 50 %")
 
     services.reading = READING
     drive(services, steps)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.errors import UsageError
+from ggbench.fields import Kind, Option
 from ggbench.text import shorten
 
 ClockChoice = Literal["auto", "server", "client"]
@@ -38,10 +39,16 @@ class EndpointConfig(EngineConfig, msgspec.Struct, frozen=True):
     """Scheme, host, port and path, without `/v1`."""
     model: str = ""
     """As the server offers it."""
-    clock: ClockChoice = "auto"
-    """Whose clock times the tokens: `auto` takes the server's own where it has one for each token."""
-    api_key_env: str = ""
-    """Name of the environment variable that holds the key; the key itself is kept nowhere. Empty sends none."""
+    clock: Annotated[ClockChoice, Option(kind=Kind(metavar="server|client"), heading="source")] = "auto"
+    """Clock that times a server's tokens: its own, or the client's as they arrive. Default: its own if it has one.
+
+    `auto` takes the server's own where it has one for each token.
+    """
+    api_key_env: Annotated[str, Option(kind=Kind(metavar="NAME"), heading="source")] = ""
+    """Environment variable that holds the API key of a server; the key itself is never stored or printed.
+
+    Empty sends none.
+    """
 
 
 _KEY_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")

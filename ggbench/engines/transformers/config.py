@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.contract import ON_OFF, EngineConfig, Request, Stage, check_given
 from ggbench.errors import UsageError
+from ggbench.fields import Kind, Option
 
 CacheKind = Literal["dynamic", "static"]
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
@@ -37,15 +38,24 @@ class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
     """QUANT: how the weights are stored, one of `ggbench.engines.transformers.storage.METHODS`."""
     dtype: str = "bf16"
     """Of what the method does not convert, of the activations and of the cache: `bf16`, `f16`, `f32`."""
-    cache: CacheKind = "dynamic"
-    """`dynamic` appends to the cache in every step, as Transformers does by default; `static` allocates n_ctx cells at
-    once, and every step attends to all of them."""
-    attention: Attention = "sdpa"
-    """Transformers' `attn_implementation`."""
-    torch_compile: bool = False
-    """Compile the steps of a decode; prompts are computed without."""
-    device: TorchDevice = "auto"
-    """`auto` takes the first GPU that torch sees, else the CPU."""
+    cache: Annotated[CacheKind, Option(kind=Kind(metavar="dynamic|static"), heading="checkpoint")] = "dynamic"
+    """KV cache: grows with each token, or holds the whole context from the start.
+
+    `dynamic` appends to it in every step, as Transformers does by default; `static` allocates n_ctx cells at once, and
+    every step attends to all of them.
+    """
+    attention: Annotated[Attention, Option(kind=Kind(metavar="NAME"), heading="checkpoint")] = "sdpa"
+    """Attention implementation: sdpa, eager or flash_attention_2.
+
+    Transformers' `attn_implementation`.
+    """
+    torch_compile: Annotated[bool, Option(heading="checkpoint")] = False
+    """Compile the decode steps; needs --cache static.
+
+    Prompts are computed without.
+    """
+    device: Annotated[TorchDevice, Option(kind=Kind(metavar="cpu|cuda"), shown="", heading="checkpoint")] = "auto"
+    """Where to compute. Default: the first CUDA GPU that torch sees, else the CPU."""
     n_ctx: int | None = None
     """Tokens; None lets the experiment take just enough for its run."""
     n_seq_max: int = 1
@@ -54,8 +64,8 @@ class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
     """CPU threads; None means one for each physical core."""
     memory_limit_bytes: int | None = None
     """What model and cache together may take; None means all there is."""
-    trust_remote_code: bool = False
-    """Run Python code of the checkpoint's own."""
+    trust_remote_code: Annotated[bool, Option(heading="checkpoint")] = False
+    """Run the Python code of the checkpoint's own. Read it first."""
 
     @property
     def may_use_gpu(self) -> bool:

@@ -18,9 +18,9 @@ from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.engines.transformers.models import FoundCheckpoint, find_checkpoint, planned_methods, wanted_methods
 from ggbench.engines.transformers.storage import Method
 from ggbench.errors import GgbenchError, Unsupported, UsageError
+from ggbench.fields import config_options, reproduce
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.catalog import Catalog
-from ggbench.models.command_line import reproduce, setup_options
 from ggbench.models.reference import ModelRef
 from ggbench.sizing.longest_context import planning_ceiling
 from ggbench.sizing.plan import DEFAULT_N_CTX, PlanRequest
@@ -61,7 +61,7 @@ def _refuse_llama_options(setup: LlamaConfig, memory: BudgetOptions) -> None:
     """Raise UsageError for an option that only llama.cpp has."""
     defaults = LlamaConfig()
     rest = replace(setup, **{name: getattr(defaults, name) for name in _SHARED})
-    given = setup_options(rest) or (["--mmproj"] if memory.mmproj else [])
+    given = config_options(rest) or (["--mmproj"] if memory.mmproj else [])
     if given:
         raise UsageError(
             f"{given[0]} is llama.cpp's, and a checkpoint is run by Transformers",

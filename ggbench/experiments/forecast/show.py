@@ -13,7 +13,7 @@ from ggbench.experiments.forecast.record import ForecastResult, result_of
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.document import Field, Shape, field, of
+from ggbench.show.document import Shape, field, of
 from ggbench.show.machine import run_page
 from ggbench.show.metric import B, Metric, W, estimated
 from ggbench.show.names import quant_name, row_labels
@@ -22,10 +22,10 @@ from ggbench.show.run_documents import (
     CACHE_TYPES,
     ENDS,
     MEASURED_FILE,
-    NUMBER,
     ORIGIN,
     RunDocuments,
     ends,
+    expected,
     run_documents,
     subject,
 )
@@ -42,25 +42,14 @@ _AT = (1, 4096, 32768)
 _CAPTION = "Expected of this machine, with 95 % intervals."
 
 
-def _expected(name: str, interval: str, member: str) -> tuple[Field, ...]:
-    """A value of the result and its interval."""
-
-    def of_result(run: Run) -> Expected | None:
-        found: Expected | None = getattr(result_of(run), member)
-        return found
-
-    value = field(name, NUMBER, get=lambda run: (found := of_result(run)) and found.value)
-    return (*value, *field(interval, ENDS, get=lambda run: ends(of_result(run))))
-
-
 _FORECAST = Shape(
     "Forecast",
     "The speed that is expected of a model.",
     MEASURED_FILE,
     subject("n_layer"),
     CACHE_TYPES,
-    _expected("b_ms", "b_ci95", "b_ms"),
-    _expected("w_tokens_per_ms", "w_ci95", "w_tokens_per_ms"),
+    expected("b_ms", "", lambda run: result_of(run).b_ms, "b_ci95"),
+    expected("w_tokens_per_ms", "", lambda run: result_of(run).w_tokens_per_ms, "w_ci95"),
     field(
         "tok_s",
         dict[str, float],

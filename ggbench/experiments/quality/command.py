@@ -129,7 +129,7 @@ def _fetch_wikitext(asked: MeasureRequest) -> None:
     from concurrent.futures import CancelledError
 
     from ggbench.commands.downloads import download_progress
-    from ggbench.commands.interrupts import DOWNLOAD_INTERRUPTED, interrupt_sets
+    from ggbench.commands.process import DOWNLOAD_INTERRUPTED, interrupt_sets
     from ggbench.experiments.quality.texts import WIKITEXT_2, fetch_archive, find_archive
     from ggbench.units import format_bytes
 

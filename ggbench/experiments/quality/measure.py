@@ -16,7 +16,6 @@ from ggbench.experiments.quality.record import (
     ScoredBase,
     ScoredText,
 )
-from ggbench.models.command_line import named
 from ggbench.models.targets import Target
 from ggbench.runs.experiment import Base, Conclusion, Experiment, Job, MeasuredLoss
 from ggbench.runs.recording import Recording
@@ -91,7 +90,7 @@ class QualityExperiment(Experiment):
             "text": text_argument(settings.text),
             "n-ctx": None if settings.n_ctx == N_CTX else settings.n_ctx,
             **super().stated(job),
-            "base": "none" if base is None and not settings.base_logits else base and named(base)[-1],
+            "base": "none" if base is None and not settings.base_logits else base and base.words[-1],
             "base-logits": settings.base_logits or None,
             "save-base-logits": settings.save_base_logits or None,
         }

@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from ggbench.decisions.pick.run_commands import RunCommands, commands_lines, modelfile_lines, run_commands
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.tune.record import Gain, TunedCandidate, TuneResult, TuneSettings, result_of
-from ggbench.models.command_line import setup_options
+from ggbench.fields import config_options
 from ggbench.models.targets import FileToRun
 from ggbench.runs.run import Run
-from ggbench.show.document import Field, Get, Shape, by_name, field, many, of
+from ggbench.show.document import Shape, by_name, field, many, of
 from ggbench.show.names import model_name
-from ggbench.show.run_documents import ENDS, MEASURED_FILE, NUMBER, ORIGIN, ends, run_documents
+from ggbench.show.run_documents import MEASURED_FILE, ORIGIN, expected, run_documents
 
 
 def setup_to_use(run: Run) -> LlamaConfig | None:
@@ -31,7 +31,7 @@ def setup_to_use(run: Run) -> LlamaConfig | None:
 def ggbench_line(run: Run) -> str:
     """Return the decode with the settings that were found."""
     setup = setup_to_use(run)
-    options = [] if setup is None else setup_options(setup)
+    options = [] if setup is None else config_options(setup)
     return shlex.join(["ggbench", "decode", run.subject.file or run.subject.model, *options])
 
 
@@ -51,12 +51,6 @@ def tuned_lines(run: Run) -> list[str]:
     return [] if commands is None else [ggbench_line(run), *commands_lines(commands)]
 
 
-def _ratio(name: str, about: str, get: Get, interval: str = "ci95") -> tuple[Field, ...]:
-    """A ratio and its interval."""
-    value = field(name, NUMBER, about, lambda root: (found := get(root)) and found.value)
-    return (*value, *field(interval, ENDS, get=lambda root: ends(get(root))))
-
-
 def _by_depth(gains: Sequence[Gain]) -> dict[str, Gain]:
     return {str(each.n_depth): each for each in gains}
 
@@ -64,12 +58,13 @@ def _by_depth(gains: Sequence[Gain]) -> dict[str, Gain]:
 _GAIN = Shape(
     "GainAtDepth",
     "Speed over that of the defaults, above 1 is faster; null where it is unknown.",
-    _ratio(
+    expected(
         "ratio",
         "Of the decode, or of the prompt where no decode was asked for.",
         lambda gain: gain.decode or gain.prefill,
+        "ci95",
     ),
-    _ratio("prefill_ratio", "", lambda gain: gain.prefill, "prefill_ci95"),
+    expected("prefill_ratio", "", lambda gain: gain.prefill, "prefill_ci95"),
     of(Gain, "step_ms batch_ms"),
 )
 _CANDIDATE = Shape(
@@ -78,13 +73,14 @@ _CANDIDATE = Shape(
     of(TunedCandidate, "number state"),
     field("settings", dict[str, object], "What they change of the defaults, by llama.cpp's names."),
     of(TunedCandidate, "reason? n_timed"),
-    _ratio(
+    expected(
         "ratio",
         "Speed over the defaults', over all depths and phases, as the race saw it.",
         lambda candidate: candidate.ratio,
+        "ci95",
     ),
     field("at", by_name(_GAIN), "By depth.", lambda candidate: _by_depth(candidate.at)),
-    _ratio(
+    expected(
         "kld",
         "What the KV cache costs in quality, in nats for each token, where it was measured.",
         lambda candidate: candidate.kv_loss and candidate.kv_loss.nats,
@@ -128,10 +124,11 @@ _TUNE = Shape(
         _best,
     ),
     of(TuneResult, "has_gain", result_of),
-    _ratio(
+    expected(
         "ratio",
         "Speed of the finalist over the defaults', measured apart from the choice.",
         lambda run: result_of(run).ratio,
+        "ci95",
     ),
     field("gain", by_name(_GAIN), "The same by depth.", lambda run: _by_depth(result_of(run).gain)),
     of(TuneResult, "finalist", result_of),

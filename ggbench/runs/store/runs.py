@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _Record = TypeVar("_Record")
 
 RUNNING = "running"
-"""The state of a run that has not ended; every other state is a value of `records.outcome.Outcome`."""
+"""The state of a run that has not ended; every other state is a value of `Outcome`."""
 
 WARMUP = "warmup/"
 """Series whose names begin so are kept, and count for nothing."""
@@ -37,7 +37,7 @@ class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     engine: str
     state: str
-    """`running`, or a value of `records.outcome.Outcome`."""
+    """`running`, or a value of `Outcome`."""
     reason: str
     subject: Subject
     command: str
@@ -58,7 +58,7 @@ class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_imported(self) -> bool:
-        """As `records.run.Run.is_imported`."""
+        """As `Run.is_imported`."""
         return self.environment is not None and self.environment.imported is not None
 
     @property

@@ -22,7 +22,6 @@ from textual.containers import Horizontal, Vertical, VerticalScroll
 from textual.dom import DOMNode
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Button, Input, Label, OptionList, Static
-from textual.widgets.option_list import Option
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
@@ -32,7 +31,11 @@ from ggbench.text import plain
 from ggbench.units import format_bytes, parse_size
 
 ReportForm: TypeAlias = Literal["html", "csv", "svg"]
-_FORMS: tuple[ReportForm, ...] = ("html", "csv", "svg")
+_FORMS: dict[ReportForm, str] = {
+    "html": "h  HTML: a report, one file",
+    "csv": "c  CSV: rows and samples, two files",
+    "svg": "s  SVG: the charts, a file each",
+}
 Answer = TypeVar("Answer")
 
 
@@ -111,18 +114,13 @@ class SaveChoice(Dialog["ReportForm | None"]):
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog"):
             yield Static(f"Save {self._what}", markup=False)
-            options = [
-                Option("h  HTML: a report, one file", id="html"),
-                Option("c  CSV: rows and samples, two files", id="csv"),
-            ]
-            if self._has_figures:
-                options.append(Option("s  SVG: the charts, a file each", id="svg"))
+            options = [text for form, text in _FORMS.items() if self._has_figures or form != "svg"]
             yield OptionList(*options, markup=False)
             yield Static("saved in the current folder; esc closes", id="where", markup=False)
 
     @on(OptionList.OptionSelected)
     def _choose(self, event: OptionList.OptionSelected) -> None:
-        self.action_choose(_FORMS[event.option_index])
+        self.action_choose(list(_FORMS)[event.option_index])
 
     def action_choose(self, form: ReportForm) -> None:
         if self._has_figures or form != "svg":

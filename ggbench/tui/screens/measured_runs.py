@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
 from rich.console import RenderableType
@@ -50,14 +50,12 @@ class MeasuredScreen(RunsScreen):
         Binding("r", "reset_zoom", "Reset zoom", show=False, tooltip="Show all of a plot that was zoomed"),
     ]
 
-    def __init__(self, runs: tuple[MeasuredRun, ...]) -> None:
+    def __init__(self, runs: tuple[MeasuredRun, ...], title: str, figures: Sequence[Figure]) -> None:
         super().__init__()
-        self.runs = runs
-        self._figures = self._drawn()
-        self._numbers = ", ".join(str(one.run_id) for one in runs)
+        self.runs, self._title, self._figures = runs, title, figures
 
     def compose(self) -> ComposeResult:
-        yield Static(self._title(), id="title", markup=False)
+        yield Static(self._title, id="title", markup=False)
         with DetailsPane(id="pane"):
             if self._figures:
                 yield CurvesPlot()
@@ -82,20 +80,12 @@ class MeasuredScreen(RunsScreen):
             plot.action_reset_scales()
 
     def action_save(self) -> None:
-        what = f"run {self._numbers}" if len(self.runs) == 1 else f"runs {self._numbers}"
+        what = f"run{'' if len(self.runs) == 1 else 's'} {_numbers(self.runs)}"
         self.ask_to_save(what, lambda: self.runs, has_figures=bool(self._figures))
 
     @abstractmethod
-    def _drawn(self) -> tuple[Figure, ...]:
-        """The figures."""
-
-    @abstractmethod
-    def _title(self) -> str:
-        """The line above them."""
-
-    @abstractmethod
     def _details(self) -> Iterable[Widget]:
-        """What stands below them."""
+        """What stands below the curves."""
 
 
 class RunDetails(MeasuredScreen):
@@ -105,16 +95,13 @@ class RunDetails(MeasuredScreen):
         Binding("y", "copy_command", "Copy command", tooltip="Copy the command that repeats the run")
     ]
 
+    def __init__(self, run: MeasuredRun) -> None:
+        stored = run.listed.stored
+        started = plain(stored.started_at[:16]).replace("T", " ")
+        super().__init__((run,), f"Run {run.run_id} · {plain(stored.kind)} · {started} UTC", run.figures())
+
     def action_copy_command(self) -> None:
         self.status.copy_commands(self.runs[0].listed.stored.command)
-
-    def _drawn(self) -> tuple[Figure, ...]:
-        return self.runs[0].figures()
-
-    def _title(self) -> str:
-        stored = self.runs[0].listed.stored
-        started = plain(stored.started_at[:16]).replace("T", " ")
-        return f"Run {self._numbers} · {plain(stored.kind)} · {started} UTC"
 
     def _details(self) -> Iterable[Widget]:
         (measured,) = self.runs
@@ -133,18 +120,17 @@ In the plot: samples as a band, ╌ the fitted line, · the limit of the machine
 
     def __init__(self, runs: tuple[MeasuredRun, ...], repeats: Repeats = ()) -> None:
         """`repeats` of all stored runs say how far loads differ."""
-        super().__init__(runs)
+        figures = saved_figures([one.to_save() for one in runs])
+        super().__init__(runs, f"Comparing runs {_numbers(runs)}", figures)
         self._repeats = repeats
-
-    def _drawn(self) -> tuple[Figure, ...]:
-        return saved_figures([one.to_save() for one in self.runs])
-
-    def _title(self) -> str:
-        return f"Comparing runs {self._numbers}"
 
     def _details(self) -> Iterable[Widget]:
         comparison = compare_quants([one.summary for one in self.runs], RunSpreads(self._repeats))
         yield Static(ComparisonReport(comparison, answer_first=True), id="table")
+
+
+def _numbers(runs: Sequence[MeasuredRun]) -> str:
+    return ", ".join(str(one.run_id) for one in runs)
 
 
 def _run_details(measured: MeasuredRun) -> RenderableType:

@@ -205,7 +205,7 @@ enter opens a run; space marks it; c compares the marked runs."""
         if self.is_current:
             from ggbench.tui.screens.measured_runs import CompareScreen, RunDetails
 
-            self.app.push_screen(RunDetails(runs) if len(runs) == 1 else CompareScreen(runs, repeats))
+            self.app.push_screen(RunDetails(runs[0]) if len(runs) == 1 else CompareScreen(runs, repeats))
 
     def _delete(self, run_ids: Sequence[int]) -> Iterator[tuple[str, ...]]:
         """Delete runs, in a thread; those that another ggbench has deleted already are skipped."""

@@ -26,7 +26,7 @@ from ggbench.tui.host import Host, host_of
 from ggbench.tui.live_job import LiveJob
 from ggbench.tui.run_queue import QueueItem, RunQueue
 from ggbench.tui.widgets.curves_plot import CurvesPlot
-from ggbench.tui.widgets.run_panels import BracketPlot, DecodedText, Gauges, Numbers, QueueList
+from ggbench.tui.widgets.run_panels import BracketPlot, DecodedText, Lines, QueueList, gauge_lines, number_lines
 from ggbench.tui.work_queue import WorkState
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ _SHARE_OF_A_CORE = 0.01
 _SHARE_BESIDE_A_GPU = 0.2
 """While the weights are on GPUs, the decode leaves the CPU idle."""
 _READ_EVERY_S = 1.0
+_LAST = "last reading"
 _WIDGETS: dict[LiveView, str] = {"figures": "plot", "bracket": "bracket"}
 """Ids of the widgets that draw a live view."""
 
@@ -88,8 +89,8 @@ class RunScreen(Screen[None]):
                     yield CurvesPlot(id="plot")
                     yield BracketPlot(id="bracket")
                 with Vertical(id="side"):
-                    yield Numbers(id="numbers")
-                    yield Gauges(id="gauges")
+                    yield Lines(id="numbers")
+                    yield Lines(id="gauges")
             yield DecodedText(id="text")
         yield Footer(compact=True, show_command_palette=False)
 
@@ -182,7 +183,9 @@ class RunScreen(Screen[None]):
             self.set_class(keys[2], "-mute")
             self.refresh_bindings()
         if not queue.is_busy:
-            self.query_one(Gauges).show_last()
+            gauges = self.query_one("#gauges", Lines)
+            if gauges.lines and gauges.lines[0] != _LAST:
+                gauges.lines = (_LAST, *gauges.lines)
         if live is None:
             return
         self._show_live(live, items, plotted, paused=queue.is_paused)
@@ -213,7 +216,7 @@ class RunScreen(Screen[None]):
         if has_figures != self._has_figures:
             self._has_figures = has_figures
             self.refresh_bindings()
-        self.query_one(Numbers).show(live, item, paused=paused)
+        self.query_one("#numbers", Lines).lines = tuple(number_lines(live, item, paused=paused))
         if self.has_class("-text"):
             self.query_one(DecodedText).show(live.text, n_done=live.n_done, is_twin=live.is_twin)
 
@@ -249,4 +252,4 @@ class RunScreen(Screen[None]):
 
     def _show_reading(self, reading: MachineReading) -> None:
         if self._queue.is_busy:
-            self.query_one(Gauges).show(reading)
+            self.query_one("#gauges", Lines).lines = tuple(gauge_lines(reading))

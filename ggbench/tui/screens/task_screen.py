@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -77,17 +77,17 @@ class RunsScreen(TaskScreen):
     def ask_to_save(self, what: str, load: Callable[[], Sequence[MeasuredRun]], *, has_figures: bool) -> None:
         """Ask for the format and save what `load`, called in a thread, returns; `what` is named in the question."""
 
-        def save(form: ReportForm | None) -> None:
+        def ask(form: ReportForm | None) -> None:
             if form is not None:
-                self.perform(f"save {what}", lambda: [save_as(form)], lambda lines: self.status.show(*lines))
+                self.perform(f"save {what}", lambda: save(form), lambda lines: self.status.show(*lines))
 
-        def save_as(form: ReportForm) -> list[str]:
+        def save(form: ReportForm) -> Iterator[list[str]]:
             from ggbench.formats.report.files import save_report
 
             runs = [one.to_save() for one in load()]
-            return [f"Saved {path}" for path in save_report(runs, f".{form}", Path.cwd())]
+            yield [f"Saved {path}" for path in save_report(runs, f".{form}", Path.cwd())]
 
-        self.app.push_screen(SaveChoice(what, has_figures=has_figures), save)
+        self.app.push_screen(SaveChoice(what, has_figures=has_figures), ask)
 
     def show_failure(self, task: str, error: GgbenchError) -> None:
         """Show the error in place of the last message."""

@@ -71,23 +71,28 @@ class ModelList(OptionList):
         lines = zip(shown, names, strict=True)
         for heading, group in groupby(lines, key=lambda line: line[0].heading):
             self._add_heading(heading)
-            self.add_options([Option(_line(name, entry.about, self._room), id=entry.key) for entry, name in group])
+            for entry, name in group:
+                has_room = cell_len(name) + 2 + cell_len(entry.about) <= self._room
+                self.add_option(Option(_line(f" {name}", entry.about if has_room else ""), id=entry.key))
         is_path, server = typed_path(text) is not None, typed_server(text)
+        heading = "a folder or file" if is_path or (text and is_local(text)) else ""
         if server is not None and all(entry.server != server for entry in shown):
-            self._add_heading("a server")
-            self.add_option(Option(_cut(f"+ add {plain(text)}"), id=_ADD))
-        if is_path or (text and is_local(text)):
-            self._add_heading("a folder or file")
-            self.add_option(Option(_cut(f"+ add {plain(text)}"), id=_ADD))
+            heading = "a server"
+        if heading:
+            self._add_heading(heading)
+            self.add_option(Option(_line(f"+ add {plain(text)}"), id=_ADD))
         if text and not is_path and server is None and hub_state != "searching":
             if not any(entry.section is Section.HUB for entry in shown):
                 self._add_heading(Section.HUB.value)
-            self.add_option(Option(_cut(f"⌕ search for “{plain(text)}”"), id=_SEARCH))
+            self.add_option(Option(_line(f"⌕ search for “{plain(text)}”"), id=_SEARCH))
         if hub_state:
             self.add_option(Option(Text(f"  {plain(hub_state)}", style="italic"), disabled=True))
         if not self.option_count:
             self.add_option(Option(Text("no model matches"), disabled=True))
-        self._highlight(chosen)
+        if chosen in self._entries:
+            self.highlighted = self.get_option_index(chosen)
+        else:
+            self.action_first()
 
     @property
     def chosen_key(self) -> str | None:
@@ -127,23 +132,10 @@ class ModelList(OptionList):
         text = text if len(text) <= room else f"…{text[-room + 1 :]}"  # the end of a path says more than its beginning
         self.add_option(Option(Text(text, style="bold", no_wrap=True, overflow="ellipsis"), disabled=True))
 
-    def _highlight(self, key: str | None) -> None:
-        if key in self._entries:
-            self.highlighted = self.get_option_index(key)
-        else:
-            self.action_first()
 
-
-def _cut(text: str) -> Text:
-    return Text(text, no_wrap=True, overflow="ellipsis")
-
-
-def _line(name: str, about: str, room: int) -> Text:
-    """Return the name, and the note if there is room for it."""
-    line = Text(f" {name}", no_wrap=True, overflow="ellipsis")
-    if about and cell_len(name) + 2 + cell_len(about) <= room:
-        line.append(f"  {about}", style="dim")
-    return line
+def _line(text: str, note: str = "") -> Text:
+    line = Text(text, no_wrap=True, overflow="ellipsis")
+    return line.append(f"  {note}", style="dim") if note else line
 
 
 class ModelsPane(Vertical):

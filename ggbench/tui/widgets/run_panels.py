@@ -113,22 +113,24 @@ _WIDTH, _BAR_WIDTH, _DEVICE_WIDTH = 28, 22, 10
 _DONE: dict[Stage, str] = {"download": "fetched", "write": "written"}
 
 
-class Numbers(Widget):
-    """Progress, speed, W and B with their share of the bandwidth's speed, percentiles, and buffers by device."""
+class Lines(Widget):
+    """Lines of text, redrawn only if one changed; the layout changes only if the height does."""
 
     lines: reactive[tuple[str, ...]] = reactive(())
+    n_lines = reactive(0, layout=True)
 
-    def show(self, live: LiveJob, item: QueueItem, *, paused: bool) -> None:
-        """Show the current state of a job; redraw only if a line changed."""
-        self.lines = tuple(number_lines(live, live.numbers(), item, paused=paused))
+    def watch_lines(self) -> None:
+        self.n_lines = len(self.lines)
 
     def render(self) -> Text:
         return Text("\n".join(self.lines), no_wrap=True)
 
 
-def number_lines(live: LiveJob, numbers: LiveNumbers, item: QueueItem, *, paused: bool) -> list[str]:
-    """Return lines of at most 28 characters, without those that are still unknown."""
-    state, working, presenter = item.state, live.working, presenter_of(item.kind)
+def number_lines(live: LiveJob, item: QueueItem, *, paused: bool) -> list[str]:
+    """Return lines of at most 28 characters: progress, speed, W and B with their share of the bandwidth's speed,
+    percentiles, and buffers by device; without those that are still unknown.
+    """
+    numbers, state, working, presenter = live.numbers(), item.state, live.working, presenter_of(item.kind)
     lines = [f"paused ({state.value})" if paused and not state.is_over else state.value]
     share = live.share
     if share is None and numbers.n_total:
@@ -239,31 +241,6 @@ class DecodedText(Widget):
             notice = "this file has no tokenizer, so there is no text"
             return Text(notice if self.has_no_text else "no text yet")
         return Text(plain(self.text)[-room:], overflow="fold")
-
-
-_LAST = "last reading"
-
-
-class Gauges(Widget):
-    """The latest reading; empty before the first."""
-
-    lines: reactive[tuple[str, ...]] = reactive(())
-    n_lines = reactive(0, layout=True)
-
-    def show(self, reading: MachineReading) -> None:
-        self.lines = tuple(gauge_lines(reading))
-
-    def show_last(self) -> None:
-        """Label the reading as the last one."""
-        if self.lines and self.lines[0] != _LAST:
-            self.lines = (_LAST, *self.lines)
-
-    def watch_lines(self) -> None:
-        """Change the layout only if the height does."""
-        self.n_lines = len(self.lines)
-
-    def render(self) -> Text:
-        return Text("\n".join(self.lines), no_wrap=True)
 
 
 def gauge_lines(reading: MachineReading) -> list[str]:

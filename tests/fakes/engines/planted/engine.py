@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -12,6 +12,7 @@ from ggbench.engines.contract import Engine, EngineConfig, Source, Workload
 from ggbench.engines.endings import Completed, Ending, Failed
 from ggbench.engines.events import Allocated, DeviceBuffers, Event, Opened, Place, PromptRead, Ready, Steps
 from ggbench.engines.workloads import Decode, Prefill
+from ggbench.fields import COUNT, Option
 
 
 class PlantedConfig(EngineConfig, msgspec.Struct, frozen=True):
@@ -20,7 +21,7 @@ class PlantedConfig(EngineConfig, msgspec.Struct, frozen=True):
     in_words: ClassVar[frozenset[str]] = frozenset({"quant"})
 
     quant: str = ""
-    slots: int = 1
+    slots: Annotated[int, Option(help="Slots of the planted engine.", kind=COUNT)] = 1
 
 
 CONFIG = PlantedConfig

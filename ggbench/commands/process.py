@@ -1,0 +1,157 @@
+"""The process of a command: signals, and the streams that it is started with.
+
+Ctrl-C, SIGTERM and SIGHUP stop a measurement at its next step, and what was measured is kept; a download so that the
+same command continues it. Streams may be closed, or have an encoding that lacks characters, as ASCII does.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import io
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import TYPE_CHECKING, TextIO
+
+import click
+
+from ggbench.errors import ExitCode
+from ggbench.text import in_ascii
+
+if TYPE_CHECKING:
+    from ggbench.commands.output import Output
+
+
+DOWNLOAD_INTERRUPTED = "interrupted; the downloaded part is kept, and the same command continues from there"
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C; what `kill`, a batch system and a shutdown send; a terminal that closes."""
+
+
+@contextlib.contextmanager
+def stoppable() -> Iterator[None]:
+    """SIGTERM and SIGHUP raise KeyboardInterrupt, once: a terminal that closes may send several."""
+    is_stopped = False
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        nonlocal is_stopped
+        leave_closed_terminal()
+        if number == signal.SIGINT or not is_stopped:
+            is_stopped = True
+            raise KeyboardInterrupt
+
+    with _handled_by(on_signal):
+        yield
+
+
+@contextlib.contextmanager
+def interrupt_sets(cancel: threading.Event) -> Iterator[None]:
+    """The first signal sets the event, and a Ctrl-C after it exits at once."""
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        leave_closed_terminal()
+        if cancel.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        cancel.set()  # and no more: a handler that prints may interrupt a print
+
+    with _handled_by(on_signal):
+        yield
+
+
+@contextlib.contextmanager
+def interruptible(output: Output) -> Iterator[None]:
+    """While the Hub is asked what it has, Ctrl-C loses nothing: print so and end the command with 130."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        output.notice(DOWNLOAD_INTERRUPTED)
+        raise click.exceptions.Exit(ExitCode.INTERRUPTED) from None
+
+
+def leave_closed_terminal() -> None:
+    """Send what is still written to a terminal that has closed to nowhere, instead of an error at each line."""
+    for stream in (sys.__stdout__, sys.__stderr__):
+        if stream is not None:
+            try:
+                os.write(stream.fileno(), b"")
+            except OSError:
+                discard_output(stream.fileno())
+
+
+def discard_output(descriptor: int) -> None:
+    """Point a descriptor at the null device."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, descriptor)
+    os.close(null)
+
+
+@contextlib.contextmanager
+def _handled_by(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Handle every stop signal that is not ignored, as `nohup` has it for SIGHUP."""
+    handled = [number for number in STOP_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+    before = [(number, signal.signal(number, handler)) for number in handled]
+    try:
+        yield
+    finally:
+        for number, earlier in before:
+            signal.signal(number, earlier)
+
+
+_NAME = "ggbench_ascii"
+"""Of the error handler, and of an encoding that click leaves alone: for `ascii` it writes UTF-8. Source:
+`_is_compat_stream_attr` and `_stream_is_misconfigured` in click/_compat.py."""
+
+
+def open_closed() -> None:
+    """Point each stream that is closed at the null device, so that no other file gets its number."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # which takes the lowest number that is free
+        if getattr(sys, name) is None:
+            stream = open(number, "r" if name == "stdin" else "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+            setattr(sys, name, stream)
+            setattr(sys, f"__{name}__", stream)
+
+
+def has_every_character(stream: TextIO) -> bool:
+    """Return whether a stream can write any text."""
+    return not stream.encoding or codecs.lookup(stream.encoding).name.startswith("utf")
+
+
+def spell_missing() -> None:
+    """Let stdout and stderr spell what their encoding lacks, instead of failing at it."""
+    codecs.register_error(_NAME, _spelled)
+    codecs.register(_find)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and not has_every_character(stream):
+            is_ascii = codecs.lookup(stream.encoding).name == "ascii"
+            stream.reconfigure(encoding=_NAME if is_ascii else stream.encoding, errors=_NAME)
+
+
+class _Encoder(codecs.IncrementalEncoder):
+    def encode(self, text: str, final: bool = False) -> bytes:
+        return in_ascii(text).encode()
+
+
+def _find(name: str) -> codecs.CodecInfo | None:
+    if name != _NAME:
+        return None
+    ascii_codec = codecs.lookup("ascii")
+    return codecs.CodecInfo(
+        ascii_codec.encode,
+        ascii_codec.decode,
+        incrementalencoder=_Encoder,
+        incrementaldecoder=ascii_codec.incrementaldecoder,
+        name=_NAME,
+    )
+
+
+def _spelled(error: UnicodeError) -> tuple[str, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    return in_ascii(error.object[error.start : error.end]), error.end

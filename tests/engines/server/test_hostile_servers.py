@@ -1,0 +1,158 @@
+"""A server that goes wrong in every way: one message with a hint, in time, and what was measured before stands."""
+
+import ssl
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from ggbench.engines.server.config import Address
+from ggbench.engines.server.contract import Ended, Failed, Generate, Item, Prompt, Tokens
+from ggbench.engines.server.server import Server
+from ggbench.errors import GgbenchError, NetworkError, ServerTimeout
+from tests.engines.server.conftest import Serve
+from tests.fakes.endpoint import TestEndpoint
+from tests.fakes.endpoint_faults import (
+    AFTER,
+    ANY_FAULTS,
+    CLOCK_FAULTS,
+    SECRET,
+    STREAM_FAULTS,
+    everywhere,
+    fewer_tokens,
+    more_tokens,
+    of_streams,
+)
+from tests.fakes.endpoint_voices import AnyLength
+
+TIMEOUT_S = 0.6
+IN_TIME_S = 20.0
+"""Far above the timeout: the machine may be busy."""
+BREAKS_LATE = {
+    "dies", "resets", "hangs", "pings", "drips", "half_a_line", "ends_early", "endless_line", "wrong_json",
+    "wrong_types", "deep_json", "not_utf8", "reports_an_error",
+}  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_KEY", SECRET)
+
+
+def _address(endpoint: TestEndpoint) -> Address:
+    return Address.parse(endpoint.url, "TEST_KEY")
+
+
+def _generate(endpoint: TestEndpoint, n_gen: int = 40) -> list[Item]:
+    with Server(_address(endpoint), timeout_s=TIMEOUT_S) as server:
+        prompt = Prompt(8, tuple(range(8))) if server.info.takes_tokens else Prompt(8, text="a b c")
+        return [item for _, item in server.stream([Generate(server.info.models[0].name, prompt, n_gen)])]
+
+
+def _check_message(error: GgbenchError) -> None:
+    for line in (error.message, error.hint):
+        assert line
+        assert line.isprintable(), line
+        assert len(line) < 400
+        assert SECRET not in line
+
+
+@pytest.mark.parametrize("name", ["llama_server", "openai"])
+@pytest.mark.parametrize("fault", sorted(STREAM_FAULTS))
+def test_a_broken_generation_is_a_value(fault: str, name: str, serve: Serve) -> None:
+    voice = AnyLength("vllm" if name == "openai" else name)
+    if name == "openai":
+        voice.documents[("GET", "/v1/models")] = (200, b'{"data":[{"id":"m1"}]}')
+    endpoint = serve(voice, of_streams(STREAM_FAULTS[fault]))
+    started = time.monotonic()
+    items = _generate(endpoint)
+    assert time.monotonic() - started < IN_TIME_S
+    last = items[-1]
+    assert isinstance(last, Failed), last
+    assert not any(isinstance(item, Failed | Ended) for item in items[:-1])
+    _check_message(last.error)
+    if fault in BREAKS_LATE:
+        assert sum(isinstance(item, Tokens) for item in items) == AFTER
+
+
+@pytest.mark.parametrize("fault", sorted({"hangs", "pings", "drips", "hangs_at_once", "drips_its_head"}))
+def test_silence_is_a_timeout_whatever_fills_it(fault: str, serve: Serve) -> None:
+    last = _generate(serve(AnyLength("llama_server"), of_streams(STREAM_FAULTS[fault])))[-1]
+    assert isinstance(last, Failed)
+    assert isinstance(last.error, ServerTimeout)
+
+
+@pytest.mark.parametrize("fault", sorted(CLOCK_FAULTS))
+def test_an_impossible_clock_is_not_used(fault: str, serve: Serve) -> None:
+    items = _generate(serve(AnyLength("llama_server"), of_streams(CLOCK_FAULTS[fault])))
+    last = items[-1]
+    if fault == "nan_timings":
+        assert isinstance(last, Failed)
+        return
+    assert isinstance(last, Ended)
+    assert all(item.decode_ns is None for item in items if isinstance(item, Tokens))
+    assert "its clock is missing or ran backwards" in last.disobeyed
+
+
+@pytest.mark.parametrize("name", ["llama_server", "vllm"])
+def test_what_a_server_did_not_obey_is_said(name: str, serve: Serve) -> None:
+    fewer = _generate(serve(AnyLength(name), of_streams(fewer_tokens)))[-1]
+    more = _generate(serve(AnyLength(name), of_streams(more_tokens)))[-1]
+    assert isinstance(fewer, Ended)
+    assert isinstance(more, Ended)
+    assert fewer.disobeyed[0].startswith(f"generated {AFTER} tokens where 40 were asked for")
+    assert more.disobeyed[0].startswith("generated 43 tokens where 40 were asked for")
+
+
+def test_a_redirect_is_refused_and_shown_without_its_secrets(serve: Serve) -> None:
+    with pytest.raises(NetworkError, match=r"redirects to https://evil\.example/v1") as raised:
+        _generate(serve(AnyLength("llama_server"), everywhere(ANY_FAULTS["redirects"])))
+    assert "pw" not in raised.value.message
+    assert "key=1" not in raised.value.message
+
+
+def test_a_key_goes_into_the_header_and_nowhere_else(serve: Serve) -> None:
+    endpoint = serve(AnyLength("vllm"))
+    _generate(endpoint)
+    assert {request.headers.get("Authorization") for request in endpoint.requests} == {f"Bearer {SECRET}"}
+    assert SECRET not in repr(_address(endpoint))
+
+
+def _certificate(folder: Path) -> ssl.SSLContext:
+    files = [folder / "key.pem", folder / "cert.pem"]
+    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=localhost"]
+    command += ["-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run([*command, "-keyout", str(files[0]), "-out", str(files[1])], check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files[1], files[0])
+    return context
+
+
+def test_a_certificate_that_nobody_signed_is_refused(serve: Serve, tmp_path: Path) -> None:
+    endpoint = serve(AnyLength("vllm"), None, _certificate(tmp_path))
+    with pytest.raises(NetworkError, match=r"certificate of .* is not trusted: self-signed certificate") as raised:
+        Server(_address(endpoint))
+    _check_message(raised.value)
+    assert not endpoint.requests
+
+
+def test_a_certificate_named_in_ssl_cert_file_is_trusted(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint = serve(AnyLength("vllm"), None, _certificate(tmp_path))
+    monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "cert.pem"))
+    assert isinstance(_generate(endpoint)[-1], Ended)
+
+
+def test_tls_to_a_server_without_it_is_named(serve: Serve) -> None:
+    endpoint = serve(AnyLength("vllm"))
+    with pytest.raises(NetworkError, match="no TLS connection"):
+        Server(Address.parse(endpoint.url.replace("http:", "https:")))
+
+
+def test_no_thread_outlives_a_broken_stream(serve: Serve) -> None:
+    for fault in ("hangs", "drips_its_head", "endless_line"):
+        _generate(serve(AnyLength("llama_server"), of_streams(STREAM_FAULTS[fault])))
+    assert not [thread for thread in threading.enumerate() if thread.name == "ggbench-stream"]

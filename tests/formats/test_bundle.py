@@ -1,0 +1,223 @@
+import io
+import json
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from ggbench.errors import BadFile
+from ggbench.formats import bundle, imported_run
+from ggbench.formats.bundle import bundle_of, read_bundle
+from ggbench.formats.importing import Kept, keep
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import read_recording, read_run
+from ggbench.show.anonymous import anonymous
+from tests.fakes import machines, measured
+
+Document = dict[str, Any]
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(tmp_path / "other.sqlite") as opened:
+        yield opened
+
+
+def put_runs(store: Store) -> list[int]:
+    head = replace(
+        measured.start(command="ggbench decode '/home/alice/my models/x.gguf' -n 3000"),
+        environment=machines.ENVIRONMENT,
+    )
+    head = replace(head, subject=replace(head.subject, model="/home/alice/my models/x.gguf", source="file"))
+    run_id = measured.put_run(store, head)
+    store.append_observations(run_id, [(7, "prompt_timing", {"n_prompt": 25, "elapsed_ns": 5})])
+    return [run_id, measured.put_interrupted(store, measured.start(quant="q8_0"))]
+
+
+def moved(store: Store, run_ids: list[int], other: Store, path: Path, *, with_paths: bool = False) -> list[Kept]:
+    """Take runs from one store to another by a bundle."""
+    path.write_bytes(bundle_of(store, [store.load_run(each) for each in run_ids], with_paths=with_paths))
+    return keep(other, list(read_bundle(path)))
+
+
+def test_a_bundle_takes_runs_with_samples_and_observations(store: Store, other: Store, tmp_path: Path) -> None:
+    run_ids = put_runs(store)
+    store.close()
+    with Store.open(tmp_path / "results.sqlite") as reopened:
+        kept = moved(reopened, run_ids, other, tmp_path / "x.zip")
+
+        for run_id, there in zip(run_ids, kept, strict=True):
+            here, away = reopened.load_run(run_id), other.load_run(there.run_id)
+            assert read_run(other, away).result == read_run(reopened, here).result
+            assert other.load_chunks(there.run_id) == reopened.load_chunks(run_id)
+            assert (away.state, away.started_at, away.finished_at) == (here.state, here.started_at, here.finished_at)
+            assert away.n_samples == here.n_samples > 0
+            bodies = [each.body for each in read_recording(other, away).observations]
+            assert bodies == [each.body for each in read_recording(reopened, here).observations]
+
+
+def test_a_bundle_names_no_folder_user_and_serial_number(store: Store, other: Store, tmp_path: Path) -> None:
+    run_ids = put_runs(store)[:1]
+    content = bundle_of(store, [store.load_run(each) for each in run_ids])
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        text = archive.read("runs/1.json").decode()
+    kept = moved(store, run_ids, other, tmp_path / "x.zip")
+    away = other.load_run(kept[0].run_id)
+
+    for secret in ("alice", "/home", "/cache", "my models", "GPU-1", "0000:01"):
+        assert secret not in text
+    assert (away.subject.model, away.subject.file, away.subject.source) == ("x.gguf", "q4_k_m.gguf", "file")
+    assert away.command == "ggbench decode 'x.gguf' -n 3000"
+    assert away.environment is not None
+    assert away.environment.gpus[0] == replace(machines.GPU, uuid=None, pci_bus_id=None)
+    assert away.environment.imported is not None
+    assert (away.environment.imported.tool, away.environment.imported.file) == ("ggbench 0.1.0", "x.zip")
+    whole = moved(store, run_ids, other, tmp_path / "y.zip", with_paths=True)
+    assert not whole[0].is_new
+
+
+def test_paths_are_kept_when_asked_for(store: Store, other: Store, tmp_path: Path) -> None:
+    kept = moved(store, put_runs(store)[:1], other, tmp_path / "x.zip", with_paths=True)
+
+    away = other.load_run(kept[0].run_id)
+    assert away.subject.file == "/cache/twins/q4_k_m.gguf"
+    assert away.environment is not None
+    assert away.environment.gpus == (machines.GPU,)
+
+
+def test_the_same_runs_are_stored_once_also_back_home(store: Store, other: Store, tmp_path: Path) -> None:
+    run_ids = put_runs(store)[:1]
+    first = moved(store, run_ids, other, tmp_path / "x.zip")
+    again = moved(store, run_ids, other, tmp_path / "y.zip")
+    home = moved(other, [first[0].run_id], store, tmp_path / "z.zip")
+
+    assert [each.is_new for each in (*first, *again, *home)] == [True, False, False]
+    assert home[0].run_id == run_ids[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("/home/alice/x.gguf", "x.gguf"),
+        ("/home/alice", "~"),
+        ("C:\\Users\\alice\\x.gguf is broken", "x.gguf is broken"),
+        ("cannot open /mnt/a b/x.gguf: no", "cannot open a b/x.gguf: no"),
+        ("ggbench decode '/mnt/a b/x.gguf' -n 5", "ggbench decode 'x.gguf' -n 5"),
+        ("ggbench decode ../alice/x.gguf", "ggbench decode x.gguf"),
+        ("Qwen/Qwen1.5-7B-Chat-GGUF", "Qwen/Qwen1.5-7B-Chat-GGUF"),
+        ("decode/p25/b1/r0", "decode/p25/b1/r0"),
+        ("CPU : SSE3 = 1 | W/B 5 tokens/ms", "CPU : SSE3 = 1 | W/B 5 tokens/ms"),
+        ("http://alices-box:8080/v1", "http://server/v1"),
+        ("https://huggingface.co/Qwen/x", "https://huggingface.co/Qwen/x"),
+    ],
+)
+def test_folders_are_left_out_of_texts(text: str, expected: str) -> None:
+    assert anonymous({"a": [text]}) == {"a": [expected]}
+
+
+def changed(store: Store, tmp_path: Path, change: Callable[[Document], object]) -> Path:
+    """A bundle of one run whose document was changed."""
+    content = bundle_of(store, [store.load_run(put_runs(store)[0])])
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        document = json.loads(archive.read("runs/1.json"))
+        change(document)
+    return zipped(tmp_path, {"ggbench.json": archive_list(["runs/1.json"]), "runs/1.json": json.dumps(document)})
+
+
+def archive_list(names: list[str]) -> str:
+    return json.dumps({"schema": bundle.SCHEMA, "runs": names})
+
+
+def zipped(tmp_path: Path, members: dict[str, str]) -> Path:
+    path = tmp_path / "changed.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, text in members.items():
+            archive.writestr(name, text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (lambda run: run.update(kind="../evil"), "no experiment '../evil'"),
+        (lambda run: run.update(engine="os"), "no engine 'os'"),
+        (lambda run: run.update(schema="ggbench.run/2"), "not a run of this version"),
+        (lambda run: run.update(outcome="running"), "'running' is not a valid Outcome"),
+        (lambda run: run["setup"].update(n_batch="many"), "Expected `int`, got `str` - at `$.n_batch`"),
+        (lambda run: run["settings"].update(n_gen=-1), "the number of tokens to decode is below 1"),
+        (lambda run: run["subject"].pop("model"), "Object missing required field `model` - at `$.subject`"),
+        (lambda run: run["samples"].append(run["samples"][0]), "are there twice"),
+        (lambda run: run["samples"][0]["step_ns"].append(1), "3001 steps but 3000 sampler timings"),
+        (lambda run: run["samples"][0]["step_ns"].__setitem__(0, -1), "an invalid time"),
+        (
+            lambda run: run["samples"][0].update(step_ns=["x"]),
+            "Expected `int`, got `str` - at `$.samples[0].step_ns[0]`",
+        ),
+        (lambda run: run["samples"][0].update(first_position=0), "an invalid series or position"),
+        (lambda run: run["observations"].append({"at_ns": 1}), "`$.observations["),
+        (lambda run: run.pop("started_at"), "missing required field `started_at`"),
+    ],
+)
+def test_a_run_that_is_none_is_refused(
+    change: Callable[[Document], object], expected: str, store: Store, tmp_path: Path
+) -> None:
+    path = changed(store, tmp_path, change)
+
+    with pytest.raises(BadFile) as caught:
+        list(read_bundle(path))
+
+    assert expected in caught.value.message
+    assert "changed.zip, runs/1.json" in caught.value.message
+
+
+def test_hostile_texts_of_a_bundle_are_plain(store: Store, other: Store, tmp_path: Path) -> None:
+    path = changed(store, tmp_path, lambda run: run["subject"].update(model="\x1b]0;x\x07evil\nname"))
+
+    kept = keep(other, list(read_bundle(path)))
+
+    assert other.load_run(kept[0].run_id).subject.model == "]0;xevil name"
+
+
+def test_a_zip_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bundle, "MOST_BYTES", 1 << 20)
+    path = zipped(tmp_path, {"ggbench.json": archive_list(["runs/1.json"]), "runs/1.json": " " * (50 << 20)})
+
+    with pytest.raises(BadFile, match=r"holds more than 1\.00 MiB"):
+        list(read_bundle(path))
+    assert imported_run.MOST_BYTES == 64 << 20
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "runs/2.json"])
+def test_a_member_that_leads_elsewhere_is_only_a_name(name: str, tmp_path: Path) -> None:
+    path = zipped(tmp_path, {"ggbench.json": archive_list([name])})
+
+    with pytest.raises(BadFile, match="the bundle has no"):
+        list(read_bundle(path))
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_figure_that_is_not_finite_is_refused(value: float, store: Store, tmp_path: Path) -> None:
+    path = changed(store, tmp_path, lambda run: run["subject"].update(bpw=value))
+
+    with pytest.raises(BadFile, match=r"runs/1\.json is not JSON"):
+        list(read_bundle(path))
+
+
+def test_a_broken_archive_is_one_clear_error(store: Store, tmp_path: Path) -> None:
+    content = bundle_of(store, [store.load_run(put_runs(store)[0])])
+    cut = tmp_path / "cut.zip"
+    cut.write_bytes(content[: len(content) // 2])
+
+    with pytest.raises(BadFile, match="broken ZIP file"):
+        list(read_bundle(cut))
+    for members, expected in (
+        ({"a.txt": "x"}, "has no ggbench.json"),
+        ({"ggbench.json": "{}"}, "not a bundle of this version"),
+        ({"ggbench.json": archive_list([]).replace("[]", '"x"')}, "lists no runs"),
+        ({"ggbench.json": "["}, "is not JSON"),
+    ):
+        with pytest.raises(BadFile, match=expected):
+            list(read_bundle(zipped(tmp_path, members)))

@@ -1,0 +1,131 @@
+import csv
+import io
+import json
+import sqlite3
+
+import pytest
+from msgspec.structs import replace
+
+from ggbench.engines.endings import Outcome
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.formats.importing import LLAMA_BENCH, keep
+from ggbench.formats.llama_bench_export import ExportedRun, ExportOptions, export_run
+from ggbench.runs.recording import ModelDescribed, kind_of
+from ggbench.runs.run import Run
+from ggbench.runs.store.database import Store
+from ggbench.runs.store.runs import SampleChunk
+from ggbench.runs.stored import read_recording, read_run
+from tests.fakes import machines, measured
+from tests.formats.conftest import PEERS, ReadRuns
+
+NO_WINDOWS = ExportOptions(depths=())
+
+
+def exported(store: Store, run_id: int, options: ExportOptions = NO_WINDOWS) -> ExportedRun:
+    stored = store.load_run(run_id)
+    return export_run(read_run(store, stored), read_recording(store, stored), options)
+
+
+def put_decode(store: Store, *observed: object, setup: LlamaConfig | None = None) -> int:
+    """A decode of two repetitions of 600 steps after 25 tokens, each of as many microseconds as its position."""
+    head = replace(measured.start(), environment=machines.ENVIRONMENT, setup=setup or LlamaConfig())
+    run = Run(head=head, outcome=Outcome.COMPLETED)
+    chunks = [
+        SampleChunk(f"decode/p25/b1/r{number}", 26, 0, tuple(n * 1000 for n in range(26, 626)), ())
+        for number in range(2)
+    ]
+    chunks.append(SampleChunk("warmup/p25/b1/r0", 26, 0, (1, 2, 3), ()))
+    return store.add(run, chunks, [(0, kind_of(type(each)), each) for each in observed])
+
+
+@pytest.mark.parametrize("form", ["json", "jsonl", "csv"])
+def test_imported_rows_are_written_as_llama_bench_wrote_them(form: str, store: Store, read: ReadRuns) -> None:
+    kept = keep(store, read(f"llama-bench.{form}"))
+    rows = [row for each in kept for row in exported(store, each.run_id).rows]
+
+    written = LLAMA_BENCH["llama-bench-json"](rows)
+    original = json.loads((PEERS / "llama-bench.json").read_text())
+
+    entries = json.loads(written)
+    assert list(entries[0])[:42] == list(original[0])[:42]
+    if form == "json":
+        by_test = sorted(original, key=lambda row: (row["n_gen"] != 0, row["n_depth"]))
+        for entry, row in zip(entries, by_test, strict=True):
+            assert entry | {"samples_ts": None} == row | {"samples_ts": None}
+            assert entry["samples_ts"] == pytest.approx(row["samples_ts"], rel=1e-4)
+
+
+def test_csv_comes_back_line_by_line(store: Store, read: ReadRuns) -> None:
+    kept = keep(store, read("llama-bench.csv"))
+    rows = [row for each in kept for row in exported(store, each.run_id).rows]
+
+    written = LLAMA_BENCH["llama-bench-csv"](rows)
+
+    assert sorted(written.splitlines()) == sorted((PEERS / "llama-bench.csv").read_text().splitlines())
+
+
+def test_sql_makes_llama_benchs_table_with_the_same_cells(store: Store, read: ReadRuns) -> None:
+    kept = keep(store, read("llama-bench.csv"))
+    written = LLAMA_BENCH["llama-bench-sql"]([row for each in kept for row in exported(store, each.run_id).rows])
+
+    connection = sqlite3.connect(":memory:")
+    connection.row_factory = sqlite3.Row
+    connection.executescript(written)
+    stored = [dict(row) for row in connection.execute("SELECT test_time, n_prompt, n_gen, n_depth FROM llama_bench")]
+    connection.close()
+    original = list(csv.DictReader(io.StringIO((PEERS / "llama-bench.csv").read_text())))
+    names = stored[0].keys()
+    assert written.partition("INSERT")[0] == (PEERS / "llama-bench.sql").read_text().partition("INSERT")[0]
+    assert sorted(tuple(map(str, row.values())) for row in stored) == sorted(
+        tuple(row[name] for name in names) for row in original
+    )
+
+
+def test_a_decode_is_one_row_for_all_its_steps_and_one_for_each_window(store: Store) -> None:
+    run_id = put_decode(store)
+
+    rows = exported(store, run_id, ExportOptions(depths=(16, 256, 512), n_gen=100)).rows
+
+    assert [row.test for row in rows] == ["tg600 @ d25", "tg100 @ d256", "tg100 @ d512"]
+    assert rows[1].samples_ns == (sum(n * 1000 for n in range(257, 357)),) * 2
+    assert rows[1].whole["avg_ns"] == sum(n * 1000 for n in range(257, 357))
+    assert rows[1].whole["avg_ts"] == pytest.approx(100e9 / sum(n * 1000 for n in range(257, 357)), abs=1e-6)
+
+
+def test_fields_say_what_the_run_knows_and_name_what_it_does_not(store: Store) -> None:
+    setup = LlamaConfig(
+        type_k="q8_0", flash_attn="on", kv_offload=False, threads=8, tensor_split=(3.0, 1.0), n_cpu_moe=2
+    )
+    run_id = put_decode(store, ModelDescribed("qwen2 0.5B Q4_K - Medium"), setup=setup)
+
+    found = exported(store, run_id)
+
+    whole = found.rows[0].whole
+    assert whole["model_filename"] == "q4_k_m.gguf"
+    assert whole["model_type"] == "qwen2 0.5B Q4_K - Medium"
+    assert (whole["cpu_info"], whole["gpu_info"], whole["backends"]) == ("AMD EPYC 9B14", "NVIDIA RTX 4090", "CUDA")
+    assert (whole["type_k"], whole["flash_attn"], whole["no_kv_offload"]) == ("q8_0", 1, True)
+    assert (whole["tensor_split"], whole["n_cpu_moe"], whole["n_threads"]) == ("3.00/1.00", 2, 8)
+    assert found.unknown == ("build_commit", "build_number")
+    with_paths = exported(store, run_id, replace(NO_WINDOWS, with_paths=True, build="mine")).rows[0].whole
+    assert (with_paths["model_filename"], with_paths["build_commit"]) == ("/cache/twins/q4_k_m.gguf", "mine")
+
+
+def test_hostile_names_harm_no_format(store: Store, read: ReadRuns) -> None:
+    rows = json.loads((PEERS / "llama-bench.json").read_text())
+    name = "=cmd|' /C calc'!A0');DROP TABLE llama_bench;--<script>.gguf"
+    hostile = [row | {"model_filename": name, "model_type": name} for row in rows]
+    kept = keep(store, read("hostile.json", json.dumps(hostile)))
+    found = [row for each in kept for row in exported(store, each.run_id).rows]
+
+    written = list(csv.DictReader(io.StringIO(LLAMA_BENCH["llama-bench-csv"](found))))
+    connection = sqlite3.connect(":memory:")
+    connection.executescript(LLAMA_BENCH["llama-bench-sql"](found))
+    stored = connection.execute("SELECT DISTINCT model_filename, count(*) FROM llama_bench").fetchall()
+    connection.close()
+    table = LLAMA_BENCH["llama-bench-md"](found)
+
+    assert {row["model_filename"] for row in written} == {f"'{name}"}
+    assert stored == [(name, 6)]
+    assert "<script>" not in table.replace("\\<script\\>", "")
+    assert all(line.replace("\\|", "").count("|") == 8 for line in table.splitlines()[:8])

@@ -1,0 +1,184 @@
+import json
+from typing import Any
+
+import pytest
+
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import BadFile
+from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
+from ggbench.experiments.prefill.record import PrefillResult
+from ggbench.experiments.speed.record import SpeedResult
+from ggbench.formats.importing import keep
+from ggbench.runs.store.database import Store
+from ggbench.runs.stored import read_recording, read_run
+from ggbench.show.figures import PlottedRun
+from ggbench.show.presenter import presenter_of
+from ggbench.stats.decode_timing import DecodeWindow
+from tests.formats.conftest import PEERS, ReadRuns
+
+FORMATS = ("json", "jsonl", "csv", "md")
+
+Row = dict[str, Any]
+
+
+def rows() -> list[Row]:
+    found: list[Row] = json.loads((PEERS / "llama-bench.json").read_text())
+    return found
+
+
+def decode_of(runs: list[Any]) -> DecodeResult:
+    """The result of the one decode among these runs."""
+    (result,) = (each.run.result for each in runs if isinstance(each.run.result, DecodeResult))
+    return result
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_each_format_of_llama_bench_is_a_decode_and_a_prefill(form: str, read: ReadRuns) -> None:
+    runs = {each.run.head.kind: each for each in read(f"llama-bench.{form}")}
+
+    assert set(runs) == {"decode", "prefill"}
+    subject, mark = runs["decode"].run.subject, runs["decode"].mark
+    assert (subject.source, subject.quant, subject.architecture) == ("imported", "q4_1", "llama")
+    assert (mark.tool, mark.file, len(mark.file_sha256)) == ("llama-bench", f"llama-bench.{form}", 64)
+    settings, prefill = runs["decode"].run.head.settings, runs["prefill"].run.result
+    assert isinstance(settings, DecodeSettings)
+    assert isinstance(prefill, PrefillResult)
+    assert (settings.n_gen, settings.depths) == (16, (0, 256, 512))
+    assert [(each.n_prompt, each.n_depth) for each in prefill.prefills] == [(64, 0), (64, 256), (64, 512)]
+
+
+def test_the_speeds_are_those_that_llama_bench_computed(read: ReadRuns) -> None:
+    runs = {each.run.head.kind: each for each in read("llama-bench.json")}
+    prefill, written = runs["prefill"].run.result, [row for row in rows() if row["n_gen"] == 0]
+    windows = [record for _, _, record in runs["decode"].observations if isinstance(record, DecodeWindow)]
+
+    assert isinstance(prefill, PrefillResult)
+    for speed, row in zip(prefill.prefills, written, strict=True):
+        assert speed.tok_s == pytest.approx(row["avg_ts"], rel=0.002)
+    assert [1e3 / window.step_ms for window in windows] == pytest.approx(
+        [ts for row in rows() if row["n_prompt"] == 0 for ts in row["samples_ts"]], rel=1e-4
+    )
+    total_ns = sum(ns for row in rows() if row["n_prompt"] == 0 for ns in row["samples_ns"])
+    latency = decode_of([runs["decode"]]).latency
+    assert latency is not None
+    assert latency.tok_s == pytest.approx(96 * 1e9 / total_ns)
+    assert (latency.p50_ms, latency.p95_ms, latency.p99_ms) == (None, None, None)
+
+
+def test_w_and_b_are_fitted_over_depths_and_say_what_they_lack(read: ReadRuns) -> None:
+    import numpy as np
+
+    (decode,) = (each for each in read("llama-bench.json") if each.run.head.kind == "decode")
+    written = [row for row in rows() if row["n_prompt"] == 0]
+    middle = [row["n_depth"] + 7.5 for row in written for _ in row["samples_ns"]]
+    slope, intercept = np.polyfit(middle, [ns / 16e6 for row in written for ns in row["samples_ns"]], 1)
+    fit = decode_of([decode]).fit
+
+    assert fit is not None
+    assert fit.w_tokens_per_ms == pytest.approx(1 / slope)
+    assert fit.b_ms == pytest.approx(intercept)
+    assert fit.w_ci95 is not None
+    assert fit.w_ci95[0] < 1 / slope < (fit.w_ci95[1] or 0)
+    lacks = "\n".join(decode.mark.lacks)
+    assert "6 timings of 16 tokens, at depths 0, 256 and 512" in lacks
+    assert "steps of 256 cells" in lacks
+    assert "single tokens were not timed" in lacks
+
+
+def test_one_depth_shows_no_w_and_b(read: ReadRuns) -> None:
+    first = next(row for row in rows() if row["n_prompt"] == 0)
+
+    (run,) = read("one.json", json.dumps([first]))
+
+    assert decode_of([run]).fit is None
+    assert any("show no W and B, which take several depths" in lack for lack in run.mark.lacks)
+
+
+def test_how_it_was_loaded_is_read(read: ReadRuns) -> None:
+    row = rows()[0] | {
+        "flash_attn": 1, "load_mode": "none", "no_kv_offload": True, "type_k": "q8_0", "tensor_split": "3.00/1.00",
+        "tensor_buft_overrides": "ffn_up=CPU", "n_gpu_layers": 99,
+    }  # fmt: skip
+
+    (run,) = read("row.json", json.dumps([row]))
+
+    setup = run.run.head.setup
+    assert isinstance(setup, LlamaConfig)
+    assert (setup.flash_attn, setup.mmap, setup.kv_offload, setup.type_k) == ("on", False, False, "q8_0")
+    assert (setup.tensor_split, setup.override_tensor, setup.n_gpu_layers) == ((3.0, 1.0), ("ffn_up=CPU",), 99)
+
+
+def test_a_prompt_and_its_answer_together_are_a_speed_case(read: ReadRuns) -> None:
+    """llama-bench's rate of pp+tg counts both, as Qwen3's tables do."""
+    row = rows()[0] | {"n_prompt": 512, "n_gen": 128, "samples_ns": [2_000_000_000]}
+
+    (run,) = read("pg.json", json.dumps([row]))
+
+    assert isinstance(run.run.result, SpeedResult)
+    (case,) = run.run.result.cases
+    assert (case.tok_s_qwen3, case.tok_s_qwen2_5, case.prefill_ms) == (320.0, 64.0, None)
+
+
+def test_the_same_rows_are_stored_once(store: Store, read: ReadRuns) -> None:
+    first = keep(store, read("llama-bench.json"))
+    again = keep(store, read("llama-bench.json"))
+    lines = "".join(f"{json.dumps(row)}\n" for row in (*rows(), rows()[0]))
+    twice = keep(store, read("copy.jsonl", lines))
+
+    assert [each.is_new for each in first] == [True, True]
+    assert [each.run_id for each in again] == [each.run_id for each in twice] == [each.run_id for each in first]
+    assert not any(each.is_new for each in (*again, *twice))
+    assert len(store.list_runs()) == 2
+
+
+def test_an_imported_decode_is_read_back_and_drawn(store: Store, read: ReadRuns) -> None:
+    kept = keep(store, read("llama-bench.json"))
+    stored = next(store.load_run(each.run_id) for each in kept if each.imported.run.head.kind == "decode")
+
+    run, recording = read_run(store, stored), read_recording(store, stored)
+    observations = [each.body for each in recording.observations]
+    import numpy as np
+
+    none = np.array([], np.int64)
+    (figure,) = presenter_of("decode").figures([PlottedRun("a", none, none, decode_of([kept[1].imported]).fit,
+                                                           observations=observations)])  # fmt: skip
+
+    assert run.result == decode_of([each.imported for each in kept])
+    assert figure.curves[0].x.tolist() == [8, 264, 520]
+    assert figure.curves[0].error is not None
+    assert all(figure.curves[0].error > 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("x.json", '[{"n_prompt": "many", "n_gen": 0, "avg_ts": 1}]', "x.json, entry 1: n_prompt is 'many'"),
+        ("x.json", '[{"n_prompt": 1e999, "n_gen": 0, "avg_ts": 1}]', "n_prompt is inf"),
+        ("x.json", '[{"n_gen": 0, "avg_ts": 1}]', "there is no n_prompt"),
+        ("x.json", '[{"n_prompt": 0, "n_gen": 0, "avg_ts": 1}]', "both 0"),
+        ("x.json", '[{"n_prompt": 5000000000, "n_gen": 0, "avg_ts": 1}]', "not a number of tokens"),
+        ("x.json", '[{"n_prompt": 1, "n_gen": 0, "avg_ts": NaN}]', "avg_ts is nan"),
+        ("x.json", '[{"n_prompt": 1, "n_gen": 0}]', "there is no time"),
+        ("x.json", '[{"n_prompt": 1, "n_gen": 0, "avg_ts": 1e30}]', "less than a nanosecond"),
+        ("x.json", '[{"n_prompt": 1, "n_gen": 0, "samples_ns": [1, -2]}]', "samples_ns has -2"),
+        ("x.json", '[{"n_prompt": 1, "n_gen": 0, "samples_ns": "fast"}]', "samples_ns is 'fast'"),
+        ("x.json", "[1]", "x.json, entry 1: this is not a JSON object"),
+        ("x.json", '[{"n_prompt": 1,\n"n_gen" 0}]', "x.json, line 2, column"),
+        ("x.json", "[" * 100_000, "not JSON"),
+        ("x.json", "[]", "no row of llama-bench"),
+        ("x.jsonl", '{"n_prompt": 1, "n_gen": 0, "avg_ts": 5}\n{"n_prompt"', "x.jsonl, line 2"),
+        ("x.csv", 'n_prompt,n_gen,avg_ts\n1,0,2\n1,0\n', "x.csv, line 3: it has 2 values under 3 names"),
+        ("x.csv", 'n_prompt,n_gen,avg_ts\n1,"zero",2\n', "x.csv, line 2: n_gen is 'zero'"),
+        ("x.md", "| model | test | t/s |\n|---|---|---|\n| a | xx9 | 1 |\n", "x.md, line 3: 'xx9' is not a test"),
+        ("x.md", "| model | test | t/s |\n|---|---|---|\n| a | pp9 | fast |\n", "'fast' is not a speed"),
+        ("x.json", '[{"n_prompt": 1, "n_gen": 1, "n_depth": 9, "avg_ts": 1}]', "pp1+tg1 @ d9"),
+        ("x.txt", "hello", "no results that ggbench knows"),
+        ("x.json", '{"schema": "ggbench.plan/1", "model": "a"}', "'ggbench.plan/1', which holds no measured runs"),
+    ],
+)  # fmt: skip
+def test_what_is_no_result_says_which_line_and_field(name: str, text: str, expected: str, read: ReadRuns) -> None:
+    with pytest.raises(BadFile) as caught:
+        read(name, text)
+
+    assert expected in caught.value.message
+    assert caught.value.hint

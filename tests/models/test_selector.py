@@ -1,0 +1,247 @@
+"""Resolution of MODEL and QUANT: the grammar, local files, and twins made on demand."""
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from ggbench import paths
+from ggbench.errors import GgbenchError, UnknownName, UsageError
+from ggbench.models.reference import ModelRef, parse_model
+from ggbench.models.targets import materialize, resolve, resolve_headers, resolve_one
+from tests.models.conftest import MakeFile
+
+TINY = """\
+[[model]]
+id = "tiny"
+architecture = "qwen2"
+n_layer = 2
+n_embd = 256
+n_head = 4
+n_head_kv = 2
+n_ff = 512
+n_vocab = 512
+n_ctx_train = 1024
+"""
+
+
+def _bare(ref: ModelRef) -> ModelRef:
+    return replace(ref, label="", text="")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def tiny() -> None:
+    user_file = paths.user_models_file()
+    user_file.parent.mkdir(parents=True)
+    user_file.write_text(TINY)
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("text", "ref"),
+    [
+        ("qwen1.5-7b", ModelRef("catalog", "qwen1.5-7b")),
+        ("Qwen1.5-7B:Q4_K_M", ModelRef("catalog", "qwen1.5-7b", ("q4_k_m",))),
+        ("Qwen/Qwen1.5-7B-Chat-GGUF", ModelRef("hub", "Qwen/Qwen1.5-7B-Chat-GGUF")),
+        ("org/name:UD-Q4_K_XL", ModelRef("hub", "org/name", ("ud-q4_k_xl",))),
+        ("org/name:name-q4_0.gguf", ModelRef("hub", "org/name", ("name-q4_0.gguf",))),
+        ("hf:org/name", ModelRef("hub", "org/name")),
+        ("HF:org/name:Q4_K_M", ModelRef("hub", "org/name", ("q4_k_m",))),
+        ("synth:qwen1.5-7b", ModelRef("synth", "qwen1.5-7b")),
+        ("synth:qwen1.5-7b:q4_k_m", ModelRef("synth", "qwen1.5-7b", ("q4_k_m",))),
+        ("twin:org/name:q8_0", ModelRef("twin", "org/name", ("q8_0",))),
+        ("org/name@v1.0:q8_0", ModelRef("hub", "org/name", ("q8_0",), "v1.0")),
+        ("hf:org/name@refs/pr/3", ModelRef("hub", "org/name", revision="refs/pr/3")),
+        ("twin:org/name@0123abc", ModelRef("twin", "org/name", revision="0123abc")),
+        ("m.gguf", ModelRef("path", "m.gguf")),
+        ("models/m.GGUF", ModelRef("path", "models/m.GGUF")),
+        ("./name", ModelRef("path", "name")),
+        ("/models/m:Q4_K_M", ModelRef("path", "/models/m", ("q4_k_m",))),
+        ("/models/a:b/m.gguf", ModelRef("path", "/models/a:b/m.gguf")),
+        ("m.gguf:q4_0", ModelRef("path", "m.gguf", ("q4_0",))),
+        ("some/more/slashes", ModelRef("path", "some/more/slashes")),
+        ("https://huggingface.co/org/name", ModelRef("hub", "org/name")),
+        ("https://huggingface.co/org/name/", ModelRef("hub", "org/name")),
+        ("https://huggingface.co/org/name/tree/main", ModelRef("hub", "org/name")),
+        ("https://huggingface.co/org/name/tree/v1.0/", ModelRef("hub", "org/name", revision="v1.0")),
+        ("https://huggingface.co/org/name/tree/refs%2Fpr%2F3", ModelRef("hub", "org/name", revision="refs/pr/3")),
+        ("https://huggingface.co/org/name/blob/main/m-q4_0.gguf", ModelRef("hub", "org/name", ("m-q4_0.gguf",))),
+        (
+            "http://hf.co/org/name/resolve/0123abc/in/m.gguf?download=true",
+            ModelRef("hub", "org/name", ("in/m.gguf",), "0123abc"),
+        ),
+        ("https://huggingface.co/org/name/discussions/7", ModelRef("hub", "org/name")),
+        ("HuggingFace.co/org/name#files", ModelRef("hub", "org/name")),
+        ("hf.co/org/name:Q4_K_M", ModelRef("hub", "org/name", ("q4_k_m",))),
+        ("http://hub.example:8080/hf/org/name/tree/main", ModelRef("hub", "org/name")),
+        ("hub.example:8080/hf/org/name", ModelRef("hub", "org/name")),
+        ("twin:https://huggingface.co/org/name", ModelRef("twin", "org/name")),
+        ("http://127.0.0.1:8080", ModelRef("server", "http://127.0.0.1:8080")),
+        ("HTTPS://Example.com/api/v1/", ModelRef("server", "https://example.com/api")),
+        ("org/name/m-q4_0.gguf", ModelRef("hub", "org/name", ("m-q4_0.gguf",))),
+        ("org/name@v1.0/in/m-q4_0.gguf", ModelRef("hub", "org/name", ("in/m-q4_0.gguf",), "v1.0")),
+        ("models/org/m.gguf", ModelRef("path", "models/org/m.gguf")),
+        ("/org/name/m.gguf", ModelRef("path", "/org/name/m.gguf")),
+        ("../name/m.gguf", ModelRef("path", "../name/m.gguf")),
+    ],
+)
+def test_model_is_parsed(text: str, ref: ModelRef, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every form of DESIGN's grammar, with and without :QUANT, where nothing of that name is on the disk.
+
+    What a command line says again means the same.
+    """
+    monkeypatch.setenv("HF_ENDPOINT", "http://hub.example:8080/hf/")
+    assert _bare(parse_model(text)) == ref
+    if ref.is_server:
+        return
+    label = parse_model(text).label
+    assert "//" not in label
+    assert _bare(parse_model(":".join((label, *ref.quants)))) == ref
+
+
+def test_an_existing_path_is_a_path(make_file: MakeFile) -> None:
+    make_file("org/name/m-q4_0.gguf", 1)
+    make_file("qwen1.5-7b/m-q4_0.gguf", 1)
+    make_file("odd:q4_0/m-q8_0.gguf", 1)
+    assert _bare(parse_model("org/name")) == ModelRef("path", "org/name")
+    assert _bare(parse_model("org/name:q4_0")) == ModelRef("path", "org/name", ("q4_0",))
+    assert _bare(parse_model("hf:org/name")) == ModelRef("hub", "org/name")
+    assert _bare(parse_model("qwen1.5-7b:m-q4_0.gguf")) == ModelRef("path", "qwen1.5-7b", ("m-q4_0.gguf",))
+    assert _bare(parse_model("odd:q4_0")) == ModelRef("path", "odd:q4_0")
+    assert _bare(parse_model("org/name/m-q4_0.gguf")) == ModelRef("path", "org/name/m-q4_0.gguf")
+    assert _bare(parse_model("org/other/m-q4_0.gguf")) == ModelRef("path", "org/other/m-q4_0.gguf")
+    address = "https://huggingface.co/org/name"
+    assert _bare(parse_model(address)) == ModelRef("hub", "org/name")
+    assert parse_model(address).label == "hf:org/name"
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", "  ", "a\0b", "synth:", "synth:org/name", "hf:name", "hf:org/na me", "hf:org/name@", "hf:org/name@../x",
+        "twin:x", "qwen1.5-7b:", "hf:org/name:", "https://example.com/org/name.gguf", "ftp://example.com/org/name",
+        "https://huggingface.co", "https://huggingface.co/org", "http://user:key@127.0.0.1:8080",
+        "http://127.0.0.1:8080?key=1", "http://127.0.0.1:x", "https://huggingface.co/datasets/org/name",
+        "https://huggingface.co/org/name/blob/main/README.md", "https://huggingface.co/org/name/tree/main/q8_0",
+        "https://huggingface.co/org/na me",
+    ],
+)  # fmt: skip
+def test_an_invalid_model_is_a_usage_error(text: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_model(text)
+    assert caught.value.hint
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("twin:qwen1.5-7b", "synth:qwen1.5-7b"),
+        ("synth:org/name", "twin:org/name"),
+        ("qwen-of-nobody", "ggbench models --search qwen-of-nobody"),
+        ("https://huggingface.co/org/name/tree/main/q8_0", "org/name"),
+    ],
+)
+def test_the_intended_form_is_suggested(text: str, hint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        resolve(parse_model(text))
+    assert hint in caught.value.hint
+
+
+@pytest.mark.usefixtures("folder")
+def test_twin_without_a_quant_is_made_in_the_articles_eight(tmp_path: Path) -> None:
+    targets = resolve(parse_model("synth:Qwen1.5-0.5B"))
+    assert [target.quant for target in targets] == [
+        "q8_0", "q6_k", "q5_k_m", "q5_0", "q4_k_m", "q4_0", "q3_k_m", "q2_k",
+    ]  # fmt: skip
+    assert {(target.model, target.provenance, target.path) for target in targets} == {
+        ("synth:Qwen1.5-0.5B", "twin", None)
+    }
+    assert not paths.twins_dir().exists()
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("arguments", [("synth:qwen1.5-7bb",), ("qwen1.5-7bb",), ("synth:qwen1.5-7b", "q4_k_mm")])
+def test_unknown_id_or_quant_names_the_nearest(arguments: tuple[str, ...]) -> None:
+    with pytest.raises(UnknownName) as caught:
+        resolve(parse_model(*arguments))
+    assert "qwen1.5-7b" in caught.value.hint or "q4_k_m" in caught.value.hint.lower()
+
+
+def test_folder_selects_all_its_variants(make_file: MakeFile) -> None:
+    make_file("models/m-q4_0.gguf", 40)
+    first = make_file("models/m-q8_0-00001-of-00002.gguf", 50)
+    make_file("models/m-q8_0-00002-of-00002.gguf", 30)
+    targets = resolve(parse_model("models"))
+    assert [(t.model, t.quant, t.provenance, t.file_bytes) for t in targets] == [
+        ("models", "q8_0", "file", 80),
+        ("models", "q4_0", "file", 40),
+    ]
+    assert targets[0].path is not None
+    assert targets[0].path.samefile(first)
+
+
+def test_two_files_of_one_quant_are_selected_by_name(make_file: MakeFile) -> None:
+    make_file("models/a-q8_0.gguf", 2 << 20)
+    make_file("models/b-q8_0.gguf", 1 << 20)
+    for ask in (lambda: resolve(parse_model("models", "q8_0")), lambda: resolve_one(parse_model("models"))):
+        with pytest.raises(UsageError) as caught:
+            ask()
+        assert "a-q8_0 (2.00 MiB), b-q8_0 (1.00 MiB)" in caught.value.hint
+    assert resolve_one(parse_model("models", "b-q8_0.gguf")).file_bytes == 1 << 20
+
+
+def test_each_target_of_a_folder_is_selected_again(make_file: MakeFile) -> None:
+    """By its quant, else by its name; a broken file without a quant too. A row of a plan repeats it."""
+    for name in ("a-q8_0.gguf", "b-q8_0.gguf", "in/b-q8_0.gguf", "c-q4_0.gguf", "model.gguf"):
+        make_file(f"models/{name}", 40)
+    targets = resolve(parse_model("models"))
+    assert {target.named[1] for target in targets} == {"a-q8_0", "b-q8_0", "in/b-q8_0", "q4_0", "model"}
+    assert [each.selector for each in resolve_headers(parse_model("models"))] == [target.named[1] for target in targets]
+    assert [resolve_one(parse_model(*target.named)).path for target in targets] == [target.path for target in targets]
+
+
+def test_control_characters_of_a_path_are_not_printed(make_file: MakeFile) -> None:
+    make_file("red\x1b[31m/m\x07-q4_0.gguf", 1)
+    (target,) = resolve(parse_model("red\x1b[31m"))
+    assert target.model.isprintable()
+    for model, quants in (("red\x1b[31m", ["q8_0"]), ("./gone\x1b", []), ("gone\x1b", []), ("hf:\x1b", [])):
+        with pytest.raises(GgbenchError) as caught:
+            resolve(parse_model(model, *quants))
+        assert caught.value.message.isprintable()
+        assert caught.value.hint.isprintable()
+
+
+@pytest.mark.llama
+@pytest.mark.usefixtures("folder", "tiny")
+def test_twin_is_made_on_demand_and_reused(tmp_path: Path) -> None:
+    target = resolve_one(parse_model("synth:tiny", "Q4_0"))
+    reported: list[tuple[int, int]] = []
+    made = materialize(target, lambda done, total: reported.append((done, total)))
+    assert made.is_twin
+    assert reported[-1] == (made.file_bytes, made.file_bytes)
+    (path,) = made.paths
+    before = path.stat().st_mtime_ns, path.stat().st_ino
+    assert materialize(target).header_sha256 == made.header_sha256
+    assert (path.stat().st_mtime_ns, path.stat().st_ino) == before
+    renamed = path.rename(tmp_path / "model.gguf")
+    given = resolve_one(parse_model(str(renamed)))
+    assert (given.quant, given.provenance) == ("q4_0", "twin")
+    assert materialize(given).is_twin
+
+
+def test_a_twins_header_stays_the_same_from_version_to_version() -> None:
+    """Its hash names it in stored runs, and a cached twin with another one would be written again."""
+    (target,) = resolve(parse_model("synth:qwen1.5-0.5b", "q8_0"))
+    assert target.source is not None
+    expected = "a53fb53f433dd0735fce7c3c76c0a90ae3009f12cb824397b77fb6ccd137fc93"
+    assert target.source.header().header_sha256 == expected

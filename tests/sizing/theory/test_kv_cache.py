@@ -1,0 +1,92 @@
+"""The KV cache against llama.cpp's own log, and against sums written out."""
+
+import json
+import re
+from pathlib import Path
+
+import msgspec.structs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ggbench.gguf_file.blueprint import build_model
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.models.catalog import load_catalog
+from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
+from tests.gguf_file.test_architecture import BASE, KV_CACHE_OF_METADATA, model_of, run_llama_cpp
+
+LOG = Path(__file__).parents[2] / "data" / "llama_cpu_0.5b_q8_0.log"
+WINDOW = 1024
+
+
+def drawn(model_id: str = "qwen1.5-0.5b") -> ModelFile:
+    return build_model(load_catalog().model(model_id).hyper, model_id)
+
+
+def windowed(*has_window: bool) -> ModelFile:
+    """24 layers, of which those with the flag have a window of 1024."""
+    file = drawn()
+    pairs = zip(file.states, has_window, strict=True)
+    states = tuple(msgspec.structs.replace(state, window=WINDOW if flag else None) for state, flag in pairs)
+    return msgspec.structs.replace(file, sliding_window=WINDOW, states=states)
+
+
+FIVE_OF_SIX = kv_cache(windowed(*(layer % 6 < 5 for layer in range(24))))
+
+
+def test_bytes_are_those_that_llama_cpp_allocates() -> None:
+    match = re.search(r"llama_kv_cache: size = +([\d.]+) MiB \( *(\d+) cells", LOG.read_text(encoding="utf-8"))
+    assert match is not None
+    assert kv_cache(drawn()).cached_bytes(int(match[2])) == float(match[1]) * (1 << 20)
+
+
+@pytest.mark.parametrize(("architecture", "said"), [("brand-new", "is assumed to"), ("phi3", "does not apply to phi3")])
+def test_a_window_that_no_layer_is_known_to_have_gives_an_upper_bound(architecture: str, said: str) -> None:
+    kv = kv_cache(model_of(architecture, BASE | {"attention.sliding_window": WINDOW}))
+    assert float(kv.cached_bytes(100_000)) == 100_000 * 6 * 2 * 64 * 2
+    assert kv.window is None and "1024" in kv.remark and said in kv.remark
+    assert not FIVE_OF_SIX.remark
+
+
+def test_a_recurrent_state_is_kept_and_read_at_every_length() -> None:
+    keys = {"ssm.conv_kernel": 4, "ssm.inner_size": 512, "ssm.state_size": 64, "ssm.group_count": 2}
+    kv = kv_cache(model_of("qwen3next", BASE | keys | {"ssm.time_step_rank": 8}))
+    state_bytes = 5 * 4 * (3 * (512 + 2 * 2 * 64) + 64 * 512)
+    per_token = 2 * (32 + 32) * 2
+    assert kv.state_bytes == state_bytes
+    assert [kv.cached_bytes(0), kv.cached_bytes(1000)] == [state_bytes, state_bytes + 1000 * per_token]
+    assert kv.read_bytes(1000) == kv.cached_bytes(1000)
+    assert kv.n_that_fit(state_bytes + 10 * per_token) == 10
+    assert kv.n_that_fit(state_bytes - 1) == 0
+
+
+@pytest.mark.llama
+@pytest.mark.parametrize("architecture", ["cohere2", "gemma2", "gemma3", "gemma3n", "olmo2", "plamo3"])
+def test_layers_with_a_window_are_llama_cpps_where_the_header_does_not_say(architecture: str) -> None:
+    keys = BASE | {
+        "block_count": 26, "attention.key_length": 64, "attention.value_length": 64,
+        "attention.sliding_window": 256, "logit_scale": 1.0, "rope.dimension_count": 32,
+    }  # fmt: skip
+    metadata = {f"{architecture}.{key}": value for key, value in keys.items()}
+    metadata |= {"general.architecture": architecture, "tokenizer.ggml.model": "none"}
+    log = run_llama_cpp(KV_CACHE_OF_METADATA, json.dumps(metadata))
+    n_full, n_windowed = (int(count) for count in re.findall(r"llama_kv_cache: size = .* (\d+) layers", log))
+    kv = kv_cache(model_of(architecture, keys))
+    per_layer = 2 * (64 + 64) * 2
+    assert (kv.full.n_bytes, kv.windowed.n_bytes) == (n_full * per_layer, n_windowed * per_layer)
+    assert kv.window == 256
+
+
+@pytest.mark.parametrize("kv", [FIVE_OF_SIX, kv_cache(drawn())], ids=["windowed", "full"])
+def test_prefill_is_the_sum_over_the_tokens(kv: KvCache) -> None:
+    for n in (1, WINDOW - 1, WINDOW, WINDOW + 1, 3000):
+        tokens = range(1, n + 1)
+        assert kv.prefill_bytes(n) == pytest.approx(sum(map(kv.cached_bytes, tokens)), rel=1e-12)
+        assert kv.prefill_flop(n) == pytest.approx(sum(map(kv.attention_flop, tokens)), rel=1e-12)
+
+
+@given(n_bytes=st.integers(1, 1 << 40), kv=st.sampled_from([FIVE_OF_SIX, kv_cache(drawn())]))
+def test_what_fits_is_the_most_that_fits(n_bytes: int, kv: KvCache) -> None:
+    """The positions found take no more than the memory, and one more would."""
+    n = kv.n_that_fit(n_bytes)
+    assert kv.cached_bytes(n) <= n_bytes < kv.cached_bytes(n + 1)
