@@ -8,29 +8,38 @@ from __future__ import annotations
 import contextlib
 import math
 import tempfile
-from collections.abc import (Generator, Mapping)
-from ggbench.engines.endings import (Cancelled, EngineEnded, OutOfMemory, Outcome)
-from ggbench.engines.events import (Memory)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.engines.workloads import (ProveContext)
-from ggbench.errors import (DoesNotFit, EngineFailed, Unsupported)
-from ggbench.experiments.maxctx.look_ahead import (LookAhead, SearchCancelled, look_ahead, look_ahead_by_theory)
-from ggbench.experiments.maxctx.prober import (ContextProber)
-from ggbench.experiments.maxctx.record import (BracketEnds, MaxctxSettings, Probe, ProbeKind, Question, answer_text, question_text)
-from ggbench.gguf_file.twin import (write_sparse)
-from ggbench.machine.gpus import (list_gpus)
-from ggbench.machine.readings import (name_processes)
-from ggbench.runs.experiment import (Concluded, Conclusion)
-from ggbench.runs.progress import (ModelReady, Point, Progress, Working)
-from ggbench.runs.session import (Session)
-from ggbench.sizing.budget import (taken_bytes)
-from ggbench.sizing.longest_context import (Bracket)
-from ggbench.sizing.placement import (context_overhead, decode_overhead)
-from ggbench.sizing.what_helps import (smaller_quant_advice)
-from ggbench.units import (KV_CELLS, format_bytes, format_count)
-from msgspec.structs import (replace)
-from pathlib import (Path)
+from collections.abc import Generator, Mapping
+from pathlib import Path
 
+from msgspec.structs import replace
+
+from ggbench.engines.endings import Cancelled, EngineEnded, Outcome, OutOfMemory
+from ggbench.engines.events import Memory
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.workloads import ProveContext
+from ggbench.errors import DoesNotFit, EngineFailed, Unsupported
+from ggbench.experiments.maxctx.look_ahead import LookAhead, SearchCancelled, look_ahead, look_ahead_by_theory
+from ggbench.experiments.maxctx.prober import ContextProber
+from ggbench.experiments.maxctx.record import (
+    BracketEnds,
+    MaxctxSettings,
+    Probe,
+    ProbeKind,
+    Question,
+    answer_text,
+    question_text,
+)
+from ggbench.gguf_file.twin import write_sparse
+from ggbench.machine.gpus import list_gpus
+from ggbench.machine.readings import name_processes
+from ggbench.runs.experiment import Concluded, Conclusion
+from ggbench.runs.progress import ModelReady, Point, Progress, Working
+from ggbench.runs.session import Session
+from ggbench.sizing.budget import taken_bytes
+from ggbench.sizing.longest_context import Bracket
+from ggbench.sizing.placement import context_overhead, decode_overhead
+from ggbench.sizing.what_helps import smaller_quant_advice
+from ggbench.units import KV_CELLS, format_bytes, format_count
 
 
 def search_context(session: Session) -> Generator[Progress, None, Conclusion]:
