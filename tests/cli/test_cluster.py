@@ -185,7 +185,7 @@ def test_a_model_runs_over_two_servers_and_its_buffers_are_planned(ggbench: Run,
 @with_rpc
 @pytest.mark.llama
 def test_what_fits_no_server_alone_runs_over_both_as_far_as_the_fuller_one_allows(ggbench: Run, tmp_path: Path) -> None:
-    twin = cached_twin("deep", replace(TINY, n_layer=48), "q8_0", tmp_path)
+    twin = cached_twin("deep", replace(TINY, n_layer=24), "q8_0", tmp_path)
     ports = free_port(), free_port()
     both = ",".join(f"127.0.0.1:{port}" for port in ports)
     with serving(ports[0], "--memory", "256MiB") as one, serving(ports[1], "--memory", "256MiB") as other:

@@ -55,7 +55,7 @@ def assert_kept_without_orphans(process: subprocess.Popen[bytes], workers: list[
 
 
 @pytest.mark.llama
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_a_signal_stops_a_measurement_as_ctrl_c_does(name: str, tiny_twin: Path) -> None:
     with decoding(tiny_twin) as process:
         workers = psutil.Process(process.pid).children()
@@ -88,7 +88,7 @@ def test_a_signal_that_is_ignored_stays_ignored(tiny_twin: Path) -> None:
         assert process.wait(timeout=30) == ExitCode.INTERRUPTED
 
 
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_a_signal_while_a_module_is_imported_has_its_exit_code(name: str) -> None:
     """CPython would end `python -m` by a SIGINT of its own where the interrupt met an exec(), as of a dataclass."""
     code = (
