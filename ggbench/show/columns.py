@@ -196,7 +196,6 @@ _OWN = (
         "memory.other_bytes", format_bytes, 8,
     ),
     column("n_ctx", "n_ctx", "tokens", "Length of the context.", "memory.n_ctx", format_count, 7),
-    column("n_ctx_train", "trained", "tokens", "Length that the model was trained for.", "subject.n_ctx_train", format_count, 1),
     Column(
         "max_n_ctx", "max n_ctx", "tokens", "The largest context that works; `?` where no decode proved it.",
         lambda s: s.max_n_ctx, max_n_ctx_text, priority=1,
@@ -322,7 +321,7 @@ def _columns(kinds: Sequence[str]) -> Mapping[str, Column]:
 
 BENCH = (
     "model", "quant", "source", "file_bytes", "bpw", "weight_bytes", "kv_bytes", "compute_bytes", "other_bytes",
-    "n_ctx", "n_ctx_train", "n_gen", "prefill_ms", "w_tokens_per_ms", "w_ratio", "b_ms", "b_ratio", "b_w16_ms", "tok_s", "p99_ms",
+    "n_ctx", "n_gen", "prefill_ms", "w_tokens_per_ms", "w_ratio", "b_ms", "b_ratio", "b_w16_ms", "tok_s", "p99_ms",
     "note",
 )  # fmt: skip
 """What `ggbench bench` answers."""
