@@ -30,7 +30,7 @@ class DecodeSettings(Settings, msgspec.Struct, frozen=True):
     n_prompt: int = N_PROMPT
     """Tokens in the cache before the first that is timed; 0 only in an imported run."""
     repeat: Annotated[int, Option("-r --repeat", "Measure N times, and fit all samples together.", COUNT)] = 1
-    n_warmup: Annotated[int, Option("--warmup", "Decode N tokens first that do not count.", COUNT)] = 8
+    n_warmup: int = 8
     """Tokens decoded before anything is timed."""
     depths: tuple[int, ...] = ()
     """Of an imported run: tokens in the cache before each window of `n_gen`; empty of one decode from its prompt."""
