@@ -80,10 +80,8 @@ def repo(hub: TestHub, tiny_twin: Path) -> str:
     hub.add_repo(
         "org/tiny-GGUF",
         files={
-            "tiny-q8_0.gguf": tiny_twin,
-            "tiny-bf16.gguf": tiny_twin.read_bytes() + bytes(64),
-            "mmproj-tiny-f16.gguf": b"GGUF and more",
-            "README.md": b"# tiny\n",
+            "tiny-q8_0.gguf": tiny_twin, "tiny-bf16.gguf": tiny_twin.read_bytes() + bytes(64),
+            "mmproj-tiny-f16.gguf": b"GGUF and more", "README.md": b"# tiny\n",
         },
-    )
+    )  # fmt: skip
     return "org/tiny-GGUF"

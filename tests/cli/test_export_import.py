@@ -101,10 +101,8 @@ def test_a_bundle_brings_a_run_home(
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("1",), "no format was given"),
-        (("1", "--format", "csv", "--bundle", "x.zip"), "exclude each other"),
-        (("--format", "csv"), "no run was given"),
-        (("1", "--model", "x", "--format", "csv"), "exclude each other"),
+        (("1",), "no format was given"), (("1", "--format", "csv", "--bundle", "x.zip"), "exclude each other"),
+        (("--format", "csv"), "no run was given"), (("1", "--model", "x", "--format", "csv"), "exclude each other"),
         (("--model", "x", "--format", "csv"), "no run of 'x' is stored"),
         (("7", "--format", "csv"), "no run named '7'"),
         (("1", "--bundle", "x.zip", "-o", "y.zip"), "name two files"),
@@ -112,7 +110,7 @@ def test_a_bundle_brings_a_run_home(
         (("1", "--format", "parquet"), "'parquet' is not one of"),
         (("1", "--format", "csv", "-o", "."), "is a folder"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_exported(arguments: tuple[str, ...], expected: str, ggbench: Run, decoded: Path) -> None:
     ran = ggbench("export", *arguments)
 

@@ -7,10 +7,9 @@ import pytest
 
 from ggbench.engines import protocol
 from ggbench.engines.contract import Request
-from ggbench.engines.endings import Completed, Ending, OutOfMemory
-from ggbench.engines.events import ContextProven, Place
-from ggbench.engines.llama.config import LoadModel, MakeContext
-from ggbench.engines.workloads import ProveContext
+from ggbench.engines.endings import Ending, OutOfMemory
+from ggbench.engines.events import Place
+from ggbench.engines.llama.config import LoadModel
 from ggbench.machine.records import Gpu
 from ggbench.units import GIB
 from tests.cli.conftest import FakeMachine, Run
@@ -26,18 +25,6 @@ def on_a_gpu(request: Request) -> Iterator[protocol.Message | Ending]:
         yield protocol.Devices({"CUDA0": Place.GPU})
         yield protocol.Log(2, "load_tensors:        CUDA0 model buffer size =   100.00 MiB")
     yield from obey(request)
-
-
-def of_few_cells(request: Request) -> Iterator[protocol.Message | Ending]:
-    """A worker without a GPU in which contexts end at 1024."""
-    match request:
-        case MakeContext(setup) if (setup.n_ctx or 0) > 1024:
-            yield OutOfMemory("context", "failed to allocate")
-        case ProveContext():
-            yield ContextProven(0.1, 512, 1, 1, "copied", full=True)
-            yield Completed()
-        case _:
-            yield from obey(request)
 
 
 @pytest.mark.parametrize("words", MEASURING[:1])
@@ -90,15 +77,6 @@ def test_one_notice_however_many_are_measured(
     assert IGNORED not in ggbench("bench", tmp_path, "-n", "20", "-ngl", "9", "--quiet").err
 
 
-def test_a_search_reports_it_once(ggbench: Run, machine: FakeMachine, tiny_twin: Path) -> None:
-    machine.answers = dict.fromkeys(range(3), of_few_cells)
-    ran = ggbench("maxctx", tiny_twin, "--memory-limit", "100MiB", "-mg", "0")
-    assert ran.code == 0, ran.err
-    assert len(machine.workers) == 2
-    assert ran.err.count(f"{IGNORED}--main-gpu is ignored") == 1
-    assert IGNORED not in ggbench("maxctx", tiny_twin, "--memory-limit", "100MiB").err
-
-
 @pytest.mark.parametrize("words", [*MEASURING, ["maxctx"]])
 def test_a_gpu_that_is_not_there_is_a_usage_error(
     ggbench: Run, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
@@ -109,33 +87,6 @@ def test_a_gpu_that_is_not_there_is_a_usage_error(
     ran = ggbench(*words, tiny_twin, "-mg", "3")
     assert ran.code == 2
     assert ran.err.splitlines() == ["Error: there is no GPU 3 here", "Hint: there are 2, counted from 0"]
-
-
-@pytest.mark.parametrize(
-    ("visible", "given", "code"),
-    [
-        (None, ["-mg", "1"], 0),
-        ("1", ["-mg", "1"], 2),
-        ("0,MIG-a", ["-mg", "1"], 0),
-        (None, ["-mg", "2", "-ngl", "0"], 0),
-    ],
-)
-def test_gpus_are_counted_as_cuda_counts_them(
-    ggbench: Run,
-    machine: FakeMachine,
-    tiny_twin: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    visible: str | None,
-    given: list[str],
-    code: int,
-) -> None:
-    monkeypatch.setattr("ggbench.machine.gpus.list_gpus", lambda: CARDS)
-    monkeypatch.setattr("ggbench.commands.load_options._is_built_for_cuda", lambda: True)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if visible is not None:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    machine.answers = {0: on_a_gpu}
-    assert ggbench("decode", tiny_twin, "-n", "20", *given).code == code
 
 
 @pytest.mark.llama

@@ -140,12 +140,10 @@ def test_a_missing_shard_is_named(ggbench: Run, hub: TestHub, tiny_twin: Path, m
 @pytest.mark.parametrize(
     ("name", "code", "words"),
     [
-        ("org/nowhere", 4, "org/nowhere"),
-        ("org/gated", 4, "hf auth login"),
-        ("org/private", 4, "hf auth login"),
+        ("org/nowhere", 4, "org/nowhere"), ("org/gated", 4, "hf auth login"), ("org/private", 4, "hf auth login"),
         ("org/there@no-such-branch", 4, "no such revision"),
     ],
-)
+)  # fmt: skip
 def test_a_repo_that_cannot_be_had(
     ggbench: Run, hub: TestHub, tiny_twin: Path, monkeypatch: pytest.MonkeyPatch, name: str, code: int, words: str
 ) -> None:

@@ -95,16 +95,13 @@ def test_options_of_placement_are_passed_on_stored_and_reproduced(
 @pytest.mark.parametrize(
     ("options", "what"),
     [
-        (["-ot", "blk"], "'blk' is not a tensor override"),
-        (["-ot", "=CPU"], "'=CPU' is not a tensor override"),
-        (["-ot", "blk="], "'blk=' is not a tensor override"),
-        (["-ot", "a=CPU,"], "'' is not a tensor override"),
+        (["-ot", "blk"], "'blk' is not a tensor override"), (["-ot", "=CPU"], "'=CPU' is not a tensor override"),
+        (["-ot", "blk="], "'blk=' is not a tensor override"), (["-ot", "a=CPU,"], "'' is not a tensor override"),
         (["-ot", "blk(=CPU"], "'blk(' is not a regular expression"),
-        (["-ncmoe", "-1"], "-1 is not in the range x>=0"),
-        (["-tb", "0"], "0 is not in the range"),
+        (["-ncmoe", "-1"], "-1 is not in the range x>=0"), (["-tb", "0"], "0 is not in the range"),
         (["-sm", "diagonal"], "'diagonal' is not one of"),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("command", ["decode", "plan"])
 def test_bad_placement_is_a_usage_error(
     ggbench: Run, tiny_twin: Path, command: str, options: list[str], what: str

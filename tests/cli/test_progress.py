@@ -13,12 +13,9 @@ from ggbench.commands.progress import view_of
 from ggbench.runs.progress import Samples, Started, Working
 
 RECORDS = (
-    Started("decode", "m", "q4_0", 0, 2),
-    Working("load", 0.5, 1.0),
-    Working("probe", 0.5, 1.0, left_s=3.0),
-    Samples("decode", 26, (1_000_000,), 1, 10, ""),
-    Started("decode", "m", "q8_0", 1, 2),
-)
+    Started("decode", "m", "q4_0", 0, 2), Working("load", 0.5, 1.0), Working("probe", 0.5, 1.0, left_s=3.0),
+    Samples("decode", 26, (1_000_000,), 1, 10, ""), Started("decode", "m", "q8_0", 1, 2),
+)  # fmt: skip
 
 
 def test_the_bar_can_be_drawn_after_every_record(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from ggbench.engines.events import Event, Opened, PromptRead, Ready, RequestEnde
 from ggbench.engines.server.config import Address, EndpointConfig
 from ggbench.engines.server.engine import EndpointEngine
 from ggbench.engines.server.server import Server
-from ggbench.engines.workloads import BatchedDecode, Decode, Prefill
+from ggbench.engines.workloads import Decode, Prefill
 from ggbench.errors import GgbenchError, NetworkError, ServerFailed, ServerTimeout, UnknownName
 from tests.fakes.endpoint import Handler, Request, TestEndpoint
 from tests.fakes.endpoint_faults import hangs_at_once, of_streams
@@ -107,22 +107,6 @@ def test_chunks_are_counted_and_not_taken_apart(opened: Opener, setup: EndpointC
     assert (request.timing.n_tokens, request.timing.n_tokens_together) == (41, 30)
 
 
-def test_chunks_without_a_count_are_checked_by_the_servers_total(opened: Opener) -> None:
-    engine, _ = opened(on_a_line(counts=False, has_clock=False), clock="none")
-    *events, _ = engine.run(Decode(25, 40))
-    (request,) = _of(events, RequestEnded)
-    assert isinstance(request, RequestEnded)
-    assert (request.timing.is_exact, request.timing.n_tokens) == (True, 41)
-
-    engine, _ = opened(on_a_line(counts=False, has_clock=False, sizes=(2,)), clock="none")
-    *events, ending = engine.run(Decode(25, 40))
-    (request,) = _of(events, RequestEnded)
-    assert isinstance(request, RequestEnded)
-    assert isinstance(ending, Completed)
-    assert (request.timing.is_exact, request.timing.n_tokens) == (False, 41)
-    assert request.timing.remarks == ("41 tokens came in 21 chunks of unknown sizes",)
-
-
 @pytest.mark.parametrize(
     ("error", "ending"),
     [
@@ -146,17 +130,6 @@ def test_an_early_end_is_a_failure_with_what_came(opened: Opener) -> None:
     *events, ending = engine.run(Decode(25, 100))
     assert ending == Failed("decode", "the server ended after 12 of 101 tokens (stop)")
     assert len(_steps(events)) == 11
-
-
-def test_sequences_are_requests_of_their_own(opened: Opener) -> None:
-    engine, _ = opened()
-    *events, ending = engine.run(BatchedDecode(25, 40, 3))
-    assert isinstance(ending, Completed)
-    assert [len(_steps(events, seq)) for seq in range(3)] == [40, 40, 40]
-    assert [event.seq for event in events if isinstance(event, RequestEnded)] == [0, 1, 2]
-    (read,) = _of(events, PromptRead)
-    assert isinstance(read, PromptRead)
-    assert read.n_seqs == 3
 
 
 def test_a_request_longer_than_the_servers_context_is_not_sent(opened: Opener) -> None:

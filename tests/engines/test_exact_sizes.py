@@ -59,11 +59,9 @@ def test_types_widths_and_streams() -> None:
 def test_two_devices_share_a_cache() -> None:
     """Each has whole layers, so each part is a multiple of a layer's rows; a dry run has no part anywhere."""
     shared = [
-        *SMOLLM2[:2],
-        "llama_kv_cache:      CUDA0 KV buffer size =     3.38 MiB",
-        "llama_kv_cache:      CUDA1 KV buffer size =     2.25 MiB",
-        SMOLLM2[-1],
-    ]
+        *SMOLLM2[:2], "llama_kv_cache:      CUDA0 KV buffer size =     3.38 MiB",
+        "llama_kv_cache:      CUDA1 KV buffer size =     2.25 MiB", SMOLLM2[-1],
+    ]  # fmt: skip
     parts = {each.device: each.kv_bytes for each in parse_allocations(shared, PLACES).buffers}
     layer = 256 * (192 + 192) * 2
     assert parts == {"CUDA0": 18 * layer, "CUDA1": 12 * layer}

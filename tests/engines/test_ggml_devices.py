@@ -67,12 +67,10 @@ class FakeGgml:
 
 def test_the_places_of_a_machine_with_gpus_here_and_over_rpc(monkeypatch: pytest.MonkeyPatch) -> None:
     devices = (
-        ("CUDA0", ggml_devices.GPU, "CUDA"),
-        ("RPC0[h:1]", ggml_devices.GPU, "RPC"),
-        ("Vulkan0", ggml_devices.IGPU, "Vulkan"),
-        ("BLAS", ggml_devices.ACCEL, "BLAS"),
+        ("CUDA0", ggml_devices.GPU, "CUDA"), ("RPC0[h:1]", ggml_devices.GPU, "RPC"),
+        ("Vulkan0", ggml_devices.IGPU, "Vulkan"), ("BLAS", ggml_devices.ACCEL, "BLAS"),
         ("CPU", ggml_devices.CPU, "CPU"),
-    )
+    )  # fmt: skip
     monkeypatch.setattr(ggml_devices, "_open", lambda library: FakeGgml(devices))
     found = GgmlDevices(Path("libllama.so"))
     assert found.places == {

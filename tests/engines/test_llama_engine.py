@@ -68,21 +68,6 @@ def test_a_field_of_the_context_keeps_the_loaded_model(field: dict[str, object])
 
 
 @pytest.mark.parametrize(
-    "field",
-    [
-        {"n_gpu_layers": 3}, {"main_gpu": 0}, {"tensor_split": (1.0,)}, {"split_mode": "row"}, {"cpu_moe": True},
-        {"n_cpu_moe": 3}, {"override_tensor": ("x=CPU",)}, {"mmap": False}, {"mlock": True},
-    ],
-    ids=lambda field: next(iter(field)),
-)  # fmt: skip
-def test_a_field_of_the_load_loads_again(field: dict[str, object]) -> None:
-    bench = llama_bench(HEALTHY)
-    bench.open()
-    assert bench.open(replace(SETUP, **field))[-1] == Completed()
-    assert bench.asked == [[LoadModel, MakeContext] * 2]
-
-
-@pytest.mark.parametrize(
     ("setup", "reserve_bytes"),
     [(replace(SETUP, memory_limit_bytes=1 << 30), 0), (SETUP, 1 << 30)],
     ids=["memory limit", "reserve"],

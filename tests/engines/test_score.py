@@ -84,19 +84,6 @@ def test_a_model_is_compared_with_the_rows_of_its_base(
     assert found.n_same_top == 2 * n or row_format == "u16"
 
 
-def test_a_base_that_is_not_numbers_is_named(
-    worker: WorkerProcess, chunks: tuple[tuple[int, ...], ...], tmp_path: Path
-) -> None:
-    path = tmp_path / "rows"
-    path.write_bytes(b"\xff" * (1 << 20))
-    read, scored = _parts(chunks, [0, FIRST])
-    _scored(worker, read)
-    rows = RowsFile(str(path), "u16", 0, 0, N_CTX - 1 - FIRST, FIRST, writes=False)
-    ending = list(worker.call(msgspec.structs.replace(scored, rows=rows)))[-1]
-    assert isinstance(ending, Failed)
-    assert "the base's log-probabilities are not numbers" in ending.reason
-
-
 @pytest.mark.parametrize("writes", [False, True])
 def test_a_broken_models_logits_are_not_numbers(
     tiny_twin: Path, chunks: tuple[tuple[int, ...], ...], tmp_path: Path, writes: bool

@@ -48,11 +48,9 @@ from tests.fakes.small_machine import SmallMachine, limited
 
 KINDS = sorted(each.name for each in pkgutil.iter_modules(experiments.__path__) if each.ispkg)
 SETTINGS: dict[str, Settings] = {
-    "decode": DecodeSettings(1000, repeat=2),
-    "forecast": ForecastSettings(),
-    "prefill": PrefillSettings((512, 25, 1), 1),
-    "speed": SpeedSettings((1, 512), 8, (1, 4)),
-}
+    "decode": DecodeSettings(1000, repeat=2), "forecast": ForecastSettings(),
+    "prefill": PrefillSettings((512, 25, 1), 1), "speed": SpeedSettings((1, 512), 8, (1, 4)),
+}  # fmt: skip
 Make = Callable[[str, Store], contextlib.AbstractContextManager[tuple[RunContext, Job]]]
 
 

@@ -101,19 +101,17 @@ def test_the_same_runs_are_stored_once_also_back_home(store: Store, other: Store
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("/home/alice/x.gguf", "x.gguf"),
-        ("/home/alice", "~"),
+        ("/home/alice/x.gguf", "x.gguf"), ("/home/alice", "~"),
         ("C:\\Users\\alice\\x.gguf is broken", "x.gguf is broken"),
         ("cannot open /mnt/a b/x.gguf: no", "cannot open a b/x.gguf: no"),
         ("ggbench decode '/mnt/a b/x.gguf' -n 5", "ggbench decode 'x.gguf' -n 5"),
         ("ggbench decode ../alice/x.gguf", "ggbench decode x.gguf"),
-        ("Qwen/Qwen1.5-7B-Chat-GGUF", "Qwen/Qwen1.5-7B-Chat-GGUF"),
-        ("decode/p25/b1/r0", "decode/p25/b1/r0"),
+        ("Qwen/Qwen1.5-7B-Chat-GGUF", "Qwen/Qwen1.5-7B-Chat-GGUF"), ("decode/p25/b1/r0", "decode/p25/b1/r0"),
         ("CPU : SSE3 = 1 | W/B 5 tokens/ms", "CPU : SSE3 = 1 | W/B 5 tokens/ms"),
         ("http://alices-box:8080/v1", "http://server/v1"),
         ("https://huggingface.co/Qwen/x", "https://huggingface.co/Qwen/x"),
     ],
-)
+)  # fmt: skip
 def test_folders_are_left_out_of_texts(text: str, expected: str) -> None:
     assert anonymous({"a": [text]}) == {"a": [expected]}
 

@@ -38,11 +38,9 @@ EXPERTS: Keys = {
     "leading_dense_block_count": 1,
 }  # fmt: skip
 LATENT: Keys = EXPERTS | {
-    "attention.q_lora_rank": 32,
-    "attention.kv_lora_rank": 64,
-    "expert_weights_scale": 1.0,
+    "attention.q_lora_rank": 32, "attention.kv_lora_rank": 64, "expert_weights_scale": 1.0,
     "rope.dimension_count": 32,
-}
+}  # fmt: skip
 
 LOGGED = """
 import ctypes, json, pathlib, sys

@@ -17,11 +17,9 @@ SSM: Keys = {
 }  # fmt: skip
 ROUTED: Keys = EXPERTS | {"expert_shared_feed_forward_length": 64, "expert_gating_func": 1}
 LORA: Keys = {
-    "attention.decay_lora_rank": 32,
-    "attention.iclr_lora_rank": 32,
-    "attention.value_residual_mix_lora_rank": 32,
+    "attention.decay_lora_rank": 32, "attention.iclr_lora_rank": 32, "attention.value_residual_mix_lora_rank": 32,
     "attention.gate_lora_rank": 32,
-}
+}  # fmt: skip
 SOME_KV: Keys = {"attention.head_count_kv": [0, 0, 2, 0, 0, 4]}
 NO_HEADS: Keys = {"attention.head_count": 0}
 ALTERNATE: Keys = {"attention.sliding_window_pattern": [1, 1, 0, 1, 1, 0]}

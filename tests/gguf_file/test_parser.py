@@ -195,17 +195,15 @@ def test_a_lie_in_a_large_file_is_refused_before_reading_it(encoder: "type[Encod
 @pytest.mark.parametrize(
     ("raw", "error", "message"),
     [
-        (b"", BadFile, "is empty"),
-        (b"GG", BadFile, "not a GGUF"),
+        (b"", BadFile, "is empty"), (b"GG", BadFile, "not a GGUF"),
         (b"Hello, world\n" * 9, BadFile, "not a GGUF: it begins with b'Hell'"),
         (b"\x1b[31m\x07 red", BadFile, "not a GGUF"),
         (b"version https://git-lfs.github.com/spec/v1\n", BadFile, "Git LFS"),
-        (b"tjgg" + bytes(60), Unsupported, "before GGUF"),
-        (b"GGUF", BadFile, "ends inside its header"),
+        (b"tjgg" + bytes(60), Unsupported, "before GGUF"), (b"GGUF", BadFile, "ends inside its header"),
         (b"GGUF" + struct.pack("<III", 1, 0, 0) + bytes(32), Unsupported, "version 1"),
         (b"GGUF" + struct.pack("<IQQ", 4, 0, 0), Unsupported, "version 4"),
     ],
-)
+)  # fmt: skip
 def test_what_is_not_a_gguf_is_named(raw: bytes, error: type[GgbenchError], message: str) -> None:
     with pytest.raises(error, match=message) as caught:
         parse(raw)

@@ -46,11 +46,9 @@ def test_cudas_device_is_one_of_nvmls(
     chosen = measure(twin(SMALL, "q4_k_m"), 16)
 
     note(
-        "device",
-        nvml=gpu,
-        buffers=list(plain.memory.buffers),
+        "device", nvml=gpu, buffers=list(plain.memory.buffers),
         bandwidth_bytes_per_s=getattr(gpu_bandwidth(gpu), "bytes_per_s", None),
-    )
+    )  # fmt: skip
     for run in (plain, chosen):
         assert run.outcome is Outcome.COMPLETED, run.run.reason
         assert run.gpu_use is not None and run.gpu_use.indices == (gpu.index,)

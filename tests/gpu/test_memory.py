@@ -69,11 +69,9 @@ def test_too_little_memory_is_an_outcome(
     ended = measure(twin(LARGE, "q4_k_m"), 16, **setup)
     alive = assert_alive(measure, twin)
     note(
-        f"out of memory at {stage}",
-        outcome=ended.outcome.value,
-        reason=ended.run.reason,
+        f"out of memory at {stage}", outcome=ended.outcome.value, reason=ended.run.reason,
         next_probe=alive.outcome.value,
-    )
+    )  # fmt: skip
 
     assert ended.outcome is Outcome.OUT_OF_MEMORY, ended.run.reason
 

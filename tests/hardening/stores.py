@@ -71,13 +71,11 @@ def damaged_caches(n: int, draw: random.Random, folder: Path) -> Trials:
         ggbench("models", "--dir", str(models))
         places.write_text(json.dumps({"places": [str(models)]}))
         commands = (
-            ("models",),
-            ("models", "--dir", str(models)),
-            ("models", "--repo", _REPO, "--offline"),
+            ("models",), ("models", "--dir", str(models)), ("models", "--repo", _REPO, "--offline"),
             ("limits", f"hf:{_REPO}", "m-q4_1.gguf", "--offline", "--gpu", "rtx-4090"),
             ("limits", f"hf:{_REPO}", "m-q4_1.gguf", "--gpu", "rtx-4090"),
             ("limits", "qwen1.5-0.5b", "--gpu", "rtx-4090"),
-        )
+        )  # fmt: skip
         kept = {
             path: path.read_bytes()
             for root in (paths.headers_dir().parent, user_models.parent)

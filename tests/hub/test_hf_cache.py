@@ -2,7 +2,6 @@
 
 import hashlib
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -118,20 +117,6 @@ def test_an_incomplete_file_does_not_count(access: HubAccess, damage: str) -> No
         blob.write_bytes(b"short")
     else:
         (repo_folder(access, REPO) / "snapshots" / NEW / files[1].path).unlink()
-    assert cached_paths(access, _listing(NEW, variant), variant) is None
-
-
-def test_a_cache_without_links_counts_at_its_own_commit(access: HubAccess) -> None:
-    """Where the cache holds files instead of links, path, size and commit decide."""
-    file = _put(access, OLD, "a-q8_0.gguf", b"a file")
-    link = repo_folder(access, REPO) / "snapshots" / OLD / file.path
-    blob = link.resolve()
-    link.unlink()
-    shutil.move(blob, link)
-    (found,) = cached_variants(access)
-    assert cached_paths(access, _listing(OLD, found.variant), found.variant) == (link,)
-    variant = RepoVariant("a-q8_0", "q8_0", (file,))
-    assert cached_paths(access, _listing(OLD, variant), variant) == (link,)
     assert cached_paths(access, _listing(NEW, variant), variant) is None
 
 

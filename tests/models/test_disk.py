@@ -51,11 +51,9 @@ def test_models_of_all_stores_have_arguments(home: Path, hub_cache: Path) -> Non
         ("Ollama", "llama3.2:1b", "q4_k_m", "llama", 131072),
     ]
     assert arguments_of(found) == [
-        ("Qwen/Qwen2.5-7B-GGUF", "q8_0"),
-        ("~/cache/llama.cpp/org_repo_m-q4_0.gguf",),
-        ("~/.lmstudio/models/publisher/Repo-Q6_K-GGUF/model.gguf",),
-        (f"~/.ollama/models/blobs/{blob.name}",),
-    ]
+        ("Qwen/Qwen2.5-7B-GGUF", "q8_0"), ("~/cache/llama.cpp/org_repo_m-q4_0.gguf",),
+        ("~/.lmstudio/models/publisher/Repo-Q6_K-GGUF/model.gguf",), (f"~/.ollama/models/blobs/{blob.name}",),
+    ]  # fmt: skip
     assert all(not model.reason and model.file_bytes == model.paths[0].stat().st_size for model in found)
 
 

@@ -44,12 +44,10 @@ def test_llama_cpp_has_another_cache_on_macos(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("variable", "folder"),
     [
-        ("HF_HUB_CACHE", "x"),
-        ("HUGGINGFACE_HUB_CACHE", "x"),
-        ("HF_HOME", "x/hub"),
+        ("HF_HUB_CACHE", "x"), ("HUGGINGFACE_HUB_CACHE", "x"), ("HF_HOME", "x/hub"),
         ("XDG_CACHE_HOME", "x/huggingface/hub"),
     ],
-)
+)  # fmt: skip
 def test_each_variable_moves_the_hugging_face_cache(tmp_path: Path, variable: str, folder: str) -> None:
     make(tmp_path / folder, tmp_path / ".cache/huggingface/hub")
     moved = find_model_stores({"HOME": str(tmp_path), variable: str(tmp_path / "x")}, "linux")

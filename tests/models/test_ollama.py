@@ -25,11 +25,9 @@ def test_names_are_accepted_by_ollama_run(tmp_path: Path) -> None:
     put_manifest(tmp_path, f"{LIBRARY}/qwen2.5/.being-written", raw)
     put_manifest(tmp_path, f"{LIBRARY}/too-high", raw)
     assert {(model.name, model.quant) for model in ollama_models(tmp_path)} == {
-        ("qwen2.5:7b-instruct-q8_0", "q8_0"),
-        ("someone/tuned:latest", None),
-        ("hf.co/org/repo:Q4_K_M", "q4_k_m"),
+        ("qwen2.5:7b-instruct-q8_0", "q8_0"), ("someone/tuned:latest", None), ("hf.co/org/repo:Q4_K_M", "q4_k_m"),
         ("localhost:5000/a/b:c", None),
-    }
+    }  # fmt: skip
 
 
 def test_a_manifest_may_be_a_list_of_builds(tmp_path: Path) -> None:

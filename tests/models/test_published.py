@@ -134,21 +134,15 @@ def test_columns_agree_with_each_other_as_the_documents_define_them() -> None:
 @pytest.mark.parametrize(
     ("asked", "count"),
     [
-        ({"model": "QWEN2.5-72B", "system": "vLLM"}, 27),
-        ({"model": "qwen2.5-72b-instruct", "system": "vllm"}, 27),
-        ({"model": "qwen2", "source": "qwen2-speed"}, 165),
-        ({"system": "hf-transformers-fa2"}, 80),
-        ({"system": "autoawq-gemm", "metric": "b_ms"}, 6),
-        ({"device": "t4"}, 30),
-        ({"device": "RTX-4090", "source": "bitsandbytes"}, 46),
-        ({"device": "a100", "metric": "perplexity"}, 0),
+        ({"model": "QWEN2.5-72B", "system": "vLLM"}, 27), ({"model": "qwen2.5-72b-instruct", "system": "vllm"}, 27),
+        ({"model": "qwen2", "source": "qwen2-speed"}, 165), ({"system": "hf-transformers-fa2"}, 80),
+        ({"system": "autoawq-gemm", "metric": "b_ms"}, 6), ({"device": "t4"}, 30),
+        ({"device": "RTX-4090", "source": "bitsandbytes"}, 46), ({"device": "a100", "metric": "perplexity"}, 0),
         ({"metric": "perplexity", "quant": "fp16", "source": "article"}, 7),
-        ({"metric": "kld", "model": "llama-3"}, 47),
-        ({"source": "llama.cpp", "quant": "q4_k_m"}, 5),
-        ({"quant": "Q4_K_M", "metric": "w-tokens-per-ms"}, 6),
-        ({"quant": "gptq", "source": "qwen1.5-hf"}, 56),
+        ({"metric": "kld", "model": "llama-3"}, 47), ({"source": "llama.cpp", "quant": "q4_k_m"}, 5),
+        ({"quant": "Q4_K_M", "metric": "w-tokens-per-ms"}, 6), ({"quant": "gptq", "source": "qwen1.5-hf"}, 56),
     ],
-)
+)  # fmt: skip
 def test_rows_are_found_by_name(asked: dict[str, str], count: int) -> None:
     assert len(filter_published(ROWS, **asked)) == count
 

@@ -7,8 +7,6 @@ from ggbench.models.published.rows import METRICS, WITH_ERRORS, Figure, ln_ppl_r
 from ggbench.models.published.selection import OwnScore, nearest_published
 from tests.models.published_rows import ROWS, only, printed
 
-OWN = OwnScore("llama-3-8b", "mine", 8_030_000_000, "Q4_K_M", "f16", "wikitext-2", 512, 564, is_whole=True, base="f16")
-
 
 def test_errors_are_numbers_too() -> None:
     row = only(table="LLaMA 3 8b Scoreboard", quant="q4_k_m", imatrix=None)
@@ -23,16 +21,6 @@ def test_errors_are_numbers_too() -> None:
         if (cell := getattr(row, metric)) is not None and cell.error is not None
     }
     assert in_quality == set(WITH_ERRORS)
-
-
-def test_the_same_quant_of_the_same_model_is_nearest() -> None:
-    near = nearest_published(ROWS, OWN, 4)
-    assert [(each.row.model, each.row.quant) for each in near] == [("llama-3-8b", "q4_k_m")] * 2 + [
-        ("llama-2-7b", "q4_k_m"), ("qwen1.5-7b", "q4_k_m"),
-    ]  # fmt: skip
-    assert [each.differences for each in near[:3]] == [
-        (), ("importance matrix WT 10m",), ("model llama-2-7b, not mine",),
-    ]  # fmt: skip
 
 
 def test_every_difference_of_a_score_is_named() -> None:

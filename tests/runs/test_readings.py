@@ -13,7 +13,6 @@ from ggbench.engines import protocol
 from ggbench.engines.contract import Request
 from ggbench.engines.endings import Ending, Outcome, OutOfMemory
 from ggbench.engines.events import Place, Steps
-from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.logs import parse_allocations
 from ggbench.engines.workloads import Decode, Prefill
 from ggbench.machine.readings import MachineReader, moment_ns
@@ -22,7 +21,6 @@ from ggbench.models.targets import Target
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run, read_recording, read_run
-from ggbench.stats.decode_timing import Bandwidth
 from tests.fakes.engine import CUDA, PLACES, WORKER_PID, fake_rig, obey, on_gpu, with_gpu
 from tests.fakes.recorded import decode_job, decoded, runs_of
 
@@ -43,22 +41,6 @@ def test_the_bandwidth_is_that_of_the_memory_where_the_weights_are(lines: list[s
     allocated = parse_allocations([f"load_tensors: {line}" for line in lines], PLACES.places | {"CUDA1": Place.GPU})
     found = rig.bandwidth_of(allocated, rig.describe_environment({}))
     assert (found and found.bytes_per_s) == (bandwidth and pytest.approx(bandwidth))
-
-
-@pytest.mark.parametrize(
-    ("setup", "has_limit"),
-    [
-        pytest.param(LlamaConfig(), True, id="all on the GPU"),
-        pytest.param(LlamaConfig(kv_offload=False), False, id="the cache in main memory"),
-        pytest.param(LlamaConfig(override_tensor=(r"ffn_up=CPU",)), False, id="some tensors in main memory"),
-    ],
-)
-def test_memories_of_two_speeds_have_no_one_limit(target: Target, setup: LlamaConfig, has_limit: bool) -> None:
-    rig = with_gpu(fake_rig(answers={0: on_gpu, 1: on_gpu})[0])
-    (run,) = runs_of(rig, decode_job(target, 10, setup))
-    assert (decoded(run).limit is not None) is has_limit
-    (stated,) = runs_of(replace(rig, given_bandwidth=Bandwidth(1e12, "given")), decode_job(target, 10, setup))
-    assert decoded(stated).limit is not None
 
 
 def test_readings_beside_a_run_are_stored_and_reported(target: Target, store: Store) -> None:

@@ -12,11 +12,9 @@ from ggbench.runs.store.database import Store
 
 S = 1_000_000_000
 HEAD = RunHead(
-    kind="decode",
-    subject=Subject(model="m", quant="q4_0", source="file"),
-    setup=LlamaConfig(),
+    kind="decode", subject=Subject(model="m", quant="q4_0", source="file"), setup=LlamaConfig(),
     settings=DecodeSettings(10),
-)
+)  # fmt: skip
 
 
 class Clock:

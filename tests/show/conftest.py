@@ -114,12 +114,10 @@ def unbounded() -> QuantSummary:
         flash_attn=True,
     )
     result = DecodeResult(
-        n_prompt=25,
-        n_gen=300,
-        prefill_ms=131.92,
+        n_prompt=25, n_gen=300, prefill_ms=131.92,
         fit=LineFit(300, None, (1234.4, None), None, (10.84, 10.99), 0.0012, None),
         latency=LatencySummary(10.91, 11.38, 14.02, 91.4, None, (91.0, 91.8)),
-    )
+    )  # fmt: skip
     return QuantSummary.of([Run(head=head, outcome=Outcome.COMPLETED, memory=memory, result=result, run_id=42)])
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
-from ggbench.engines.events import DeviceBuffers, Memory, Place
+from ggbench.engines.events import Memory
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.maxctx.record import MaxctxResult, MaxctxSettings, Probe, SearchPlan
 from ggbench.experiments.maxctx.show import PRESENTER
@@ -16,30 +16,11 @@ from ggbench.runs.run import Run, RunHead
 def search(result: MaxctxResult, memory: Memory | None = None, **changes: object) -> Run:
     """A search of a small model that ended as planned."""
     head = RunHead(
-        kind="maxctx",
-        subject=Subject(model="m", quant="q4_k_m", source="file", file="f"),
-        setup=LlamaConfig(),
+        kind="maxctx", subject=Subject(model="m", quant="q4_k_m", source="file", file="f"), setup=LlamaConfig(),
         settings=MaxctxSettings(),
-    )
+    )  # fmt: skip
     run = Run(head=head, outcome=Outcome.COMPLETED, memory=memory or Memory(n_ctx=result.max_n_ctx), result=result)
     return replace(run, **changes)
-
-
-def test_memory_of_a_gpu_and_beside_it_are_apart(render: Callable[..., str]) -> None:
-    """Half the layers on the GPU: the budget was the GPU's alone, so what lies in main memory is no part of it."""
-    buffers = (
-        DeviceBuffers("CPU_Mapped", weight_bytes=3 << 30),
-        DeviceBuffers("CPU", kv_bytes=1 << 30),
-        DeviceBuffers("CUDA0", Place.GPU, weight_bytes=2 << 30, kv_bytes=512 << 20, compute_bytes=300 << 20),
-        DeviceBuffers("CUDA_Host", compute_bytes=16 << 20, output_bytes=1 << 20),
-    )
-    found = MaxctxResult(max_n_ctx=512)
-    text = " ".join(render(PRESENTER.details(search(found, Memory(buffers=buffers, n_ctx=512))), 160).split())
-    assert "weights 2.00 GiB, KV 512.0 MiB, compute 300.0 MiB on the GPU" in text
-    assert "weights 3.00 GiB, KV 1.00 GiB, compute 16.0 MiB in main memory" in text
-    in_main_memory = search(found, Memory(buffers=buffers[:2], n_ctx=512))
-    text = " ".join(render(PRESENTER.details(in_main_memory), 160).split())
-    assert "weights 3.00 GiB, KV 1.00 GiB, compute 0 B" in text
 
 
 def test_a_certificate_says_what_it_rests_on(render: Callable[..., str]) -> None:
@@ -49,12 +30,10 @@ def test_a_certificate_says_what_it_rests_on(render: Callable[..., str]) -> None
         free_bytes=22 << 30,
     )  # fmt: skip
     probes = (
-        Probe(34_560, "dry", Outcome.COMPLETED, 0.1),
-        Probe(34_560, "alloc", Outcome.COMPLETED, 0.1),
+        Probe(34_560, "dry", Outcome.COMPLETED, 0.1), Probe(34_560, "alloc", Outcome.COMPLETED, 0.1),
         Probe(34_816, "alloc", Outcome.OUT_OF_MEMORY, 0.1, missing_bytes=3 << 20),
-        Probe(34_560, "decode", Outcome.OUT_OF_MEMORY, 0.1),
-        Probe(34_304, "decode", Outcome.COMPLETED, 0.1),
-    )
+        Probe(34_560, "decode", Outcome.OUT_OF_MEMORY, 0.1), Probe(34_304, "decode", Outcome.COMPLETED, 0.1),
+    )  # fmt: skip
     found = MaxctxResult(plan=plan, max_n_ctx=34_304, first_fail_n_ctx=34_560, verified_by_decode=True, probes=probes)
     text = " ".join(render(PRESENTER.details(search(found)), 160).split())
     assert "works n_ctx 34,304; a batch of 512 tokens and one more were decoded at its far end" in text

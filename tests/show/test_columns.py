@@ -28,12 +28,10 @@ def test_w_is_a_value_or_a_bound(w: float | None, ci95: tuple[float, float | Non
 @pytest.mark.parametrize(
     ("b", "ci95", "text"),
     [
-        (10.917, (10.84, 10.99), "10.92 ±0.08"),
-        (None, (10.84, 13.55), "< 13.6"),
-        (None, (0.0, 822.0), "< 822"),
+        (10.917, (10.84, 10.99), "10.92 ±0.08"), (None, (10.84, 13.55), "< 13.6"), (None, (0.0, 822.0), "< 822"),
         (None, None, "—"),
     ],
-)
+)  # fmt: skip
 def test_b_is_a_value_or_a_bound(b: float | None, ci95: tuple[float, float] | None, text: str) -> None:
     assert b_text(LineFit(300, 205.0, (201.0, 209.0), b, ci95, None, None)) == text
 

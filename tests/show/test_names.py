@@ -1,38 +1,11 @@
 """Short names of models and of compared quants."""
 
-import pytest
 from msgspec.structs import replace
 
 from ggbench.models.subject import Subject
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.names import model_names, unambiguous_names
 from tests.fakes.measured import with_run, with_subject
-
-
-def of_file(path: str, quant: str = "q4_1", model: str = "", n_layer: int | None = None) -> Subject:
-    return Subject(model=model or path, quant=quant, source="file", file=path, n_layer=n_layer)
-
-
-@pytest.mark.parametrize(
-    ("subjects", "expected"),
-    [
-        ([of_file("/m/a.gguf", model="/m"), of_file("/m/b.gguf", model="/m")], ("a.gguf", "b.gguf")),
-        ([of_file("/m/a/model.gguf"), of_file("/m/b/model.gguf")], ("a/model.gguf", "b/model.gguf")),
-        ([of_file("/m/x-Q4_1.gguf"), of_file("/m/x.q4_1.gguf")], ("x-Q4_1.gguf", "x.q4_1.gguf")),
-        ([of_file("/m/x-Q4_1.gguf", model="/m"), of_file("/m/x-Q8_0.gguf", "q8_0")], ("x", "x")),
-        ([of_file("/m/x-Q4_1.gguf"), of_file("/n/x-Q8_0.gguf", "q8_0")], ("x", "x")),
-        (
-            [of_file("/m/p/x-Q4_1.gguf"), of_file("/m/q/x-Q4_1.gguf"), of_file("/m/q/x-Q8_0.gguf", "q8_0")],
-            ("p/x", "q/x", "q/x"),
-        ),
-        ([of_file("/p/a/x.gguf"), of_file("/q/a/x.gguf"), of_file("/z.gguf")], ("p/a/x.gguf", "q/a/x.gguf", "z.gguf")),
-        ([of_file("/1/2/3/4/x.gguf"), of_file("/5/2/3/4/x.gguf")], ("/1/2/3/4/x.gguf", "/5/2/3/4/x.gguf")),
-        ([of_file("/p/x.gguf", n_layer=2), of_file("/q/x.gguf", "q8_0", n_layer=3)], ("p/x.gguf", "q/x.gguf")),
-        ([of_file("/m/x-Q4_1.gguf"), of_file("/m/x-Q4_1.gguf"), of_file("")], ("x", "x", "")),
-    ],
-)
-def test_no_two_files_have_the_same_name(subjects: list[Subject], expected: tuple[str, ...]) -> None:
-    assert model_names(subjects) == expected
 
 
 def test_two_quants_of_one_name_in_a_repo_are_named_by_their_files() -> None:

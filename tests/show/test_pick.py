@@ -86,16 +86,14 @@ def test_the_reason_names_what_decided() -> None:
                 [
                     *found,
                     replace(
-                        found[2],
-                        row=replace(found[2].row, quant="q4_0"),
-                        weights_loss=measured_loss(0.045),
+                        found[2], row=replace(found[2].row, quant="q4_0"), weights_loss=measured_loss(0.045),
                         speed=turn_of(33.0, 0.09),
                     ),
                 ],
                 Needs(given_prefer="speed"),
             )
         )
-    )
+    )  # fmt: skip
     assert f"q4_k_m loses least of those that are not clearly slower than the fastest, {AS_WITHOUT}" in between
     lossy = " ".join(reason(recommend(found[1:3], Needs(max_loss=0.003))))
     assert "The nearest, q6_k, misses 0.0030 nats by 0.0021 (0.0051)." in lossy

@@ -62,11 +62,9 @@ def test_pages_that_repacked_copies_were_made_of_are_in_no_total(twin: QuantSumm
     text = render(row_details(with_memory(twin, buffers=buffers, tensor_bytes=382 * MIB)))
     lines = [line.split("  ") for line in text[text.index("Memory") :].splitlines()[4:8]]
     assert [[part.strip() for part in line if part.strip()] for line in lines] == [
-        ["CPU_REPACK", "140.0 MiB", "140.0 MiB"],
-        ["CPU", "48.0 MiB", "48.0 MiB"],
-        ["never read again", "-140.0 MiB", "-140.0 MiB"],
-        ["all", "382.0 MiB", "48.0 MiB", "430.0 MiB"],
-    ]
+        ["CPU_REPACK", "140.0 MiB", "140.0 MiB"], ["CPU", "48.0 MiB", "48.0 MiB"],
+        ["never read again", "-140.0 MiB", "-140.0 MiB"], ["all", "382.0 MiB", "48.0 MiB", "430.0 MiB"],
+    ]  # fmt: skip
 
 
 def test_prefill_table(twin: QuantSummary, render: Render, golden: Golden) -> None:

@@ -134,12 +134,10 @@ def test_the_reserve_of_main_memory_is_a_share_of_a_small_one(
 @pytest.mark.parametrize(
     ("limit_bytes", "reserve_bytes", "budget_gib"),
     [
-        pytest.param(None, None, 22, id="all that is free"),
-        pytest.param(12 * GIB, None, 12, id="a limit"),
-        pytest.param(None, 2 * GIB, 20, id="a reserve"),
-        pytest.param(12 * GIB, 2 * GIB, 10, id="both"),
+        pytest.param(None, None, 22, id="all that is free"), pytest.param(12 * GIB, None, 12, id="a limit"),
+        pytest.param(None, 2 * GIB, 20, id="a reserve"), pytest.param(12 * GIB, 2 * GIB, 10, id="both"),
     ],
-)
+)  # fmt: skip
 def test_a_gpu_limits_itself(limit_bytes: int | None, reserve_bytes: int | None, budget_gib: int) -> None:
     budget = gpu_budget([CARD], (), limit_bytes=limit_bytes, reserve_bytes=reserve_bytes)
     assert budget.held_bytes == budget_gib * GIB

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ggbench.engines import protocol
 from ggbench.engines.contract import Request, Source
-from ggbench.engines.endings import Completed, Crashed, Ending, Failed, Outcome
+from ggbench.engines.endings import Completed, Ending, Failed, Outcome
 from ggbench.engines.events import Allocated
 from ggbench.engines.llama.config import FlashAttn, LlamaConfig, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine, launch
@@ -33,7 +33,7 @@ from ggbench.sizing.plan_record import Budget, PlanRow
 from ggbench.stats.decode_timing import Bandwidth
 from ggbench.units import GIB, MIB
 from tests.conftest import TINY
-from tests.fakes.engine import Answer, FakeWorker, dry_answer, fake
+from tests.fakes.engine import Answer, dry_answer, fake
 
 SIZES = ("0.5b", "1.8b", "4b", "7b", "14b", "32b")
 OTHER_MIX = {("qwen1.5-1.8b", "q2_k"), ("qwen1.5-14b", "q2_k")}
@@ -208,25 +208,6 @@ def test_a_refused_context_is_a_row_with_the_reason_and_the_weights() -> None:
     rows = plan_tiny(refuse, budget_of(1), quants=("f16", "again"))
     assert [row.outcome for row in rows] == [Outcome.FAILED] * 2
     assert all(row.reason == "context failed: no" and row.device_weight_bytes and row.fits is None for row in rows)
-
-
-def test_a_worker_that_dies_is_a_row_and_the_next_gets_a_new_one() -> None:
-    workers: list[FakeWorker] = []
-
-    def die(request: Request) -> Iterator[protocol.Message | Ending]:
-        yield Crashed(-11, ())
-
-    def start() -> FakeWorker:
-        workers.append(FakeWorker(threading.Event(), dry_answer(2) if workers else die))
-        return workers[-1]
-
-    file = build_model(TINY, "tiny")
-    variants = [Target("tiny", quant, "catalog", file=file) for quant in ("f16", "again")]
-    with DryAllocator(LlamaEngine(start), LlamaConfig()) as allocator:
-        rows = list(plan(variants, PlanRequest(budget_of(1)), allocator))
-    assert [row.outcome for row in rows] == [Outcome.CRASHED, Outcome.COMPLETED]
-    assert "SIGSEGV" in rows[0].reason
-    assert all(worker.closed for worker in workers)
 
 
 @pytest.mark.llama

@@ -61,12 +61,10 @@ def candidate_lists(draw: st.DrawFn) -> list[Candidate]:
 @st.composite
 def any_needs(draw: st.DrawFn) -> Needs:
     return Needs(
-        WORKLOADS["chat"],
-        draw(st.sampled_from([None, 4096, 16384, 65536])),
-        draw(st.sampled_from([None, 8.0, 15.0])),
-        draw(st.sampled_from([None, 0.0, 0.02, 0.2])),
+        WORKLOADS["chat"], draw(st.sampled_from([None, 4096, 16384, 65536])),
+        draw(st.sampled_from([None, 8.0, 15.0])), draw(st.sampled_from([None, 0.0, 0.02, 0.2])),
         draw(st.sampled_from([None, "quality", "speed", "context"])),
-    )
+    )  # fmt: skip
 
 
 def _chosen(pick: Pick) -> Candidate | None:

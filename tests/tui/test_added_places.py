@@ -161,12 +161,10 @@ def test_the_command_takes_a_path_or_a_model(models: Path, monkeypatch: pytest.M
         str(models): (models / "one-q4_0.gguf", None),
         f"{models}:Q8_0": (models / "one-q8_0.gguf", "one-q8_0.gguf"),
         str(models / "one-q8_0.gguf"): (models / "one-q8_0.gguf", "one-q8_0.gguf"),
-        "qwen1.5-7b": ("qwen1.5-7b", None),
-        "synth:qwen1.5-7b:q4_k_m": ("synth:qwen1.5-7b", "q4_k_m"),
-        "hf:maker/small-gguf": ("maker/small-gguf", None),
-        "maker/small-gguf:q8_0": ("maker/small-gguf", "q8_0"),
+        "qwen1.5-7b": ("qwen1.5-7b", None), "synth:qwen1.5-7b:q4_k_m": ("synth:qwen1.5-7b", "q4_k_m"),
+        "hf:maker/small-gguf": ("maker/small-gguf", None), "maker/small-gguf:q8_0": ("maker/small-gguf", "q8_0"),
         "http://127.0.0.1:8080/v1": ("http://127.0.0.1:8080", None),
-    }
+    }  # fmt: skip
     for argument in wanted:
         assert run(command, [argument, "--offline"]).exit_code == 0
     assert opened == list(wanted.values())

@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec.structs
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import DataTable
 
 from ggbench.errors import NetworkError
 from ggbench.hub.access import HubAccess
@@ -184,29 +183,3 @@ def test_much_is_asked_about_and_a_stopped_part_is_kept(
         assert hub.sent_bytes() - sent_before < size
 
     drive(GgbenchApp(online), steps, (120, 30))
-
-
-def test_what_goes_on_is_stopped_from_any_row(app: GgbenchApp, drive: Drive) -> None:
-    opened = threading.Event()
-
-    def wait(on_progress: OnProgress) -> Path:
-        opened.wait(60)
-        on_progress(1, GIB)
-        return Path("/models/m.gguf")
-
-    async def steps(app: GgbenchApp, pilot: Page) -> None:
-        queue = WatchedQueue(app.pull_queue)
-        app.pull_queue.add([scripted(lambda _: Path("/models/first.gguf"), "q2_k"), scripted(wait)])
-        await queue.reach(lambda queue: queue.items[1].state is WorkState.DOWNLOADING)
-        shown = await press(app, pilot, "4")
-        assert app.screen.query_one(DataTable).cursor_row == 1
-        assert "Stop" in shown.splitlines()[-1]
-        shown = await press(app, pilot, "k")
-        assert "Stop" in shown.splitlines()[-1]
-        await press(app, pilot, "c")
-        opened.set()
-        await queue.idle()
-        assert "Stop" not in (await press(app, pilot, "j")).splitlines()[-1]
-        assert [item.state for item in app.pull_queue.items] == [WorkState.DONE, WorkState.STOPPED]
-
-    drive(app, steps)

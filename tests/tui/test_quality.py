@@ -78,29 +78,6 @@ def test_marked_quants_are_scored_beside_the_largest(
     drive(library, steps, (100, 30))
 
 
-def test_a_quantized_cache_is_scored_beside_f16(
-    library: App, text: Path, drive: Drive, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked: list[Job] = []
-
-    def add(jobs: Sequence[Job]) -> None:
-        asked.extend(jobs)
-
-    async def steps(app: App, pilot: Page) -> None:
-        app.setup = LlamaConfig(n_ctx=4096, type_k="q8_0", type_v="q8_0")
-        monkeypatch.setattr(app.run_queue, "add", add)
-        await press(app, pilot, "enter", "Q")
-        assert any("KV cache" in line and " q8_0 " in line for line in words_of(app).splitlines())
-        await press(app, pilot, "enter")
-        (job,) = asked
-        assert job.base is not None
-        assert (job.base.target, job.base.type_k, job.base.type_v) == (job.target, "f16", "f16")
-        assert isinstance(job.settings, QualitySettings)
-        assert job.settings.n_ctx == 512
-
-    drive(library, steps, (100, 30))
-
-
 @pytest.mark.parametrize(
     ("keys", "message"),
     [

@@ -54,6 +54,11 @@ class LookAhead(msgspec.Struct, frozen=True):
     versions: Mapping[str, str] | None = None
     """Of the engine that ran dry; None where it was not even ready."""
 
+    @property
+    def is_by_theory(self) -> bool:
+        """Whether the engine sizes no context without making it."""
+        return self.known_at is None and self.bytes_per_token is not None
+
     def n_ctx_within(self, left_bytes: int) -> int | None:
         """The largest n_ctx whose buffers those bytes hold, by a straight line; None where no line is known."""
         if self.known_at is None or not self.bytes_per_token:

@@ -154,6 +154,8 @@ class _Search:
 
     def _expected_to_decode(self, n_ctx: int, left_bytes: int) -> int:
         """Where a decode should work, below a context that left so much and in which one failed."""
+        if self._seen.is_by_theory:
+            return self._bracket.middle
         if not self._seen.bytes_per_token:
             return n_ctx
         missing_bytes = decode_overhead(n_ctx) - left_bytes
@@ -162,13 +164,17 @@ class _Search:
 
     def _expected_after(self, probe: Probe, prober: ContextProber, expected: int) -> int:
         """Where the edge should be by what a context left, or by what was missing for it."""
+        if (
+            self._seen.is_by_theory
+        ):  # a cache that grows fails in its last step alone: what was missing then says little
+            return self._bracket.middle
         if not self._seen.bytes_per_token:
             return expected
         if probe.passed and prober.left_bytes is not None:
             return probe.n_ctx + int(prober.left_bytes / self._seen.bytes_per_token)
         if not probe.passed and probe.missing_bytes is not None:
             return probe.n_ctx - math.ceil(probe.missing_bytes / self._seen.bytes_per_token)
-        return expected if self._seen.known_at else self._bracket.middle
+        return expected
 
     def _prove(self, prober: ContextProber) -> Generator[Progress, None, Conclusion]:
         """Decode at the far end of the winner; where that fails, of contexts below it until the edge is found again."""

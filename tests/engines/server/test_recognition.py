@@ -75,14 +75,12 @@ def test_names_of_a_hostile_server_are_one_plain_line(serve: Serve) -> None:
 @pytest.mark.parametrize(
     ("text", "base_url"),
     [
-        ("http://127.0.0.1:8080", "http://127.0.0.1:8080"),
-        ("HTTP://LocalHost:11434/", "http://localhost:11434"),
+        ("http://127.0.0.1:8080", "http://127.0.0.1:8080"), ("HTTP://LocalHost:11434/", "http://localhost:11434"),
         ("https://host.example:443/v1/", "https://host.example"),
-        ("https://host.example/team/v1", "https://host.example/team"),
-        ("http://[::1]:8080", "http://[::1]:8080"),
+        ("https://host.example/team/v1", "https://host.example/team"), ("http://[::1]:8080", "http://[::1]:8080"),
         (" http://h:80 ", "http://h"),
     ],
-)
+)  # fmt: skip
 def test_one_server_has_one_address(text: str, base_url: str) -> None:
     assert Address.parse(text).base_url == base_url
 

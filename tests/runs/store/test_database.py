@@ -92,11 +92,9 @@ def test_chunks_join_by_series_and_position_with_the_warm_up_apart(store: Store,
     assert samples.sample_ns is not None and samples.sample_ns.tolist() == [3, 4, 5, 6, 7, 2]
     assert store.load_samples(run_id, warmup=True).step_ns.tolist()[:2] == [900, 901]
     assert store.load_chunks(run_id) == (
-        SampleChunk(WARMUP, 26, 0, (900, 901), (9, 9)),
-        SampleChunk(NEXT, 26, 0, (300, 301), (3, 4)),
-        SampleChunk(SERIES, 26, 40, (200, 201, 202), (5, 6, 7)),
-        SampleChunk(SERIES, 29, 50, (203,), (2,)),
-    )
+        SampleChunk(WARMUP, 26, 0, (900, 901), (9, 9)), SampleChunk(NEXT, 26, 0, (300, 301), (3, 4)),
+        SampleChunk(SERIES, 26, 40, (200, 201, 202), (5, 6, 7)), SampleChunk(SERIES, 29, 50, (203,), (2,)),
+    )  # fmt: skip
     assert store.load_run(run_id).n_samples == 6
 
 

@@ -36,11 +36,9 @@ store.close()
 def writer(path: Path, n_chunks: int) -> Iterator[subprocess.Popen[str]]:
     """Another process that stores chunks of ten samples, says its run's id and waits for a line."""
     process = subprocess.Popen(
-        [sys.executable, "-c", WRITER, str(path), str(n_chunks)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
+        [sys.executable, "-c", WRITER, str(path), str(n_chunks)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         text=True,
-    )
+    )  # fmt: skip
     try:
         yield process
     finally:

@@ -58,11 +58,9 @@ def computed(size: str, gqa: str, quantity: str, scheme: str, counting: str) -> 
         return direct[quantity]
     parameters, kv = counted(size, gqa)
     counts = {
-        "layer_params": parameters.layers_active,
-        "lm_head_params": parameters.lm_head,
-        "active_params": parameters.active,
-        "total_params": parameters.total,
-    }
+        "layer_params": parameters.layers_active, "lm_head_params": parameters.lm_head,
+        "active_params": parameters.active, "total_params": parameters.total,
+    }  # fmt: skip
     if quantity in counts:
         return round(counts[quantity] / GIB, 2)
     if quantity == "kv_params_1024":

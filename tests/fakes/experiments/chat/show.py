@@ -40,13 +40,10 @@ class ChatPresenter(Presenter):
     documents: ClassVar[RunDocuments] = run_documents(
         "chat",
         Shape(
-            "Chat",
-            "The time of a token, by turn.",
-            subject("quant"),
-            of(ChatResult, "turns", lambda run: run.result),
-            of(Run, "outcome run_id"),
+            "Chat", "The time of a token, by turn.", subject("quant"),
+            of(ChatResult, "turns", lambda run: run.result), of(Run, "outcome run_id"),
         ),
-    )
+    )  # fmt: skip
 
     def answer(self, run: Run) -> str:
         """`2 turns, 10.48 ms a token`."""
