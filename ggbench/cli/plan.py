@@ -119,10 +119,11 @@ class _Shown(msgspec.Struct, frozen=True):
                 alternative=alternative,
             )
         else:
+            from ggbench.engines.contract import config_type
             from ggbench.show.plan import plan_report
 
             width = output.console().width
-            setup = self.setup if rows[0].engine == self.setup.engine else None
+            setup = self.setup if config_type(rows[0].engine).loads_gguf else None
             output.show(plan_report(budget, setup, sources, rows, width=width))
             if self.against:
                 from ggbench.show.against import published_sizes_table

@@ -43,6 +43,8 @@ class EngineConfig:
     """Whether the engine loads a model file of this machine."""
     loads_gguf: ClassVar[bool] = False
     """Whether that file is a GGUF."""
+    survives_failure: ClassVar[bool] = True
+    """Whether a loaded model can be used after a decode that failed."""
     sizes_dry: ClassVar[bool] = False
     """Whether the engine can say what a context takes without making it."""
     failure_hints: ClassVar[Mapping[str, str]] = {}

@@ -139,6 +139,7 @@ class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):
     failure_hints: ClassVar[Mapping[str, str]] = _FAILURE_HINTS
     loads_gguf: ClassVar[bool] = True
     sizes_dry: ClassVar[bool] = True
+    survives_failure: ClassVar[bool] = False
 
     n_ctx: Annotated[int | None, Option("-c", kind=TOKENS, heading="model")] = None
     """Context length, e.g. 16k or 16,384. Default: as long as the command needs.

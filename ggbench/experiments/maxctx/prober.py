@@ -85,7 +85,7 @@ class ContextProber:
     def prove(self, n_ctx: int) -> Generator[Progress, None, Probe]:
         """Decode at the far end of a context, made first where it is not the last one. Raises as `allocate`.
 
-        After a decode that failed the worker is ended, since its state is unknown.
+        After a decode that failed the worker is ended where its state is unknown.
         """
         started = time.perf_counter()
         if self._live_n_ctx != n_ctx:
@@ -95,7 +95,7 @@ class ContextProber:
         self._proof, self._live_n_ctx = None, None
         self._is_foreseen = False
         ending = yield from self._follow(self._engine.run(ProveContext()))
-        if not isinstance(ending, Completed):
+        if not isinstance(ending, Completed) and not self._setup.survives_failure:
             self.close()
         seconds = time.perf_counter() - started
         sizes = self.memory.kv_bytes, self.memory.compute_bytes

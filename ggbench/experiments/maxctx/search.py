@@ -164,10 +164,8 @@ class _Search:
 
     def _expected_after(self, probe: Probe, prober: ContextProber, expected: int) -> int:
         """Where the edge should be by what a context left, or by what was missing for it."""
-        if (
-            self._seen.is_by_theory
-        ):  # a cache that grows fails in its last step alone: what was missing then says little
-            return self._bracket.middle
+        if self._seen.is_by_theory:
+            return self._bracket.middle  # what a cache that grows lacked in its last step says little
         if not self._seen.bytes_per_token:
             return expected
         if probe.passed and prober.left_bytes is not None:
