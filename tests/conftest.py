@@ -15,6 +15,8 @@ from hypothesis import HealthCheck, settings
 from ggbench.gguf_file.blueprint import Hyperparameters
 
 if TYPE_CHECKING:
+    from ggbench.models.targets import Target
+    from ggbench.runs.store.database import Store
     from tests.fakes.hub import TestHub
 
 TINY = Hyperparameters(
@@ -93,3 +95,28 @@ def hub(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestHub]:
     with served() as hub:
         yield hub
     assert hub.errors == []
+
+
+@pytest.fixture
+def target(tiny_twin: Path) -> Target:
+    """The small twin, as what is measured."""
+    from ggbench.models.reference import parse_model
+    from ggbench.models.targets import resolve_one
+
+    return resolve_one(parse_model(str(tiny_twin)))
+
+
+@pytest.fixture
+def kv_bytes(tiny_twin: Path) -> int:
+    """What a token of its context takes."""
+    from ggbench.gguf_file.header import read_model_file
+
+    return read_model_file(tiny_twin).kv_bytes_per_token()
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    from ggbench.runs.store.database import Store
+
+    with Store.open(tmp_path / "results.sqlite") as opened:
+        yield opened

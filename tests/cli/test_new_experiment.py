@@ -11,8 +11,7 @@ import ggbench.experiments
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
-from ggbench.models.reference import parse_model
-from ggbench.models.targets import Target, resolve_one
+from ggbench.models.targets import Target
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job, experiment_of
 from ggbench.runs.progress import Point
@@ -42,11 +41,6 @@ def chat() -> Iterator[None]:
     ggbench.experiments.__path__.append(str(FOLDER))
     yield
     ggbench.experiments.__path__.remove(str(FOLDER))
-
-
-@pytest.fixture
-def target(tiny_twin: Path) -> Target:
-    return resolve_one(parse_model(str(tiny_twin)))
 
 
 def _job(target: Target, turns: int, **setup: int) -> Job:

@@ -1,25 +1,18 @@
 """Results that the tools really wrote, and a store to import them into."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from ggbench.formats.imported_run import ImportedRun, Named
 from ggbench.formats.importing import read_runs
-from ggbench.runs.store.database import Store
 
 PEERS = Path(__file__).parent.parent / "data" / "peers"
 """SmolLM2-135M-Instruct Q4_1 on two cores: `llama-bench -p 64 -n 16 -d 0,256,512 -r 2` in each of its formats, and
 `llama-perplexity -c 256 --chunks 6` with both of its streams, alone and with Q2_K against it."""
 
 ReadRuns = Callable[..., list[ImportedRun]]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with Store.open(tmp_path / "results.sqlite") as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -14,9 +14,8 @@ from textual.widgets import Static
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import StoreError
 from ggbench.machine.records import GpuReading, MachineReading
-from ggbench.models.reference import parse_model
 from ggbench.models.subject import Subject
-from ggbench.models.targets import Target, resolve
+from ggbench.models.targets import Target
 from ggbench.runs.store.database import Store
 from ggbench.show.figures import Line, latency_figure
 from ggbench.stats.decode_timing import DecodeLimit
@@ -57,11 +56,6 @@ class Host(App[None]):
         screen = self.screen
         assert isinstance(screen, RunScreen)
         return screen
-
-
-@pytest.fixture
-def target(tiny_twin: Path) -> Target:
-    return resolve(parse_model(str(tiny_twin)))[0]
 
 
 def drive(

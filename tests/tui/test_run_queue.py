@@ -4,16 +4,13 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from ggbench.engines import protocol
 from ggbench.engines.contract import Request
 from ggbench.engines.endings import Crashed, Ending, Outcome, OutOfMemory
 from ggbench.engines.llama.config import LlamaConfig, MakeContext
 from ggbench.experiments.decode.record import DecodeResult
 from ggbench.experiments.maxctx.record import MaxctxResult
-from ggbench.models.reference import parse_model
-from ggbench.models.targets import Target, resolve
+from ggbench.models.targets import Target
 from ggbench.runs.experiment import Experiment
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
@@ -23,11 +20,6 @@ from ggbench.tui.work_queue import WorkState
 from tests.fakes.engine import obey
 from tests.fakes.jobs import FakeServices, Gate, decodes, searches
 from tests.fakes.watched import watched_runs
-
-
-@pytest.fixture
-def target(tiny_twin: Path) -> Target:
-    return resolve(parse_model(str(tiny_twin)))[0]
 
 
 def result_of(item: QueueItem) -> MaxctxResult:
