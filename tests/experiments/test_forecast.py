@@ -258,7 +258,7 @@ def test_a_forecast_that_was_disturbed_is_made_again(model: Path, tmp_path: Path
 @pytest.mark.llama
 def test_llama_cpp_loads_twins_that_share_a_file(model: Path) -> None:
     job = Job(
-        EXPERIMENT, resolve_one(parse_model(str(model))), LlamaConfig(),
+        EXPERIMENT, resolve_one(parse_model(str(model))), LlamaConfig(threads=1),
         ForecastSettings(n_depth=257, n_gen=2, rounds=2),
     )  # fmt: skip
     *_, end = run_job(run_context(None, needs_bandwidth=False), job)

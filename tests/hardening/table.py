@@ -51,7 +51,7 @@ ROWS: dict[str, Callable[[Trial], Trials]] = {
 }
 if is_built_with_rpc():
     ROWS["rpc"] = lambda t: rpc_kills.kills_of_rpc_servers(1 if t.is_quick else 10, t.draw, t.model)
-SLOW = ("memory", "disk", "together")
+SLOW = ("memory", "disk", "together", "rpc")
 """Rows that start many processes, which a quick run leaves out."""
 
 
