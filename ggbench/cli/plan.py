@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -160,13 +161,18 @@ def _plan_files(
 ) -> Sequence[PlanRow]:
     """Show a plan of GGUF files, for which llama.cpp's allocator is run dry."""
     from ggbench.engines.contract import launch_engine
-    from ggbench.machine.host import default_threads
-    from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
+    from ggbench.machine.gpus import visible_gpus
 
-    budget = memory.budget(setup, measures=not no_measure)  # before the worker takes some of a GPU's memory
-    loaded = msgspec.structs.replace(setup_to_load(setup, budget), threads=setup.threads or default_threads())
-    engine = launch_engine(loaded)  # its worker starts while modules are imported
-    with DryAllocator(engine, loaded, budget.devices) as allocator:
+    with contextlib.ExitStack() as stack:
+        # The worker starts while modules are imported; where there is a GPU, after its free memory was read.
+        engine = None if visible_gpus() else stack.enter_context(contextlib.closing(launch_engine(setup)))
+        budget = memory.budget(setup, measures=not no_measure)
+        engine = engine or stack.enter_context(contextlib.closing(launch_engine(setup)))
+        from ggbench.machine.host import default_threads
+        from ggbench.sizing.dry_allocator import DryAllocator, setup_to_load
+
+        loaded = msgspec.structs.replace(setup_to_load(setup, budget), threads=setup.threads or default_threads())
+        allocator = DryAllocator(engine, loaded, budget.devices)
         from ggbench.decisions.plan import plan_model
         from ggbench.models.targets import repo_read, resolve_headers, smaller_targets
         from ggbench.sizing.plan import PlanRequest
