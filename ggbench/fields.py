@@ -25,7 +25,7 @@ _NAMES = {"rpc_servers": "rpc", "as_json": "json"}
 """Options that are not called as their fields."""
 
 
-class Kind(msgspec.Struct, frozen=True):
+class FieldKind(msgspec.Struct, frozen=True):
     """How a value is written."""
 
     read: Callable[[str], Any] = str
@@ -51,7 +51,7 @@ class Option(msgspec.Struct, frozen=True):
     """Separated by spaces, the long one last; without one it is made of the field's name."""
     help: str = ""
     """Empty for the first paragraph of the field's docstring."""
-    kind: Kind = Kind()
+    kind: FieldKind = FieldKind()
     shown: str | None = None
     """The default as help has it; None writes the field's own, an empty one shows none."""
     name: str = ""
@@ -82,20 +82,20 @@ def joined(values: Sequence[object]) -> str:
     return ",".join(f"{value:g}" if isinstance(value, float) else str(value) for value in values)
 
 
-TEXT = Kind()
-COUNT = Kind(int, metavar="N", least=1)
-FLAG = Kind(bool)
+TEXT = FieldKind()
+COUNT = FieldKind(int, metavar="N", least=1)
+FLAG = FieldKind(bool)
 """`--on/--off` for one that is on by default."""
-TOKENS = Kind(parse_tokens, counts_tokens=True)
-TOKEN_LIST = Kind(_token_list, joined, "N,N,...", counts_tokens=True)
-DEPTH_LIST = Kind(
+TOKENS = FieldKind(parse_tokens, counts_tokens=True)
+TOKEN_LIST = FieldKind(_token_list, joined, "N,N,...", counts_tokens=True)
+DEPTH_LIST = FieldKind(
     lambda text: _token_list(text, 0, "write depths in tokens: 0,8192"), joined, "N,N,...", counts_tokens=True
 )
-BATCH_SIZES = Kind(parse_batch_sizes, joined, "N,N,...")
-DURATION = Kind(parse_duration, lambda seconds: f"{seconds:g}s", "TIME")
-SIZE = Kind(parse_size, exact_size, "SIZE", names_option=False)
-SIZE_OR_NONE = Kind(lambda text: 0 if text.strip() == "0" else parse_size(text), exact_size, "SIZE")
-CHOICE = Kind(str)
+BATCH_SIZES = FieldKind(parse_batch_sizes, joined, "N,N,...")
+DURATION = FieldKind(parse_duration, lambda seconds: f"{seconds:g}s", "TIME")
+SIZE = FieldKind(parse_size, exact_size, "SIZE", names_option=False)
+SIZE_OR_NONE = FieldKind(lambda text: 0 if text.strip() == "0" else parse_size(text), exact_size, "SIZE")
+CHOICE = FieldKind(str)
 """One of the values of the field's Literal."""
 
 

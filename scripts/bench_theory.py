@@ -17,7 +17,7 @@ from ggbench.machine.gpus import find_gpu
 from ggbench.models.catalog import load_catalog
 from ggbench.sizing.theory.hardware import known_hardware
 from ggbench.sizing.theory.kv_cache import kv_cache
-from ggbench.sizing.theory.limits import Prefill
+from ggbench.sizing.theory.limits import PrefillLimit
 from ggbench.sizing.theory.weights import count_parameters, uniform_weights
 
 ROOT = Path(__file__).parent.parent
@@ -56,7 +56,7 @@ def curve_work() -> Callable[[], None]:
     assert bandwidth is not None and compute is not None
 
     def work() -> None:
-        knees = Prefill(weights, kv, bandwidth, compute, LONGEST).knees()
+        knees = PrefillLimit(weights, kv, bandwidth, compute, LONGEST).knees()
         assert knees == (113, 481), knees
 
     return work

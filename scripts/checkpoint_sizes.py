@@ -30,7 +30,7 @@ from ggbench.engines.transformers.config_json import Config, twin_config
 from ggbench.engines.transformers.storage import METHODS
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.catalog import load_catalog
-from ggbench.models.published.rows import Figure, PublishedRow, load_published
+from ggbench.models.published.rows import PublishedFigure, PublishedRow, load_published
 from ggbench.units import GIB, format_fixed, format_share
 
 SIZES = ("0.5b", "1.8b", "4b", "7b", "14b", "32b", "72b", "110b")
@@ -70,7 +70,7 @@ class Cell:
     weight_bytes: int
     parts: tuple[tuple[str, int], ...]
     """What is added to the weights, each with its reason."""
-    published: Figure
+    published: PublishedFigure
 
     @property
     def counted_bytes(self) -> int:
@@ -119,7 +119,7 @@ def cells() -> Iterator[Cell]:
             yield _cell(row, "memory", row.memory_gb)
 
 
-def _cell(row: PublishedRow, what: str, published: Figure) -> Cell:
+def _cell(row: PublishedRow, what: str, published: PublishedFigure) -> Cell:
     size, quant = row.size.lower(), CELLS[row.system][1]
     layout, file = counted(size, quant, PADDED.get((quant, size)))
     parts = tuple(_file_parts(size, quant, layout) if what == "file" else _memory_parts(quant, layout))

@@ -10,9 +10,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ggbench.engines.server.client import Answer, Client, Exchange, FirstByte, Line, Post, Sent
+from ggbench.engines.server.client import Client, Exchange, FirstByte, HttpResponse, Post, Sent, StreamLine
 from ggbench.engines.server.config import Address
-from ggbench.engines.server.contract import Ended, Failed, Generate
+from ggbench.engines.server.contract import Ended, Generate, GenerationFailed
 from ggbench.engines.server.kind import probe_text
 from ggbench.engines.server.server import recognize
 from ggbench.engines.server.streams import run_together
@@ -29,7 +29,7 @@ class _Recorder(Client):
         self.documents: list[dict[str, object]] = []
         self.streams_kept: list[dict[str, object]] = []
 
-    def _document(self, method: str, path: str, content: bytes | None) -> Answer:
+    def _document(self, method: str, path: str, content: bytes | None) -> HttpResponse:
         answer = super()._document(method, path, content)
         text = answer.body.decode(errors="replace")
         kept = {"method": method, "path": path, "status": answer.status, "server": answer.server, "body": text}
@@ -42,14 +42,14 @@ class _Recorder(Client):
 
 
 class _Kept(Exchange):
-    def items(self) -> Iterator[Sent | FirstByte | Line]:
+    def items(self) -> Iterator[Sent | FirstByte | StreamLine]:
         lines: list[tuple[int, str]] = []
         sent_ns = 0
         try:
             for item in super().items():
                 if isinstance(item, Sent):
                     sent_ns = item.at_ns
-                elif isinstance(item, Line):
+                elif isinstance(item, StreamLine):
                     lines.append(((item.at_ns - sent_ns) // 1000, item.content.decode(errors="replace")))
                 yield item
         finally:  # whoever reads them stops at the end of the generation
@@ -77,7 +77,7 @@ def main(url: str, out: Path, source: str) -> None:
     for n_prompt, n_gen in _STREAMS:
         asked = Generate(model, kind.prompt(client, model, n_prompt, 0, added), n_gen)
         for _, item in run_together(client, kind, [asked], None):
-            if isinstance(item, Ended | Failed):
+            if isinstance(item, Ended | GenerationFailed):
                 print(item)
     document = {"source": source, "title": info.title, "version": info.version, "documents": client.documents,
                 "streams": client.streams_kept}  # fmt: skip

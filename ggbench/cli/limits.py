@@ -13,7 +13,7 @@ from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import Text, model_arguments, option, output_options
 from ggbench.commands.output import Output
 from ggbench.errors import UsageError
-from ggbench.fields import Kind
+from ggbench.fields import FieldKind
 from ggbench.show.glossary import LIMITS
 from ggbench.units import parse_tokens
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _LONGEST = 131_072
 _MOST_LENGTHS = 4_194_304
-_LENGTH = Text(Kind(lambda text: parse_tokens(text, least=2, most=_MOST_LENGTHS), counts_tokens=True), "tokens")
+_LENGTH = Text(FieldKind(lambda text: parse_tokens(text, least=2, most=_MOST_LENGTHS), counts_tokens=True), "tokens")
 _LARGEST_BATCH = 65_536
 _PLOT_HEIGHT = 20
 

@@ -16,7 +16,7 @@ from ggbench.commands.options import TOKENS, MeasureRequest, as_record, field_op
 from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import KV_TYPES, LlamaConfig
 from ggbench.errors import UsageError
-from ggbench.fields import SIZE_OR_NONE, Kind, Option, config_options, long_flag, options_of
+from ggbench.fields import SIZE_OR_NONE, FieldKind, Option, config_options, long_flag, options_of
 from ggbench.models.engine_models import own_models
 from ggbench.plugins import load_plugin
 from ggbench.text import in_words
@@ -92,13 +92,13 @@ def kv_list_options(default: str = "f16") -> Callable[[_Function], _Function]:
 class BudgetOptions(msgspec.Struct, frozen=True):
     """What a person gave, as typed."""
 
-    gpu: Annotated[str | None, Option(kind=Kind(metavar="NAME"), heading="memory")] = None
+    gpu: Annotated[str | None, Option(kind=FieldKind(metavar="NAME"), heading="memory")] = None
     """Plan for a known GPU, e.g. rtx-4090. Default: this machine."""
-    vram: Annotated[str | None, Option(kind=Kind(metavar="SIZE"), heading="memory")] = None
+    vram: Annotated[str | None, Option(kind=FieldKind(metavar="SIZE"), heading="memory")] = None
     """Plan for a GPU with this much memory, e.g. 24GiB."""
-    reserve: Annotated[str | None, Option(kind=Kind(metavar="SIZE"), heading="memory")] = None
+    reserve: Annotated[str | None, Option(kind=FieldKind(metavar="SIZE"), heading="memory")] = None
     """Memory to leave free for driver and runtime; 0 for none. Default: printed."""
-    bandwidth: Annotated[str | None, Option(kind=Kind(metavar="RATE"), heading="memory")] = None
+    bandwidth: Annotated[str | None, Option(kind=FieldKind(metavar="RATE"), heading="memory")] = None
     """Memory bandwidth for the limits, e.g. 1008GB/s."""
     mmproj: Path | None = None
 

@@ -21,7 +21,7 @@ from ggbench.engines.contract import EngineConfig
 from ggbench.engines.llama.config import MAX_THREADS, LlamaConfig
 from ggbench.engines.server.config import EndpointConfig
 from ggbench.errors import UsageError
-from ggbench.fields import Kind, Option
+from ggbench.fields import FieldKind, Option
 from ggbench.plugins import load_plugin, plugin_names
 from ggbench.units import format_count, parse_tokens
 
@@ -79,7 +79,7 @@ class MeasureRequest(msgspec.Struct, frozen=True):
 class Text(click.ParamType):  # type: ignore[type-arg]  # generic only in newer releases of click
     """Text that a kind of option reads; numbers of tokens with a k or an m are echoed in full on stderr."""
 
-    def __init__(self, kind: Kind, name: str = "text") -> None:
+    def __init__(self, kind: FieldKind, name: str = "text") -> None:
         self.name, self._kind = name, kind
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:  # noqa: ANN401

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from ggbench.commands.downloads import TransferRate, download_lines
 from ggbench.commands.output import Output
-from ggbench.runs.progress import Finished, ModelReady, Point, Progress, Samples, Started, Working
+from ggbench.runs.progress import Finished, ModelReady, PointMeasured, Progress, SamplesTimed, Started, Working
 from ggbench.runs.recording import PromptTiming
 from ggbench.show.presenter import presenter_of
 from ggbench.show.text import b_text, w_text
@@ -64,7 +64,7 @@ class _LineView(View):
                 self._download = download_lines(self._output)
             case Working("download", done, total):
                 self._download.update(round(done or 0), round(total or 0))
-            case Point(text) if _has_line(record):
+            case PointMeasured(text) if _has_line(record):
                 self._output.notice(f"  {text}")
             case Finished():
                 self._output.notice(f"  {_ending(record)}")
@@ -117,11 +117,11 @@ class _BarView(View):
                 self._draw_work(record)
             case ModelReady(memory):
                 self._restart("" if memory.n_ctx is None else f"n_ctx {format_count(memory.n_ctx)}")
-            case Samples():
+            case SamplesTimed():
                 self._draw_samples(record)
-            case Point(text) if _has_line(record):
+            case PointMeasured(text) if _has_line(record):
                 self.notice(f"  {text}")
-            case Point(text) if text:
+            case PointMeasured(text) if text:
                 self._rich.update(self._task, status=text)
             case Finished():
                 self.notice(f"{self._title}  {_ending(record)}")
@@ -153,7 +153,7 @@ class _BarView(View):
                 self._task, completed=record.done, total=record.total, status=status, left_s=record.left_s
             )
 
-    def _draw_samples(self, record: Samples) -> None:
+    def _draw_samples(self, record: SamplesTimed) -> None:
         self._position += range(record.first_position, record.first_position + len(record.step_ns))
         self._step_ns += record.step_ns
         fit = self._fit.of(self._position, self._step_ns)
@@ -175,7 +175,7 @@ def _title(record: Started, names: Sequence[str]) -> str:
     return f"[{record.index + 1}/{record.n_jobs}] {names[record.index]}"
 
 
-def _has_line(record: Point) -> bool:
+def _has_line(record: PointMeasured) -> bool:
     """Whether a point is worth a line of its own; a prompt, read several times over, is not."""
     return bool(record.text) and not isinstance(record.observation, PromptTiming)
 

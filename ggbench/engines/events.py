@@ -239,7 +239,7 @@ _ROUNDING_BYTES = 1 << 16
 """By which buffers and tensors may differ: what llama.cpp's log rounds, and pads each tensor by."""
 
 
-class Place(enum.StrEnum):
+class MemoryKind(enum.StrEnum):
     """The kind of memory that a buffer lies in, as the engine reports it."""
 
     HOST = "host"
@@ -253,7 +253,7 @@ class DeviceBuffers(msgspec.Struct, frozen=True):
 
     device: str
     """The engine's name: llama.cpp's buffer type, `CPU`, `CPU_REPACK`, `CUDA0`, `CUDA_Host`."""
-    place: Place = Place.HOST
+    place: MemoryKind = MemoryKind.HOST
     weight_bytes: int = 0
     kv_bytes: int = 0
     compute_bytes: int = 0
@@ -262,7 +262,7 @@ class DeviceBuffers(msgspec.Struct, frozen=True):
     @property
     def is_host(self) -> bool:
         """Whether it lies in this machine's main memory."""
-        return self.place is Place.HOST
+        return self.place is MemoryKind.HOST
 
     @property
     def is_mapped(self) -> bool:

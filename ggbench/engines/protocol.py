@@ -21,7 +21,7 @@ import msgspec
 
 from ggbench.engines import protocol
 from ggbench.engines.contract import Request, Stage
-from ggbench.engines.events import Event, Place, Steps
+from ggbench.engines.events import Event, MemoryKind, Steps
 from ggbench.engines.workloads import AnyWorkload
 
 
@@ -50,7 +50,7 @@ class Log(msgspec.Struct, frozen=True, tag="log"):
 class Devices(msgspec.Struct, frozen=True, tag="devices"):
     """The kind of memory behind each name that ggml has for a device or a buffer type."""
 
-    places: dict[str, Place]
+    places: dict[str, MemoryKind]
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):

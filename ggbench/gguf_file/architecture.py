@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping
 from ggbench.gguf_file import gguf_constants
 from ggbench.gguf_file.gguf_constants import tensor_name
 from ggbench.gguf_file.layer_states import RECURRENT, SHARES_KV, Heads, TypedMetadata, layer_states
-from ggbench.gguf_file.model_file import Shape, TensorInfo
+from ggbench.gguf_file.model_file import ModelShape, TensorInfo
 from ggbench.gguf_file.parser import ArrayLength
 
 _NO_KV_FAMILIES: Mapping[str, Collection[str]] = {
@@ -43,7 +43,9 @@ _INDEXER_GROUP = "{arch}.attention.indexer."
 _MOST_LAYERS = 4096
 
 
-def read_shape(name: str, architecture: str, metadata: Mapping[str, object], tensors: Iterable[TensorInfo]) -> Shape:
+def read_shape(
+    name: str, architecture: str, metadata: Mapping[str, object], tensors: Iterable[TensorInfo]
+) -> ModelShape:
     """Return the shape that the metadata of this architecture gives. Raises BadFile for a value that cannot be one."""
     values = TypedMetadata(name, architecture, metadata)
     llm, attention = gguf_constants.Keys.LLM, gguf_constants.Keys.Attention
@@ -63,7 +65,7 @@ def read_shape(name: str, architecture: str, metadata: Mapping[str, object], ten
     n_expert_used = max(experts_used, default=0)
     if n_expert_used > n_expert:
         raise values.wrong(f"uses {n_expert_used} experts of {n_expert}")
-    return Shape(
+    return ModelShape(
         n_layer=n_layer,
         n_embd=n_embd,
         n_head=n_head,

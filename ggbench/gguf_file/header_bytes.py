@@ -36,7 +36,7 @@ _LARGEST_HEADER_BYTES = 256 << 20
 """Well above any real one: a vocabulary of 262,144 tokens with its merges takes about 15 MiB."""
 
 
-class Source(Protocol):
+class ByteSource(Protocol):
     """What a header is read from: a binary file, or ranges of a remote one."""
 
     def seek(self, offset: int, /) -> int:
@@ -49,7 +49,7 @@ class Source(Protocol):
 class HeaderBytes:
     """Read a header front to back; raise BadFile, naming the file, where the bytes are missing."""
 
-    def __init__(self, source: Source, size: int, name: str, chunk_bytes: int) -> None:
+    def __init__(self, source: ByteSource, size: int, name: str, chunk_bytes: int) -> None:
         """Read from the source in chunks of this size, or as much as is needed at once."""
         self.name = name
         """For messages; printable."""

@@ -61,7 +61,7 @@ class LayerState(msgspec.Struct, frozen=True):
         return self.recurrent_elements * 4
 
 
-class Shape(msgspec.Struct, frozen=True, kw_only=True):
+class ModelShape(msgspec.Struct, frozen=True, kw_only=True):
     """The part of a `ModelFile` that metadata decides; zero or empty where the header does not say."""
 
     n_layer: int
@@ -90,7 +90,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """Why `states` is not all that llama.cpp keeps (a second cache, an unknown state); empty when it is."""
 
 
-class ModelFile(Shape, frozen=True, dict=True, kw_only=True):
+class ModelFile(ModelShape, frozen=True, dict=True, kw_only=True):
     """One model as its header describes it, over all shards."""
 
     name: str

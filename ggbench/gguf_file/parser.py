@@ -27,8 +27,8 @@ from ggbench.gguf_file.header_bytes import (
     NUMBER_CODES,
     READABLE_VERSIONS,
     STRING,
+    ByteSource,
     HeaderBytes,
-    Source,
 )
 from ggbench.gguf_file.model_file import TensorInfo
 from ggbench.text import plain
@@ -74,7 +74,7 @@ class Header(msgspec.Struct, frozen=True):
     """Bytes that the tensor table requires and the file lacks."""
 
 
-def read_header(source: Source, size: int, name: str, *, allow_missing_data: bool = False) -> Header:
+def read_header(source: ByteSource, size: int, name: str, *, allow_missing_data: bool = False) -> Header:
     """Parse the header of a GGUF of `size` bytes; `name` is for messages.
 
     A file too short for its tensors is an error, unless `allow_missing_data` accepts a header alone.
@@ -96,7 +96,7 @@ def read_header(source: Source, size: int, name: str, *, allow_missing_data: boo
     return Header(cursor.consumed, version, big_endian, metadata, tensors, size, data_offset, missing)
 
 
-def read_leading_metadata(source: Source, size: int, name: str) -> dict[str, object]:
+def read_leading_metadata(source: ByteSource, size: int, name: str) -> dict[str, object]:
     """Return the metadata of a GGUF of `size` bytes up to its vocabulary: kilobytes to read instead of megabytes.
 
     Writers put what identifies a model before its vocabulary; in a file that does not, reading goes on until the
@@ -108,7 +108,7 @@ def read_leading_metadata(source: Source, size: int, name: str) -> dict[str, obj
 
 
 def _begin(
-    source: Source, size: int, name: str, chunk_bytes: int = _CHUNK_BYTES
+    source: ByteSource, size: int, name: str, chunk_bytes: int = _CHUNK_BYTES
 ) -> tuple[HeaderBytes, int, bool, int, int]:
     """Return the cursor at the first key, the version, the byte order, and the numbers of tensors and of keys."""
     name = plain(name)

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 
-class Place(msgspec.Struct, frozen=True):
+class DataFolder(msgspec.Struct, frozen=True):
     """A folder that ggbench writes to, and its disk."""
 
     name: str
@@ -31,7 +31,7 @@ class Place(msgspec.Struct, frozen=True):
 
 def describe_place(
     name: str, variable: str, folder: Path, *, is_disposable: bool = False, counts: bool = True
-) -> Place:
+) -> DataFolder:
     """Describe a folder, which need not exist: then its disk is that of the nearest folder above that does.
 
     `variable` is the environment variable that moves it; `counts` adds up the files in it.
@@ -46,7 +46,7 @@ def describe_place(
             free_bytes = psutil.disk_usage(str(existing)).free
         except OSError:
             existing = None
-    return Place(
+    return DataFolder(
         name=name,
         variable=variable,
         path=str(folder),

@@ -1,6 +1,6 @@
 """What every experiment reports while it runs: a small set of records that a front end draws without knowing which.
 
-`text` is one line for people; what else a live view of a kind wants to draw is in the records that a `Point` carries.
+`text` is one line for people; what else a live view of a kind draws is in the records that a `PointMeasured` carries.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ModelReady(msgspec.Struct, frozen=True):
     """What the memory that the weights lie in allows; None where it is unknown."""
 
 
-class Samples(msgspec.Struct, frozen=True):
+class SamplesTimed(msgspec.Struct, frozen=True):
     """Some consecutive timed steps."""
 
     series: str
@@ -72,7 +72,7 @@ class Samples(msgspec.Struct, frozen=True):
     text: str
 
 
-class Point(msgspec.Struct, frozen=True):
+class PointMeasured(msgspec.Struct, frozen=True):
     """One thing was measured or answered: a prompt, a probe."""
 
     text: str
@@ -93,4 +93,4 @@ class Finished(msgspec.Struct, frozen=True):
     """Why the store does not have the run whole; the record does."""
 
 
-Progress = Started | Working | ModelReady | Samples | Point | Finished
+Progress = Started | Working | ModelReady | SamplesTimed | PointMeasured | Finished

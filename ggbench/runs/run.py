@@ -14,7 +14,7 @@ from ggbench.errors import UsageError
 from ggbench.machine.records import Environment, GpuUse
 from ggbench.models.subject import Subject
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed, b_ratio, w_ratio
-from ggbench.stats.serving import Serving
+from ggbench.stats.serving import ServingFigures
 
 
 class Settings:
@@ -55,7 +55,7 @@ class DecodeTiming(Result, msgspec.Struct, frozen=True):
     """Of the memory that the weights lie in; None where its bandwidth, or what a token reads, is unknown."""
     unsteady: str = ""
     """Why the samples should not be trusted; empty where the machine was steady."""
-    serving: Serving | None = None
+    serving: ServingFigures | None = None
     """How a server answered; None where an engine on this machine ran the model."""
 
     @property
@@ -80,7 +80,7 @@ class PromptTimings(Result, msgspec.Struct, frozen=True):
     """By rising length; those that were timed."""
     limit: DecodeLimit | None = None
     """Of the memory that the weights lie in, for a decode; None where it is unknown."""
-    serving: Serving | None = None
+    serving: ServingFigures | None = None
     """As in `DecodeTiming`."""
 
 

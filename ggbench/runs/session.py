@@ -44,7 +44,7 @@ from ggbench.machine.records import Environment, MachineReading
 from ggbench.models.subject import Subject
 from ggbench.models.targets import Target, materialize
 from ggbench.runs.experiment import Job
-from ggbench.runs.progress import ModelReady, Point, Progress, Samples, Stage, Working
+from ggbench.runs.progress import ModelReady, PointMeasured, Progress, SamplesTimed, Stage, Working
 from ggbench.runs.recorder import READING_INTERVAL_S, Recorder
 from ggbench.runs.recording import GpusInUse, ModelDescribed, PromptTiming, WorkerStarted
 from ggbench.runs.run import Settings
@@ -261,14 +261,14 @@ class Session:
                     )
                     self.recorder.observe(timing)
                     self.recorder.keep_readings()
-                    yield Point(f"prompt of {event.n_prompt}: {format_ms(event.elapsed_ns / 1e6)} ms", timing)
+                    yield PointMeasured(f"prompt of {event.n_prompt}: {format_ms(event.elapsed_ns / 1e6)} ms", timing)
                 case Steps():
                     name = _series_of(series, event.seq)
                     self.recorder.add_steps(name, event)
                     if n_total and not series.startswith(WARMUP):
                         n_done = self.recorder.recording.n_steps
                         step_ns = tuple(event.step_ns)
-                        yield Samples(name, event.first_position, step_ns, n_done, n_total, event.text)
+                        yield SamplesTimed(name, event.first_position, step_ns, n_done, n_total, event.text)
                 case ServerAnswered(found):
                     self.recorder.observe(found)
                 case TokensTogether(chunks, seq):

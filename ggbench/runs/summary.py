@@ -15,7 +15,7 @@ from ggbench.models.subject import Subject
 from ggbench.runs.run import DecodeTiming, LargestContext, PromptTimings, Result, Run
 from ggbench.sizing.plan_record import PlannedForecast
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, PrefillSpeed
-from ggbench.stats.serving import Serving
+from ggbench.stats.serving import ServingFigures
 
 _R = TypeVar("_R", bound=Result)
 
@@ -100,7 +100,7 @@ class QuantSummary(msgspec.Struct, frozen=True):
         return self.asked("repeat") if self.decode else None
 
     @property
-    def serving(self) -> Serving | None:
+    def serving(self) -> ServingFigures | None:
         """How a server answered; None where an engine on this machine ran the model."""
         found = self.decode or self.result(PromptTimings)
         return found.serving if found else None

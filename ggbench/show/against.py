@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ggbench.engines.contract import config_type
-from ggbench.models.published.rows import Figure, PublishedRow, load_published
+from ggbench.models.published.rows import PublishedFigure, PublishedRow, load_published
 from ggbench.models.published.selection import LLAMA_CPP, NearRow, OwnSpeed, nearest_published
 from ggbench.models.subject import Subject
 from ggbench.runs.summary import QuantSummary
@@ -43,7 +43,7 @@ def printed(name: str) -> Callable[[PublishedRow], str]:
     """Return what takes a figure of a row as it is printed."""
 
     def text(row: PublishedRow) -> str:
-        figure: Figure | None = getattr(row, name)
+        figure: PublishedFigure | None = getattr(row, name)
         return UNKNOWN if figure is None else figure.printed
 
     return text
@@ -217,7 +217,7 @@ def _beside_weights(published: PublishedRow, row: PlanRow) -> int | None:
     return None if stated is None or row.weight_bytes is None else round(stated * GIB) - row.weight_bytes
 
 
-def _value(figure: Figure | None) -> float | None:
+def _value(figure: PublishedFigure | None) -> float | None:
     return None if figure is None else figure.value
 
 
@@ -259,5 +259,5 @@ def _memory(found: Sequence[tuple[PlanRow, PublishedSize]]) -> list[Cells]:
     ]
 
 
-def _printed(figure: Figure | None) -> str:
+def _printed(figure: PublishedFigure | None) -> str:
     return UNKNOWN if figure is None else figure.printed

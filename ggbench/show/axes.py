@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from ggbench.show.figures import Curve, Figure, Floats, Integers, Line
+from ggbench.show.figures import Curve, Figure, Floats, Integers, LatencyLine
 
 _QUANTILE, _ROOM_ABOVE = 0.995, 1.1
 _UNSETTLED = 0.1
@@ -277,7 +277,7 @@ def _bins(index: int, curve: Curve, whole: Axis) -> Iterator[dict[str, Any]]:
         yield {"s": index, "x": round(x), "y": _short(y), "lo": _short(low), "hi": _short(high)}
 
 
-def _ends(index: int, kind: str, line: Line, positions: Sequence[float]) -> list[dict[str, Any]]:
+def _ends(index: int, kind: str, line: LatencyLine, positions: Sequence[float]) -> list[dict[str, Any]]:
     return [
         {"s": index, "k": kind, "x": round(position), "y": _short(float(line.ms(position)))} for position in positions
     ]

@@ -29,7 +29,7 @@ class Bar(msgspec.Struct, frozen=True):
     """What the machine's memory bandwidth allows; None where that is unknown."""
 
 
-class Part(msgspec.Struct, frozen=True):
+class StackPart(msgspec.Struct, frozen=True):
     """One part of one run's stack."""
 
     run: int
@@ -38,7 +38,7 @@ class Part(msgspec.Struct, frozen=True):
     text: str
 
 
-class Point(msgspec.Struct, frozen=True):
+class ChartPoint(msgspec.Struct, frozen=True):
     """One point, of one run or of several runs of one quant."""
 
     run: int
@@ -75,7 +75,7 @@ class StackChart(msgspec.Struct, frozen=True):
     key: str
     title: str
     unit: str
-    parts: tuple[Part, ...]
+    parts: tuple[StackPart, ...]
     totals: tuple[Bar, ...]
     """Of each run with parts."""
 
@@ -92,7 +92,7 @@ class PointChart(msgspec.Struct, frozen=True):
     title: str
     x_title: str
     y_title: str
-    points: tuple[Point, ...]
+    points: tuple[ChartPoint, ...]
     has_labels: bool = False
     """Whether each point is labelled with its run's name."""
     counts: bool = False
@@ -119,7 +119,7 @@ def series_of(chart: Chart) -> tuple[int, ...]:
     """Return the indices of what has a colour of its own, in ascending order: a figure's curves, else the runs."""
     if isinstance(chart, Figure):
         return tuple(index for index, curve in enumerate(chart.curves) if len(curve.x))
-    shown: Sequence[Bar | Part | Point]
+    shown: Sequence[Bar | StackPart | ChartPoint]
     if isinstance(chart, BarChart):
         shown = chart.bars
     else:
@@ -169,7 +169,7 @@ def memory_stack(summaries: Sequence[QuantSummary]) -> StackChart:
     totals = {index: sum(n_bytes or 0 for _, n_bytes in parts) for index, parts in found.items()}
     unit, unit_bytes = ("GiB", GIB) if max(totals.values(), default=0) >= GIB else ("MiB", MIB)
     parts = [
-        Part(index, name, n_bytes / unit_bytes, format_bytes(n_bytes))
+        StackPart(index, name, n_bytes / unit_bytes, format_bytes(n_bytes))
         for index, held in found.items()
         for name, n_bytes in held
         if n_bytes

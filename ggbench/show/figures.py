@@ -19,7 +19,7 @@ Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 
-class Line(msgspec.Struct, frozen=True):
+class LatencyLine(msgspec.Struct, frozen=True):
     """latency(n) = (n - 1) / W + B."""
 
     w_tokens_per_ms: float | None
@@ -45,8 +45,8 @@ class Curve(msgspec.Struct, frozen=True):
     """Standard error of each value, drawn as a band around it, zero where it is not known; None for single steps, of
     which some are far slower than the rest.
     """
-    fit: Line | None = None
-    limit: Line | None = None
+    fit: LatencyLine | None = None
+    limit: LatencyLine | None = None
     """The limit of the machine's memory bandwidth."""
     note: str = ""
     """What the legend adds to the name: W and B with their intervals, also where only bounds are known and there is no
@@ -196,16 +196,16 @@ def _window_means(windows: Sequence[DecodeWindow]) -> tuple[Integers, Floats, Fl
     return np.asarray(x, np.int64), np.asarray(y, np.float64), np.asarray(error, np.float64)
 
 
-def fitted_line(fit: LineFit | None) -> Line | None:
+def fitted_line(fit: LineFit | None) -> LatencyLine | None:
     """Return the fitted line; None where W or B is only a bound: a line through a bound would look like a fit."""
     if fit is None or fit.w_tokens_per_ms is None or fit.b_ms is None:
         return None
-    return Line(fit.w_tokens_per_ms, fit.b_ms)
+    return LatencyLine(fit.w_tokens_per_ms, fit.b_ms)
 
 
-def limit_line(limit: DecodeLimit | None) -> Line | None:
+def limit_line(limit: DecodeLimit | None) -> LatencyLine | None:
     """Return the line of a limit on decode latency, None where there is no limit."""
-    return None if limit is None else Line(limit.w_tokens_per_ms, limit.b_ms)
+    return None if limit is None else LatencyLine(limit.w_tokens_per_ms, limit.b_ms)
 
 
 def legend_lines(parts: Sequence[str], width: int, gap: str) -> list[str]:

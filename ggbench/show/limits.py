@@ -14,7 +14,14 @@ from ggbench.show.limits_document import knees_text
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, right, spaced
 from ggbench.sizing.theory.hardware import MEANING, Hardware
 from ggbench.sizing.theory.kv_cache import KvCache
-from ggbench.sizing.theory.limits import DECODE_POSITIONS, Bound, DecodePoint, Prefill, SchemeLimits, decode_latency_ms
+from ggbench.sizing.theory.limits import (
+    DECODE_POSITIONS,
+    Bound,
+    DecodePoint,
+    PrefillLimit,
+    SchemeLimits,
+    decode_latency_ms,
+)
 from ggbench.sizing.theory.weights import Parameters
 from ggbench.text import plain
 from ggbench.units import (
@@ -130,20 +137,20 @@ def _length(row: SchemeLimits) -> str:
     return UNKNOWN if row.fits is None else format_count(row.max_n_ctx) if row.max_n_ctx else "oom"
 
 
-def _prefill_table(rows: Sequence[SchemeLimits], curves: Sequence[Prefill], width: int) -> Table:
+def _prefill_table(rows: Sequence[SchemeLimits], curves: Sequence[PrefillLimit], width: int) -> Table:
     cells = [right("knees", (knees_text(row.prefill) for row in rows), "tokens")]
     for length in (length for length in _PREFILL_LENGTHS if length <= _longest(curves)):
         cells.append(left(f"at {format_count(length)}", _times(curves, length), "ms, bound by", 4))
         floors = (format_number(curve.floor_ms(length), 4) for curve in curves)
         cells.append(right(f"floor {format_count(length)}", floors, "ms", 5))
-    return _table("Prefill", cells, rows, width)
+    return _table("PrefillLimit", cells, rows, width)
 
 
-def _longest(curves: Sequence[Prefill]) -> int:
+def _longest(curves: Sequence[PrefillLimit]) -> int:
     return min(curve.longest for curve in curves)
 
 
-def _times(curves: Sequence[Prefill], length: int) -> list[str]:
+def _times(curves: Sequence[PrefillLimit], length: int) -> list[str]:
     """Format `97.27 compute` for each row, the times aligned to the right."""
     texts = [(format_number(curve.latency_ms(length), 4), _BOUND_NAMES[curve.bound(length)]) for curve in curves]
     digits = max(len(time) for time, _ in texts)

@@ -9,7 +9,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.show.document import Document, Shape, field, many, of
 from ggbench.sizing.theory.hardware import GIGA, MEANING, TERA, Hardware
 from ggbench.sizing.theory.kv_cache import KvCache
-from ggbench.sizing.theory.limits import Prefill, SchemeLimits
+from ggbench.sizing.theory.limits import PrefillLimit, SchemeLimits
 from ggbench.sizing.theory.weights import Parameters, Weights
 from ggbench.units import format_count, format_ms
 
@@ -17,7 +17,7 @@ from ggbench.units import format_count, format_ms
 class _Prompt(NamedTuple):
     """A prompt of one length."""
 
-    curve: Prefill
+    curve: PrefillLimit
     n: int
 
 
@@ -133,7 +133,7 @@ LIMITS = Document(
 """Of a `ModelFile`, with the records of its parameters and cache, the hardware, and rows of `SchemeLimits`."""
 
 
-def knees_text(curve: Prefill | None) -> str:
+def knees_text(curve: PrefillLimit | None) -> str:
     """Format `113 and 481`; `none` if the bound never changes; an em dash if the hardware figures are unknown."""
     if curve is None:
         return "—"

@@ -13,7 +13,7 @@ from ggbench.machine.records import MachineReading
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
-from ggbench.runs.store.runs import Samples, StoredRun
+from ggbench.runs.store.runs import StoredRun, StoredSamples
 from ggbench.runs.stored import listed_run, read_recording, read_run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
@@ -115,7 +115,7 @@ class SavedRun(msgspec.Struct, frozen=True):
     """What is written of one run."""
 
     summary: QuantSummary
-    samples: Samples
+    samples: StoredSamples
     observations: Sequence[object] = ()
     """What was observed beside the samples, for what draws it."""
 

@@ -15,7 +15,7 @@ from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import imported_text
 from ggbench.show.tables import new_table, spaced
-from ggbench.stats.serving import RARE, Serving
+from ggbench.stats.serving import RARE, ServingFigures
 from ggbench.text import plain
 from ggbench.units import counted, format_bytes, format_count, format_ms, format_number, format_percent
 
@@ -159,9 +159,9 @@ _CLOCKS = {
 }
 
 
-def serving_in(run: Run) -> Serving | None:
+def serving_in(run: Run) -> ServingFigures | None:
     """Return how a server answered; None of a run without one."""
-    serving: Serving | None = getattr(run.result, "serving", None)
+    serving: ServingFigures | None = getattr(run.result, "serving", None)
     return serving
 
 
@@ -190,7 +190,7 @@ def serving_facts(run: Run) -> list[tuple[str, str]]:
     ]
 
 
-def clock_text(serving: Serving) -> str:
+def clock_text(serving: ServingFigures) -> str:
     """Return whose clock timed the tokens, and what that includes."""
     return _CLOCKS[serving.clock]
 
@@ -205,14 +205,14 @@ def serving_caption(run: Run) -> str:
     return plain("; ".join(filter(None, parts)))
 
 
-def _network(serving: Serving) -> str:
+def _network(serving: ServingFigures) -> str:
     if serving.round_trip_ms is None:
         return ""
     jitter = "" if serving.jitter_ms is None else f"; arrival adds ±{format_ms(serving.jitter_ms)} ms to a token's time"
     return f"{format_ms(serving.round_trip_ms)} ms to the first byte of an empty request{jitter}"
 
 
-def _chunks(serving: Serving) -> str:
+def _chunks(serving: ServingFigures) -> str:
     """That tokens came several at once."""
     if not serving.n_tokens_together:
         return ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ggbench.engines.llama.rpc_client import ServerProbe
-from ggbench.engines.llama.rpc_server import Serving
+from ggbench.engines.llama.rpc_server import RpcServerReady
 from ggbench.hub.repo_records import RepoListing
 from ggbench.show.against import PublishedSize
 from ggbench.show.document import Document, Shape, field, many, of, sometimes, within
@@ -73,10 +73,10 @@ CLUSTER_SERVE = Document(
     "cluster.serve",
     "cluster serve",
     "A server that answers; the command goes on until it is ended.",
-    of(Serving),
+    of(RpcServerReady),
     field("pid", int, "Of the process that serves."),
 )
-"""Of a `Serving`, with the process."""
+"""Of a `RpcServerReady`, with the process."""
 CLUSTER_PROBE = Document(
     "cluster.probe",
     "cluster probe HOST:PORT...",

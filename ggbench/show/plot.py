@@ -30,7 +30,7 @@ from ggbench.show.axes import (
     x_axis,
     y_range,
 )
-from ggbench.show.figures import Curve, Figure, Line, legend_lines
+from ggbench.show.figures import Curve, Figure, LatencyLine, legend_lines
 from ggbench.text import plain
 from ggbench.units import format_count, format_fixed, format_ms, format_number
 
@@ -91,7 +91,7 @@ class Frame(msgspec.Struct, frozen=True):
             for column, row, each in zip(at.tolist(), rows.tolist(), bits[rows, at].tolist(), strict=True)
         ]
 
-    def line_places(self, line: Line, first: int, last: int, every: int = 1) -> list[tuple[int, int]]:
+    def line_places(self, line: LatencyLine, first: int, last: int, every: int = 1) -> list[tuple[int, int]]:
         """Return columns that `every` divides, from `first` to `last`, with the rows of a line, where it is inside."""
         columns = np.arange(-(-first // every) * every, last + 1, every)
         y = line.ms(self.x.low + (columns + 0.5) / self.n_columns * (self.x.high - self.x.low))

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ggbench.models.published.rows import METRICS, Figure, PublishedRow, Source, table_of
+from ggbench.models.published.rows import METRICS, PublishedDocument, PublishedFigure, PublishedRow, table_of
 from ggbench.show import ESSENTIAL, UNKNOWN
 from ggbench.show.published_document import versions_text
 from ggbench.show.tables import Cells, fitted_table, left, names, new_table, right
@@ -57,7 +57,7 @@ _COUNTS = (
 )
 
 
-def sources_table(sources: Sequence[Source]) -> RenderableType:
+def sources_table(sources: Sequence[PublishedDocument]) -> RenderableType:
     """Render the documents with the number of rows and tables of each."""
     columns = {"source": "left", "rows": "right", "tables": "right", "title": "wrap"}
     rows = [(each.id, format_count(each.rows), format_count(len(each.tables)), each.title) for each in sources]
@@ -120,7 +120,7 @@ def _columns(rows: Sequence[PublishedRow], metrics: Sequence[str], *, has_errors
     return [each for each in columns if each.is_name or not each.is_empty]
 
 
-def _figure(figure: Figure | None, *, has_error: bool) -> str:
+def _figure(figure: PublishedFigure | None, *, has_error: bool) -> str:
     if figure is None:
         return UNKNOWN
     return figure.printed if has_error else figure.printed.partition(" ± ")[0]

@@ -11,9 +11,9 @@ from ggbench.errors import UnknownName
 from ggbench.models.published.rows import (
     METRICS,
     WITH_ERRORS,
-    Figure,
+    PublishedDocument,
+    PublishedFigure,
     PublishedRow,
-    Source,
     Table,
     versions_of,
 )
@@ -58,11 +58,11 @@ NEAR = Shape(
 AGAINST = sometimes(field("against", many(NEAR), "With --against: the nearest published rows."))
 _TABLE = Shape("Table", "One table of a document.", of(Table, "name rows versions remark?"))
 _SOURCE = Shape(
-    "Source",
+    "PublishedDocument",
     "A document that rows are taken from.",
-    of(Source, "id title rows"),
+    of(PublishedDocument, "id title rows"),
     field("tables", many(_TABLE)),
-    of(Source, "remarks left_out"),
+    of(PublishedDocument, "remarks left_out"),
 )
 PUBLISHED = Document(
     "published",
@@ -105,5 +105,5 @@ def sort_published(rows: Sequence[PublishedRow], key: str) -> tuple[PublishedRow
     return (*ordered, *(row for row in rows if _plain(getattr(row, name)) is None))
 
 
-def _plain(cell: Figure | str | int | None) -> str | int | float | None:
-    return cell.plain if isinstance(cell, Figure) else cell
+def _plain(cell: PublishedFigure | str | int | None) -> str | int | float | None:
+    return cell.plain if isinstance(cell, PublishedFigure) else cell

@@ -13,7 +13,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.machine.records import Imported, MachineReading
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Result, Run, RunHead, Settings
-from ggbench.runs.store.runs import Samples, StoredRun
+from ggbench.runs.store.runs import StoredRun, StoredSamples
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.document import Document, Field, Get, Shape, field, many, of, sometimes, within
 from ggbench.show.published_document import AGAINST
@@ -158,7 +158,7 @@ def stored_value(stored: StoredRun, readings: Sequence[MachineReading]) -> dict[
     return _STORED.value(stored, readings=readings)
 
 
-def samples_value(samples: Samples) -> dict[str, object]:
+def samples_value(samples: StoredSamples) -> dict[str, object]:
     """Return the values of `SAMPLES`, with the repetition of each step."""
     return {
         "repeat": samples.repeat.tolist(),

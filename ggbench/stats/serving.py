@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 
 
-def serving_of(server: ServerFound | None, requests: Sequence[RequestTiming]) -> Serving | None:
+def serving_of(server: ServerFound | None, requests: Sequence[RequestTiming]) -> ServingFigures | None:
     """Return what the requests have in common; None of a run without a server, or without a request."""
     if server is None or not requests:
         return None
@@ -26,7 +26,7 @@ def serving_of(server: ServerFound | None, requests: Sequence[RequestTiming]) ->
     jitters = [each.jitter_ns / 1e6 for each in decodes if each.jitter_ns is not None]
     drafts = [each for each in decodes if each.n_drafted is not None]
     trips = server.round_trip_ns
-    return Serving(
+    return ServingFigures(
         server=" ".join(filter(None, (server.kind, server.version))),
         clock="client" if any(each.clock == "client" for each in requests) else "server",
         n_requests=len(requests),
@@ -124,7 +124,7 @@ class RequestTiming(msgspec.Struct, frozen=True):
         return (TokenChunks((self.n_prompt + 1,), (self.n_tokens - 1,), (elapsed_ns,), self.series),)
 
 
-class Serving(msgspec.Struct, frozen=True):
+class ServingFigures(msgspec.Struct, frozen=True):
     """How a server answered over all requests of a run; part of its result. None is unknown."""
 
     server: str

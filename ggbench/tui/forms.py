@@ -17,7 +17,7 @@ from ggbench.errors import UsageError
 from ggbench.experiments.quality.record import N_CTX
 from ggbench.experiments.speed.record import INPUTS, N_GEN, SpeedSettings
 from ggbench.experiments.tune.record import DEPTHS, Objective, TuneSettings
-from ggbench.fields import BATCH_SIZES, DEPTH_LIST, DURATION, TOKEN_LIST, Kind
+from ggbench.fields import BATCH_SIZES, DEPTH_LIST, DURATION, TOKEN_LIST, FieldKind
 from ggbench.text import plain
 from ggbench.tui.run_requests import LARGEST, NO_BASE, QualityAsked
 from ggbench.units import exact_size, format_bytes, format_count, parse_size, parse_tokens
@@ -25,7 +25,7 @@ from ggbench.units import exact_size, format_bytes, format_count, parse_size, pa
 Record = TypeVar("Record", bound=msgspec.Struct)
 
 
-class Field(msgspec.Struct, frozen=True):
+class FormField(msgspec.Struct, frozen=True):
     """One line of a dialog."""
 
     name: str
@@ -60,7 +60,7 @@ class Form(msgspec.Struct, Generic[Record], frozen=True):
 
     title: str
     about: str
-    fields: tuple[Field, ...]
+    fields: tuple[FormField, ...]
     default: Record
     check: Callable[[Record], None] = lambda _record: None
     """Raise UsageError for values that do not go together."""
@@ -111,7 +111,7 @@ def _chunk(text: str) -> int:
     return n_ctx
 
 
-def _ways(kind: Kind) -> tuple[Callable[[str], object], Callable[[Any], str]]:
+def _ways(kind: FieldKind) -> tuple[Callable[[str], object], Callable[[Any], str]]:
     """How a field of settings is read and written on the command line too."""
     return kind.read, kind.write
 
@@ -121,25 +121,25 @@ _LAYERS = _whole("a number of layers", 0, (1 << 31) - 1)
 # fmt: off
 OPTIONS = Form(
     "Options of plans and runs", "", (
-        Field("memory_limit_bytes", "memory limit", "all there is", parse_size, exact_size,
+        FormField("memory_limit_bytes", "memory limit", "all there is", parse_size, exact_size,
               about="Emulate a machine with this much memory, e.g. 12GiB."),
-        Field("n_ctx", "n_ctx", "8,192; a run's need", parse_tokens,
+        FormField("n_ctx", "n_ctx", "8,192; a run's need", parse_tokens,
               about="Context in tokens, e.g. 16k. In the table ←→ change it for one model."),
-        Field("type_k", "K cache type", "f16", choices=_same(KV_TYPES),
+        FormField("type_k", "K cache type", "f16", choices=_same(KV_TYPES),
               about="Type of the K cache; q8_0 halves its memory."),
-        Field("type_v", "V cache type", "f16", choices=_same(KV_TYPES),
+        FormField("type_v", "V cache type", "f16", choices=_same(KV_TYPES),
               about="Type of the V cache; a quantized one needs flash attention."),
-        Field("flash_attn", "flash attention", "auto", choices=_same(get_args(FlashAttn)),
+        FormField("flash_attn", "flash attention", "auto", choices=_same(get_args(FlashAttn)),
               about="It decides the compute buffer, and on a CPU the speed far out."),
-        Field("n_gpu_layers", "GPU layers, -ngl", "all", _LAYERS,
+        FormField("n_gpu_layers", "GPU layers, -ngl", "all", _LAYERS,
               about="Layers on the GPU; 0 leaves everything in main memory."),
-        Field("n_cpu_moe", "--n-cpu-moe", "none", _LAYERS,
+        FormField("n_cpu_moe", "--n-cpu-moe", "none", _LAYERS,
               about="Keep the expert weights of the first N layers in main memory."),
-        Field("threads", "threads", "one a core", _whole("a number of threads", 1, MAX_THREADS),
+        FormField("threads", "threads", "one a core", _whole("a number of threads", 1, MAX_THREADS),
               about="CPU threads of a run; by default one for each physical core."),
-        Field("swa_full", "--swa-full", "off", choices={"off": False, "on": True},
+        FormField("swa_full", "--swa-full", "off", choices={"off": False, "on": True},
               about="Keep the whole context in the caches of sliding-window layers."),
-        Field("rpc_servers", "RPC servers", "none", parse_servers, _joined,
+        FormField("rpc_servers", "RPC servers", "none", parse_servers, _joined,
               about="Use devices of other machines, e.g. 10.0.0.7:50052; start ggbench cluster serve there."),
     ),
     LlamaConfig(), LlamaConfig.check, "enter applies · ctrl+r all defaults · esc closes", marks_changes=True,
@@ -150,10 +150,10 @@ SPEED = Form(
     "Speed by input length and batch",
     "Each case reads a prompt for every sequence and generates tokens for all at once. The cheap cases run first; "
     "one that would not end in time is forecast and skipped, one that does not fit has its reason.", (
-        Field("inputs", "input lengths", f"as published: 1 to {format_count(INPUTS[-1])}", *_ways(TOKEN_LIST)),
-        Field("n_gen", "tokens generated", format_count(N_GEN), parse_tokens),
-        Field("batches", "batch sizes", "1; or 1,8,32", *_ways(BATCH_SIZES)),
-        Field("within_s", "time limit", "10m for each quant", *_ways(DURATION)),
+        FormField("inputs", "input lengths", f"as published: 1 to {format_count(INPUTS[-1])}", *_ways(TOKEN_LIST)),
+        FormField("n_gen", "tokens generated", format_count(N_GEN), parse_tokens),
+        FormField("batches", "batch sizes", "1; or 1,8,32", *_ways(BATCH_SIZES)),
+        FormField("within_s", "time limit", "10m for each quant", *_ways(DURATION)),
     ),
     SpeedSettings(),
 )
@@ -162,11 +162,11 @@ TUNE = Form(
     "Tune the settings",
     "Races threads, flash attention and other settings against the options as they are now, and measures the gain "
     "of the best. Often nothing beats the defaults. a takes over what was found.", (
-        Field("objective", "faster", "decode, prompts or both", choices=_same(get_args(Objective))),
-        Field("depths", "depths", f"{' and '.join(map(format_count, DEPTHS))} tokens; or 0,32k",
+        FormField("objective", "faster", "decode, prompts or both", choices=_same(get_args(Objective))),
+        FormField("depths", "depths", f"{' and '.join(map(format_count, DEPTHS))} tokens; or 0,32k",
               *_ways(DEPTH_LIST)),
-        Field("within_s", "time limit", "10m for each quant", *_ways(DURATION)),
-        Field("kv_types", "KV types to try", "none, as they cost quality; or q8_0", *_ways(KV_TYPE_LIST)),
+        FormField("within_s", "time limit", "10m for each quant", *_ways(DURATION)),
+        FormField("kv_types", "KV types to try", "none, as they cost quality; or q8_0", *_ways(KV_TYPE_LIST)),
     ),
     TuneSettings(),
 )
@@ -175,11 +175,11 @@ PICK = Form(
     "Pick",
     "chat: 512 tokens in, 300 out after 4k. agent: 16k in, 800 out after 48k. documents: 30k in, 500 out. longest: "
     "all the context that is answered at 15 tok/s. Nothing is measured or downloaded but headers.", (
-        Field("workload", "for", "← → changes what a turn is", choices=WORKLOADS),
-        Field("given_n_ctx", "context", "what the workload needs", parse_tokens),
-        Field("given_tok_s", "least speed", "any; tok/s of the answer", _number, "{:g}".format),
-        Field("max_loss", "most loss", f"any; {LITTLE_LOSS:g} nats is little", _number, "{:g}".format),
-        Field("given_prefer", "prefer", "← → what decides",
+        FormField("workload", "for", "← → changes what a turn is", choices=WORKLOADS),
+        FormField("given_n_ctx", "context", "what the workload needs", parse_tokens),
+        FormField("given_tok_s", "least speed", "any; tok/s of the answer", _number, "{:g}".format),
+        FormField("max_loss", "most loss", f"any; {LITTLE_LOSS:g} nats is little", _number, "{:g}".format),
+        FormField("given_prefer", "prefer", "← → what decides",
               choices={"by workload": None, **_same(get_args(Preference))}),
     ),
     Needs(),
@@ -196,12 +196,12 @@ def quality_form(bases: Sequence[str], config: LlamaConfig) -> Form[QualityAsked
         "Scores the second half of each chunk of a text file, of wikitext-2 or of Python's manual. What is scored is "
         "kept when you skip (s) or cancel (c) the run; the same run started again goes on there.",
         (
-            Field("base", "compared with", largest, choices=_same((LARGEST, *bases, NO_BASE))),
-            Field("text", "text", "Python's manual; wikitext-2"),
-            Field("n_chunks", "chunks", "the whole text", _whole("a number of chunks", 1, 1_000_000)),
-            Field("within_s", "time limit", "none; or 10m for each quant", *_ways(DURATION)),
-            Field("n_ctx", "tokens a chunk", f"{N_CTX}, as llama-perplexity", _chunk),
-            Field("", "KV cache", "by options (o); base: f16", choices={cache: None}),
+            FormField("base", "compared with", largest, choices=_same((LARGEST, *bases, NO_BASE))),
+            FormField("text", "text", "Python's manual; wikitext-2"),
+            FormField("n_chunks", "chunks", "the whole text", _whole("a number of chunks", 1, 1_000_000)),
+            FormField("within_s", "time limit", "none; or 10m for each quant", *_ways(DURATION)),
+            FormField("n_ctx", "tokens a chunk", f"{N_CTX}, as llama-perplexity", _chunk),
+            FormField("", "KV cache", "by options (o); base: f16", choices={cache: None}),
         ),
         QualityAsked(),
     )

@@ -23,7 +23,7 @@ from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import FITS, FITS_NOT, UNKNOWN
 from ggbench.show.columns import speed_text
-from ggbench.show.figures import Line, fitted_line
+from ggbench.show.figures import LatencyLine, fitted_line
 from ggbench.show.glossary import UNSTEADY
 from ggbench.show.plan import longest_text
 from ggbench.show.text import b_text, planned_speed_text, w_text
@@ -33,7 +33,7 @@ from ggbench.stats.decode_timing import LineFit
 from ggbench.text import plain
 from ggbench.tui.forms import describe_config
 from ggbench.tui.model_list import ModelEntry, Section
-from ggbench.tui.tables import Column, Order, has_words
+from ggbench.tui.tables import Order, TableColumn, has_words
 from ggbench.units import counted, format_bytes, format_count, format_length, format_ms, format_number
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class QuantRow(msgspec.Struct, frozen=True):
         return None if self.measured is None else self.measured.fit
 
     @property
-    def line(self) -> Line | None:
+    def line(self) -> LatencyLine | None:
         """The line of W and B as measured; None where either is unknown, so that the bounds are shown."""
         return fitted_line(self.fit)
 
@@ -169,38 +169,42 @@ def _expected(row: QuantRow) -> str:
     return planned_speed_text(row.plan.expected)
 
 
-def quant_columns(n_ctx: int | None, *, has_expected: bool = False) -> tuple[Column[QuantRow], ...]:
+def quant_columns(n_ctx: int | None, *, has_expected: bool = False) -> tuple[TableColumn[QuantRow], ...]:
     """Return the columns of a plan for this n_ctx, the most important first; a unit is on a header's second line.
 
     `has_expected` is whether a speed is expected of any quant.
     """
-    expected = Column("expected", "expected\ntok/s", _expected, _expected_tok_s, descending=True)
+    expected = TableColumn("expected", "expected\ntok/s", _expected, _expected_tok_s, descending=True)
     there = "" if n_ctx is None else f"\nat {format_length(n_ctx)}"
     return (
-        Column("quant", "quant", lambda v: v.title, lambda v: v.title, right_aligned=False),
-        Column("bpw", "BPW\nbits", lambda v: format_number(v.plan.bpw), lambda v: v.plan.bpw),
-        Column("memory", f"memory{there}", lambda v: format_bytes(v.plan.needed_bytes), lambda v: v.plan.needed_bytes),
-        Column("fits", "fits", _verdict, lambda v: v.plan.left_bytes, right_aligned=False, descending=True),
-        Column("n_ctx", "max\nn_ctx", _longest, lambda v: v.max_n_ctx, descending=True),
+        TableColumn("quant", "quant", lambda v: v.title, lambda v: v.title, right_aligned=False),
+        TableColumn("bpw", "BPW\nbits", lambda v: format_number(v.plan.bpw), lambda v: v.plan.bpw),
+        TableColumn(
+            "memory", f"memory{there}", lambda v: format_bytes(v.plan.needed_bytes), lambda v: v.plan.needed_bytes
+        ),
+        TableColumn("fits", "fits", _verdict, lambda v: v.plan.left_bytes, right_aligned=False, descending=True),
+        TableColumn("n_ctx", "max\nn_ctx", _longest, lambda v: v.max_n_ctx, descending=True),
         *([expected] if has_expected else []),
-        Column("speed", f"tok/s{there}", _speed, lambda v: v.tok_s, descending=True),
-        Column("w", "W\ntok/ms", _w, _either("w_tokens_per_ms"), descending=True),
-        Column("b", "B\nms", _b, _either("b_ms")),
-        Column("file", "size", _size, lambda v: v.plan.file_bytes),
-        Column("tok_s", "decoded\ntok/s", _decoded, _measured_tok_s, descending=True),
-        Column("weights", "weights", lambda v: format_bytes(v.plan.device_weight_bytes), _device_weights),
-        Column("kv", f"KV{there}", lambda v: format_bytes(v.plan.device_kv_bytes), lambda v: v.plan.device_kv_bytes),
-        Column("compute", "compute", lambda v: format_bytes(v.plan.compute_bytes), lambda v: v.plan.compute_bytes),
+        TableColumn("speed", f"tok/s{there}", _speed, lambda v: v.tok_s, descending=True),
+        TableColumn("w", "W\ntok/ms", _w, _either("w_tokens_per_ms"), descending=True),
+        TableColumn("b", "B\nms", _b, _either("b_ms")),
+        TableColumn("file", "size", _size, lambda v: v.plan.file_bytes),
+        TableColumn("tok_s", "decoded\ntok/s", _decoded, _measured_tok_s, descending=True),
+        TableColumn("weights", "weights", lambda v: format_bytes(v.plan.device_weight_bytes), _device_weights),
+        TableColumn(
+            "kv", f"KV{there}", lambda v: format_bytes(v.plan.device_kv_bytes), lambda v: v.plan.device_kv_bytes
+        ),
+        TableColumn("compute", "compute", lambda v: format_bytes(v.plan.compute_bytes), lambda v: v.plan.compute_bytes),
         *(_bound_at(n) for n in DECODE_POSITIONS if n != n_ctx),
     )
 
 
-def _bound_at(n: int) -> Column[QuantRow]:
+def _bound_at(n: int) -> TableColumn[QuantRow]:
     def text(row: QuantRow) -> str:
         return _bound(_AT_MOST, format_number(row.bound_at(n)))
 
     header = f"tok/s\nat {format_length(n)}"
-    return Column(f"at_{n}", header, text, lambda row: row.bound_at(n), descending=True)
+    return TableColumn(f"at_{n}", header, text, lambda row: row.bound_at(n), descending=True)
 
 
 def _either(name: str) -> Callable[[QuantRow], float | None]:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from ggbench.engines.events import Memory
 from ggbench.experiments.maxctx.record import BracketEnds, Probe, ProofForeseen, Question
-from ggbench.runs.progress import Finished, ModelReady, Point, Progress, Samples, Working
+from ggbench.runs.progress import Finished, ModelReady, PointMeasured, Progress, SamplesTimed, Working
 from ggbench.runs.run import DecodeTiming, Settings
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.figures import PlottedRun
@@ -43,7 +43,7 @@ class LiveNumbers(msgspec.Struct, frozen=True):
     """Of the decode; None while it is unknown how latency climbs."""
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ProbeAnswer(msgspec.Struct, frozen=True):
     """A probe, and the bracket that it leaves."""
 
     probe: Probe
@@ -68,7 +68,7 @@ class LiveJob:
         """Steps to time; 0 before the first."""
         self.text = ""
         """The last characters that were decoded, as the model gave them."""
-        self.answers: tuple[Answer, ...] = ()
+        self.answers: tuple[ProbeAnswer, ...] = ()
         """Of a search, in the order in which they came."""
         self.observations: tuple[object, ...] = ()
         """What was observed beside the samples and the answers of a search."""
@@ -90,7 +90,7 @@ class LiveJob:
     def take(self, record: Progress) -> None:
         """Take in what the job reports."""
         match record:
-            case Samples():
+            case SamplesTimed():
                 self.n_total, self.working = record.n_total, None
                 self.append(record.first_position, record.step_ns, record.text)
             case Working(subject=Question() as question):
@@ -102,11 +102,11 @@ class LiveJob:
                 self._n_counted = None if record.total is None or record.is_bytes else round(record.total)
             case ModelReady():
                 self.memory, self.limit, self.working = record.memory, record.limit, None
-            case Point(observation=Probe() as probe, context=BracketEnds() as ends):
-                self.question, self.answers = None, (*self.answers, Answer(probe, ends))
-            case Point(observation=ProofForeseen()):
+            case PointMeasured(observation=Probe() as probe, context=BracketEnds() as ends):
+                self.question, self.answers = None, (*self.answers, ProbeAnswer(probe, ends))
+            case PointMeasured(observation=ProofForeseen()):
                 pass  # the time left is drawn from `Working`, where it shrinks
-            case Point():
+            case PointMeasured():
                 self.point = record.text or self.point
                 self.observations = (*self.observations, record.observation)
             case Finished():

@@ -18,7 +18,7 @@ from ggbench.errors import StoreError
 from ggbench.models.subject import Subject
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
-from ggbench.runs.progress import Finished, ModelReady, Point, Progress, Samples, Stage, Working
+from ggbench.runs.progress import Finished, ModelReady, PointMeasured, Progress, SamplesTimed, Stage, Working
 from ggbench.runs.run import Run
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
@@ -180,7 +180,7 @@ class RunQueue(WorkQueue[QueueItem]):
     def _take(self, item: QueueItem, live: LiveJob, record: Progress) -> None:
         live.take(record)
         match record:
-            case Samples():
+            case SamplesTimed():
                 self._plot(live)
                 self._set_state(item.id, WorkState.DECODING)
             case Working(stage=stage):
@@ -189,7 +189,7 @@ class RunQueue(WorkQueue[QueueItem]):
                 is_search = self._items[item.id].state is WorkState.SEARCHING
                 state = WorkState.SEARCHING if is_search else WorkState.PROMPT
                 self._update(item.id, state=state, run_id=run_id)
-            case Point(observation=observation):
+            case PointMeasured(observation=observation):
                 if isinstance(observation, presenter_of(item.kind).plotted):
                     self._plot(live)
                 self._report()

@@ -16,7 +16,7 @@ from ggbench.errors import GgbenchError, StoreError, UnknownName
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
 from ggbench.runs.store.database import Store
-from ggbench.runs.store.runs import RUNNING, Samples, StoredRun
+from ggbench.runs.store.runs import RUNNING, StoredRun, StoredSamples
 from ggbench.runs.stored import read_recording, read_run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import Value, column_of
@@ -26,7 +26,7 @@ from ggbench.show.listed_runs import ListedRun, SavedRun, named_runs, saved_figu
 from ggbench.show.names import quant_name
 from ggbench.show.presenter import figures_of, presenter_of
 from ggbench.text import plain
-from ggbench.tui.tables import Column, has_words
+from ggbench.tui.tables import TableColumn, has_words
 from ggbench.units import counted, format_count
 
 _GLYPHS = {Outcome.COMPLETED.value: "✓", RUNNING: "…", Outcome.CANCELLED.value: "–"}
@@ -39,7 +39,7 @@ class MeasuredRun(msgspec.Struct, frozen=True):
     """One run with its samples."""
 
     listed: ListedRun
-    samples: Samples
+    samples: StoredSamples
     observations: tuple[object, ...] = ()
     """What was observed while it ran, beside the samples."""
 
@@ -72,7 +72,7 @@ class MeasuredRun(msgspec.Struct, frozen=True):
         return SavedRun(self.summary, self.samples, self.observations)
 
 
-RunColumn: TypeAlias = Column[ListedRun]
+RunColumn: TypeAlias = TableColumn[ListedRun]
 
 
 def is_running(run: ListedRun) -> bool:

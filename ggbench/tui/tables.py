@@ -11,7 +11,7 @@ import msgspec
 Row = TypeVar("Row")
 
 
-class Column(msgspec.Struct, Generic[Row], frozen=True):
+class TableColumn(msgspec.Struct, Generic[Row], frozen=True):
     """One column of a table."""
 
     key: str
@@ -28,13 +28,13 @@ class Column(msgspec.Struct, Generic[Row], frozen=True):
 class Order(Generic[Row]):
     """By which column rows are sorted; by none, they keep the order given."""
 
-    columns: Sequence[Column[Row]]
+    columns: Sequence[TableColumn[Row]]
     key: str | None = None
     is_reversed: bool = False
     """Whether the column's own direction is turned round."""
 
     @property
-    def column(self) -> Column[Row] | None:
+    def column(self) -> TableColumn[Row] | None:
         """The column that sorts; None where none does, or it is not there."""
         return next((column for column in self.columns if column.key == self.key), None)
 

@@ -8,7 +8,7 @@ import pytest
 from ggbench.engines import protocol
 from ggbench.engines.contract import Request
 from ggbench.engines.endings import Ending, OutOfMemory
-from ggbench.engines.events import Place
+from ggbench.engines.events import MemoryKind
 from ggbench.engines.llama.config import LoadModel
 from ggbench.machine.records import Gpu
 from ggbench.units import GIB
@@ -22,7 +22,7 @@ MEASURING = (["decode", "-n", "20"], ["prefill", "--lengths", "1"], ["bench", "-
 
 def on_a_gpu(request: Request) -> Iterator[protocol.Message | Ending]:
     if isinstance(request, LoadModel):
-        yield protocol.Devices({"CUDA0": Place.GPU})
+        yield protocol.Devices({"CUDA0": MemoryKind.GPU})
         yield protocol.Log(2, "load_tensors:        CUDA0 model buffer size =   100.00 MiB")
     yield from obey(request)
 

@@ -14,7 +14,7 @@ from ggbench.errors import UsageError
 from ggbench.models.targets import Target
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job, experiment_of
-from ggbench.runs.progress import Point
+from ggbench.runs.progress import PointMeasured
 from ggbench.runs.store.database import Store
 from ggbench.runs.stored import read_run
 from ggbench.tui.app import GgbenchApp
@@ -83,7 +83,7 @@ def test_its_runs_are_listed_shown_compared_and_reported(
 def test_one_that_is_killed_is_reduced_from_what_it_had(target: Target, tmp_path: Path) -> None:
     with Store.open(tmp_path / "results.db") as store:
         with contextlib.closing(run_job(fake_rig(store)[0], _job(target, 3))) as progress:
-            next(each for each in progress if isinstance(each, Point) and "turn 1" in each.text)
+            next(each for each in progress if isinstance(each, PointMeasured) and "turn 1" in each.text)
         run = read_run(store, store.list_runs()[0])
     assert run.outcome is Outcome.INTERRUPTED
     assert [each.number for each in getattr(run.result, "turns", ())] == [0, 1]

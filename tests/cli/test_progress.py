@@ -10,11 +10,11 @@ import pytest
 
 from ggbench.commands.output import Output
 from ggbench.commands.progress import view_of
-from ggbench.runs.progress import Samples, Started, Working
+from ggbench.runs.progress import SamplesTimed, Started, Working
 
 RECORDS = (
     Started("decode", "m", "q4_0", 0, 2), Working("load", 0.5, 1.0), Working("probe", 0.5, 1.0, left_s=3.0),
-    Samples("decode", 26, (1_000_000,), 1, 10, ""), Started("decode", "m", "q8_0", 1, 2),
+    SamplesTimed("decode", 26, (1_000_000,), 1, 10, ""), Started("decode", "m", "q8_0", 1, 2),
 )  # fmt: skip
 
 

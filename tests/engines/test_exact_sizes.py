@@ -6,7 +6,7 @@ import pytest
 
 from ggbench.engines.contract import Source
 from ggbench.engines.endings import Completed
-from ggbench.engines.events import Allocated, Place
+from ggbench.engines.events import Allocated, MemoryKind
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.llama.logs import parse_allocations
@@ -15,7 +15,7 @@ from ggbench.gguf_file.header import read_model_file
 from ggbench.sizing.theory.kv_cache import kv_cache
 from ggbench.units import MIB
 
-PLACES = {"CPU": Place.HOST, "CUDA0": Place.GPU, "CUDA1": Place.GPU}
+PLACES = {"CPU": MemoryKind.HOST, "CUDA0": MemoryKind.GPU, "CUDA1": MemoryKind.GPU}
 
 # Of llama.cpp 0.5.0-dev: SmolLM2-135M at n_ctx 256.
 SMOLLM2 = [

@@ -5,25 +5,28 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.engines.events import Place
+from ggbench.engines.events import MemoryKind
 from ggbench.engines.llama import ggml_devices
 from ggbench.engines.llama.ggml_devices import GgmlDevices, place_of
 
 CUDA_PLACES = {
-    "CPU": Place.HOST, "CUDA0": Place.GPU, "CUDA1": Place.GPU, "CUDA10": Place.GPU, "CUDA_Host": Place.HOST,
-    "RPC0[10.2.0.3:50052]": Place.REMOTE,
+    "CPU": MemoryKind.HOST, "CUDA0": MemoryKind.GPU, "CUDA1": MemoryKind.GPU,
+    "CUDA10": MemoryKind.GPU, "CUDA_Host": MemoryKind.HOST,
+    "RPC0[10.2.0.3:50052]": MemoryKind.REMOTE,
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("name", "place"),
     [
-        ("CPU", Place.HOST), ("CPU_Mapped", Place.HOST), ("CPU_REPACK", Place.HOST), ("AMX", Place.HOST),
-        ("CUDA_Host", Place.HOST), ("CUDA0", Place.GPU), ("CUDA10", Place.GPU), ("CUDA0_Split", Place.GPU),
-        ("CUDA1_Split", Place.GPU), ("CUDA_Split", Place.GPU), ("RPC0[10.2.0.3:50052]", Place.REMOTE),
+        ("CPU", MemoryKind.HOST), ("CPU_Mapped", MemoryKind.HOST), ("CPU_REPACK", MemoryKind.HOST),
+        ("AMX", MemoryKind.HOST),
+        ("CUDA_Host", MemoryKind.HOST), ("CUDA0", MemoryKind.GPU), ("CUDA10", MemoryKind.GPU),
+        ("CUDA0_Split", MemoryKind.GPU),
+        ("CUDA1_Split", MemoryKind.GPU), ("CUDA_Split", MemoryKind.GPU), ("RPC0[10.2.0.3:50052]", MemoryKind.REMOTE),
     ],
 )  # fmt: skip
-def test_a_buffer_lies_where_ggml_says_or_where_its_name_begins(name: str, place: Place) -> None:
+def test_a_buffer_lies_where_ggml_says_or_where_its_name_begins(name: str, place: MemoryKind) -> None:
     assert place_of(name, CUDA_PLACES) is place
 
 
@@ -74,8 +77,9 @@ def test_the_places_of_a_machine_with_gpus_here_and_over_rpc(monkeypatch: pytest
     monkeypatch.setattr(ggml_devices, "_open", lambda library: FakeGgml(devices))
     found = GgmlDevices(Path("libllama.so"))
     assert found.places == {
-        "CUDA0": Place.GPU, "CUDA_Host": Place.HOST, "RPC0[h:1]": Place.REMOTE, "Vulkan0": Place.GPU,
-        "BLAS": Place.HOST, "CPU": Place.HOST,
+        "CUDA0": MemoryKind.GPU, "CUDA_Host": MemoryKind.HOST, "RPC0[h:1]": MemoryKind.REMOTE,
+        "Vulkan0": MemoryKind.GPU,
+        "BLAS": MemoryKind.HOST, "CPU": MemoryKind.HOST,
     }  # fmt: skip
     assert found.buffer_types == {"CUDA0": 100, "RPC0[h:1]": 101, "Vulkan0": 102, "BLAS": 103, "CPU": 104}
     assert found.of_type(ggml_devices.GPU) == [0, 1]

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from ggbench.engines import protocol
 from ggbench.engines.contract import EngineConfig, Source
 from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, OutOfMemory, TimedOut
-from ggbench.engines.events import Allocated, Loaded, Opened, Place, Steps
+from ggbench.engines.events import Allocated, Loaded, MemoryKind, Opened, Steps
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.workloads import Decode
@@ -25,7 +25,7 @@ CONTEXT_LOG = (
     protocol.Log(2, "llama_kv_cache:      CUDA0 KV buffer size =    24.00 MiB"),
     protocol.Log(2, "resolve_fused_ops: Flash Attention enabled"),
 )
-PLACES = {"CPU": Place.HOST, "CUDA0": Place.GPU, "CUDA_Host": Place.HOST}
+PLACES = {"CPU": MemoryKind.HOST, "CUDA0": MemoryKind.GPU, "CUDA_Host": MemoryKind.HOST}
 LOADED, OPENED = Loaded(0.1), Opened(0.1, 512, 512, 512)
 HEALTHY: Script = {
     LoadModel: (protocol.Devices(PLACES), *LOAD_LOG, LOADED, Completed()),
@@ -44,8 +44,8 @@ def test_allocations_come_before_what_they_were_made_for_and_no_log_leaves() -> 
     assert isinstance(first, Allocated) and isinstance(second, Allocated)
     assert (loaded, opened, ending) == (LOADED, OPENED, Completed())
     assert [(each.device, each.place, each.kv_bytes >> 20) for each in first.buffers] == [
-        ("CUDA0", Place.GPU, 0),
-        ("CUDA_Host", Place.HOST, 0),
+        ("CUDA0", MemoryKind.GPU, 0),
+        ("CUDA_Host", MemoryKind.HOST, 0),
     ]
     assert [each.kv_bytes >> 20 for each in second.buffers] == [24, 0]
     assert (first.flash_attn, second.flash_attn) == (None, True)

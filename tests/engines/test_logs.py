@@ -4,18 +4,18 @@ from dataclasses import dataclass
 
 import pytest
 
-from ggbench.engines.events import Allocated, Place
+from ggbench.engines.events import Allocated, MemoryKind
 from ggbench.engines.llama.logs import parse_allocations
 from ggbench.units import MIB
 from tests.fakes.recorded_logs import lines_of
 
 PLACES = {
-    "CPU": Place.HOST,
-    **{f"CUDA{number}": Place.GPU for number in range(4)},
-    "CUDA_Host": Place.HOST,
-    "Vulkan0": Place.GPU,
-    "Vulkan_Host": Place.HOST,
-    "RPC[10.2.0.3:9999]": Place.REMOTE,
+    "CPU": MemoryKind.HOST,
+    **{f"CUDA{number}": MemoryKind.GPU for number in range(4)},
+    "CUDA_Host": MemoryKind.HOST,
+    "Vulkan0": MemoryKind.GPU,
+    "Vulkan_Host": MemoryKind.HOST,
+    "RPC[10.2.0.3:9999]": MemoryKind.REMOTE,
 }
 """What ggml's devices and buffer types are called on the machines that the logs are from."""
 

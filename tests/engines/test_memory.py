@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines.contract import Source
-from ggbench.engines.events import Allocated, DeviceBuffers, Memory, Place
+from ggbench.engines.events import Allocated, DeviceBuffers, Memory, MemoryKind
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.process import WorkerProcess
@@ -21,9 +21,9 @@ REPACKED = DeviceBuffers("CPU_REPACK", weight_bytes=140 * MIB)
 @pytest.mark.parametrize(
     "buffers",
     [
-        (DeviceBuffers("MTL0_Mapped", Place.GPU, weight_bytes=382 * MIB), REPACKED),
+        (DeviceBuffers("MTL0_Mapped", MemoryKind.GPU, weight_bytes=382 * MIB), REPACKED),
         (DeviceBuffers("CPU_Mapped", weight_bytes=382 * MIB), DeviceBuffers("CPU", weight_bytes=140 * MIB)),
-        (DeviceBuffers("CUDA0", Place.GPU, weight_bytes=382 * MIB), REPACKED),
+        (DeviceBuffers("CUDA0", MemoryKind.GPU, weight_bytes=382 * MIB), REPACKED),
     ],
     ids=["on a GPU", "not repacked", "not mapped"],
 )

@@ -8,9 +8,9 @@ from ggbench.engines.contract import Request, Workload
 from ggbench.engines.events import (
     ContextProven,
     Loaded,
+    MemoryKind,
     Opened,
     Opening,
-    Place,
     PromptRead,
     Proving,
     Ready,
@@ -49,7 +49,7 @@ REQUESTS = (LoadModel("/models/x.gguf", SETUP, 1 << 30, dry=True), MakeContext(S
 MESSAGES = (
     Ready(7, {"llama_cpp": "b1"}),
     protocol.Log(2, 'a "quoted" line, a tab\t, é'),
-    protocol.Devices({"CPU": Place.HOST, "CUDA0": Place.GPU, "RPC[h:1]": Place.REMOTE}),
+    protocol.Devices({"CPU": MemoryKind.HOST, "CUDA0": MemoryKind.GPU, "RPC[h:1]": MemoryKind.REMOTE}),
     Opening(0.5),
     Loaded(1.5, 1 << 30),
     Opened(0.1, 512, 512, 128, None),

@@ -32,7 +32,7 @@ from ggbench.models.reference import parse_model
 from ggbench.models.targets import Target, resolve_one
 from ggbench.runs.driver import run_job, run_of
 from ggbench.runs.experiment import Base, Concluded, Job, experiment_of
-from ggbench.runs.progress import Finished, Point, Progress, Samples
+from ggbench.runs.progress import Finished, PointMeasured, Progress, SamplesTimed
 from ggbench.runs.run import Run, Settings
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
@@ -165,7 +165,7 @@ def test_a_killed_run_is_readable(kind: str, make: Make, tmp_path: Path) -> None
     path = tmp_path / "killed.sqlite"
     killed = Store.open(path)
     with make(kind, killed) as (machine, job), contextlib.closing(run_job(machine, job)) as progress:
-        next(each for each in progress if isinstance(each, Samples | Point) and killed.list_runs())
+        next(each for each in progress if isinstance(each, SamplesTimed | PointMeasured) and killed.list_runs())
     killed.close()
     with Store.open(path) as store:
         (stored,) = store.list_runs()

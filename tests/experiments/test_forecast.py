@@ -27,7 +27,7 @@ from ggbench.models.targets import resolve_one
 from ggbench.paths import forecasts_dir
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
-from ggbench.runs.progress import Finished, Point, Working
+from ggbench.runs.progress import Finished, PointMeasured, Working
 from ggbench.runs.run import Run
 from ggbench.runs.session import run_context
 from ggbench.runs.store.database import Store
@@ -215,13 +215,15 @@ def test_what_it_takes_is_said_before_anything_is_written(model: Path) -> None:
     progress = list(
         run_job(rig, Job(EXPERIMENT, resolve_one(parse_model(str(model))), LlamaConfig(), ForecastSettings()))
     )
-    texts = [each.text for each in progress if isinstance(each, Point) and isinstance(each.observation, ForecastCost)]
+    texts = [
+        each.text for each in progress if isinstance(each, PointMeasured) and isinstance(each.observation, ForecastCost)
+    ]
     assert len(texts) == 1
     assert texts[0].startswith("about 5 s and ")
     assert texts[0].endswith(f" of disk in {forecasts_dir()}, removed after")
     kinds = [type(each) for each in progress]
     written = next(i for i, each in enumerate(progress) if isinstance(each, Working) and each.stage == "write")
-    assert kinds.index(Point) < written
+    assert kinds.index(PointMeasured) < written
 
 
 def test_twins_that_a_killed_forecast_left_are_removed(model: Path) -> None:

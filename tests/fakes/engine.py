@@ -15,8 +15,8 @@ from ggbench.engines.events import (
     DeviceBuffers,
     Event,
     Loaded,
+    MemoryKind,
     Opened,
-    Place,
     PromptRead,
     Ready,
     Steps,
@@ -77,10 +77,10 @@ def obey(request: Request) -> Iterator[protocol.Message | Ending]:
             yield from (protocol.Log(2, line) for line in LOG[1:])
             yield Opened(0.1, setup.n_ctx, 512, 512)
         case LoadCheckpoint():
-            yield Allocated((DeviceBuffers("CPU", Place.HOST, CHECKPOINT_BYTES),), tensor_bytes=CHECKPOINT_BYTES)
+            yield Allocated((DeviceBuffers("CPU", MemoryKind.HOST, CHECKPOINT_BYTES),), tensor_bytes=CHECKPOINT_BYTES)
             yield Loaded(0.1, tensor_bytes=CHECKPOINT_BYTES)
         case MakeCache(checkpoint):
-            buffers = DeviceBuffers("CPU", Place.HOST, CHECKPOINT_BYTES, CACHE_BYTES * (checkpoint.n_ctx or 0))
+            buffers = DeviceBuffers("CPU", MemoryKind.HOST, CHECKPOINT_BYTES, CACHE_BYTES * (checkpoint.n_ctx or 0))
             yield Allocated((buffers,), tensor_bytes=CHECKPOINT_BYTES)
             yield Opened(0.1, checkpoint.n_ctx)
         case ProveContext():
@@ -133,7 +133,7 @@ GPU = Gpu(0, "Card", "GPU-1", "00000000:41:00.0", 24 << 30, 23 << 30, 384, 10501
 WORKER_PID = 1
 """Of the stand-in for the worker."""
 CUDA = "using device CUDA0 (NVIDIA Card (x)) (0000:41:00.0) - 23000 MiB free"
-PLACES = protocol.Devices({"CUDA0": Place.GPU, "CPU": Place.HOST, "CPU_Mapped": Place.HOST})
+PLACES = protocol.Devices({"CUDA0": MemoryKind.GPU, "CPU": MemoryKind.HOST, "CPU_Mapped": MemoryKind.HOST})
 
 
 def on_gpu(request: Request) -> Iterator[protocol.Message | Ending]:
@@ -152,7 +152,7 @@ def with_gpu(rig: RunContext) -> RunContext:
 
 
 DRY_PLACES = protocol.Devices(
-    {"CPU": Place.HOST, "CUDA0": Place.GPU, "CUDA_Host": Place.HOST, "CPU_REPACK": Place.HOST}
+    {"CPU": MemoryKind.HOST, "CUDA0": MemoryKind.GPU, "CUDA_Host": MemoryKind.HOST, "CPU_REPACK": MemoryKind.HOST}
 )
 
 

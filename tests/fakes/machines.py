@@ -6,7 +6,7 @@ from ggbench.decisions.doctor.checkup import Calibration, Checkup
 from ggbench.engines.llama.build import LlamaBuild, LlamaDevice
 from ggbench.hub.access import HubLogin
 from ggbench.machine.condition import CpuState, GpuDriver, GpuState, MemoryState
-from ggbench.machine.disks import Place
+from ggbench.machine.disks import DataFolder
 from ggbench.machine.records import Environment, Gpu
 from ggbench.runs.store.health import StoreHealth
 from ggbench.stats.decode_timing import Bandwidth
@@ -25,7 +25,9 @@ ENVIRONMENT = Environment(
 GIB = 1 << 30
 HOME = "/home/alice"
 
-PLACE = Place("results", "XDG_DATA_HOME", f"{HOME}/.local/share/ggbench", 3 << 20, 90 * GIB, 1, "ext4", True, False)
+PLACE = DataFolder(
+    "results", "XDG_DATA_HOME", f"{HOME}/.local/share/ggbench", 3 << 20, 90 * GIB, 1, "ext4", True, False
+)
 CACHES = replace(
     PLACE, name="caches", variable="XDG_CACHE_HOME", path=f"{HOME}/.cache/ggbench", used_bytes=GIB + (14 << 20)
 )

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ggbench.engines.server.contract import (
     Ended,
-    Failed,
     FirstByte,
     Generate,
+    GenerationFailed,
     Item,
     NetworkTimes,
     OfferedModel,
@@ -64,7 +64,7 @@ def on_a_line(
             arrived = began + prompt_ns + decode_ns + NETWORK_NS
             yield Tokens(arrived, size if counts else None, decode_ns if has_clock else None, "word ")
         if error is not None:
-            yield Failed(arrived, error)
+            yield GenerationFailed(arrived, error)
             return
         own = {"prompt_ns": prompt_ns, "decode_ns": decode_ns, "decode_n": done - 1} if has_clock else {}
         yield Ended(

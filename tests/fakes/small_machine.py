@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ggbench.engines import protocol
 from ggbench.engines.contract import EngineConfig, Request, Stage
 from ggbench.engines.endings import Completed, Crashed, Ending, Failed, OutOfMemory
-from ggbench.engines.events import ContextProven, Loaded, Opened, Place, Proving
+from ggbench.engines.events import ContextProven, Loaded, MemoryKind, Opened, Proving
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine
 from ggbench.engines.workloads import ProveContext
@@ -73,7 +73,7 @@ class SmallMachine:
                 if dry and not self.dry_loads:
                     yield Failed("load", "unknown architecture")
                     return
-                yield protocol.Devices({"CPU": Place.HOST, "CUDA0": Place.GPU})
+                yield protocol.Devices({"CPU": MemoryKind.HOST, "CUDA0": MemoryKind.GPU})
                 if not self.device.startswith("CPU"):
                     using = f"llama_prepare_model_devices: using device {self.device} (Card) ({CARD_ID})"
                     yield protocol.Log(2, f"{using} - 23552 MiB free")

@@ -1,6 +1,6 @@
 """Rows of the published tables, for the tests of them."""
 
-from ggbench.models.published.rows import Figure, PublishedRow, load_published
+from ggbench.models.published.rows import PublishedFigure, PublishedRow, load_published
 
 ROWS = load_published()
 
@@ -13,5 +13,5 @@ def only(**asked: str | int | None) -> PublishedRow:
 
 def printed(row: PublishedRow, metric: str) -> str:
     cell = getattr(row, metric)
-    assert isinstance(cell, Figure)
+    assert isinstance(cell, PublishedFigure)
     return cell.printed

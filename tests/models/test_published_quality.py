@@ -3,15 +3,15 @@
 import pytest
 from msgspec.structs import replace
 
-from ggbench.models.published.rows import METRICS, WITH_ERRORS, Figure, ln_ppl_ratio
+from ggbench.models.published.rows import METRICS, WITH_ERRORS, PublishedFigure, ln_ppl_ratio
 from ggbench.models.published.selection import OwnScore, nearest_published
 from tests.models.published_rows import ROWS, only, printed
 
 
 def test_errors_are_numbers_too() -> None:
     row = only(table="LLaMA 3 8b Scoreboard", quant="q4_k_m", imatrix=None)
-    assert row.kld == Figure("0.031273 ± 0.000238", 0.031273, 0.000238)
-    assert row.mean_dp_percent == Figure("-0.596 ± 0.014", -0.596, 0.014)
+    assert row.kld == PublishedFigure("0.031273 ± 0.000238", 0.031273, 0.000238)
+    assert row.mean_dp_percent == PublishedFigure("-0.596 ± 0.014", -0.596, 0.014)
     assert printed(row, "same_top_percent") == "91.901 ± 0.072"
     in_quality = {
         metric

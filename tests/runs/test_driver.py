@@ -21,7 +21,7 @@ from ggbench.errors import BadFile, StoreError
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import Target, resolve, resolve_one
 from ggbench.runs.driver import run_job, run_jobs
-from ggbench.runs.progress import Finished, ModelReady, Point, Progress, Samples, Started, Working
+from ggbench.runs.progress import Finished, ModelReady, PointMeasured, Progress, SamplesTimed, Started, Working
 from ggbench.runs.recording import PromptTiming
 from ggbench.runs.store.database import Store
 from tests.fakes.engine import fake_rig, obey
@@ -36,10 +36,10 @@ def test_progress_comes_in_order_and_counts_what_is_timed(target: Target, store:
     (ready,) = (record for record in records if isinstance(record, ModelReady))
     assert ready.memory.n_ctx == 512
     assert ready.limit is not None
-    points = [record for record in records if isinstance(record, Point)]
+    points = [record for record in records if isinstance(record, PointMeasured)]
     assert [point.observation for point in points[:2]] == [PromptTiming(25, 25_000_000), PromptTiming(25, 26_000_000)]
     assert points[0].text == "prompt of 25: 25.00 ms"
-    samples = [record for record in records if isinstance(record, Samples)]
+    samples = [record for record in records if isinstance(record, SamplesTimed)]
     assert [(record.n_done, record.n_total) for record in samples] == [(n, 500) for n in (100, 200, 250, 350, 450, 500)]
     assert {record.series for record in samples} == {"decode/p25/b1/r0", "decode/p25/b1/r1"}
     assert isinstance(records[-1], Finished)
@@ -120,7 +120,7 @@ def test_cancelling_keeps_what_was_measured_and_starts_nothing_else(target: Targ
     records: list[Progress] = []
     for record in run_jobs(rig, [decode_job(target, 1000)] * 2):
         records.append(record)
-        if isinstance(record, Samples) and record.n_done == 500:
+        if isinstance(record, SamplesTimed) and record.n_done == 500:
             cancel.set()
     (finished,) = (record for record in records if isinstance(record, Finished))
     assert finished.run.outcome is Outcome.CANCELLED
@@ -133,7 +133,7 @@ def test_cancelling_keeps_what_was_measured_and_starts_nothing_else(target: Targ
 def test_dropping_the_generator_closes_the_worker_and_keeps_the_samples(target: Target, store: Store) -> None:
     rig, workers = fake_rig(store)
     with contextlib.closing(run_job(rig, decode_job(target, 1000))) as progress:
-        next(record for record in progress if isinstance(record, Samples) and record.n_done == 500)
+        next(record for record in progress if isinstance(record, SamplesTimed) and record.n_done == 500)
     assert workers[0].closed
     (run,) = store.list_runs()
     assert run.n_samples == 500

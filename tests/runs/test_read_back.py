@@ -18,7 +18,7 @@ from ggbench.machine.records import GpuProcess, GpuReading, MachineReading
 from ggbench.models.targets import Target
 from ggbench.runs.driver import run_job
 from ggbench.runs.experiment import Job
-from ggbench.runs.progress import Point, Progress, Samples
+from ggbench.runs.progress import PointMeasured, Progress, SamplesTimed
 from ggbench.runs.run import Run
 from ggbench.runs.session import RunContext
 from ggbench.runs.store.database import Store
@@ -80,7 +80,7 @@ def left(path: Path) -> Run:
 
 def test_a_killed_decode_has_all_that_it_had(target: Target, tmp_path: Path) -> None:
     path = tmp_path / "results.sqlite"
-    killed(Store.open(path), decode, target, lambda each: isinstance(each, Samples) and each.n_done == 1500)
+    killed(Store.open(path), decode, target, lambda each: isinstance(each, SamplesTimed) and each.n_done == 1500)
     run = left(path)
     assert (run.outcome, run.reason) == (Outcome.INTERRUPTED, "ggbench ended before the run did")
     assert run.finished_at is None
@@ -99,7 +99,7 @@ def test_a_killed_search_has_its_probes(target: Target, tmp_path: Path) -> None:
     seen: list[Probe] = []
 
     def at_a_failure(each: Progress) -> bool:
-        if isinstance(each, Point) and isinstance(each.observation, Probe):
+        if isinstance(each, PointMeasured) and isinstance(each.observation, Probe):
             seen.append(each.observation)
         return bool(seen) and not seen[-1].is_dry and seen[-1].passed and seen[-1].n_ctx == 16384
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ggbench.engines import protocol
 from ggbench.engines.contract import Request
 from ggbench.engines.endings import Ending, Outcome, OutOfMemory
-from ggbench.engines.events import Place, Steps
+from ggbench.engines.events import MemoryKind, Steps
 from ggbench.engines.llama.logs import parse_allocations
 from ggbench.engines.workloads import Decode, Prefill
 from ggbench.machine.readings import MachineReader, moment_ns
@@ -38,7 +38,9 @@ DESKTOP = GpuProcess(911, "/usr/bin/desktop", 300 << 20)
 )
 def test_the_bandwidth_is_that_of_the_memory_where_the_weights_are(lines: list[str], bandwidth: float | None) -> None:
     rig = with_gpu(fake_rig()[0])
-    allocated = parse_allocations([f"load_tensors: {line}" for line in lines], PLACES.places | {"CUDA1": Place.GPU})
+    allocated = parse_allocations(
+        [f"load_tensors: {line}" for line in lines], PLACES.places | {"CUDA1": MemoryKind.GPU}
+    )
     found = rig.bandwidth_of(allocated, rig.describe_environment({}))
     assert (found and found.bytes_per_s) == (bandwidth and pytest.approx(bandwidth))
 

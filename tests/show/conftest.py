@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from rich.console import Console, RenderableType
 
 from ggbench.engines.endings import Outcome
-from ggbench.engines.events import DeviceBuffers, Memory, Place
+from ggbench.engines.events import DeviceBuffers, Memory, MemoryKind
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.prefill.record import PrefillResult, PrefillSettings
@@ -66,8 +66,8 @@ def completed() -> QuantSummary:
     )  # fmt: skip
     memory = Memory(
         buffers=(
-            DeviceBuffers("CPU", Place.HOST, weight_bytes=350_224_384, output_bytes=607_744),
-            DeviceBuffers("CUDA0", Place.GPU, 4_412_702_720, 10240 * 524_288, 327_942_144, 0),
+            DeviceBuffers("CPU", MemoryKind.HOST, weight_bytes=350_224_384, output_bytes=607_744),
+            DeviceBuffers("CUDA0", MemoryKind.GPU, 4_412_702_720, 10240 * 524_288, 327_942_144, 0),
         ),
         other_bytes=251_658_240,
         n_ctx=10240,
@@ -107,7 +107,7 @@ def unbounded() -> QuantSummary:
         command="ggbench decode synth:qwen1.5-0.5b q8_0 -n 300",
     )  # fmt: skip
     memory = Memory(
-        buffers=(DeviceBuffers("CPU", Place.HOST, 658_300_928, 512 * 98_304, 312 * MIB, 607_744),),
+        buffers=(DeviceBuffers("CPU", MemoryKind.HOST, 658_300_928, 512 * 98_304, 312 * MIB, 607_744),),
         n_ctx=512,
         n_batch=512,
         n_ubatch=512,
@@ -154,7 +154,7 @@ def twin() -> QuantSummary:
         command="ggbench decode synth:qwen1.5-0.5b q2_k -n 2000 --flash-attn off --threads 2",
     )  # fmt: skip
     memory = Memory(
-        buffers=(DeviceBuffers("CPU", Place.HOST, 292_770_000, 2304 * 98_304, 298 * MIB, 607_744),),
+        buffers=(DeviceBuffers("CPU", MemoryKind.HOST, 292_770_000, 2304 * 98_304, 298 * MIB, 607_744),),
         other_bytes=-3 * MIB,
         n_ctx=2304,
         n_batch=2048,

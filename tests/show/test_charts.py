@@ -12,7 +12,7 @@ from ggbench.experiments.quality.record import Divergence, QualityResult, Scored
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.axes import BINS, curve_data
 from ggbench.show.charts import decode_bars, runs_of
-from ggbench.show.figures import Curve, Figure, Floats, Line, latency_figure
+from ggbench.show.figures import Curve, Figure, Floats, LatencyLine, latency_figure
 from ggbench.show.vega import ON_PAPER, ON_SLATE, PAGE, Drawing, as_vega, chart_spec
 from ggbench.stats.intervals import Estimate
 from tests.fakes.measured import with_decode, with_head, with_run, with_subject
@@ -29,7 +29,7 @@ def test_a_long_run_keeps_its_spikes_and_its_typical_latency() -> None:
     latency_ms = STAIRS.copy()
     latency_ms[::50] *= 1.5
     latency_ms[5000] = 900.0
-    data = curve_data(figure(Curve("q8_0", POSITIONS, latency_ms, limit=Line(300.0, 8.0))))
+    data = curve_data(figure(Curve("q8_0", POSITIONS, latency_ms, limit=LatencyLine(300.0, 8.0))))
     assert len(data.bins) == BINS
     assert max(row["hi"] for row in data.bins) == 900
     assert data.y.high < 100

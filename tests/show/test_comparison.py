@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from ggbench.decisions.compare.comparison import ComparedLine, Comparison, compare_quants
 from ggbench.decisions.compare.show import sentence_of
 from ggbench.engines.endings import Outcome
-from ggbench.engines.events import DeviceBuffers, Memory, Place
+from ggbench.engines.events import DeviceBuffers, Memory, MemoryKind
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.experiments.prefill.record import PrefillResult
@@ -33,7 +33,7 @@ def row(
             n_prompt=25, n_gen=400, fit=LineFit(400, w[0], w[1], b[0], b[1], 0.9, None),
             latency=LatencySummary(11.0, 12.0, 13.0, 90.0, None), limit=DecodeLimit(250.0, 8.0, 20e9, "given"),
         ),
-        Memory(buffers=(DeviceBuffers("CPU", Place.HOST, 900, 50, 25, 25),), n_ctx=512),
+        Memory(buffers=(DeviceBuffers("CPU", MemoryKind.HOST, 900, 50, 25, 25),), n_ctx=512),
         Subject(
             model="m", quant="q4_k_m", source="file", file="/m/q4.gguf", file_bytes=1000, n_params=1000, bpw=4.0,
             weight_bytes=900, kv_bytes_per_token=10, header_sha256="ab" * 32,
@@ -145,7 +145,7 @@ def speed(tok_s: float, error: float) -> LatencySummary:
 
 
 def test_two_runs_end_in_a_sentence() -> None:
-    small = row(buffers=(DeviceBuffers("CPU", Place.HOST, 400, 50, 25, 25),), latency=speed(120.0, 3.0))
+    small = row(buffers=(DeviceBuffers("CPU", MemoryKind.HOST, 400, 50, 25, 25),), latency=speed(120.0, 3.0))
     large = row(quant="q8_0", latency=speed(80.0, 2.0))
     assert sentence_of(compare_quants([small, large])) == (
         "q4_k_m is better in speed (1.50 ±0.15 times) and memory (500 B less). They show no difference in W and B."
@@ -191,7 +191,12 @@ def test_prompts_of_one_length_are_compared() -> None:
 def test_three_runs_end_in_a_sentence() -> None:
     ws = ((300.0, (290.0, 320.0)), (310.0, (300.0, 330.0)), (200.0, (190.0, 210.0)))
     runs = [
-        row(w=w, quant=quant, latency=speed(tok_s, 1.0), buffers=(DeviceBuffers("CPU", Place.HOST, n_bytes, 0, 0, 0),))
+        row(
+            w=w,
+            quant=quant,
+            latency=speed(tok_s, 1.0),
+            buffers=(DeviceBuffers("CPU", MemoryKind.HOST, n_bytes, 0, 0, 0),),
+        )
         for quant, w, tok_s, n_bytes in zip(("q2_k", "q4_0", "q8_0"), ws, (120.0, 100.0, 80.0), (9, 7, 8), strict=True)
     ]
     assert sentence_of(compare_quants(runs)) == (

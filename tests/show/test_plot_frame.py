@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from ggbench.show.axes import Axis, from_a_tick, min_max_columns, tick_below, tick_decimals, tick_step
-from ggbench.show.figures import Curve, Floats, Integers, Line, PlottedRun, latency_figure
+from ggbench.show.figures import Curve, Floats, Integers, LatencyLine, PlottedRun, latency_figure
 from ggbench.show.plot import Frame
 from ggbench.stats.decode_timing import LineFit
 
@@ -41,8 +41,8 @@ def test_repetitions_share_the_columns() -> None:
 
 def test_a_zoom_leaves_out_what_is_beyond_its_edges() -> None:
     columns = min_max_columns(series(), Axis(1000, 1099), 10)
-    assert columns.least[0] == Line(200.0, 10.0).ms(1000)
-    assert columns.largest[-1] == Line(200.0, 10.0).ms(1099)
+    assert columns.least[0] == LatencyLine(200.0, 10.0).ms(1000)
+    assert columns.largest[-1] == LatencyLine(200.0, 10.0).ms(1099)
     assert not len(min_max_columns(series(), Axis(20_000, 30_000), 10).column)
     assert not len(min_max_columns(series(POSITIONS[:0], CLIMBING[:0]), WHOLE, 10).column)
 

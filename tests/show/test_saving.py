@@ -12,7 +12,7 @@ import pytest
 from ggbench.errors import GgbenchError
 from ggbench.files import write_new
 from ggbench.formats.report.files import save_report
-from ggbench.runs.store.runs import Samples
+from ggbench.runs.store.runs import StoredSamples
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.listed_runs import SavedRun
 from tests.fakes.measured import with_run
@@ -29,7 +29,7 @@ def saved_run(summary: QuantSummary, run_id: int, n_samples: int, *, sampler: bo
     position = np.arange(26, 26 + n_samples)
     step_ns = 10_000_000 + 2_500 * position
     sample_ns = np.full(n_samples, 50_000, np.int64) if sampler else None
-    samples = Samples(np.full(n_samples, "decode/p25/b1/r0"), position, step_ns, sample_ns)
+    samples = StoredSamples(np.full(n_samples, "decode/p25/b1/r0"), position, step_ns, sample_ns)
     return SavedRun(with_run(summary, run_id=run_id), samples)
 
 

@@ -23,7 +23,7 @@ from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import read_header
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.models.catalog import load_catalog
-from ggbench.models.published.rows import Figure, PublishedRow, load_published
+from ggbench.models.published.rows import PublishedFigure, PublishedRow, load_published
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import Target, resolve_headers
 from ggbench.sizing.budget import given_budget
@@ -40,14 +40,14 @@ OTHER_MIX = {("qwen1.5-1.8b", "q2_k"), ("qwen1.5-14b", "q2_k")}
 """Where llama.cpp has since changed what it takes for rows that are no multiple of 256."""
 LIKE_THE_ARTICLE = LlamaConfig(n_ctx=1024, flash_attn="off", threads=1)
 
-Cells = dict[tuple[str, str | None], Figure]
+Cells = dict[tuple[str, str | None], PublishedFigure]
 
 
 def article_cells(table: str, field: str) -> Cells:
     """The numbers that llama.cpp had in a table of the article, by model and quant."""
 
-    def figure(row: PublishedRow) -> Figure | None:
-        found: Figure | None = getattr(row, field)
+    def figure(row: PublishedRow) -> PublishedFigure | None:
+        found: PublishedFigure | None = getattr(row, field)
         return found if row.source == "article" and row.system == "llama.cpp" and row.table == table else None
 
     rows = ((row, figure(row)) for row in load_published())

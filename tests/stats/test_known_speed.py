@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.decisions.pick.candidates import longest_fast_enough, turn_speed
-from ggbench.decisions.pick.needs import WORKLOADS, Needs, Workload, parse_workload
+from ggbench.decisions.pick.needs import WORKLOADS, ChatTurn, Needs, parse_workload
 from ggbench.errors import UsageError
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
 from ggbench.stats.intervals import Expected
@@ -63,7 +63,7 @@ def _line(b_ms: float, w_tokens_per_ms: float, error: float = 0.1) -> SpeedEstim
 
 
 def test_a_turn_is_the_prompt_after_the_context_and_every_step() -> None:
-    found = turn_speed(_line(20.0, 500.0), Workload("w", 512, 300, 4096), 8192)
+    found = turn_speed(_line(20.0, 500.0), ChatTurn("w", 512, 300, 4096), 8192)
     steps_ms = sum((n - 1) / 500 + 20 for n in range(4609, 4909))
     prompt_ms = 2.0 * 512 + 0.001 * (4608**2 - 4096**2)
     assert found.tok_s.value == pytest.approx(300e3 / steps_ms, rel=1e-5)
@@ -77,7 +77,7 @@ def test_a_prompt_of_which_the_least_time_is_unknown_takes_from_nothing_on() -> 
     known = _line(20.0, 500.0)
     (n, ms), *others = known.prefill_ms
     wide = replace(known, prefill_ms=((n, replace(ms, low=0.0)), *others))
-    found, sure = (turn_speed(each, Workload("w", 512, 300, 4096), 8192).turn_s for each in (wide, known))
+    found, sure = (turn_speed(each, ChatTurn("w", 512, 300, 4096), 8192).turn_s for each in (wide, known))
     assert found is not None
     assert sure is not None
     steps_s = sum((n - 1) / 500 + 20 for n in range(4609, 4909)) / 1e3

@@ -11,7 +11,7 @@ from textual.app import App, ComposeResult
 from textual.pilot import Pilot
 from textual.widgets import Static
 
-from ggbench.show.figures import Curve, Figure, Line, latency_figure
+from ggbench.show.figures import Curve, Figure, LatencyLine, latency_figure
 from ggbench.tui.widgets.curves_plot import CurvesPlot
 
 
@@ -46,7 +46,9 @@ def drive(steps: Callable[[PlotApp, Pilot[None]], Awaitable[None]], size: tuple[
 def series(name: str, b_ms: float, *, dimmed: bool = False, n: int = 5000) -> Curve:
     positions = np.arange(26, 26 + n)
     latency_ms = b_ms + (positions - 1) / 200 + 0.2 * (positions % 7)
-    return Curve(name, positions, latency_ms, fit=Line(200.0, b_ms), limit=Line(400.0, b_ms / 2), dimmed=dimmed)
+    return Curve(
+        name, positions, latency_ms, fit=LatencyLine(200.0, b_ms), limit=LatencyLine(400.0, b_ms / 2), dimmed=dimmed
+    )
 
 
 def test_a_curve_has_samples_fit_limit_and_a_letter() -> None:

@@ -17,7 +17,7 @@ from ggbench.machine.records import GpuReading, MachineReading
 from ggbench.models.subject import Subject
 from ggbench.models.targets import Target
 from ggbench.runs.store.database import Store
-from ggbench.show.figures import Line, latency_figure
+from ggbench.show.figures import LatencyLine, latency_figure
 from ggbench.stats.decode_timing import DecodeLimit
 from ggbench.tui.live_job import LiveJob
 from ggbench.tui.run_queue import QueueItem, RunQueue
@@ -330,7 +330,7 @@ def test_a_series_has_the_fit_and_the_limit() -> None:
     live = grown(1000)
     live.limit = DecodeLimit(300.0, 8.0, 20e9, "given")
     (series,) = latency_figure([live.plotted("q8_0", dimmed=True)]).curves
-    assert series.limit == Line(300.0, 8.0)
+    assert series.limit == LatencyLine(300.0, 8.0)
     assert series.fit is not None
     assert (series.fit.w_tokens_per_ms, series.fit.b_ms) == pytest.approx((200, 10))
     assert series.dimmed

@@ -26,7 +26,7 @@ from ggbench.machine.condition import (
     describe_memory_state,
     describe_os,
 )
-from ggbench.machine.disks import Place, describe_place
+from ggbench.machine.disks import DataFolder, describe_place
 from ggbench.machine.host import default_threads
 from ggbench.runs.store.health import StoreHealth, inspect_store
 from ggbench.stats.decode_timing import Bandwidth
@@ -53,7 +53,7 @@ class Checkup(msgspec.Struct, frozen=True):
     cpu: CpuState
     memory: MemoryState
     driver: GpuDriver
-    places: tuple[Place, ...]
+    places: tuple[DataFolder, ...]
     store: StoreHealth
     hub: HubLogin
     calibration: Calibration
@@ -104,7 +104,7 @@ def _shares() -> str | None:
     return None
 
 
-def _places() -> tuple[Place, ...]:
+def _places() -> tuple[DataFolder, ...]:
     """Each cache is a folder within `caches`, whoever made it."""
     caches, moved_by = paths.caches_dir(), "XDG_CACHE_HOME"
     inside = sorted(caches.iterdir()) if caches.is_dir() and os.access(caches, os.R_OK | os.X_OK) else []

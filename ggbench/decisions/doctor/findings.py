@@ -10,7 +10,7 @@ import msgspec
 from ggbench.decisions.doctor.checkup import Checkup
 from ggbench.engines.llama.build import LlamaBuild
 from ggbench.machine.condition import CpuState, GpuDriver, GpuState, MemoryState
-from ggbench.machine.disks import Place
+from ggbench.machine.disks import DataFolder
 from ggbench.machine.readings import name_processes
 from ggbench.show.anonymous import Paths
 from ggbench.text import in_words
@@ -266,7 +266,7 @@ def _of_memory(memory: MemoryState) -> Iterator[Finding]:
         )
 
 
-def _of_places(places: Sequence[Place], paths: Paths) -> Iterator[Finding]:
+def _of_places(places: Sequence[DataFolder], paths: Paths) -> Iterator[Finding]:
     kept = [place for place in places if not place.is_disposable]
     for place in kept:
         if not place.is_writable:
@@ -288,7 +288,7 @@ def _of_places(places: Sequence[Place], paths: Paths) -> Iterator[Finding]:
             )
 
 
-def _disposable(places: Sequence[Place], paths: Paths) -> str:
+def _disposable(places: Sequence[DataFolder], paths: Paths) -> str:
     """Which folders are safe to delete, the largest first."""
     found = sorted((each for each in places if each.is_disposable), key=lambda each: -(each.used_bytes or 0))
     texts = [

@@ -11,7 +11,7 @@ from ggbench.decisions.doctor.checkup import Checkup
 from ggbench.decisions.doctor.findings import AMX, AMX_INSTRUCTION, Finding, missing_instructions
 from ggbench.engines.llama.build import LlamaBuild
 from ggbench.machine.condition import CpuState, GpuDriver, GpuState, MemoryState
-from ggbench.machine.disks import Place
+from ggbench.machine.disks import DataFolder
 from ggbench.machine.readings import program_name
 from ggbench.show.anonymous import Paths
 from ggbench.show.document import Document, Field, Get, Shape, field, many, of
@@ -197,7 +197,7 @@ def _gpu(state: GpuState, paths: Paths) -> str:
     return ", ".join(filter(None, (gpu.name, capability, free, processes, throttle, *serials)))
 
 
-def _place(place: Place, places: Sequence[Place], paths: Paths) -> str:
+def _place(place: DataFolder, places: Sequence[DataFolder], paths: Paths) -> str:
     used = f"{format_bytes(place.used_bytes)} in " if place.used_bytes is not None else ""
     disk = f"{place.file_system}, " if place.file_system else ""
     inside = [

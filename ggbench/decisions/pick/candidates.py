@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ggbench.decisions.known_losses import UNQUANTIZED, MeasuredLosses, measured_losses, typical_loss
 from ggbench.decisions.known_speeds import ThisMachine, known_speeds
 from ggbench.decisions.pick.models import PickedModel
-from ggbench.decisions.pick.needs import Needs, Workload
+from ggbench.decisions.pick.needs import ChatTurn, Needs
 from ggbench.decisions.pick.recommend import recommend
 from ggbench.decisions.pick.record import Candidate, Loss, Pick, TurnSpeed
 from ggbench.engines.endings import Outcome
@@ -244,7 +244,7 @@ _SAMPLED_STEPS = 9
 """Of an answer: latency grows by straight lines, so that their mean is that of all steps."""
 
 
-def turn_speed(known: SpeedEstimate, workload: Workload, n_ctx: int) -> TurnSpeed:
+def turn_speed(known: SpeedEstimate, workload: ChatTurn, n_ctx: int) -> TurnSpeed:
     """Return how fast the turn is in a context of `n_ctx` tokens.
 
     The prompt takes T(depth + n_prompt) - T(depth), where T(n) = b n + c n² is the time of a prompt read from an empty
@@ -262,7 +262,7 @@ def turn_speed(known: SpeedEstimate, workload: Workload, n_ctx: int) -> TurnSpee
     )
 
 
-def longest_fast_enough(known: SpeedEstimate, workload: Workload, n_ctx: int, tok_s: float) -> int:
+def longest_fast_enough(known: SpeedEstimate, workload: ChatTurn, n_ctx: int, tok_s: float) -> int:
     """Return the longest context up to `n_ctx` in which the answer is as fast as `tok_s`, by the value; 0 for none.
 
     A multiple of 256. Latency does not fall as the context grows, so that halving finds it.

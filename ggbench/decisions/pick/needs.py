@@ -32,7 +32,7 @@ LITTLE_LOSS = 0.05
 """Nats that count as a little loss where no `max_loss` is given."""
 
 
-class Workload(msgspec.Struct, frozen=True):
+class ChatTurn(msgspec.Struct, frozen=True):
     """A turn: a prompt that is read after some context, and the answer to it."""
 
     name: str
@@ -64,10 +64,10 @@ class Workload(msgspec.Struct, frozen=True):
 WORKLOADS = {
     each.name: each
     for each in (
-        Workload("chat", 512, 300, 4096, 8192),
-        Workload("agent", 16384, 800, 49152, 131072),
-        Workload("documents", 30720, 500, 0, 32768),
-        Workload("longest", 512, 300, None, min_tok_s=15.0, prefer="context"),
+        ChatTurn("chat", 512, 300, 4096, 8192),
+        ChatTurn("agent", 16384, 800, 49152, 131072),
+        ChatTurn("documents", 30720, 500, 0, 32768),
+        ChatTurn("longest", 512, 300, None, min_tok_s=15.0, prefer="context"),
     )
 }
 
@@ -75,7 +75,7 @@ WORKLOADS = {
 class Needs(msgspec.Struct, frozen=True):
     """What a person asks for. Raises UsageError for numbers that nothing can meet."""
 
-    workload: Workload = WORKLOADS["chat"]
+    workload: ChatTurn = WORKLOADS["chat"]
     given_n_ctx: int | None = None
     given_tok_s: float | None = None
     max_loss: float | None = None
@@ -119,7 +119,7 @@ class Needs(msgspec.Struct, frozen=True):
 _TURN = re.compile(r"(?P<prompt>[^+@]+)\+(?P<gen>[^+@]+)(?:@(?P<depth>[^+@]+))?")
 
 
-def parse_workload(text: str) -> Workload:
+def parse_workload(text: str) -> ChatTurn:
     """Parse the name of a workload, or `IN+OUT@DEPTH` in tokens, as `2k+500@16k`. Raises UsageError."""
     named = WORKLOADS.get(text.strip().lower())
     if named is not None:
@@ -133,7 +133,7 @@ def parse_workload(text: str) -> Workload:
     n_depth = parse_tokens(match["depth"], least=0) if match["depth"] else 0
     if n_prompt + n_gen + n_depth > LARGEST_N_CTX:
         raise UsageError(f"no context holds the workload {text!r}", f"its tokens may be {LARGEST_N_CTX:,} in all")
-    return Workload(text.strip(), n_prompt, n_gen, n_depth)
+    return ChatTurn(text.strip(), n_prompt, n_gen, n_depth)
 
 
 def workload_text(needs: Needs) -> str:
@@ -172,6 +172,6 @@ def _context_text(needs: Needs) -> str:
     return f"{text} ({format_count(given)} {why})"
 
 
-def position_text(workload: Workload) -> str:
+def position_text(workload: ChatTurn) -> str:
     """Return where the answer is timed: `after 4,608`; `at the end` of a context of any length."""
     return "at the end" if workload.n_depth is None else f"after {format_count(workload.n_depth + workload.n_prompt)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ggbench.decisions.pick.needs import RULES, Needs, Workload, workload_text
+from ggbench.decisions.pick.needs import RULES, ChatTurn, Needs, workload_text
 from ggbench.decisions.pick.record import (
     Alternative,
     BestIn,
@@ -323,9 +323,9 @@ PICK = Document(
     field(
         "workload",
         Shape(
-            "Workload",
+            "ChatTurn",
             "",
-            of(Workload, "name n_prompt n_gen n_depth", lambda needs: needs.workload),
+            of(ChatTurn, "name n_prompt n_gen n_depth", lambda needs: needs.workload),
             field("definition", str, get=workload_text),
         ),
         get=lambda pick: pick.needs,

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from ggbench.engines.contract import ON_OFF, EngineConfig, Request, Stage, check_given
 from ggbench.errors import UsageError
-from ggbench.fields import SIZE, TOKENS, Kind, Option, joined
+from ggbench.fields import SIZE, TOKENS, FieldKind, Option, joined
 from ggbench.units import KV_CELLS, format_number
 
 FlashAttn = Literal["auto", "on", "off"]
@@ -118,17 +118,21 @@ def _kv_types(text: str) -> tuple[str, ...]:
     return types
 
 
-_KV_TYPE = Kind(metavar="TYPE", choices=KV_TYPES)
-_NUMBER, _LAYERS, _INDEX = Kind(int, metavar="N"), Kind(int, metavar="N", least=0), Kind(int, metavar="INDEX", least=0)
-_SHARES, _OVERRIDES = (
-    Kind(_shares, joined, "N,N,...", names_option=False),
-    Kind(_overrides, joined, "PATTERN=BUFFER_TYPE,...", names_option=False),
+_KV_TYPE = FieldKind(metavar="TYPE", choices=KV_TYPES)
+_NUMBER, _LAYERS, _INDEX = (
+    FieldKind(int, metavar="N"),
+    FieldKind(int, metavar="N", least=0),
+    FieldKind(int, metavar="INDEX", least=0),
 )
-_SERVERS = Kind(parse_servers, joined, "HOST:PORT,...", names_option=False)
-THREADS = Kind(int, metavar="N", least=1, most=MAX_THREADS)
+_SHARES, _OVERRIDES = (
+    FieldKind(_shares, joined, "N,N,...", names_option=False),
+    FieldKind(_overrides, joined, "PATTERN=BUFFER_TYPE,...", names_option=False),
+)
+_SERVERS = FieldKind(parse_servers, joined, "HOST:PORT,...", names_option=False)
+THREADS = FieldKind(int, metavar="N", least=1, most=MAX_THREADS)
 
 
-KV_TYPE_LIST = Kind(_kv_types, joined, "TYPE,...")
+KV_TYPE_LIST = FieldKind(_kv_types, joined, "TYPE,...")
 
 
 class LlamaConfig(EngineConfig, msgspec.Struct, frozen=True):

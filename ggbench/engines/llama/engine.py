@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from ggbench.engines import protocol
 from ggbench.engines.contract import DEFAULT_TIMEOUT_S, EngineConfig, Request, Source, Workload
 from ggbench.engines.endings import Completed, Crashed, Ending, Failed
-from ggbench.engines.events import Allocated, Event, Loaded, Opened, Place
+from ggbench.engines.events import Allocated, Event, Loaded, MemoryKind, Opened
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.llama.logs import parse_allocations
 from ggbench.engines.llama.rpc_client import explained, find_unusable
@@ -44,7 +44,7 @@ class LlamaEngine:
         """The last load that this worker was asked for; None before the first."""
         self._load_log: list[str] = []
         self._context_log: list[str] = []
-        self._places: dict[str, Place] = {}
+        self._places: dict[str, MemoryKind] = {}
         self._tensor_bytes: int | None = None
 
     def open(self, source: Source, setup: EngineConfig, *, reserve_bytes: int = 0) -> Iterator[Event | Ending]:

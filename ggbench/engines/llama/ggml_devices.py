@@ -11,7 +11,7 @@ import importlib.util
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ggbench.engines.events import Place
+from ggbench.engines.events import MemoryKind
 
 CPU, GPU, IGPU, ACCEL = 0, 1, 2, 3
 """Of ggml's `ggml_backend_dev_type`; an integrated GPU works in main memory."""
@@ -36,7 +36,7 @@ class GgmlDevices:
 
         Source: `llama_prepare_model_devices` in llama.cpp.
         """
-        remote = [device for device in self.every if self._place(device) is Place.REMOTE]
+        remote = [device for device in self.every if self._place(device) is MemoryKind.REMOTE]
         local = [device for device in self.of_type(GPU) if device not in remote]
         return [*remote, *(local or self.of_type(IGPU))]
 
@@ -52,18 +52,18 @@ class GgmlDevices:
         return {self._name(handle): handle for handle in handles if handle}
 
     @property
-    def places(self) -> dict[str, Place]:
+    def places(self) -> dict[str, MemoryKind]:
         """The kind of memory behind each name of a device, of its buffer type, or of its pinned host buffer type."""
-        places: dict[str, Place] = {}
+        places: dict[str, MemoryKind] = {}
         for device in self.every:
             place = self._place(device)
             places[self.name(device)] = place
             own = self.ggml.ggml_backend_dev_buffer_type(device)
             if own:
-                places[self._name(own)] = Place.HOST if self.ggml.ggml_backend_buft_is_host(own) else place
+                places[self._name(own)] = MemoryKind.HOST if self.ggml.ggml_backend_buft_is_host(own) else place
             pinned = self.ggml.ggml_backend_dev_host_buffer_type(device)
             if pinned:
-                places[self._name(pinned)] = Place.HOST
+                places[self._name(pinned)] = MemoryKind.HOST
         return places
 
     @property
@@ -90,17 +90,17 @@ class GgmlDevices:
         name: bytes = self.ggml.ggml_backend_reg_name(self.ggml.ggml_backend_dev_backend_reg(device))
         return name
 
-    def _place(self, device: int) -> Place:
+    def _place(self, device: int) -> MemoryKind:
         if self.ggml.ggml_backend_dev_type(device) in (CPU, ACCEL):
-            return Place.HOST
-        return Place.REMOTE if self._backend(device) == b"RPC" else Place.GPU
+            return MemoryKind.HOST
+        return MemoryKind.REMOTE if self._backend(device) == b"RPC" else MemoryKind.GPU
 
     def _name(self, buffer_type: int) -> str:
         name: bytes = self.ggml.ggml_backend_buft_name(buffer_type)
         return name.decode()
 
 
-def place_of(name: str, places: Mapping[str, Place]) -> Place:
+def place_of(name: str, places: Mapping[str, MemoryKind]) -> MemoryKind:
     """Where a buffer of llama.cpp's log lies: as ggml says, else with the device that its name begins with.
 
     Names without a buffer type of their own are those of mapped files (`CPU_Mapped`), of repacked weights
@@ -109,7 +109,7 @@ def place_of(name: str, places: Mapping[str, Place]) -> Place:
     if name in places:
         return places[name]
     beginnings = [known for known in places if name.startswith((f"{known}_", known.rstrip("0123456789") + "_Split"))]
-    return places[max(beginnings, key=len)] if beginnings else Place.HOST
+    return places[max(beginnings, key=len)] if beginnings else MemoryKind.HOST
 
 
 def build_commit(library: Path) -> str:

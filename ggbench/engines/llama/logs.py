@@ -12,7 +12,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from ggbench.engines.events import Allocated, DeviceBuffers, Place
+from ggbench.engines.events import Allocated, DeviceBuffers, MemoryKind
 from ggbench.engines.llama.ggml_devices import place_of
 from ggbench.errors import GgbenchError
 from ggbench.gguf_file.ggml_types import row_bytes
@@ -51,7 +51,7 @@ _FIELD_OF_KIND = {
 }
 
 
-def parse_allocations(lines: Iterable[str], places: Mapping[str, Place]) -> Allocated:
+def parse_allocations(lines: Iterable[str], places: Mapping[str, MemoryKind]) -> Allocated:
     """Read the log of a load and of one context. Lines about anything else are skipped.
 
     `places` are ggml's, as `GgmlDevices.places` gives them.

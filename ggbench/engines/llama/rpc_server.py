@@ -112,7 +112,7 @@ _CONNECTED, _LEFT = "Accepted client connection", "Client connection closed"
 """What llama.cpp's server prints."""
 
 
-class Serving(msgspec.Struct, frozen=True):
+class RpcServerReady(msgspec.Struct, frozen=True):
     """A server that answers."""
 
     server: str
@@ -152,7 +152,7 @@ class RpcServerProcess:
         """Of the child."""
         return self._process.pid
 
-    def wait_until_ready(self) -> Serving:
+    def wait_until_ready(self) -> RpcServerReady:
         """Return what it serves, once it answers. Raises UsageError and EngineFailed where it ends instead."""
         # One that listens on all addresses is asked on this machine's own.
         host, _, port = self.server.rpartition(":")
@@ -162,7 +162,7 @@ class RpcServerProcess:
             if self._process.poll() is not None:
                 raise self._ended()
             with contextlib.suppress(ServerUnusable), RpcConnection(near) as connection:
-                return Serving(self.server, connection.version, connection.devices())
+                return RpcServerReady(self.server, connection.version, connection.devices())
             time.sleep(_POLL_S)
         raise EngineFailed(f"the RPC server did not answer within {_STARTS_WITHIN_S:g} s", "try again, or another port")
 

@@ -46,7 +46,7 @@ class Post(msgspec.Struct, frozen=True):
     body: Mapping[str, object]
 
 
-class Answer(msgspec.Struct, frozen=True):
+class HttpResponse(msgspec.Struct, frozen=True):
     """A whole response."""
 
     status: int
@@ -72,7 +72,7 @@ class Answer(msgspec.Struct, frozen=True):
         return None
 
 
-class Line(msgspec.Struct, frozen=True):
+class StreamLine(msgspec.Struct, frozen=True):
     """A line of a stream without its ending."""
 
     at_ns: int
@@ -130,7 +130,7 @@ class Exchange:
         """Close the connection; the thread that reads it gets NetworkError."""
         self._trace.abort()
 
-    def items(self) -> Iterator[Sent | FirstByte | Line]:
+    def items(self) -> Iterator[Sent | FirstByte | StreamLine]:
         """Send the request; yield when it was sent, when its head came, and each line. Raises GgbenchError."""
         client = self._client
         with (
@@ -192,11 +192,11 @@ class Client:
             headers["Authorization"] = f"Bearer {self._key}"
         return headers
 
-    def get(self, path: str) -> Answer:
+    def get(self, path: str) -> HttpResponse:
         """Return the response to a GET request, whatever its status."""
         return self._document("GET", path, None)
 
-    def post(self, post: Post) -> Answer:
+    def post(self, post: Post) -> HttpResponse:
         """Return the response to a POST request, whatever its status."""
         return self._document("POST", post.path, msgspec.json.encode(post.body))
 
@@ -239,7 +239,7 @@ class Client:
             body = _read(response, _MAX_ERROR_BYTES, is_cut=True)
             raise status_error(self.address, response.status_code, self.without_key(body.decode(errors="replace")))
 
-    def check_answer(self, answer: Answer, what: str) -> None:
+    def check_answer(self, answer: HttpResponse, what: str) -> None:
         """Raise GgbenchError where the answer is an error; `what` was asked for."""
         if answer.status != 200:
             text = self.without_key(answer.body[:_MAX_ERROR_BYTES].decode(errors="replace"))
@@ -270,7 +270,7 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _document(self, method: str, path: str, content: bytes | None) -> Answer:
+    def _document(self, method: str, path: str, content: bytes | None) -> HttpResponse:
         trace = _Trace()
         with self._deadline(trace), self._open(method, path, content, trace) as response:
             if response.is_redirect:
@@ -278,7 +278,7 @@ class Client:
             if response.headers.get("Content-Encoding", "identity").lower() != "identity":
                 raise compressed(self.address)
             body = _read(response, MAX_DOCUMENT_BYTES)
-            return Answer(response.status_code, body, response.headers.get("Server", ""))
+            return HttpResponse(response.status_code, body, response.headers.get("Server", ""))
 
     @contextlib.contextmanager
     def _open(self, method: str, path: str, content: bytes | None, trace: _Trace) -> Iterator[httpx2.Response]:
@@ -333,7 +333,7 @@ def _read(response: httpx2.Response, most: int, *, is_cut: bool = False) -> byte
     return bytes(body[:most])
 
 
-def _lines(response: httpx2.Response) -> Iterator[Line]:
+def _lines(response: httpx2.Response) -> Iterator[StreamLine]:
     """Yield the lines of a stream; the last one only where it is complete. Raises ServerFailed for an endless line."""
     clock = time.perf_counter_ns
     pending = b""
@@ -341,7 +341,7 @@ def _lines(response: httpx2.Response) -> Iterator[Line]:
         at_ns = clock()
         *lines, pending = (pending + chunk).split(b"\n")
         for line in lines:
-            yield Line(at_ns, line.rstrip(b"\r"))
+            yield StreamLine(at_ns, line.rstrip(b"\r"))
         if len(pending) > MAX_LINE_BYTES:
             raise ServerFailed(
                 f"the server sent a line of more than {MAX_LINE_BYTES >> 20} MiB",

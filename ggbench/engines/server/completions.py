@@ -18,9 +18,9 @@ from ggbench.engines.server.failures import error_text
 from ggbench.engines.server.kind import (
     DONE,
     InvalidStream,
-    Kind,
     MakePrompt,
     Progress,
+    ServerKind,
     ServerReported,
     count,
     data_of,
@@ -211,7 +211,7 @@ def _kind(
     takes_tokens: bool = False,
     n_parallel: int | None = None,
     **fields: object,
-) -> Kind:
+) -> ServerKind:
     """Return a kind of server. `lengths` are the fields that take the number of tokens, `fields` the others."""
 
     def recognize(client: Client) -> ServerInfo | None:
@@ -233,7 +233,7 @@ def _kind(
         return Post(path, asked | ({"cache_salt": secrets.token_urlsafe(32)} if is_salted else {}))
 
     reader = functools.partial(CompletionReader, ends_exactly=ends_exactly)
-    return Kind(empty_path, recognize, prompt or _common_words, request, reader)
+    return ServerKind(empty_path, recognize, prompt or _common_words, request, reader)
 
 
 def _common_words(client: Client, model: str, n_tokens: int, index: int, added: Callable[[], int]) -> Prompt:

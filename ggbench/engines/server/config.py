@@ -12,7 +12,7 @@ import msgspec
 
 from ggbench.engines.contract import EngineConfig
 from ggbench.errors import UsageError
-from ggbench.fields import Kind, Option
+from ggbench.fields import FieldKind, Option
 from ggbench.text import shorten
 
 ClockChoice = Literal["auto", "server", "client"]
@@ -39,12 +39,12 @@ class EndpointConfig(EngineConfig, msgspec.Struct, frozen=True):
     """Scheme, host, port and path, without `/v1`."""
     model: str = ""
     """As the server offers it."""
-    clock: Annotated[ClockChoice, Option(kind=Kind(metavar="server|client"), heading="source")] = "auto"
+    clock: Annotated[ClockChoice, Option(kind=FieldKind(metavar="server|client"), heading="source")] = "auto"
     """Clock that times a server's tokens: its own, or the client's as they arrive. Default: its own if it has one.
 
     `auto` takes the server's own where it has one for each token.
     """
-    api_key_env: Annotated[str, Option(kind=Kind(metavar="NAME"), heading="source")] = ""
+    api_key_env: Annotated[str, Option(kind=FieldKind(metavar="NAME"), heading="source")] = ""
     """Environment variable that holds the API key of a server; the key itself is never stored or printed.
 
     Empty sends none.

@@ -138,14 +138,14 @@ class Ended(msgspec.Struct, frozen=True):
     """What was asked and not done, one line each: `12 of 64 tokens generated (stop)`."""
 
 
-class Failed(msgspec.Struct, frozen=True):
+class GenerationFailed(msgspec.Struct, frozen=True):
     """The request failed; what arrived before it stands."""
 
     at_ns: int
     error: GgbenchError
 
 
-Item = Sent | FirstByte | PromptProgress | Tokens | Ended | Failed
+Item = Sent | FirstByte | PromptProgress | Tokens | Ended | GenerationFailed
 """A stream is Sent, FirstByte, any PromptProgress and Tokens, and last, exactly once, Ended or Failed. One that fails
 may lack any of the first."""
 

@@ -44,7 +44,7 @@ The last argument returns how many tokens the server adds to a text, found by a 
 """
 
 
-class Kind(msgspec.Struct, frozen=True):
+class ServerKind(msgspec.Struct, frozen=True):
     """A kind of server."""
 
     empty_path: str

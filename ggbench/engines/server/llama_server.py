@@ -17,8 +17,8 @@ from ggbench.engines.server.failures import error_text
 from ggbench.engines.server.kind import (
     DONE,
     InvalidStream,
-    Kind,
     Progress,
+    ServerKind,
     ServerReported,
     count,
     data_of,
@@ -235,4 +235,4 @@ class _Reader:
         )
 
 
-KIND = Kind("/health", _recognize, _prompt, _request, _Reader)
+KIND = ServerKind("/health", _recognize, _prompt, _request, _Reader)

@@ -15,8 +15,8 @@ from ggbench.engines.server.client import Client, Post
 from ggbench.engines.server.contract import Ended, Generate, OfferedModel, Prompt, ServerInfo, Tokens
 from ggbench.engines.server.failures import error_text
 from ggbench.engines.server.kind import (
-    Kind,
     Progress,
+    ServerKind,
     ServerReported,
     count,
     decode_as,
@@ -183,4 +183,4 @@ class _Reader:
         )
 
 
-KIND = Kind("/api/version", _recognize, _prompt, _request, _Reader)
+KIND = ServerKind("/api/version", _recognize, _prompt, _request, _Reader)

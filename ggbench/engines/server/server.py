@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from types import TracebackType
 
 from ggbench.engines.server import llama_server, ollama, tgi
-from ggbench.engines.server.client import CONNECT_TIMEOUT_S, Answer, Client
+from ggbench.engines.server.client import CONNECT_TIMEOUT_S, Client, HttpResponse
 from ggbench.engines.server.completions import LLAMA_CPP_PYTHON, LM_STUDIO, OPENAI, VLLM
 from ggbench.engines.server.config import Address
-from ggbench.engines.server.contract import Ended, Failed, Generate, Item, NetworkTimes, Prompt, ServerInfo
-from ggbench.engines.server.kind import Kind, probe_text
+from ggbench.engines.server.contract import Ended, Generate, GenerationFailed, Item, NetworkTimes, Prompt, ServerInfo
+from ggbench.engines.server.kind import ServerKind, probe_text
 from ggbench.engines.server.streams import run_together
 from ggbench.errors import ServerFailed
 
@@ -24,7 +24,7 @@ class Server:
 
     info: ServerInfo
     """What it said of itself when it was recognized."""
-    _kind: Kind
+    _kind: ServerKind
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Server:
     def stream(self, requests: Sequence[Generate], cancel: threading.Event | None = None) -> Iterator[tuple[int, Item]]:
         """Send all requests at once and yield (index of the request, item) as they come; each ends in one item.
 
-        Never raises: a failure is the item `Failed`. Setting `cancel`, or closing the iterator, closes every
+        Never raises: a failure is the item `GenerationFailed`. Setting `cancel`, or closing the iterator, closes every
         connection, so that the server stops; what has not ended by then yields nothing more.
         """
         return run_together(self._client, self._kind, requests, cancel)
@@ -71,7 +71,7 @@ class Server:
         if model not in self._added:
             text, n_words = probe_text()
             for _, item in self.stream([Generate(model, Prompt(n_words, text=text), 1)], self._cancel):
-                if isinstance(item, Failed):
+                if isinstance(item, GenerationFailed):
                     raise item.error
                 if isinstance(item, Ended):
                     if item.n_prompt is None:
@@ -100,7 +100,7 @@ class Server:
         self.close()
 
 
-def recognize(client: Client) -> tuple[Kind, ServerInfo]:
+def recognize(client: Client) -> tuple[ServerKind, ServerInfo]:
     """Return the kind of server and what it says of itself.
 
     Raises NetworkError where nothing answers, and ServerFailed for a server that is of no known kind or not ready.
@@ -115,7 +115,7 @@ def recognize(client: Client) -> tuple[Kind, ServerInfo]:
     raise _unknown(client, first)
 
 
-def _unknown(client: Client, models: Answer) -> ServerFailed:
+def _unknown(client: Client, models: HttpResponse) -> ServerFailed:
     what = "lists no models" if models.document is not None else "does not answer as a model server"
     return ServerFailed(
         f"{client.address.base_url} {what}",

@@ -17,9 +17,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from ggbench.engines.events import Event, ReadingPrompts, RequestEnded, Steps, TokensTogether
-from ggbench.engines.server.client import Client, Exchange, Line, silent
-from ggbench.engines.server.contract import Ended, Failed, FirstByte, Generate, Item, PromptProgress, Sent, Tokens
-from ggbench.engines.server.kind import InvalidStream, Kind, ServerReported
+from ggbench.engines.server.client import Client, Exchange, StreamLine, silent
+from ggbench.engines.server.contract import (
+    Ended,
+    FirstByte,
+    Generate,
+    GenerationFailed,
+    Item,
+    PromptProgress,
+    Sent,
+    Tokens,
+)
+from ggbench.engines.server.kind import InvalidStream, ServerKind, ServerReported
 from ggbench.engines.workloads import FLUSH_NS
 from ggbench.errors import GgbenchError, ServerFailed
 from ggbench.stats.serving import Clock, RequestTiming, TokenChunks
@@ -32,7 +41,7 @@ _LOG_HINT = "look at the server's log"
 
 
 def run_together(
-    client: Client, kind: Kind, requests: Sequence[Generate], cancel: threading.Event | None
+    client: Client, kind: ServerKind, requests: Sequence[Generate], cancel: threading.Event | None
 ) -> Iterator[tuple[int, Item]]:
     """Yield (index, item) of all requests as they come, each request's last one Ended or Failed.
 
@@ -74,7 +83,7 @@ def _wait(streams: Sequence[_Stream]) -> None:
 class _Stream:
     """One generation and the thread that reads it."""
 
-    def __init__(self, client: Client, kind: Kind, request: Generate) -> None:
+    def __init__(self, client: Client, kind: ServerKind, request: Generate) -> None:
         self._client = client
         self._request = request
         self._reader = kind.reader(request)
@@ -110,7 +119,7 @@ class _Stream:
     def _read(self) -> None:
         add, read = self.items.append, self._reader.read
         for part in self.exchange.items():
-            if not isinstance(part, Line):
+            if not isinstance(part, StreamLine):
                 self._progress_ns = part.at_ns
                 add(part)
                 continue
@@ -141,7 +150,7 @@ class _Stream:
         self._fail(ServerFailed(f"the server closed the stream after {done}", _LOG_HINT))
 
     def _fail(self, error: GgbenchError) -> None:
-        self.items.append(Failed(time.perf_counter_ns(), error))
+        self.items.append(GenerationFailed(time.perf_counter_ns(), error))
 
 
 _CHUNKS_EVERY_NS = 1_000_000_000
@@ -221,7 +230,7 @@ class StreamedRequest:
                 yield from self._take_tokens(item)
             case Ended():
                 self.ended = item
-            case Failed(error=error):
+            case GenerationFailed(error=error):
                 self.error = error
 
     def finish(self) -> Iterator[Event]:

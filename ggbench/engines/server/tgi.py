@@ -15,8 +15,8 @@ from ggbench.engines.server.contract import Ended, Generate, OfferedModel, Promp
 from ggbench.engines.server.failures import error_text
 from ggbench.engines.server.kind import (
     DONE,
-    Kind,
     Progress,
+    ServerKind,
     ServerReported,
     count,
     data_of,
@@ -129,4 +129,4 @@ class _Reader:
         )
 
 
-KIND = Kind("/health", _recognize, _prompt, _request, _Reader)
+KIND = ServerKind("/health", _recognize, _prompt, _request, _Reader)

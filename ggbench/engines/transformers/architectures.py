@@ -14,7 +14,7 @@ from ggbench.engines.transformers.config_json import MOST_LAYERS, Config
 from ggbench.engines.transformers.storage import Parameter
 from ggbench.errors import BadFile, Unsupported
 from ggbench.gguf_file.gguf_constants import tensor_name
-from ggbench.gguf_file.model_file import LayerState, Shape
+from ggbench.gguf_file.model_file import LayerState, ModelShape
 
 
 class _Family(NamedTuple):
@@ -68,7 +68,7 @@ class Layout(NamedTuple):
 
     architecture: str
     """llama.cpp's name, `qwen2`."""
-    shape: Shape
+    shape: ModelShape
     parameters: tuple[Parameter, ...]
     """Without the output where it is tied to the embedding."""
     is_tied: bool
@@ -107,7 +107,7 @@ def read_layout(config: Config) -> Layout:
         )
         for window in _windows(config, family, n_layer)
     )
-    shape = Shape(
+    shape = ModelShape(
         n_layer=n_layer,
         n_embd=n_embd,
         n_head=(n_head,) * n_layer,
@@ -149,7 +149,7 @@ def _windows(config: Config, family: _Family, n_layer: int) -> list[int | None]:
     return [n_kept if layer >= first else None for layer in range(n_layer)]
 
 
-def _parameters(config: Config, family: _Family, shape: Shape, is_tied: bool) -> Iterator[Parameter]:
+def _parameters(config: Config, family: _Family, shape: ModelShape, is_tied: bool) -> Iterator[Parameter]:
     n_embd, n_vocab = shape.n_embd, shape.n_vocab or 0
     yield Parameter("model.embed_tokens.weight", tensor_name("TOKEN_EMBD"), (n_vocab, n_embd))
     for layer in range(shape.n_layer):
@@ -159,7 +159,7 @@ def _parameters(config: Config, family: _Family, shape: Shape, is_tied: bool) ->
         yield Parameter("lm_head.weight", tensor_name("OUTPUT"), (n_vocab, n_embd))
 
 
-def _layer(config: Config, family: _Family, shape: Shape, layer: int) -> Iterator[Parameter]:
+def _layer(config: Config, family: _Family, shape: ModelShape, layer: int) -> Iterator[Parameter]:
     n_embd, head_dim, n_ff = shape.n_embd, shape.head_dim_k, shape.n_ff[layer]
     n_query, n_kv = shape.n_head[layer] * head_dim, shape.n_head_kv[layer] * head_dim
     bias = config.flag("attention_bias", False) if family.qkv_bias is None else family.qkv_bias

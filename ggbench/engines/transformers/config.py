@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from ggbench.engines.contract import ON_OFF, EngineConfig, Request, Stage, check_given
 from ggbench.errors import UsageError
-from ggbench.fields import Kind, Option
+from ggbench.fields import FieldKind, Option
 
 CacheKind = Literal["dynamic", "static"]
 Attention = Literal["sdpa", "eager", "flash_attention_2"]
@@ -38,13 +38,13 @@ class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
     """QUANT: how the weights are stored, one of `ggbench.engines.transformers.storage.METHODS`."""
     dtype: str = "bf16"
     """Of what the method does not convert, of the activations and of the cache: `bf16`, `f16`, `f32`."""
-    cache: Annotated[CacheKind, Option(kind=Kind(metavar="dynamic|static"), heading="checkpoint")] = "dynamic"
+    cache: Annotated[CacheKind, Option(kind=FieldKind(metavar="dynamic|static"), heading="checkpoint")] = "dynamic"
     """KV cache: grows with each token, or holds the whole context from the start.
 
     `dynamic` appends to it in every step, as Transformers does by default; `static` allocates n_ctx cells at once, and
     every step attends to all of them.
     """
-    attention: Annotated[Attention, Option(kind=Kind(metavar="NAME"), heading="checkpoint")] = "sdpa"
+    attention: Annotated[Attention, Option(kind=FieldKind(metavar="NAME"), heading="checkpoint")] = "sdpa"
     """Attention implementation: sdpa, eager or flash_attention_2.
 
     Transformers' `attn_implementation`.
@@ -54,7 +54,7 @@ class TransformersConfig(EngineConfig, msgspec.Struct, frozen=True):
 
     Prompts are computed without.
     """
-    device: Annotated[TorchDevice, Option(kind=Kind(metavar="cpu|cuda"), shown="", heading="checkpoint")] = "auto"
+    device: Annotated[TorchDevice, Option(kind=FieldKind(metavar="cpu|cuda"), shown="", heading="checkpoint")] = "auto"
     """Where to compute. Default: the first CUDA GPU that torch sees, else the CPU."""
     n_ctx: int | None = None
     """Tokens; None lets the experiment take just enough for its run."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ggbench.engines.events import Allocated, DeviceBuffers, Place
+from ggbench.engines.events import Allocated, DeviceBuffers, MemoryKind
 from ggbench.engines.llama import memory_limits
 from ggbench.engines.transformers.config import TransformersConfig
 from ggbench.engines.transformers.weights import TransformersRefused, load_model, read_config, torch_dtype
@@ -81,10 +81,10 @@ class TransformersModel:
         """Return weights and cache by their tensors, and on a GPU the most that torch's allocator held beside them."""
         torch = self._torch
         if self._device == "cpu":
-            buffers = DeviceBuffers("CPU", Place.HOST, self._weight_bytes, self._kv_bytes)
+            buffers = DeviceBuffers("CPU", MemoryKind.HOST, self._weight_bytes, self._kv_bytes)
             return Allocated((buffers,), tensor_bytes=self._weight_bytes)
         beside = torch.cuda.max_memory_allocated() - self._weight_bytes - self._kv_bytes
-        buffers = DeviceBuffers("CUDA0", Place.GPU, self._weight_bytes, self._kv_bytes, max(0, beside))
+        buffers = DeviceBuffers("CUDA0", MemoryKind.GPU, self._weight_bytes, self._kv_bytes, max(0, beside))
         gpu = torch.cuda.get_device_properties(0)
         bus_id = f"{gpu.pci_domain_id:04x}:{gpu.pci_bus_id:02x}:{gpu.pci_device_id:02x}.0"
         return Allocated(

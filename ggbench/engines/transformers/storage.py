@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from ggbench.engines.transformers.config_json import Config, decode_object
 from ggbench.errors import BadFile, UnknownName, Unsupported
-from ggbench.gguf_file.header_bytes import Source
+from ggbench.gguf_file.header_bytes import ByteSource
 from ggbench.text import plain, shorten
 from ggbench.units import format_bytes, format_count
 
@@ -257,7 +257,7 @@ class SafetensorsHeader(msgspec.Struct, frozen=True):
     """Of those, what the file lacks, as after a download that stopped."""
 
 
-def read_safetensors(source: Source, size: int, name: str) -> SafetensorsHeader:
+def read_safetensors(source: ByteSource, size: int, name: str) -> SafetensorsHeader:
     """Return the header of a file of `size` bytes; `name` is for messages.
 
     A file too short for its tensors is not an error: `missing_bytes` says so. Raises BadFile for a header that is not
@@ -320,7 +320,7 @@ def _whole_numbers(value: object) -> tuple[int, ...] | None:
     return numbers if len(numbers) == len(value) else None
 
 
-def _read(source: Source, n_bytes: int, name: str) -> bytes:
+def _read(source: ByteSource, n_bytes: int, name: str) -> bytes:
     """Return exactly that many bytes. Raises BadFile where there are fewer."""
     parts, left = [], n_bytes
     while left:

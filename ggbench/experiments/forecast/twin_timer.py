@@ -34,7 +34,7 @@ from ggbench.machine.host import describe_cpu
 from ggbench.machine.records import Environment
 from ggbench.paths import forecasts_dir
 from ggbench.runs.experiment import Concluded, Conclusion
-from ggbench.runs.progress import Point, Progress, Working
+from ggbench.runs.progress import PointMeasured, Progress, Working
 from ggbench.runs.recording import Recording
 from ggbench.runs.run import Result
 from ggbench.runs.session import Session
@@ -109,13 +109,13 @@ def _taken_over(session: Session, earlier: EarlierTimings) -> Generator[Progress
     session.begin(earlier.environment)
     for each in (*earlier.placements, *earlier.timings, *([earlier.limit] if earlier.limit else [])):
         session.recorder.observe(each)
-    yield Point(f"run {earlier.run_id} has timed the same twins", earlier.run_id)
+    yield PointMeasured(f"run {earlier.run_id} has timed the same twins", earlier.run_id)
     return Concluded(reason=f"the timings are those of run {earlier.run_id}")
 
 
 def _announced(
     session: Session, model: ModelFile, twins: Sequence[ForecastTwin], group: TwinGroup, n_placements: int
-) -> Point:
+) -> PointMeasured:
     """What it will take, said before anything is written. Raises DoesNotFit where the disk has no room."""
     context, folder = session.context, forecasts_dir()
     bandwidth = context.given_bandwidth or context.cpu_bandwidth
@@ -130,7 +130,7 @@ def _announced(
     )
     require_room(folder, cost.disk_bytes, "the twins take", "free some space, set XDG_CACHE_HOME to a folder with room")
     seconds, disk = format_rough_seconds(cost.seconds), format_bytes(cost.disk_bytes)
-    return Point(f"about {seconds} and {disk} of disk in {folder}, removed after", cost)
+    return PointMeasured(f"about {seconds} and {disk} of disk in {folder}, removed after", cost)
 
 
 def _plan(session: Session, model: ModelFile, setup: LlamaConfig) -> tuple[list[ForecastTwin], list[ModelFile]]:
@@ -230,7 +230,7 @@ def _rounds(
         session.recorder.observe(timing)
         session.recorder.keep_readings()
         n_done += 1
-        yield Point("", timing)
+        yield PointMeasured("", timing)
     return Completed()
 
 

@@ -14,7 +14,7 @@ from ggbench.engines.workloads import ProveContext
 from ggbench.experiments.maxctx.record import Probe, ProofForeseen
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.host import peak_rss_bytes
-from ggbench.runs.progress import Point, Progress, Working
+from ggbench.runs.progress import PointMeasured, Progress, Working
 from ggbench.units import format_count, format_duration
 
 _LONG_S = 10.0
@@ -106,10 +106,10 @@ class ContextProber:
         self._engine.close()
         self._pid = self.left_bytes = self._live_n_ctx = None
 
-    def _foreseen(self, left_s: float) -> Point:
+    def _foreseen(self, left_s: float) -> PointMeasured:
         n_ctx = self.memory.n_ctx or 0
         text = f"n_ctx {format_count(n_ctx)}: about {format_duration(left_s)} left to decode at its far end"
-        return Point(text if left_s >= _LONG_S else "", ProofForeseen(n_ctx, left_s))
+        return PointMeasured(text if left_s >= _LONG_S else "", ProofForeseen(n_ctx, left_s))
 
     def _open(self, n_ctx: int | None) -> Iterator[Event | Ending]:
         return self._engine.open(self._source, self._setup.with_context(n_ctx), reserve_bytes=self._reserve_bytes)

@@ -33,7 +33,7 @@ from ggbench.gguf_file.twin import write_sparse
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.readings import name_processes
 from ggbench.runs.experiment import Concluded, Conclusion
-from ggbench.runs.progress import ModelReady, Point, Progress, Working
+from ggbench.runs.progress import ModelReady, PointMeasured, Progress, Working
 from ggbench.runs.session import Session
 from ggbench.sizing.budget import taken_bytes
 from ggbench.sizing.longest_context import Bracket
@@ -218,11 +218,11 @@ class _Search:
         question = Question(n_ctx, kind, ends, self._seen.budget.held_bytes)
         return Working("probe", text=question_text(question), subject=question)
 
-    def _answered(self, probe: Probe) -> Point:
+    def _answered(self, probe: Probe) -> PointMeasured:
         self._session.recorder.observe(probe)
         self._session.recorder.keep_readings()
         ends = BracketEnds(self._bracket.passed, self._bracket.failed)
-        return Point("" if probe.is_dry else answer_text(probe, self._session.setup.program), probe, ends)
+        return PointMeasured("" if probe.is_dry else answer_text(probe, self._session.setup.program), probe, ends)
 
     def _made(self, memory: Memory) -> ModelReady:
         self._session.recorder.observe(memory)

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ggbench.engines.endings import Outcome
-from ggbench.engines.events import DeviceBuffers, Memory, Place
+from ggbench.engines.events import DeviceBuffers, Memory, MemoryKind
 from ggbench.experiments.maxctx.record import (
     MaxctxResult,
     MaxctxSettings,
@@ -24,7 +24,7 @@ from ggbench.machine.readings import name_processes
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.charts import Point, PointChart
+from ggbench.show.charts import ChartPoint, PointChart
 from ggbench.show.columns import max_n_ctx_text
 from ggbench.show.document import Field, Shape, field, many, of
 from ggbench.show.machine import again_line, environment_line, machine_table
@@ -253,7 +253,7 @@ def _buffers(run: Run) -> str:
         return ", ".join(f"{name} {format_bytes(n_bytes)}" for name, n_bytes in zip(_PARTS, parts, strict=True))
     on_host = [each for each in buffers if each.is_host]
     in_main_memory = f"{_sizes(on_host, run.memory.unread_bytes)} in main memory"
-    if any(each.place is Place.REMOTE for each in buffers):
+    if any(each.place is MemoryKind.REMOTE for each in buffers):
         return "; ".join([*(f"{_sizes([each])} on {each.device}" for each in on_gpu), in_main_memory])
     return f"{_sizes(on_gpu)} on the GPU; {in_main_memory}"
 
@@ -338,7 +338,7 @@ def _probes_chart(summaries: Sequence[QuantSummary]) -> PointChart:
             kind = {"dry": "dry run", "alloc": "allocated", "decode": "decoded at its end"}[probe.kind]
             text = f"n_ctx {format_count(probe.n_ctx)}: {kind}, {probe.outcome.text}, {format_number(probe.seconds)} s"
             group = f"{kind}, {'works' if probe.passed else 'does not work'}"
-            points.append(Point(index, number, probe.n_ctx, text, group))
+            points.append(ChartPoint(index, number, probe.n_ctx, text, group))
     return PointChart("probes", "Search for the largest context", "probe", "n_ctx [tokens]", tuple(points), counts=True)
 
 

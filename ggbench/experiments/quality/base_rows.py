@@ -32,7 +32,7 @@ from ggbench.experiments.quality.record import QualitySettings, ScoredBase
 from ggbench.files import take_free_name
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.paths import logits_dir
-from ggbench.runs.progress import Point, Progress, Working
+from ggbench.runs.progress import PointMeasured, Progress, Working
 from ggbench.runs.session import Session, made_file, subject_of
 from ggbench.text import plain
 from ggbench.units import format_bytes, format_count
@@ -212,7 +212,7 @@ def _kept_logits(
     _remove_unused(path.parent)
     new = _NewFileRows(path, scoring, stack)
     name = f"{scored.subject.model} {scored.subject.quant}"
-    yield Point(
+    yield PointMeasured(
         f"the model and its base do not fit into memory together: {name} is scored first, into a file of "
         f"{format_bytes(new.n_bytes)} in ggbench's cache",
         scored,

@@ -17,14 +17,14 @@ from rich.text import Text
 from ggbench.experiments.quality.record import QualityResult, ScoredBase
 from ggbench.experiments.quality.scores import paired_difference
 from ggbench.experiments.quality.texts import SHA256, WIKITEXT_2
-from ggbench.models.published.rows import Figure, PublishedRow, ln_ppl_ratio, load_published
+from ggbench.models.published.rows import PublishedFigure, PublishedRow, ln_ppl_ratio, load_published
 from ggbench.models.published.selection import NearRow, OwnScore, nearest_published
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.against import Beside, against_table, published_model
-from ggbench.show.charts import Point, PointChart
+from ggbench.show.charts import ChartPoint, PointChart
 from ggbench.show.columns import Column, column, estimate_columns, reader
 from ggbench.show.metric import Metric, Property, metric_of, vary
 from ggbench.show.names import kv_name, model_name
@@ -179,7 +179,7 @@ def quality_over_speed(summaries: Sequence[QuantSummary]) -> PointChart:
         name = "the base" if key in bases and has_kld else f"{'KLD' if has_kld else 'PPL'} {estimate_text(loss)}"
         text = f"{with_unit(tok_s_text(latency), 'tok/s')}, {name}"
         x_ends = None if low is None or high is None else (low, high)
-        points.append(Point(index, latency.tok_s, loss.mean, text, x_ends=x_ends, y_ends=loss.ci95))
+        points.append(ChartPoint(index, latency.tok_s, loss.mean, text, x_ends=x_ends, y_ends=loss.ci95))
     y_title = "mean KLD from the base [nats]" if has_kld else "PPL"
     return PointChart("quality-speed", "Quality over speed", "speed [tok/s]", y_title, tuple(points), has_labels=True)
 
@@ -296,7 +296,7 @@ def _ratio(row: PublishedRow) -> str:
 
 def _estimated(name: str) -> Callable[[PublishedRow], str]:
     def text(row: PublishedRow) -> str:
-        figure: Figure | None = getattr(row, name)
+        figure: PublishedFigure | None = getattr(row, name)
         return UNKNOWN if figure is None or figure.value is None else _number(figure.value, figure.error)
 
     return text
@@ -304,7 +304,7 @@ def _estimated(name: str) -> Callable[[PublishedRow], str]:
 
 def _share(name: str) -> Callable[[PublishedRow], str]:
     def text(row: PublishedRow) -> str:
-        figure: Figure | None = getattr(row, name)
+        figure: PublishedFigure | None = getattr(row, name)
         return format_percent(None if figure is None or figure.value is None else figure.value / 100)
 
     return text

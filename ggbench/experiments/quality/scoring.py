@@ -22,7 +22,7 @@ from ggbench.experiments.quality.scores import floats, perplexity
 from ggbench.experiments.quality.texts import read_text
 from ggbench.machine.host import describe_ram
 from ggbench.runs.experiment import Concluded, Conclusion
-from ggbench.runs.progress import Point, Progress, Working
+from ggbench.runs.progress import PointMeasured, Progress, Working
 from ggbench.runs.recording import Recording
 from ggbench.runs.session import Session
 from ggbench.runs.store.runs import RUNNING
@@ -64,7 +64,7 @@ def _score(scoring: Scoring, rows: Rows) -> Generator[Progress, None, Conclusion
         session.recorder.observe(each)
     n_before = sum(each.n_chunks for each in earlier)
     if earlier:
-        yield Point(f"continues run {run_id}, which has scored {format_count(n_before)} chunks", run_id)
+        yield PointMeasured(f"continues run {run_id}, which has scored {format_count(n_before)} chunks", run_id)
     chunks_of = f"{format_count(n_chunks)} chunks of {format_count(settings.n_ctx)} tokens"
     yield Working("score", n_before, n_chunks, chunks_of)
     for first in scoring.firsts(n_before):
@@ -80,7 +80,7 @@ def _score(scoring: Scoring, rows: Rows) -> Generator[Progress, None, Conclusion
         scores = _chunk_scores(parts, first, n_now, time.monotonic() - began)
         session.recorder.observe(scores)
         session.recorder.keep_readings()
-        yield Point("", scores)
+        yield PointMeasured("", scores)
         yield Working("score", first + n_now, n_chunks, _so_far(session))
     return Completed()
 

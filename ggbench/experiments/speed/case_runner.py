@@ -21,7 +21,7 @@ from ggbench.experiments.speed.case_contexts import CaseContexts, case_contexts
 from ggbench.experiments.speed.measure import ended_cases
 from ggbench.experiments.speed.record import BatchLimit, Case, CaseEnded, CaseMemory, SpeedCase, SpeedSettings
 from ggbench.runs.experiment import Conclusion
-from ggbench.runs.progress import Point, Progress, Working
+from ggbench.runs.progress import PointMeasured, Progress, Working
 from ggbench.runs.recording import PromptTiming, WorkerPeak
 from ggbench.runs.session import Session
 from ggbench.runs.store.runs import WARMUP
@@ -180,11 +180,11 @@ class _Runner:
         require_completed(ending)
         return timing
 
-    def _point(self, ended: CaseEnded) -> Point:
+    def _point(self, ended: CaseEnded) -> PointMeasured:
         """The figures of a case that ended, as the result will have them."""
         every = ended_cases(self._session.recorder.recording)
         found = next(each for each in every if each.case == ended.case)
-        return Point(f"{ended.case.name}: {_figures(found)}", found)
+        return PointMeasured(f"{ended.case.name}: {_figures(found)}", found)
 
 
 def _figures(found: SpeedCase) -> str:

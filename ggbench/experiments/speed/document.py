@@ -118,7 +118,9 @@ _JOINED = Document(
     _CASES,
     _LINES,
     field(
-        "runs", many(Shape("Run", "A run without its cases.", _SPEED.without("cases", "lines"))), "One for each quant."
+        "runs",
+        many(Shape("Run", "A run without its cases.", _SPEED.without("cases", "lines"))),
+        "One for each quant.",
     ),
 )
 

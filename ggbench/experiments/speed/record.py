@@ -13,7 +13,7 @@ from ggbench.errors import UsageError
 from ggbench.fields import BATCH_SIZES, DURATION, TOKEN_LIST, TOKENS, Option
 from ggbench.runs.run import Result, Run, Settings, require_positive
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
-from ggbench.stats.serving import Serving
+from ggbench.stats.serving import ServingFigures
 
 INPUTS = (1, 6144, 14336, 30720, 63488, 129024)
 """Input lengths of the tables of Qwen1.5, Qwen2, Qwen2.5 and Qwen3."""
@@ -238,7 +238,7 @@ class SpeedResult(Result, msgspec.Struct, frozen=True):
     """By batch size, then by input length."""
     lines: tuple[BatchLine, ...] = field(default=())
     """By batch size; those with any step."""
-    serving: Serving | None = None
+    serving: ServingFigures | None = None
     """As in a decode's result."""
 
 

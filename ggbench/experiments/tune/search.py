@@ -38,7 +38,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.host import describe_cpu, logical_cpus
 from ggbench.machine.programs import BusyPrograms
 from ggbench.runs.experiment import Concluded, Conclusion
-from ggbench.runs.progress import Point, Progress, Working
+from ggbench.runs.progress import PointMeasured, Progress, Working
 from ggbench.runs.recording import WorkerStarted
 from ggbench.runs.session import Session
 from ggbench.sizing.setup_sizes import SetupSizes
@@ -153,7 +153,7 @@ class _Search:
                 f"give --within {math.ceil(1.2 * least_s)}s or more",
             )
         cost = f"a measurement takes {format_number(self._seconds[BASELINE])} s"
-        yield Point(f"{cost}; at most {format_rough_seconds(within_s)} in all", baseline)
+        yield PointMeasured(f"{cost}; at most {format_rough_seconds(within_s)} in all", baseline)
 
     def _enter(self, setups: Sequence[LlamaConfig]) -> Generator[Progress, None, None]:
         """Size new candidates, and let those that fit into the race as far as the time allows."""
@@ -169,7 +169,7 @@ class _Search:
             candidate = TuneCandidate(number, setup, obstacle, self._loss(setup))
             self._candidates[number] = candidate
             self._session.recorder.observe(candidate)
-            yield Point("", candidate)
+            yield PointMeasured("", candidate)
             if not obstacle:
                 room -= 1
                 self._race.enter([number])
@@ -193,7 +193,7 @@ class _Search:
             for candidate, ratio in self._race.look():
                 dropped = TuneDropped(candidate, self._round, leader, ratio)
                 self._session.recorder.observe(dropped)
-                yield Point(f"{self._name(candidate)}: dropped after round {self._round}", dropped)
+                yield PointMeasured(f"{self._name(candidate)}: dropped after round {self._round}", dropped)
 
     def _run_round(self) -> Generator[Progress, None, None]:
         loads = [self._load(each) for each in self._race.alive]
@@ -230,7 +230,7 @@ class _Search:
                     self._failed.add(member)
                     failed = TuneFailed(member, timing.reason)
                     recorder.observe(failed)
-                    yield Point(f"{self._name(member)}: {timing.reason}", failed)
+                    yield PointMeasured(f"{self._name(member)}: {timing.reason}", failed)
             timings.append(_completed(self._timed(BASELINE)))
             drift = drift_of(timings)
             is_kept = is_steady(drift)
@@ -238,9 +238,11 @@ class _Search:
             recorder.observe(segment)
             recorder.keep_readings()
             if is_kept:
-                yield Point("", segment)
+                yield PointMeasured("", segment)
                 return segment
-            yield Point(f"the baseline took {format_percent(drift)} of its previous time: measured again", segment)
+            yield PointMeasured(
+                f"the baseline took {format_percent(drift)} of its previous time: measured again", segment
+            )
             first, members = None, [each for each in members if each in self._race.alive]
         recorder.observe(TuneNoise(segment.drift, segment.busy))
         raise _TooNoisy

@@ -17,7 +17,7 @@ _SCALES = {"MB": 1e-3, "MiB": 1 / 1024, "W": 1e4}
 """Factor from the unit of a cell to its column's: MB to GB, MiB to GiB, and W (Chinese 万) to 10,000."""
 
 
-class Figure(msgspec.Struct, frozen=True):
+class PublishedFigure(msgspec.Struct, frozen=True):
     """One cell of a table: a number, or the word printed in its place."""
 
     printed: str
@@ -64,54 +64,54 @@ class PublishedRow(msgspec.Struct, frozen=True):
     batch_size: int | None = None
     n_requests: int | None = None
     """Prompts in one run of a throughput benchmark."""
-    tok_s: Figure | None = None
+    tok_s: PublishedFigure | None = None
     """Tokens per second of one sequence, as the document counts it."""
-    latency_s: Figure | None = None
+    latency_s: PublishedFigure | None = None
     """Mean latency of one step of the whole batch."""
-    throughput_tok_s: Figure | None = None
+    throughput_tok_s: PublishedFigure | None = None
     """Tokens per second over all sequences."""
-    requests_s: Figure | None = None
-    latency_improvement: Figure | None = None
+    requests_s: PublishedFigure | None = None
+    latency_improvement: PublishedFigure | None = None
     """Relative to the older version of the system; see the source's remarks."""
-    throughput_improvement: Figure | None = None
-    memory_gb: Figure | None = None
+    throughput_improvement: PublishedFigure | None = None
+    memory_gb: PublishedFigure | None = None
     """GPU memory in GB as the document counts them."""
-    bpw: Figure | None = None
-    prefill_ms: Figure | None = None
-    prefill_tok_s: Figure | None = None
+    bpw: PublishedFigure | None = None
+    prefill_ms: PublishedFigure | None = None
+    prefill_tok_s: PublishedFigure | None = None
     """Tokens per second of a prompt of 512 tokens."""
-    w_tokens_per_ms: Figure | None = None
-    w_percent: Figure | None = None
+    w_tokens_per_ms: PublishedFigure | None = None
+    w_percent: PublishedFigure | None = None
     """W relative to the theoretical W."""
-    b_ms: Figure | None = None
-    b_w16_ms: Figure | None = None
+    b_ms: PublishedFigure | None = None
+    b_w16_ms: PublishedFigure | None = None
     """B scaled to 16 bits per weight: B x 16 / BPW."""
-    b_percent: Figure | None = None
+    b_percent: PublishedFigure | None = None
     """Theoretical B at 16 bits relative to `b_w16_ms`."""
-    perplexity: Figure | None = None
-    ppl_ratio: Figure | None = None
+    perplexity: PublishedFigure | None = None
+    ppl_ratio: PublishedFigure | None = None
     """Perplexity relative to that of `base`."""
-    ppl_difference: Figure | None = None
+    ppl_difference: PublishedFigure | None = None
     """Perplexity less that of `base`."""
-    kld: Figure | None = None
+    kld: PublishedFigure | None = None
     """Mean KL divergence from `base`, in nats."""
-    mean_dp_percent: Figure | None = None
+    mean_dp_percent: PublishedFigure | None = None
     """Mean change of the true token's probability from that of `base`."""
-    rms_dp_percent: Figure | None = None
-    same_top_percent: Figure | None = None
+    rms_dp_percent: PublishedFigure | None = None
+    same_top_percent: PublishedFigure | None = None
     """Positions where `base` has the same most likely token."""
-    file_size_gb: Figure | None = None
+    file_size_gb: PublishedFigure | None = None
     """10^9 bytes."""
-    model_size_gib: Figure | None = None
+    model_size_gib: PublishedFigure | None = None
     """Tensor bytes, in 2^30."""
-    weight_buffer_gb: Figure | None = None
+    weight_buffer_gb: PublishedFigure | None = None
     """In 2^30 bytes."""
-    kv_buffer_mib: Figure | None = None
-    max_n_ctx: Figure | None = None
+    kv_buffer_mib: PublishedFigure | None = None
+    max_n_ctx: PublishedFigure | None = None
     """Longest context that fit, in tokens."""
-    n_params_b: Figure | None = None
+    n_params_b: PublishedFigure | None = None
     """Theoretical number of parameters, in 2^30."""
-    kv_params_m: Figure | None = None
+    kv_params_m: PublishedFigure | None = None
     """Theoretical elements of KV for 1024 tokens, in 2^20."""
     text: str | None = None
     """That perplexities are of: `wikitext-2` is its test set; `wiki test` as printed."""
@@ -177,13 +177,13 @@ def _reader(column: str) -> Callable[[str], Any]:
 
 
 @functools.cache
-def figure(printed: str) -> Figure:
+def figure(printed: str) -> PublishedFigure:
     """Parse a cell: `37.07`, `473 MB` (0.473 of a column in GB), `10W` (100,000), `6.23 ± 0.04`, `oom` (no value)."""
     match = _NUMBER.fullmatch(printed)
     if match is None:
-        return Figure(printed, None)
+        return PublishedFigure(printed, None)
     scale = _SCALES.get(match[3], 1.0)
-    return Figure(printed, float(match[1]) * scale, None if match[2] is None else float(match[2]) * scale)
+    return PublishedFigure(printed, float(match[1]) * scale, None if match[2] is None else float(match[2]) * scale)
 
 
 class Table(msgspec.Struct, frozen=True):
@@ -204,14 +204,14 @@ class LeftOut(msgspec.Struct, frozen=True):
     why: str
 
 
-class Environment(msgspec.Struct, frozen=True):
+class TableSoftware(msgspec.Struct, frozen=True):
     """The software of some tables, and the number of rows of each."""
 
     versions: dict[str, str]
     tables: dict[str, int]
 
 
-class Source(msgspec.Struct, frozen=True):
+class PublishedDocument(msgspec.Struct, frozen=True):
     """One document, as `data/sources.toml` has it."""
 
     id: str
@@ -219,7 +219,7 @@ class Source(msgspec.Struct, frozen=True):
     files: tuple[str, ...]
     rows: int
     remarks: tuple[str, ...]
-    environment: tuple[Environment, ...]
+    environment: tuple[TableSoftware, ...]
     table_remarks: dict[str, str] = field(default_factory=dict)
     left_out: tuple[LeftOut, ...] = ()
 
@@ -234,9 +234,9 @@ class Source(msgspec.Struct, frozen=True):
 
 
 @functools.cache
-def load_sources() -> tuple[Source, ...]:
+def load_sources() -> tuple[PublishedDocument, ...]:
     """Return the seven documents, in the order of `data/sources.toml`."""
-    return msgspec.toml.decode(_data_text("sources.toml"), type=dict[str, tuple[Source, ...]])["source"]
+    return msgspec.toml.decode(_data_text("sources.toml"), type=dict[str, tuple[PublishedDocument, ...]])["source"]
 
 
 def table_of(row: PublishedRow) -> Table:

@@ -26,9 +26,9 @@ from ggbench.runs.store.runs import (
     RUNNING,
     WARMUP,
     SampleChunk,
-    Samples,
     StoredObservation,
     StoredRun,
+    StoredSamples,
     encode,
     storable_text,
     stored_run_of,
@@ -181,7 +181,7 @@ class Store:
         self._mark_interrupted()
         return stored_run_of(self._require(run_id))
 
-    def load_samples(self, run_id: int, *, warmup: bool = False) -> Samples:
+    def load_samples(self, run_id: int, *, warmup: bool = False) -> StoredSamples:
         """Raw samples of a run, of no length where it has none; warm-up only where asked for. Raises UnknownName."""
         import numpy as np
 
@@ -189,7 +189,7 @@ class Store:
         lengths = [len(chunk.step_ns) for chunk in chunks]
         starts = np.array([chunk.first_position for chunk in chunks], np.int64) - np.cumsum([0, *lengths])[:-1]
         untimed = any(not chunk.sample_ns for chunk in chunks)
-        return Samples(
+        return StoredSamples(
             series=np.repeat(np.array([chunk.series for chunk in chunks], np.str_), lengths),
             position=np.repeat(starts, lengths) + np.arange(sum(lengths)),
             step_ns=np.fromiter((step for chunk in chunks for step in chunk.step_ns), np.int64),

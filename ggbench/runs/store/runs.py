@@ -67,7 +67,7 @@ class StoredRun(msgspec.Struct, frozen=True, kw_only=True):
         return self.finished_at is not None
 
 
-class Samples(msgspec.Struct, frozen=True):
+class StoredSamples(msgspec.Struct, frozen=True):
     """Raw samples of one run, in the order of their series; four arrays of one length."""
 
     series: NDArray[np.str_]

@@ -43,7 +43,7 @@ class Regime(msgspec.Struct, frozen=True):
     last_n: int
 
 
-class Prefill(msgspec.Struct, frozen=True):
+class PrefillLimit(msgspec.Struct, frozen=True):
     """Minimum time [ms] to process prompts of up to `longest` tokens, `batch_size` of them together.
 
     latency(n) = max(read(n), compute(n)), with, for one sequence:
@@ -148,7 +148,7 @@ class SchemeLimits(msgspec.Struct, frozen=True):
     """None also if the bytes read for a token do not grow with the context."""
     b_ms: float | None
     decode: tuple[DecodePoint, ...]
-    prefill: Prefill | None
+    prefill: PrefillLimit | None
 
     @property
     def scheme(self) -> str:
@@ -186,7 +186,7 @@ def _scheme_limits(weights: Weights, kv: KvCache, hardware: Hardware, longest: i
             fits = None if memory is None else (max_n_ctx or 0) >= n
             decode.append(DecodePoint(n, latency_ms, batch_size * 1e3 / latency_ms, fits))
         if compute is not None:
-            prefill = Prefill(weights, kv, bandwidth, compute, longest, batch_size)
+            prefill = PrefillLimit(weights, kv, bandwidth, compute, longest, batch_size)
     return SchemeLimits(
         weights=weights,
         kv=kv,

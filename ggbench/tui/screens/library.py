@@ -28,7 +28,7 @@ from ggbench.tui.library import LatestResults, QuantRow, quants_on_disk
 from ggbench.tui.model_list import ModelEntry, found_models, list_models
 from ggbench.tui.run_requests import next_length
 from ggbench.tui.screens.card_picker import CardChoice, CardPicker
-from ggbench.tui.screens.starting import StartScreen, ThisMachine
+from ggbench.tui.screens.starting import MachineToPlan, StartScreen
 from ggbench.tui.widgets.bars import FilterInput, MachineBar, MemoryBar, StatusMessage
 from ggbench.tui.widgets.models_pane import ModelList, ModelsPane
 from ggbench.tui.widgets.quants_table import QuantsTable
@@ -182,11 +182,11 @@ class LibraryScreen(StartScreen):
         services, setup = host_of(self).services, host_of(self).setup
         planner = None if self.machine is None else self.machine.planner
 
-        def read() -> Iterator[ThisMachine]:
+        def read() -> Iterator[MachineToPlan]:
             budget = services.machine_budget(setup)
-            yield ThisMachine(planner or services.make_planner(services), budget, services.read_machine())
+            yield MachineToPlan(planner or services.make_planner(services), budget, services.read_machine())
 
-        def take(machine: ThisMachine) -> None:
+        def take(machine: MachineToPlan) -> None:
             self.machine = machine
             self._replan()
 

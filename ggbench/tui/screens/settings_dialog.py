@@ -17,7 +17,7 @@ from textual.widgets import Input, Label, Static
 
 from ggbench.errors import UsageError
 from ggbench.text import plain
-from ggbench.tui.forms import Field, Form, Record
+from ggbench.tui.forms import Form, FormField, Record
 from ggbench.tui.screens.dialogs import Dialog
 
 
@@ -135,10 +135,10 @@ class SettingsDialog(Dialog[Record | None]):
         about.update(text)
 
     @property
-    def _asked(self) -> Sequence[Field]:
+    def _asked(self) -> Sequence[FormField]:
         return [field for field in self.form.fields if field.name]
 
-    def _make_editor(self, field: Field) -> Input | ChoiceField | Static:
+    def _make_editor(self, field: FormField) -> Input | ChoiceField | Static:
         if not field.name:
             return Static(next(iter(field.choices)), classes="fixed", markup=False)
         text = field.text_of(self._record, self.form.default)
@@ -146,7 +146,7 @@ class SettingsDialog(Dialog[Record | None]):
             return ChoiceField(tuple(field.choices), text, id=field.name)
         return Input(text, placeholder="default", id=field.name, compact=True)
 
-    def _editor(self, field: Field) -> Input | ChoiceField:
+    def _editor(self, field: FormField) -> Input | ChoiceField:
         found = self.query_one(f"#{field.name}")
         assert isinstance(found, Input | ChoiceField)
         return found

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from ggbench.tui.planner import Planner
 
 
-class ThisMachine(msgspec.Struct, frozen=True):
+class MachineToPlan(msgspec.Struct, frozen=True):
     """What was read of this machine, and what sizes quants for it or another."""
 
     planner: Planner
@@ -57,7 +57,7 @@ class StartScreen(TaskScreen):
         self.library = Library()
         self.card = CardChoice()
         self.catalog: Catalog | None = None
-        self.machine: ThisMachine | None = None
+        self.machine: MachineToPlan | None = None
         """None before it was read."""
         self._answers: dict[str, Any] = {}
         """What each dialog was last closed with, by what it is for; it begins with that next time."""

@@ -192,7 +192,7 @@ def _total_bytes(budget: Budget, reading: MachineReading | None) -> int | None:
     return next((gpu.total_bytes for gpu in reading.gpus if gpu.name == budget.device), None)
 
 
-class Part(msgspec.Struct, frozen=True):
+class BarPart(msgspec.Struct, frozen=True):
     """One part of the bar."""
 
     name: str
@@ -238,14 +238,14 @@ def _remedy(row: PlanRow) -> str:
     return f"; fits with {remedies}" if remedies else ""
 
 
-def _legends(parts: list[Part]) -> list[Text]:
+def _legends(parts: list[BarPart]) -> list[Text]:
     """Return legends from long to short: the reserve goes before a name does."""
     without_reserve = [part for part in parts if part.name != "reserve"]
     whole = [_legend(shown, len(shown), gap) for shown in (parts, without_reserve) for gap in ("  ", " ")]
     return [*whole, *(_legend(without_reserve, n_names, " ") for n_names in range(len(without_reserve) - 1, -1, -1))]
 
 
-def _legend(parts: list[Part], n_names: int, gap: str) -> Text:
+def _legend(parts: list[BarPart], n_names: int, gap: str) -> Text:
     """Return the legend with the size of each part, the first of them named."""
     legend = Text(no_wrap=True, overflow="ellipsis")
     for index, part in enumerate(parts):
@@ -254,21 +254,21 @@ def _legend(parts: list[Part], n_names: int, gap: str) -> Text:
     return legend
 
 
-def memory_parts(row: PlanRow, budget: Budget) -> list[Part]:
+def memory_parts(row: PlanRow, budget: Budget) -> list[BarPart]:
     """Return the parts from left to right; if the plan does not fit, `missing` replaces `free`."""
     logits_bytes = 0 if budget.on_gpu else row.output_bytes or 0
     parts = [
-        Part("weights", row.device_weight_bytes or 0, "█", "blue"),
-        Part("KV", row.device_kv_bytes or 0, "▓", "green"),
-        Part("compute", (row.compute_bytes or 0) + logits_bytes, "▒", "yellow"),
+        BarPart("weights", row.device_weight_bytes or 0, "█", "blue"),
+        BarPart("KV", row.device_kv_bytes or 0, "▓", "green"),
+        BarPart("compute", (row.compute_bytes or 0) + logits_bytes, "▒", "yellow"),
     ]
     left_bytes = row.left_bytes or 0
     if left_bytes < 0:
-        return [*parts, Part("missing", -left_bytes, "╳", "bold red")]
-    return [*parts, Part("free", left_bytes, "░", "dim"), Part("reserve", budget.reserve_bytes, "·", "dim")]
+        return [*parts, BarPart("missing", -left_bytes, "╳", "bold red")]
+    return [*parts, BarPart("free", left_bytes, "░", "dim"), BarPart("reserve", budget.reserve_bytes, "·", "dim")]
 
 
-def stack_widths(parts: list[Part], width: int) -> list[int]:
+def stack_widths(parts: list[BarPart], width: int) -> list[int]:
     """Return each part's width in characters, adding up to `width`; a non-empty part has at least one.
 
     What is missing belongs to what is needed, so it covers the end of the bar.

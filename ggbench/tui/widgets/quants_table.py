@@ -14,7 +14,7 @@ from textual.message import Message
 from textual.widgets import DataTable
 
 from ggbench.tui.library import Library, QuantRow
-from ggbench.tui.tables import Column
+from ggbench.tui.tables import TableColumn
 from ggbench.tui.widgets.column_table import ColumnTable
 from ggbench.units import KV_CELLS
 
@@ -96,7 +96,7 @@ class QuantsTable(ColumnTable):
         self.scroll_to(top.x, top.y, animate=False, force=True)
         self.call_after_refresh(self._scroll_cursor_into_view)
 
-    def _draw_columns(self, columns: Sequence[Column[QuantRow]], lines: Sequence[Sequence[str]]) -> None:
+    def _draw_columns(self, columns: Sequence[TableColumn[QuantRow]], lines: Sequence[Sequence[str]]) -> None:
         """Set each column's width from its content; by itself the table would first draw them narrow."""
         order = self._library.order
         self.clear(columns=True)
@@ -107,10 +107,10 @@ class QuantsTable(ColumnTable):
             width = max(cell_len(text) for text in (*header, *(line[index] for line in lines)))
             self.add_column(Text("\n".join(header), justify=_side(column)), key=column.key, width=width)
 
-    def _texts(self, row: QuantRow, columns: Sequence[Column[QuantRow]]) -> list[str]:
+    def _texts(self, row: QuantRow, columns: Sequence[TableColumn[QuantRow]]) -> list[str]:
         name, *others = (column.text(row) for column in columns)
         return [f"{_MARKED if row.name in self._library.marks else ' '} {name}", *others]
 
 
-def _side(column: Column[QuantRow]) -> Literal["left", "right"]:
+def _side(column: TableColumn[QuantRow]) -> Literal["left", "right"]:
     return "right" if column.right_aligned else "left"

@@ -21,7 +21,7 @@ from ggbench.show.presenter import presenter_of
 from ggbench.show.text import b_text, tok_s_text, w_text
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
 from ggbench.text import plain, shorten, shorten_middle
-from ggbench.tui.live_job import Answer, LiveJob, LiveNumbers
+from ggbench.tui.live_job import LiveJob, LiveNumbers, ProbeAnswer
 from ggbench.tui.run_queue import QueueItem
 from ggbench.tui.work_queue import GLYPHS, WorkState
 from ggbench.units import KV_CELLS, format_bytes, format_count, format_duration, format_fixed, format_ms, format_percent
@@ -279,7 +279,7 @@ _WORKS, _OPEN, _FAILS = "━", "·", "╳"
 class BracketPlot(Widget):
     """One line for each real context that was tried, the newest last."""
 
-    answers: reactive[tuple[Answer, ...]] = reactive(())
+    answers: reactive[tuple[ProbeAnswer, ...]] = reactive(())
     """The answers so far."""
     question: reactive[Question | None] = reactive(None)
     """What is being tried."""
@@ -294,7 +294,7 @@ class BracketPlot(Widget):
 
 
 def bracket_lines(
-    answers: Sequence[Answer], question: Question | None, width: int, asked_s: int | None = None
+    answers: Sequence[ProbeAnswer], question: Question | None, width: int, asked_s: int | None = None
 ) -> list[str]:
     """Return the scale of n_ctx, a line for each probe of a real context, and the open question.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ggbench.engines.server.config import Address
-from ggbench.engines.server.contract import Ended, Failed, Generate, Item, Prompt, Tokens
+from ggbench.engines.server.contract import Ended, Generate, GenerationFailed, Item, Prompt, Tokens
 from ggbench.engines.server.server import Server
 from ggbench.errors import GgbenchError, NetworkError, ServerTimeout
 from tests.engines.server.conftest import Serve
@@ -70,8 +70,8 @@ def test_a_broken_generation_is_a_value(fault: str, name: str, serve: Serve) -> 
     items = _generate(endpoint)
     assert time.monotonic() - started < IN_TIME_S
     last = items[-1]
-    assert isinstance(last, Failed), last
-    assert not any(isinstance(item, Failed | Ended) for item in items[:-1])
+    assert isinstance(last, GenerationFailed), last
+    assert not any(isinstance(item, GenerationFailed | Ended) for item in items[:-1])
     _check_message(last.error)
     if fault in BREAKS_LATE:
         assert sum(isinstance(item, Tokens) for item in items) == AFTER
@@ -80,7 +80,7 @@ def test_a_broken_generation_is_a_value(fault: str, name: str, serve: Serve) -> 
 @pytest.mark.parametrize("fault", sorted({"hangs", "pings", "drips", "hangs_at_once", "drips_its_head"}))
 def test_silence_is_a_timeout_whatever_fills_it(fault: str, serve: Serve) -> None:
     last = _generate(serve(AnyLength("llama_server"), of_streams(STREAM_FAULTS[fault])))[-1]
-    assert isinstance(last, Failed)
+    assert isinstance(last, GenerationFailed)
     assert isinstance(last.error, ServerTimeout)
 
 
@@ -89,7 +89,7 @@ def test_an_impossible_clock_is_not_used(fault: str, serve: Serve) -> None:
     items = _generate(serve(AnyLength("llama_server"), of_streams(CLOCK_FAULTS[fault])))
     last = items[-1]
     if fault == "nan_timings":
-        assert isinstance(last, Failed)
+        assert isinstance(last, GenerationFailed)
         return
     assert isinstance(last, Ended)
     assert all(item.decode_ns is None for item in items if isinstance(item, Tokens))

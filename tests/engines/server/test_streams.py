@@ -8,9 +8,9 @@ import pytest
 from ggbench.engines.server.config import Address
 from ggbench.engines.server.contract import (
     Ended,
-    Failed,
     FirstByte,
     Generate,
+    GenerationFailed,
     Item,
     Prompt,
     PromptProgress,
@@ -137,7 +137,7 @@ def test_cancelling_closes_the_connection_at_once(serve: Serve) -> None:
         started = time.monotonic()
         rest = [item for _, item in stream]
         assert time.monotonic() - started < 10
-    assert not any(isinstance(item, Ended | Failed) for item in rest)
+    assert not any(isinstance(item, Ended | GenerationFailed) for item in rest)
 
 
 def test_a_fault_while_reading_is_raised_where_the_stream_was_asked_for(

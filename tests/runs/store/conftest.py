@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from ggbench.engines.endings import Outcome
-from ggbench.engines.events import DeviceBuffers, Memory, Place
+from ggbench.engines.events import DeviceBuffers, Memory, MemoryKind
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.decode.record import DecodeResult, DecodeSettings
 from ggbench.machine.records import GpuUse, Throttling
@@ -54,7 +54,10 @@ def run(head: RunHead) -> Run:
         head=head,
         outcome=Outcome.COMPLETED,
         memory=Memory(
-            buffers=(DeviceBuffers("CPU", Place.HOST, 1, 2, 3, 4), DeviceBuffers("CUDA0", Place.GPU, weight_bytes=5)),
+            buffers=(
+                DeviceBuffers("CPU", MemoryKind.HOST, 1, 2, 3, 4),
+                DeviceBuffers("CUDA0", MemoryKind.GPU, weight_bytes=5),
+            ),
             n_ctx=512,
             n_batch=512,
             n_ubatch=512,

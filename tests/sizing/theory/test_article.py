@@ -12,7 +12,7 @@ from ggbench.machine.gpus import find_gpu
 from ggbench.models.catalog import load_catalog
 from ggbench.sizing.theory.hardware import known_hardware
 from ggbench.sizing.theory.kv_cache import KvCache, kv_cache
-from ggbench.sizing.theory.limits import Prefill, decode_line, n_ctx_that_fits
+from ggbench.sizing.theory.limits import PrefillLimit, decode_line, n_ctx_that_fits
 from ggbench.sizing.theory.weights import Parameters, count_parameters, scheme_bits, uniform_weights
 from ggbench.units import GIB, MIB
 
@@ -85,7 +85,7 @@ def computed(size: str, gqa: str, quantity: str, scheme: str, counting: str) -> 
         weights = msgspec.structs.replace(
             weights, parameters=msgspec.structs.replace(parameters, layers=layers, lm_head=0)
         )
-    curve = Prefill(weights, kv, hardware.bandwidth_bytes_per_s, hardware.compute_flop_per_s, LONGEST)
+    curve = PrefillLimit(weights, kv, hardware.bandwidth_bytes_per_s, hardware.compute_flop_per_s, LONGEST)
     knees = curve.knees()
     assert len(knees) in (0, 2)
     return knees[quantity == "knee_second"] if knees else NO_KNEE

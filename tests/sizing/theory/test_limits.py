@@ -11,7 +11,7 @@ from ggbench.sizing.theory.hardware import Hardware, known_hardware
 from ggbench.sizing.theory.kv_cache import kv_cache
 from ggbench.sizing.theory.limits import (
     Bound,
-    Prefill,
+    PrefillLimit,
     decode_latency_ms,
     decode_limit,
     decode_line,
@@ -44,7 +44,7 @@ DENSE, MOE = drawn(), drawn("qwen1.5-moe-a2.7b")
 def test_a_prompt_of_one_token_reads_as_the_first_decode_does() -> None:
     """The article, section 4.4: B is prefill at a length of 1."""
     weights, kv = uniform_weights(count_parameters(DENSE), 8), kv_cache(DENSE)
-    curve = Prefill(weights, kv, BANDWIDTH, COMPUTE, 1)
+    curve = PrefillLimit(weights, kv, BANDWIDTH, COMPUTE, 1)
     assert curve.read_ms(1) == pytest.approx(decode_line(weights, kv, BANDWIDTH)[1])
     assert decode_latency_ms(weights, kv, BANDWIDTH, 1e9, 1) == pytest.approx(curve.compute_ms(1) * COMPUTE / 1e9)
 
@@ -52,7 +52,7 @@ def test_a_prompt_of_one_token_reads_as_the_first_decode_does() -> None:
 def test_a_scan_of_all_lengths_finds_the_same_times_and_knees() -> None:
     weights, kv = uniform_weights(count_parameters(DENSE), 16), kv_cache(DENSE)
     params = weights.parameters
-    curve = Prefill(weights, kv, BANDWIDTH, COMPUTE, 2000)
+    curve = PrefillLimit(weights, kv, BANDWIDTH, COMPUTE, 2000)
     found, before, pairs = [], False, 0
     for n in range(1, 2001):
         pairs += n
@@ -68,7 +68,7 @@ def test_a_scan_of_all_lengths_finds_the_same_times_and_knees() -> None:
 
 def test_a_long_prompt_reads_much_more_than_the_cache_once() -> None:
     weights, kv = uniform_weights(count_parameters(DENSE), 16), kv_cache(DENSE)
-    curve = Prefill(weights, kv, BANDWIDTH, COMPUTE, 131_072)
+    curve = PrefillLimit(weights, kv, BANDWIDTH, COMPUTE, 131_072)
     assert curve.floor_ms(1) == curve.read_ms(1)
     once_ms = 131_072 * (512 << 10) / BANDWIDTH * 1e3
     assert curve.kv_ms(131_072) / once_ms == pytest.approx(131_073 / 2)
@@ -76,14 +76,14 @@ def test_a_long_prompt_reads_much_more_than_the_cache_once() -> None:
 
 def test_regimes_cover_the_range_and_change_at_the_knees() -> None:
     weights, kv = uniform_weights(count_parameters(DENSE), 16), kv_cache(DENSE)
-    curve = Prefill(weights, kv, BANDWIDTH, COMPUTE, 2000)
+    curve = PrefillLimit(weights, kv, BANDWIDTH, COMPUTE, 2000)
     first, second = curve.knees()
     assert [(r.bound, r.first_n, r.last_n) for r in curve.regimes()] == [
         (Bound.WEIGHTS, 1, first),
         (Bound.COMPUTE, first + 1, second),
         (Bound.KV, second + 1, 2000),
     ]
-    slow = Prefill(weights, kv, BANDWIDTH, 1e18, 2000)
+    slow = PrefillLimit(weights, kv, BANDWIDTH, 1e18, 2000)
     assert slow.knees() == ()
     assert {regime.bound for regime in slow.regimes()} == {Bound.WEIGHTS, Bound.KV}
 

@@ -10,7 +10,7 @@ import msgspec
 
 from ggbench.engines.contract import Engine, EngineConfig, Source, Workload
 from ggbench.engines.endings import Completed, Ending, Failed
-from ggbench.engines.events import Allocated, DeviceBuffers, Event, Opened, Place, PromptRead, Ready, Steps
+from ggbench.engines.events import Allocated, DeviceBuffers, Event, MemoryKind, Opened, PromptRead, Ready, Steps
 from ggbench.engines.workloads import Decode, Prefill
 from ggbench.fields import COUNT, Option
 
@@ -30,7 +30,7 @@ CONFIG = PlantedConfig
 class PlantedEngine:
     def open(self, source: Source, setup: EngineConfig, *, reserve_bytes: int = 0) -> Iterator[Event | Ending]:
         yield Ready(None, {"llama_cpp": "none"})
-        yield Allocated((DeviceBuffers("PLANTED0", Place.REMOTE, weight_bytes=1 << 20),))
+        yield Allocated((DeviceBuffers("PLANTED0", MemoryKind.REMOTE, weight_bytes=1 << 20),))
         yield Opened(0.1)
         yield Completed()
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 from ggbench.engines.endings import Completed
 from ggbench.engines.workloads import BatchedDecode, Prefill
 from ggbench.runs.experiment import Conclusion, Experiment
-from ggbench.runs.progress import Point, Progress
+from ggbench.runs.progress import PointMeasured, Progress
 from ggbench.runs.recording import Recording
 from ggbench.runs.session import Session
 
@@ -39,7 +39,7 @@ class ChatExperiment(Experiment):
             step_ns = session.recorder.recording.series[series].step_ns
             turn = Turn(number, n_question, sum(step_ns) / len(step_ns) / 1e6)
             session.recorder.observe(turn)
-            yield Point(f"turn {number}: {turn.token_ms:.1f} ms a token", turn)
+            yield PointMeasured(f"turn {number}: {turn.token_ms:.1f} ms a token", turn)
         return ending
 
     def reduce(self, recording: Recording) -> ChatResult:
