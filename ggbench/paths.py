@@ -19,7 +19,7 @@ def results_file() -> Path:
 
 
 def twins_dir() -> Path:
-    """Return the folder of twins made for `synth:` and `twin:` models; safe to delete."""
+    """Return the folder of twins made for `twin:` and `twin:` models; safe to delete."""
     return _folder("cache") / "twins"
 
 

@@ -32,7 +32,7 @@ from ggbench.runs.stored import read_run
 from ggbench.runs.summary import QuantSummary
 from ggbench.stats.decode_timing import LatencySummary
 
-MODEL = "synth:qwen1.5-0.5b"
+MODEL = "twin:qwen1.5-0.5b"
 """The first in the Library."""
 AIM = 1.03
 _LONGEST_SILENCE_S = 120

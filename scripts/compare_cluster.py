@@ -59,7 +59,7 @@ class Measured:
 def main() -> int:
     """Measure every delay; returns the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", nargs="?", default="synth:qwen1.5-0.5b")
+    parser.add_argument("model", nargs="?", default="twin:qwen1.5-0.5b")
     parser.add_argument("quant", nargs="?", default="q4_k_m")
     parser.add_argument("--delays", default="0,1,5", help="ms that each round trip takes longer")
     parser.add_argument("--rate", type=parse_bandwidth, default=125e6, help="of the far link, e.g. 125MB/s (default)")

@@ -72,7 +72,7 @@ def main() -> int:
     """Measure in turns, and compare the medians."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("server", type=Path, help="llama-server, of the same llama.cpp as ggbench's")
-    parser.add_argument("model", help="a file, or synth:ID:QUANT")
+    parser.add_argument("model", help="a file, or twin:ID:QUANT")
     parser.add_argument("-n", "--n-gen", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("-t", "--threads", type=int, default=default_threads())

@@ -34,7 +34,7 @@ from ggbench.runs.session import RunContext, run_context
 from ggbench.stats.intervals import Expected
 from ggbench.stats.speed_estimate import inverse
 
-CASES = tuple(f"synth:qwen1.5-{size}:{quant}" for size in ("0.5b", "1.8b", "7b") for quant in ("q4_k_m", "q8_0"))
+CASES = tuple(f"twin:qwen1.5-{size}:{quant}" for size in ("0.5b", "1.8b", "7b") for quant in ("q4_k_m", "q8_0"))
 N_DEPTH, N_PROMPT, LOADS = 4096, 512, 3
 AIMS = {"B": 0.10, "at 4,096": 0.10, "prompt of 512": 0.15}
 

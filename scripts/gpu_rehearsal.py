@@ -8,7 +8,7 @@ It needs what gpu_check needs but the GPU and its driver: CUDA 13's compiler, cu
 nvidia-cublas), and the folder of wheels that `scripts/gpu_check --prepare` makes. The first build takes most of an hour
 on two cores; --build keeps it. Behind `--` a ggbench command takes the place of the check, as
 
-  scripts/gpu_rehearsal --wheels wheels --memory-mib 24564 -- maxctx synth:qwen1.5-7b q4_k_m --flash-attn off --no-prove
+  scripts/gpu_rehearsal --wheels wheels --memory-mib 24564 -- maxctx twin:qwen1.5-7b q4_k_m --flash-attn off --no-prove
 
 Exit code: that of gpu_check, or of the command.
 """

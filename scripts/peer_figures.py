@@ -51,7 +51,7 @@ from scripts.peer_table import Row
 
 N_GEN, N_PROMPT_TOKENS, N_CHUNKS, N_CTX = 128, 512, 8, 8192
 INPUT, BATCH_GEN, BATCHES = 128, 32, (1, 4)
-SEARCHES = (("synth:qwen1.5-0.5b:q4_k_m", "1GiB"), ("synth:qwen1.5-0.5b:q8_0", "2GiB"))
+SEARCHES = (("twin:qwen1.5-0.5b:q4_k_m", "1GiB"), ("twin:qwen1.5-0.5b:q8_0", "2GiB"))
 _START_S = 600
 _LOG_PREFIX = re.compile(r"^[\d.]+ [A-Z] ")
 
@@ -232,7 +232,7 @@ def _number(pattern: str, text: str) -> float:
 
 
 def _search_rows(model: str, limit: str) -> tuple[Row, Row, Row]:
-    name, peer = f"maxctx {model.removeprefix('synth:')}, {limit}", "blind bisection"
+    name, peer = f"maxctx {model.removeprefix('twin:')}, {limit}", "blind bisection"
     return (
         Row(f"{name}: contexts made", "", peer, None, 1.0),
         Row(f"{name}: time", "s", peer, None, 1.0),

@@ -18,7 +18,7 @@ from ggbench.show.glossary import DECODE
     terms=DECODE,
     examples="""
     ggbench bench ~/models/Qwen2.5-7B-Instruct-GGUF
-    ggbench bench synth:qwen1.5-0.5b q8_0 q4_k_m -n 1000 --plot
+    ggbench bench twin:qwen1.5-0.5b q8_0 q4_k_m -n 1000 --plot
     ggbench bench org/name-GGUF q4_k_m --maxctx --memory-limit 8GiB
     ggbench bench http://127.0.0.1:8080
     """,

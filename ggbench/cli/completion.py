@@ -23,7 +23,7 @@ _Names: TypeAlias = "Iterable[tuple[str, str]]"
 """Each with a few words about it, which bash does not show."""
 
 _MOST_RUNS = 500
-_TWINS = "synth:"
+_TWINS = "twin:"
 _PATHS = ("/", "./", "../", "~")
 
 
@@ -91,9 +91,9 @@ def _quants(ctx: click.Context) -> Iterator[tuple[str, str]]:
     match ref.kind:
         case "path":
             yield from _of_files(local_variants(ref.path))
-        case "catalog" | "synth":
+        case "catalog" | "twin":
             yield from ((quant, "") for quant in load_catalog().model(ref.name).quants)
-        case "hub" | "twin":
+        case "hub" | "published_twin":
             for each, folder in _snapshots():
                 if each == ref.name:
                     yield from _of_files(variants_in(folder)[0])
@@ -155,7 +155,7 @@ _OPTIONS: dict[str, Callable[[click.Context], _Names]] = {"model": _measured_mod
 
 
 class _Bash(BashComplete):
-    """Bash takes a colon for the end of a word, and replaces only what is after it: `synth:` has to be put together."""
+    """Bash takes a colon for the end of a word, and replaces only what is after it: `twin:` has to be put together."""
 
     source_template: ClassVar[str] = BashComplete.source_template.replace(
         "COMP_CWORD=$COMP_CWORD",

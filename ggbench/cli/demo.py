@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ggbench.commands.measuring import MeasureResult
 
 _ID = "qwen1.5-0.5b"
-_MODEL = f"synth:{_ID}"
+_MODEL = f"twin:{_ID}"
 _QUANTS = ("q8_0", "q4_k_m", "q2_k")
 _N_STEPS = 4
 _NEXT = """\

@@ -34,8 +34,8 @@ def command(path: Path, tensors: bool, output: Output) -> None:
 
     A truncated file, such as a download that stopped, is shown with how much is missing, and the exit code is 5. Of a
     FOLDER, every GGUF in and below it is listed; one that cannot be loaded is a row with its reason. A folder with a
-    config.json and no GGUF is a checkpoint of Transformers, as are tf:org/name and synth-tf:ID, with or without :QUANT:
-    the size that each method makes of it is shown.
+    config.json and no GGUF is a checkpoint of Transformers, as are transformers:org/name and transformers-twin:ID, with
+    or without :QUANT: the size that each method makes of it is shown.
     """
     from ggbench.gguf_file.header import read_model_file
 

@@ -51,7 +51,7 @@ GROUPS = {
         "models": "The models of the catalog and on this disk.",
         "inspect": "What a GGUF file holds: metadata, tensor types, BPW.",
         "pull": "Download quants from the Hub, resumable and verified.",
-        "synth": "Write twins: a model's true shape, without trained weights.",
+        "twin": "Write twins: a model's true shape, without trained weights.",
     },
     "Also": {
         "tui": "Choose, measure and compare in a terminal interface.",

@@ -96,7 +96,7 @@ def _list_all(output: Output) -> None:
         _show_models(found, output)
     else:
         output.notice("No GGUF file of Hugging Face, llama.cpp, LM Studio or Ollama is here; list a folder with --dir")
-    output.notice("Measure a twin of any in the catalog with: ggbench bench synth:<id>")
+    output.notice("Measure a twin of any in the catalog with: ggbench bench twin:<id>")
 
 
 def _list_folder(folder: Path, output: Output) -> None:

@@ -71,8 +71,8 @@ def command(
     misses least does not fit, single changes that would help are listed, each sized as the plan is; --json has them for
     every row. The exit code is 3 where none of the named quants fits, or the only one there is does not.
 
-    Of a checkpoint of Transformers, tf:org/name, tf:FOLDER or synth-tf:ID, QUANTS are bf16, f16, f32, int8, nf4,
-    nf4-dq, gptq-int4 and awq-int4.
+    Of a checkpoint of Transformers, transformers:org/name, transformers:FOLDER or transformers-twin:ID, QUANTS are
+    bf16, f16, f32, int8, nf4, nf4-dq, gptq-int4 and awq-int4.
 
     The first time the memory's bandwidth is measured, for a second or two. Expected speeds are of what this machine has
     run or forecast already: ggbench forecast measures those of a model.

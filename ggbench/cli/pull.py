@@ -55,7 +55,7 @@ def _folder(_ctx: click.Context, _param: click.Parameter, folder: Path | None) -
 def command(ref: ModelRef, folder: Path | None, hub: HubOptions, output: Output) -> None:
     """Download QUANTS of MODEL, a repo org/name of the Hub or a catalog id, and print where they are.
 
-    Of tf:org/name, a checkpoint of Transformers, config.json and safetensors are downloaded, without a QUANT.
+    Of transformers:org/name, a checkpoint of Transformers, config.json and safetensors are downloaded, without a QUANT.
 
     Ctrl-C, a kill or a lost network keeps what has arrived, and the same command continues. A file gets its name only
     when its SHA-256 is right and it is on the disk. Without QUANTS the repo has to hold a single one. A gated or

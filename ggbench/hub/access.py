@@ -28,7 +28,7 @@ HUB = "https://huggingface.co"
 """The endpoint where no other is named."""
 _YES = ("1", "true", "yes", "on")
 _LOG_IN_HINT = "log in with `hf auth login`"
-_OFFLINE_HINT = "local models and repos listed before still work with --offline; synth: models need no network"
+_OFFLINE_HINT = "local models and repos listed before still work with --offline; twin: models need no network"
 
 
 class HubAccess(msgspec.Struct, frozen=True):
@@ -68,7 +68,7 @@ class HubAccess(msgspec.Struct, frozen=True):
         if self.offline:
             raise NetworkError(
                 f"{what} needs the network, but offline mode is on",
-                "run it once without --offline and HF_HUB_OFFLINE, then it works offline; synth: needs no network",
+                "run it once without --offline and HF_HUB_OFFLINE, then it works offline; twin: needs no network",
             )
 
 

@@ -94,7 +94,7 @@ def list_checkpoint(access: HubAccess, repo: str, revision: str = "main") -> Rep
     path outside its folder, NetworkError for everything else, a gated repo among it.
     """
     if not _is_name(repo):
-        raise UsageError(f"{shorten(repo, 100)!r} is not a valid repo name", "give it as tf:ORG/NAME")
+        raise UsageError(f"{shorten(repo, 100)!r} is not a valid repo name", "give it as transformers:ORG/NAME")
     kept = cached_listing(access, repo, f"{_CHECKPOINT}{revision}") if access.offline else None
     if kept is not None:
         return kept
@@ -103,7 +103,8 @@ def list_checkpoint(access: HubAccess, repo: str, revision: str = "main") -> Rep
     if "config.json" not in by_path:
         kinds = ", ".join(dict.fromkeys(_kind(entry.path) for entry in entries[:_MOST_KINDS])) or "nothing"
         raise UsageError(
-            f"{plain(info.id)} has no config.json; it contains {kinds}", "its GGUF files are named without tf:"
+            f"{plain(info.id)} has no config.json; it contains {kinds}",
+            "its GGUF files are named without transformers:",
         )
     if "model.safetensors" in by_path:
         by_path = {path: entry for path, entry in by_path.items() if "-of-" not in path and ".index." not in path}

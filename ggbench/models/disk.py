@@ -27,7 +27,7 @@ from ggbench.models.model_stores import ModelStore, find_model_stores, ollama_mo
 from ggbench.text import plain
 from ggbench.units import format_count
 
-_SYNTH = "synth:"
+_TWIN = "twin:"
 
 
 class LocalModel(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ class LocalModel(msgspec.Struct, frozen=True):
     name: str
     """Name in its store: `org/name`, `llama3.2:1b`, else the file name without `.gguf`; printable."""
     model: str
-    """MODEL argument: `org/name` or `synth:<id>` (with the quant), else the file's path with `~` for home. Input for
+    """MODEL argument: `org/name` or `twin:<id>` (with the quant), else the file's path with `~` for home. Input for
     `catalog.selector`, so not sanitized; empty where there is no file.
     """
     quant: str | None
@@ -85,11 +85,11 @@ def find_local_models(dirs: Sequence[Path] = (), stores: Sequence[ModelStore] | 
 
 
 def twins_by_model(models: Iterable[LocalModel]) -> dict[str, tuple[str, ...]]:
-    """Return the quants of the twins that `synth:<id>` finds, by id, in alphabetical order."""
+    """Return the quants of the twins that `twin:<id>` finds, by id, in alphabetical order."""
     found: dict[str, list[str]] = {}
     for model in models:
-        if model.model.startswith(_SYNTH) and model.quant is not None:
-            found.setdefault(model.model.removeprefix(_SYNTH), []).append(model.quant)
+        if model.model.startswith(_TWIN) and model.quant is not None:
+            found.setdefault(model.model.removeprefix(_TWIN), []).append(model.quant)
     return {model_id: tuple(sorted(quants)) for model_id, quants in found.items()}
 
 
@@ -162,7 +162,7 @@ class _Finder:
         return LocalModel(
             store=store_name,
             name=plain(name),
-            model=repo or _synth_argument(first, facts, quant) or path_argument(first),
+            model=repo or _twin_argument(first, facts, quant) or path_argument(first),
             quant=quant,
             paths=variant.paths,
             file_bytes=variant.file_bytes,
@@ -210,11 +210,11 @@ def _unreadable_store(store: ModelStore, reason: str) -> LocalModel:
     return LocalModel(store.name, plain(path_argument(store.root)), "", None, (), None, reason=plain(reason))
 
 
-def _synth_argument(path: Path, facts: HeaderFacts, quant: str | None) -> str | None:
-    """Return `synth:<id>` for a twin that it would find again; None for any other file."""
+def _twin_argument(path: Path, facts: HeaderFacts, quant: str | None) -> str | None:
+    """Return `twin:<id>` for a twin that it would find again; None for any other file."""
     origin, _, model_id = (facts.twin_source or "").partition(":")
     is_cached = path.parent == paths.twins_dir() and path.stem == f"{model_id}-{quant}"
-    return f"{_SYNTH}{model_id}" if facts.is_twin and origin == "catalog" and is_cached else None
+    return f"{_TWIN}{model_id}" if facts.is_twin and origin == "catalog" and is_cached else None
 
 
 def path_argument(path: Path) -> str:

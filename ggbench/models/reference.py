@@ -22,16 +22,14 @@ from ggbench.text import in_words, plain, shorten
 MAIN = "main"
 """Default revision of a repo."""
 
-_FORMS = (
-    "MODEL is a catalog id, org/name or hf:org/name, a path, synth:<id>, twin:<org/name>, {own} or the URL of a server"
-)
+_FORMS = "MODEL is a catalog id, org/name or hf:org/name, a path, twin:<id or org/name>, {own} or the URL of a server"
 HUB_NAME = re.compile(
     rf"(?P<repo>{HUB_REPO.pattern})(?:@(?P<revision>refs/[a-z]+/[A-Za-z0-9][\w.-]*|[A-Za-z0-9][\w.-]*))?", re.ASCII
 )
 """`org/name`, or `org/name@revision` for a branch, a tag, a commit or a pull request."""
 
 
-Kind = Literal["catalog", "synth", "hub", "twin", "path", "server", "own"]
+Kind = Literal["catalog", "twin", "hub", "published_twin", "path", "server", "own"]
 MEASURE_OWN = ("decode", "prefill", "speed", "bench", "maxctx")
 """Commands that measure what an engine loads from something else than a GGUF."""
 _TAKE_OWN = (*MEASURE_OWN, "plan", "limits", "inspect")
@@ -41,9 +39,9 @@ class ModelRef(msgspec.Struct, frozen=True):
     """What MODEL and QUANTs name."""
 
     kind: Kind
-    """`catalog`, `qwen1.5-7b`; `synth`, a twin of one, `synth:qwen1.5-7b`; `hub`, a repo, `org/name` or `hf:org/name`;
-    `twin`, of a published file, from its real header, `twin:org/name`; `path`, a GGUF file or a folder; `server`, a
-    URL, whose quants are the names of its models. `own`, what an engine loads from something else than a GGUF.
+    """`catalog`, `qwen1.5-7b`; `twin`, a twin of one, `twin:qwen1.5-7b`; `hub`, a repo, `org/name` or `hf:org/name`;
+    `published_twin`, a twin of a published file, from its real header, `twin:org/name`; `path`, a GGUF file or a
+    folder; `server`, a URL, whose quants are the names of its models; `own`, what an engine loads from another format.
     """
     name: str
     """Id in lower case, `org/name`, path with `~` expanded, or base URL."""
@@ -75,7 +73,7 @@ class ModelRef(msgspec.Struct, frozen=True):
 
     def as_twin(self) -> ModelRef:
         """Return the twin of a catalog model, which needs no file; any other model unchanged."""
-        return replace(self, kind="synth", label=f"synth:{self.label}") if self.kind == "catalog" else self
+        return replace(self, kind="twin", label=f"twin:{self.label}") if self.kind == "catalog" else self
 
     def require_gguf(self) -> ModelRef:
         """Return this. Raises UsageError for a server and for what an engine loads from something else."""
@@ -102,8 +100,8 @@ def parse_model(text: str, *quants: str) -> ModelRef:
     2. The URL of a Hub page is its repo, and the URL of a file the repo with the file as QUANT. So is
        `org/name/file.gguf`, unless `org` exists locally. Both may follow `hf:` and `twin:`.
     3. Any other URL is a server.
-    4. The prefixes `synth:`, `hf:` and `twin:`, and those of engines that load something else than a GGUF, as `tf:` and
-       `synth-tf:`, in any case, state the kind.
+    4. The prefixes `hf:` and `twin:`, and those of engines that load something else than a GGUF, as `transformers:` and
+       `transformers-twin:`, in any case, state the kind.
     5. Before a `:QUANT` suffix, which has no slash, the rest is parsed by these rules; a missing path of rule 6 keeps a
        colon before `.gguf`, as in `/models/a:b.gguf`.
     6. Text that begins with `/`, `./`, `../` or `~`, ends in `.gguf`, or has more than one slash is a path.
@@ -133,21 +131,15 @@ def _parse(text: str) -> ModelRef:
         raise UsageError(f"{plain(text)!r} is not the URL of a server", _forms())
     prefix, _, rest = text.partition(":")
     prefix = prefix.lower()
-    if prefix in ("synth", "hf", "twin"):
+    if prefix in ("hf", "twin"):
         name, quant = split_quant(rest)
-        if prefix == "synth":
-            if not name or "/" in name:
-                hint = f"a twin of a repo is twin:{name}; " if HUB_NAME.fullmatch(name) else ""
-                raise UsageError(f"{text!r} is not {prefix}:<id>", f"{hint}list the ids with: ggbench models")
-            return _ref("synth", name.lower(), text, quant)
-        hub_name = HUB_NAME.fullmatch(name)
-        if hub_name is None:
-            is_id = prefix == "twin" and name and "/" not in name
-            raise UsageError(
-                f"{text!r} is not {prefix}:org/name",
-                f"a twin of a catalog model is synth:{plain(name)}" if is_id else _forms(),
-            )
-        return _repo("hub" if prefix == "hf" else "twin", hub_name, text, quant)
+        if hub_name := HUB_NAME.fullmatch(name):
+            return _repo("hub" if prefix == "hf" else "published_twin", hub_name, text, quant)
+        if prefix == "hf":
+            raise UsageError(f"{text!r} is not hf:org/name", _forms())
+        if not name or "/" in name:
+            raise UsageError(f"{text!r} is neither twin:<id> nor twin:org/name", "list the ids with: ggbench models")
+        return _ref("twin", name.lower(), text, quant)
     head, colon, tail = text.rpartition(":")
     if (
         colon

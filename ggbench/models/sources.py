@@ -220,7 +220,7 @@ ARTICLE_QUANTS = ("q8_0", "q6_k", "q5_k_m", "q5_0", "q4_k_m", "q4_0", "q3_k_m", 
 """Default quants of a twin: the article's eight, in its order."""
 
 
-class SynthTwin(msgspec.Struct, frozen=True):
+class CatalogTwin(msgspec.Struct, frozen=True):
     """A twin of a catalog model."""
 
     model: CatalogModel
@@ -262,5 +262,5 @@ class PublishedTwin(msgspec.Struct, frozen=True):
         return self.found.sizes()
 
 
-FileSource = FoundVariant | SynthTwin | PublishedTwin
+FileSource = FoundVariant | CatalogTwin | PublishedTwin
 """How to obtain a target's GGUF."""

@@ -33,12 +33,12 @@ from ggbench.models.served_models import ServedModel, ServerOptions, served_mode
 from ggbench.models.sources import (
     ARTICLE_QUANTS,
     NO_QUANT,
+    CatalogTwin,
     FileSource,
     FoundVariant,
     OnProgress,
     PublishedTwin,
     RepoRequest,
-    SynthTwin,
     choose_by_quant,
     find_variants,
     selector_in,
@@ -151,7 +151,7 @@ class Target(msgspec.Struct, frozen=True):
         """The file that a person would run, of a twin the published one; None where the header was not read."""
         if self.file is None:
             return None
-        if isinstance(self.source, SynthTwin):
+        if isinstance(self.source, CatalogTwin):
             model = self.source.model
             is_published = self.quant in model.quants or not model.quants
             return FileToRun(model.id, self.quant, repo=(model.repo or "") if is_published else "")
@@ -190,15 +190,15 @@ def resolve(
     if ref.kind == "path":
         return _local_targets(ref)
     catalog = catalog or load_catalog()
-    if headers_only and ref.kind in ("catalog", "synth"):
+    if headers_only and ref.kind in ("catalog", "twin"):
         return _catalog_targets(catalog.model(ref.name), ref.quants or ARTICLE_QUANTS)
-    if ref.kind == "synth":
+    if ref.kind == "twin":
         found = catalog.model(ref.name)
         for quant in ref.quants:
             ftype_by_name(quant)
         names = ref.quants or ARTICLE_QUANTS
-        return tuple(Target(ref.label, quant, "twin", source=SynthTwin(found, quant)) for quant in names)
-    is_twin = ref.kind == "twin"
+        return tuple(Target(ref.label, quant, "twin", source=CatalogTwin(found, quant)) for quant in names)
+    is_twin = ref.kind == "published_twin"
     local_only = not (is_twin or headers_only)
     variants = find_published(ref, hub or HubAccess.from_environment(), catalog, local_only=local_only)
     if not headers_only and (ref.quants or len(variants) == 1):
@@ -250,7 +250,7 @@ def smaller_targets(
     """
     catalog = catalog or load_catalog()
     known = [target.file.file_bytes for target in planned if target.file is not None]
-    if ref.kind in ("hub", "twin"):
+    if ref.kind in ("hub", "published_twin"):
         hub = hub or HubAccess.from_environment()
         sizes = {each.selector: each.variant.file_bytes for each in find_published(ref.of_quants(), hub, catalog)}
         small = [name for name, size in sizes.items() if size <= most_bytes]
@@ -283,7 +283,7 @@ def find_published(
         if known.repo is None:
             raise UsageError(
                 f"{known.id} is not on this disk",
-                f"measure its twin with synth:{known.id}, or give the path of a .gguf",
+                f"measure its twin with twin:{known.id}, or give the path of a .gguf",
             )
         request = RepoRequest(known.repo, MAIN, ref.quants, known.file_pattern, known.quants)
     else:
@@ -294,7 +294,7 @@ def find_published(
     except NetworkError as error:
         if known is None:
             raise
-        hint = f"{error.hint}; its twin needs no network: synth:{known.id}"
+        hint = f"{error.hint}; its twin needs no network: twin:{known.id}"
         raise NetworkError(error.message, hint.removeprefix("; ")) from error
 
 
@@ -333,7 +333,7 @@ def _hub_target(label: str, found: FoundVariant, *, is_twin: bool) -> Target:
 def _catalog_targets(model: CatalogModel, quants: Sequence[str]) -> tuple[Target, ...]:
     planned = plan_twin(model.hyper, quants, name=model.id, source=f"catalog:{model.id}")
     return tuple(
-        Target(model.id, quant, "catalog", source=SynthTwin(model, quant), file=planned[quant]) for quant in quants
+        Target(model.id, quant, "catalog", source=CatalogTwin(model, quant), file=planned[quant]) for quant in quants
     )
 
 

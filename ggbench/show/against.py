@@ -139,7 +139,7 @@ def own_speed(summary: QuantSummary, n_prompt: int | None, n_gen: int | None, ba
 def published_model(subject: Subject) -> str | None:
     """Return the published model of the same name, by MODEL or else by the file's name; None where none has it.
 
-    `synth:qwen1.5-7b`, `Qwen/Qwen1.5-7B-Chat-GGUF` and `qwen1_5-7b-chat-q4_k_m.gguf` are all `qwen1.5-7b`.
+    `twin:qwen1.5-7b`, `Qwen/Qwen1.5-7B-Chat-GGUF` and `qwen1_5-7b-chat-q4_k_m.gguf` are all `qwen1.5-7b`.
     """
     models = sorted({published.model for published in load_published()}, key=len, reverse=True)
     for text in (subject.model, subject.file):

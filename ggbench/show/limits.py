@@ -143,7 +143,7 @@ def _prefill_table(rows: Sequence[SchemeLimits], curves: Sequence[PrefillLimit],
         cells.append(left(f"at {format_count(length)}", _times(curves, length), "ms, bound by", 4))
         floors = (format_number(curve.floor_ms(length), 4) for curve in curves)
         cells.append(right(f"floor {format_count(length)}", floors, "ms", 5))
-    return _table("PrefillLimit", cells, rows, width)
+    return _table("Prefill", cells, rows, width)
 
 
 def _longest(curves: Sequence[PrefillLimit]) -> int:

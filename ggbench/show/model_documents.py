@@ -203,4 +203,4 @@ TWIN = Shape(
     of(ModelFile, "file_bytes n_params bpw"),
 )
 """Of a `ModelFile`, with its model, quant and file."""
-TWINS = Document("synth", "synth MODEL [QUANT...]", "The twins that were written.", field("rows", many(TWIN)))
+TWINS = Document("twin", "twin MODEL [QUANT...]", "The twins that were written.", field("rows", many(TWIN)))

@@ -98,8 +98,8 @@ def _opened(model: str) -> tuple[Path | str, str | None]:
             found_here = add_place(ref.path)
             chosen = next((each for each in found_here if quant and each.quant == quant), found_here[0])
             return chosen.paths[0], chosen.paths[0].name if quant or ref.path.is_file() else None
-        case "catalog" | "synth":
+        case "catalog" | "twin":
             found = load_catalog().model(ref.name)
-            return found.id if ref.kind == "catalog" and found.repo else f"synth:{found.id}", quant
+            return found.id if ref.kind == "catalog" and found.repo else f"twin:{found.id}", quant
         case _:
             return ref.label.removeprefix("hf:"), quant

@@ -91,7 +91,7 @@ def list_models(catalog: Catalog, local: Sequence[LocalModel], servers: Sequence
     for model in catalog:
         n_here = len(twins.get(model.id, ()))
         about = f"{n_here} made" if n_here else ""
-        entries.append(ModelEntry(Section.TWINS, f"synth:{model.id}", f"synth:{model.id}", about))
+        entries.append(ModelEntry(Section.TWINS, f"twin:{model.id}", f"twin:{model.id}", about))
     entries += [ModelEntry(Section.CATALOG, model.id, model.id, quants=model.quants) for model in catalog if model.repo]
     return tuple(entries)
 
@@ -118,7 +118,7 @@ def _on_disk(local: Sequence[LocalModel]) -> Iterable[ModelEntry]:
     groups: dict[Hashable, list[LocalModel]] = {}
     for model in local:
         is_listed_above = model.place is None and model.is_named_by_path and added.issuperset(model.paths)
-        if not model.model.startswith("synth:") and not is_listed_above:
+        if not model.model.startswith("twin:") and not is_listed_above:
             groups.setdefault((model.place, *_group(model)), []).append(model)
     by_place = sorted(groups.values(), key=lambda group: group[0].place is None)
     return _distinct([_entry(sorted(group, key=lambda model: -(model.file_bytes or 0))) for group in by_place])

@@ -38,7 +38,10 @@ def packages(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (["-ctk", "q8_0", "-ngl", "0"], "--type-k, --n-gpu-layers are for a GGUF, and Transformers loads tf:"),
+        (
+            ["-ctk", "q8_0", "-ngl", "0"],
+            "--type-k, --n-gpu-layers are for a GGUF, and Transformers loads",
+        ),
         (["--tuned"], "--tuned is for a GGUF"),
         (["--clock", "client"], "--clock is for a server"),
         (["--torch-compile"], "--torch-compile needs a cache that does not grow"),
@@ -48,21 +51,21 @@ def packages(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 def test_options_that_do_not_go_with_a_checkpoint_are_named(
     ggbench: Run, folder: Path, options: list[str], line: str
 ) -> None:
-    ran = ggbench("decode", f"tf:{folder}", "-n", "500", *options)
+    ran = ggbench("decode", f"transformers:{folder}", "-n", "500", *options)
     assert ran.code == ExitCode.USAGE
     assert line in ran.err
 
 
 def test_options_of_a_checkpoint_do_not_go_with_a_gguf(ggbench: Run, tmp_path: Path) -> None:
-    ran = ggbench("decode", "synth:qwen1.5-0.5b", "q4_0", "--cache", "static", "--trust-remote-code")
+    ran = ggbench("decode", "twin:qwen1.5-0.5b", "q4_0", "--cache", "static", "--trust-remote-code")
     assert ran.code == ExitCode.USAGE
-    assert "--cache, --trust-remote-code are for a checkpoint, and synth:qwen1.5-0.5b is none" in ran.err
+    assert "--cache, --trust-remote-code are for a checkpoint, and twin:qwen1.5-0.5b is none" in ran.err
 
 
 @pytest.mark.parametrize("command", ["quality", "tune"])
 def test_what_needs_a_gguf_says_so(ggbench: Run, folder: Path, command: str) -> None:
     """One line with the reason, and one with the commands that take a checkpoint, as the README has them."""
-    ran = ggbench(command, f"tf:{folder}", "bf16")
+    ran = ggbench(command, f"transformers:{folder}", "bf16")
     assert ran.code == ExitCode.USAGE
     assert f"{command} needs a GGUF" in ran.err
     measuring = "decode, prefill, speed, bench and maxctx"
@@ -75,7 +78,7 @@ def test_missing_packages_are_named_before_anything_is_loaded(
 ) -> None:
     del packages["torch"]
     packages["transformers"] = "4.57.1"
-    ran = ggbench("decode", f"tf:{folder}", "-n", "500")
+    ran = ggbench("decode", f"transformers:{folder}", "-n", "500")
     assert ran.code == ExitCode.ENGINE_FAILED
     assert "torch, transformers 4.57.1 (5.0 or later)" in ran.err
     assert "pip install 'ggbench[transformers]'" in ran.err
@@ -86,7 +89,7 @@ def test_code_of_a_checkpoint_is_refused_by_name(ggbench: Run, tmp_path: Path) -
     folder.mkdir()
     code_of = {"auto_map": {"AutoModelForCausalLM": "modeling_own.OwnModel"}}
     (folder / "config.json").write_text(json.dumps({**QWEN2_TINY, **code_of}))
-    ran = ggbench("decode", f"tf:{folder}", "-n", "500")
+    ran = ggbench("decode", f"transformers:{folder}", "-n", "500")
     assert ran.code == ExitCode.BAD_FILE
     assert "modeling_own.py" in ran.err
     assert "--trust-remote-code" in ran.err
@@ -94,6 +97,6 @@ def test_code_of_a_checkpoint_is_refused_by_name(ggbench: Run, tmp_path: Path) -
 
 def test_a_checkpoint_of_another_method_is_refused(ggbench: Run, tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "gptq", {**QWEN2_TINY, "quantization_config": GPTQ}, "gptq-int4")
-    ran = ggbench("decode", f"tf:{folder}", "bf16", "-n", "500")
+    ran = ggbench("decode", f"transformers:{folder}", "bf16", "-n", "500")
     assert ran.code == ExitCode.USAGE
     assert "is stored as gptq-int4, and bf16 was asked for" in ran.err

@@ -1,4 +1,4 @@
-"""`tf:org/name` on the command line, from the local test Hub: planned, inspected, downloaded and measured."""
+"""`transformers:org/name` on the command line, from the local test Hub: planned, inspected, downloaded and measured."""
 
 from pathlib import Path
 
@@ -17,7 +17,7 @@ NAMES += ["model.safetensors.index.json"]
 def repo(hub: TestHub, tmp_path: Path) -> str:
     folder = write_checkpoint(tmp_path / "made", QWEN2_TINY, n_shards=2)
     hub.add_repo("org/tiny", {**{path.name: path for path in folder.iterdir()}, "README.md": b"words"})
-    return "tf:org/tiny"
+    return "transformers:org/tiny"
 
 
 @pytest.fixture(autouse=True)
@@ -52,10 +52,10 @@ def test_a_repo_that_is_not_here_is_downloaded_by_decode(ggbench: Run, repo: str
 @pytest.mark.parametrize(
     ("words", "what"),
     [
-        (["tf:org/tiny", "nf4"], "a checkpoint is downloaded as it is stored"),
-        (["tf:org/tiny:nf4"], "Hint: omit nf4"),
-        (["tf:."], "tf:. is a path"),
-        (["synth-tf:qwen1.5-0.5b"], "synth-tf:qwen1.5-0.5b is a twin"),
+        (["transformers:org/tiny", "nf4"], "a checkpoint is downloaded as it is stored"),
+        (["transformers:org/tiny:nf4"], "Hint: omit nf4"),
+        (["transformers:."], "transformers:. is a path"),
+        (["transformers-twin:qwen1.5-0.5b"], "transformers-twin:qwen1.5-0.5b is a twin"),
     ],
 )
 def test_what_pull_does_not_take_is_named(ggbench: Run, words: list[str], what: str) -> None:

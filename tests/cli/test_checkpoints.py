@@ -12,7 +12,7 @@ CARD = ("--vram", "24GiB", "--bandwidth", "1008GB/s")
 
 
 def test_a_plan_has_the_fields_of_a_gguf(ggbench: Run) -> None:
-    ran = ggbench("plan", "synth-tf:qwen1.5-7b", "--gpu", "rtx-4090", "--json")
+    ran = ggbench("plan", "transformers-twin:qwen1.5-7b", "--gpu", "rtx-4090", "--json")
     assert ran.code == 0
     rows = {row["quant"]: row for row in ran.json["rows"]}
     assert list(rows) == ["bf16", "f16", "f32", "int8", "nf4", "nf4-dq", "gptq-int4", "awq-int4"]
@@ -25,7 +25,7 @@ def test_a_plan_has_the_fields_of_a_gguf(ggbench: Run) -> None:
         assert row["device_weight_bytes"] == row["weight_bytes"]
         assert row["needed_bytes"] == row["weight_bytes"] + row["kv_bytes"] == row["budget_bytes"] - row["left_bytes"]
         assert row["provenance"] == "twin"
-        assert row["command"].startswith(f"ggbench plan synth-tf:qwen1.5-7b {row['quant']}")
+        assert row["command"].startswith(f"ggbench plan transformers-twin:qwen1.5-7b {row['quant']}")
     limit = rows["nf4"]["limit"]
     assert limit["w_tokens_per_ms"] == pytest.approx(1008e9 / 2**19 / 1e3)
     read = rows["nf4"]["weight_bytes"] - 2 * 151936 * 4096  # the embedding, of which a token reads one row
@@ -33,18 +33,20 @@ def test_a_plan_has_the_fields_of_a_gguf(ggbench: Run) -> None:
 
 
 def test_the_longest_context_is_what_the_weights_leave(ggbench: Run) -> None:
-    [row] = ggbench("plan", "synth-tf:qwen1.5-7b", "int8", *CARD, "--reserve", "0", "--json").json["rows"]
+    [row] = ggbench("plan", "transformers-twin:qwen1.5-7b", "int8", *CARD, "--reserve", "0", "--json").json["rows"]
     assert row["planned_n_ctx"] == (24 * 2**30 - row["weight_bytes"]) // row["kv_bytes_per_token"]
-    limited = ggbench("plan", "synth-tf:qwen1.5-7b", "int8", *CARD, "--memory-limit", "10GiB", "--json").json["rows"][0]
+    limited = ggbench("plan", "transformers-twin:qwen1.5-7b", "int8", *CARD, "--memory-limit", "10GiB", "--json").json[
+        "rows"
+    ][0]
     assert limited["budget_bytes"] == 10 * 2**30
     assert limited["planned_n_ctx"] < row["planned_n_ctx"]
-    ran = ggbench("plan", "synth-tf:qwen1.5-7b", "bf16", *CARD, "--memory-limit", "10GiB")
+    ran = ggbench("plan", "transformers-twin:qwen1.5-7b", "bf16", *CARD, "--memory-limit", "10GiB")
     assert ran.code == 3
 
 
 def test_a_folder_is_planned_and_inspected(ggbench: Run, tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "tiny", {**QWEN2_TINY, "quantization_config": GPTQ}, "gptq-int4")
-    [row] = ggbench("plan", f"tf:{folder}", *CARD, "--json").json["rows"]
+    [row] = ggbench("plan", f"transformers:{folder}", *CARD, "--json").json["rows"]
     found = ggbench("inspect", folder, "--json", "--tensors").json
     for key in ("quant", "bpw", "n_params", "weight_bytes", "file_bytes"):
         assert row[key] == found[key], key
@@ -61,28 +63,28 @@ def test_a_method_that_does_not_go_is_a_row_with_its_reason(ggbench: Run, tmp_pa
     (folder / "config.json").write_text(
         json.dumps({**QWEN2_TINY, "hidden_size": 192, "num_attention_heads": 3, "num_key_value_heads": 3})
     )
-    ran = ggbench("plan", f"tf:{folder}", "nf4", "gptq-int4", *CARD, "--json")
+    ran = ggbench("plan", f"transformers:{folder}", "nf4", "gptq-int4", *CARD, "--json")
     nf4, gptq = ran.json["rows"]
     assert ran.code == 0
     assert (nf4["outcome"], nf4["fits"]) == ("completed", True)
     assert (gptq["outcome"], gptq["bpw"]) == ("failed", None)
     assert gptq["reason"].endswith("of 192 x 192 cannot be GPTQ in groups of 128")
-    assert ggbench("plan", f"tf:{folder}", "gptq-int4", *CARD).code == 5
+    assert ggbench("plan", f"transformers:{folder}", "gptq-int4", *CARD).code == 5
 
 
 @pytest.mark.parametrize(
     ("words", "code", "what", "hint"),
     [
-        (["plan", "synth-tf:qwen1.5-7b", "q4_k_m"], 2, "no quant of a checkpoint named 'q4_k_m'", "nf4"),
-        (["plan", "synth-tf:nope"], 2, "no model named 'nope'", "ggbench models"),
-        (["plan", "synth-tf:mixtral-8x7b"], 5, "is a mixture of experts", "synth:mixtral-8x7b"),
-        (["plan", "synth-tf:qwen1.5-7b", "--type-k", "q8_0"], 2, "--type-k is llama.cpp's", "omit it"),
-        (["plan", "synth-tf:qwen1.5-7b", "--n-cpu-moe", "4"], 2, "--n-cpu-moe is llama.cpp's", "omit it"),
-        (["plan", "tf:./nowhere"], 5, "nowhere has no config.json", "check the path"),
-        (["inspect", "tf:./nowhere"], 5, "nowhere has no config.json", "check the path"),
-        (["inspect", "tf:nowhere"], 2, "neither a folder nor org/name", "synth-tf:nowhere"),
-        (["plan", "tf:org/name", "--offline"], 4, "offline mode is on", "without --offline"),
-        (["pick", "synth-tf:qwen1.5-0.5b"], 2, "this needs a GGUF", "tf:"),
+        (["plan", "transformers-twin:qwen1.5-7b", "q4_k_m"], 2, "no quant of a checkpoint named 'q4_k_m'", "nf4"),
+        (["plan", "transformers-twin:nope"], 2, "no model named 'nope'", "ggbench models"),
+        (["plan", "transformers-twin:mixtral-8x7b"], 5, "is a mixture of experts", "twin:mixtral-8x7b"),
+        (["plan", "transformers-twin:qwen1.5-7b", "--type-k", "q8_0"], 2, "--type-k is llama.cpp's", "omit it"),
+        (["plan", "transformers-twin:qwen1.5-7b", "--n-cpu-moe", "4"], 2, "--n-cpu-moe is llama.cpp's", "omit it"),
+        (["plan", "transformers:./nowhere"], 5, "nowhere has no config.json", "check the path"),
+        (["inspect", "transformers:./nowhere"], 5, "nowhere has no config.json", "check the path"),
+        (["inspect", "transformers:nowhere"], 2, "neither a folder nor org/name", "transformers-twin:nowhere"),
+        (["plan", "transformers:org/name", "--offline"], 4, "offline mode is on", "without --offline"),
+        (["pick", "transformers-twin:qwen1.5-0.5b"], 2, "this needs a GGUF", "transformers:"),
     ],
 )
 def test_bad_input_is_two_lines(ggbench: Run, words: list[str], code: int, what: str, hint: str) -> None:
@@ -118,23 +120,23 @@ def test_what_a_config_says_cannot_control_the_terminal(ggbench: Run, tmp_path: 
 def test_limits_count_a_checkpoint(ggbench: Run) -> None:
     """The embedding lies on the GPU, so less context fits than of a GGUF of the same bits."""
     words = ("--vram", "24GiB", "--bandwidth", "1008GB/s", "--json")
-    [tf] = ggbench("limits", "synth-tf:qwen1.5-7b", "bf16", *words).json["rows"]
+    [checkpoint] = ggbench("limits", "transformers-twin:qwen1.5-7b", "bf16", *words).json["rows"]
     [gguf] = ggbench("limits", "qwen1.5-7b", "w16", *words).json["rows"]
-    assert tf["b_ms"] == pytest.approx(gguf["b_ms"], rel=1e-3)
-    assert tf["resident_bytes"] == 2 * 7_721_324_544
-    assert tf["max_n_ctx"] < gguf["max_n_ctx"]
+    assert checkpoint["b_ms"] == pytest.approx(gguf["b_ms"], rel=1e-3)
+    assert checkpoint["resident_bytes"] == 2 * 7_721_324_544
+    assert checkpoint["max_n_ctx"] < gguf["max_n_ctx"]
 
 
 def test_published_sizes_stand_below(ggbench: Run) -> None:
-    ran = ggbench("plan", "synth-tf:qwen1.5-7b", "bf16", "nf4", *CARD, "--against", "published", "--json")
+    ran = ggbench("plan", "transformers-twin:qwen1.5-7b", "bf16", "nf4", *CARD, "--against", "published", "--json")
     bf16, nf4 = ran.json["rows"]
     article = next(each for each in bf16["against"] if each["source"] == "article")
     assert (article["table"], article["file_size_gb"], article["memory_gb"]) == ("6.3.1", 15.45, 14.88)
     assert article["file_share"] == pytest.approx(15.45e9 / bf16["file_bytes"] - 1)
     assert article["beside_weights_bytes"] == round(14.88 * 2**30) - bf16["weight_bytes"]
     assert [each["system"] for each in nf4["against"]] == ["bitsandbytes-int4"]
-    text = ggbench("plan", "synth-tf:qwen1.5-7b", "bf16", "nf4", *CARD, "--against", "published").out
+    text = ggbench("plan", "transformers-twin:qwen1.5-7b", "bf16", "nf4", *CARD, "--against", "published").out
     assert "Beside published sizes" in text
     assert "article 6.3.1" in text
-    none = ggbench("plan", "synth-tf:qwen3-8b", "bf16", *CARD, "--against", "published").out
+    none = ggbench("plan", "transformers-twin:qwen3-8b", "bf16", *CARD, "--against", "published").out
     assert "No published row states a size of these quants." in none

@@ -60,7 +60,7 @@ def test_the_document_has_rows_metrics_and_the_sentence(ggbench: Run, filled: Pa
         (["1"], "comparing needs two runs or more"), (["1", "3", "1"], "run 1 is given 2 times"),
         (["1", "99"], "no run named '99'"), (["1", "2"], "nothing in common that can be compared"),
         (["1", "2"], "Hint: a is q4_k_m, b is f16; only a has"),
-        (["--model", "qwen"], "stored are runs of synth:qwen1.5-0.5b"),
+        (["--model", "qwen"], "stored are runs of twin:qwen1.5-0.5b"),
         (["1", "x"], "'x' is neither the number of a run nor a file"),
         (["1", "3", "--plot", "--json"], "--plot cannot be used with --json"),
     ],

@@ -93,7 +93,7 @@ def test_a_model_is_compared_by_its_newest_runs_of_each_kind(ggbench: Run, store
     for quant, tok_s in (("q4_k_m", 500.0), ("q8_0", 300.0)):
         head = replace(start(quant=quant), kind="prefill", settings=PrefillSettings((512,)))
         put_result(store_file, head, PrefillResult((PrefillSpeed(512, 1.0, tok_s, 3, (tok_s - 5, tok_s + 5)),)))
-    ran = ggbench("compare", "--model", "synth:qwen1.5-0.5b", "--json")
+    ran = ggbench("compare", "--model", "twin:qwen1.5-0.5b", "--json")
     metrics = {metric["metric"]: metric for metric in ran.json["metrics"]}
     assert [row["name"] for row in ran.json["rows"]] == ["q4_k_m", "q8_0"]
     assert metrics["tok_s"]["compared"] == metrics["prefill_512"]["compared"] == [3, 4]
@@ -102,7 +102,7 @@ def test_a_model_is_compared_by_its_newest_runs_of_each_kind(ggbench: Run, store
     assert ran.json["depths"][1]["extrapolated"] == ["a", "b"]
     assert "left out: 2, as run 4 is newer; 1, as run 3 is newer" in ran.err
     assert ggbench("compare", "--model", "nothing").code == 2
-    assert "exclude each other" in ggbench("compare", "1", "--model", "synth:qwen1.5-0.5b").err
+    assert "exclude each other" in ggbench("compare", "1", "--model", "twin:qwen1.5-0.5b").err
 
 
 def test_an_average_of_repeats_is_known_better(ggbench: Run, store_file: Path) -> None:

@@ -61,15 +61,15 @@ def test_models_are_offered_by_id_twin_server_and_download(
     assert complete("decode", "qwen2.5-14", shell=shell) == ["qwen2.5-14b"]
     assert complete("plan", "org", shell=shell) == ["org/tiny-GGUF"]
     assert complete("plan", "org/tiny-GGUF", "q", shell=shell) == ["q4_k_m"]
-    twin = {"bash": "qwen1.5-14b", "zsh": "synth\\:qwen1.5-14b", "fish": "synth:qwen1.5-14b"}
-    assert complete("decode", "synth:qwen1.5-14", shell=shell) == [twin[shell]]
+    twin = {"bash": "qwen1.5-14b", "zsh": "twin\\:qwen1.5-14b", "fish": "twin:qwen1.5-14b"}
+    assert complete("decode", "twin:qwen1.5-14", shell=shell) == [twin[shell]]
     server = {"bash": "8080", "zsh": "http\\://127.0.0.1\\:8080", "fish": "http://127.0.0.1:8080"}
     assert complete("decode", "http://127.0.0.1:", shell=shell) == [server[shell]]
 
 
 def test_quants_are_those_of_the_model(complete: Complete, tiny_twin: Path) -> None:
     assert {"q4_0", "q4_k_m"} <= set(complete("plan", "qwen2.5-7b", "q4"))
-    assert "q8_0" in complete("decode", "synth:qwen1.5-0.5b", "")
+    assert "q8_0" in complete("decode", "twin:qwen1.5-0.5b", "")
     assert "q4_0" not in complete("plan", "qwen2.5-7b", "q4_0", "q4")
     shutil.copy(tiny_twin, "tiny-q5_k_m.gguf")
     assert complete("plan", "./", "") == ["q5_k_m"]
@@ -85,7 +85,7 @@ def test_runs_are_offered_newest_first_and_the_results_file_stays_as_it_is(compl
     before = path.read_bytes()
     assert complete("results", "show", "") == complete("compare", "") == ["2", "1"]
     assert complete("compare", "2", "") == ["1"]
-    assert complete("compare", "--model", "syn") == ["synth:qwen1.5-0.5b"]
+    assert complete("compare", "--model", "twi") == ["twin:qwen1.5-0.5b"]
     assert path.read_bytes() == before
 
 
@@ -114,8 +114,8 @@ def test_bash_completes_a_twin_after_its_colon(tmp_path: Path) -> None:
     script = f"""
     PATH={tmp_path}:$PATH
     eval "$(_GGBENCH_COMPLETE=bash_source ggbench)"
-    COMP_LINE="ggbench plan synth:qwen1.5-14" COMP_POINT=29
-    COMP_WORDS=(ggbench plan synth : qwen1.5-14) COMP_CWORD=4
+    COMP_LINE="ggbench plan twin:qwen1.5-14" COMP_POINT=29
+    COMP_WORDS=(ggbench plan twin : qwen1.5-14) COMP_CWORD=4
     _ggbench_completion ggbench
     echo "${{COMPREPLY[@]}}"
     """

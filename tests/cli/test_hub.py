@@ -177,8 +177,8 @@ def test_no_network_says_what_can_be_done(ggbench: Run, hub: TestHub, repo: str)
         ran = ggbench(*args)
         assert (args, ran.code) == (args, 4)
         assert "Hint: " in ran.err
-    assert "synth:qwen1.5-7b" in ggbench("decode", "qwen1.5-7b", "q8_0").err
-    assert "synth:qwen1.5-7b" in ggbench("decode", "Qwen/Qwen1.5-7B-Chat-GGUF", "q8_0", "--offline").err
+    assert "twin:qwen1.5-7b" in ggbench("decode", "qwen1.5-7b", "q8_0").err
+    assert "twin:qwen1.5-7b" in ggbench("decode", "Qwen/Qwen1.5-7B-Chat-GGUF", "q8_0", "--offline").err
 
 
 @pytest.mark.llama
@@ -213,7 +213,7 @@ def test_a_catalog_model_means_the_files_of_its_repo(ggbench: Run, repo: str, ma
     assert ran.code == 0
     assert (ran.json["model"], ran.json["quant"], ran.json["provenance"]) == ("tiny", "q8_0", "hub")
     ran = ggbench("decode", "homeless", "q8_0")
-    assert (ran.code, "synth:homeless" in ran.err) == (2, True)
+    assert (ran.code, "twin:homeless" in ran.err) == (2, True)
 
 
 @pytest.mark.llama

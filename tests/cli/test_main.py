@@ -52,17 +52,17 @@ def test_help_imports_nothing_heavy() -> None:
         (["decode", "m", "-n", "2147483647"], "llama.cpp's maximum is 2,147,483,392", "fewer tokens"),
         (["decode", "m", "--memory-limit", "6Gb"], "'6Gb' is a number of bits", "write 6GB"),
         (["decode", "m", "--bandwidth", "100Gbps"], "'100Gbps' is a number of bits", "write 100GB/s"),
-        (["inspect", "synth:qwen1.5-7b"], "names a model, and inspect reads a file", "ggbench plan synth:qwen1.5-7b"),
+        (["inspect", "twin:qwen1.5-7b"], "names a model, and inspect reads a file", "ggbench plan twin:qwen1.5-7b"),
         (["inspect", "qwen1.5-7b"], "names a model, and inspect reads a file", "ggbench plan qwen1.5-7b"),
         (["inspect", "org/name"], "names a model, and inspect reads a file", "ggbench plan org/name"),
-        (["synth", "org/name"], "org/name is not in the catalog", "ggbench decode twin:org/name"),
+        (["twin", "org/name"], "org/name is not in the catalog", "ggbench decode twin:org/name"),
         (["models", "--repo", "nope"], "nope is not a repo", "org/name"),
         (["prefill", "m", "--lengths", "0"], "--lengths: '0' is out of range", "1,25,512,16k"),
         (["decode", "m", "--tensor-split", "0,0"], "'0,0' is not a split", "above zero"),
         (["decode", "m", "-n", "100", "--n-ctx", "20"], "n_ctx 20 does not hold the 125 tokens", "omit --n-ctx"),
         (["decode", "no-such-model"], "no model named 'no-such-model'", ""),
-        (["decode", "synth:qwen1.5-0.5b", "q9_9"], "no quant named 'q9_9'", ""),
-        (["decode", "synth:qwen1.5-0.5b"], "has 8 quants", "q4_k_m (382.6 MiB)"),
+        (["decode", "twin:qwen1.5-0.5b", "q9_9"], "no quant named 'q9_9'", ""),
+        (["decode", "twin:qwen1.5-0.5b"], "has 8 quants", "q4_k_m (382.6 MiB)"),
     ],
 )
 def test_bad_usage_is_two_lines_and_exit_code_2(ggbench: Run, args: list[str], what: str, hint: str) -> None:
@@ -127,7 +127,7 @@ def test_a_small_address_space(mib: int, code: int) -> None:
         assert hint == "Hint: raise it for this command: ulimit -v unlimited"
 
 
-@pytest.mark.parametrize(("words", "code"), [(("synth", "qwen1.5-0.5b", "q2_k"), 3), (("doctor", "--json"), 0)])
+@pytest.mark.parametrize(("words", "code"), [(("twin", "qwen1.5-0.5b", "q2_k"), 3), (("doctor", "--json"), 0)])
 def test_a_full_disk_of_temporary_files(home: Path, words: tuple[str, ...], code: int) -> None:
     limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (0, 0))
     command = [sys.executable, "-P", "-m", "ggbench", *words]

@@ -17,7 +17,7 @@ CARD = ("--gpu", "rtx-3060")
 
 def test_the_json_of_a_pick(ggbench: Run) -> None:
     """Every quant with three caches; q6_k with a q8_0 cache is the best that holds 16k beside 12 GB, as plan has it."""
-    ran = ggbench("pick", "synth:qwen1.5-7b", *CARD, "--need-ctx", "16384", "--json")
+    ran = ggbench("pick", "twin:qwen1.5-7b", *CARD, "--need-ctx", "16384", "--json")
     assert ran.code == ExitCode.DONE
     document = ran.json
     assert document["schema"] == "ggbench.pick/1"
@@ -40,7 +40,7 @@ def test_the_json_of_a_pick(ggbench: Run) -> None:
 
 def test_nothing_holds_so_long_a_context(ggbench: Run) -> None:
     """Exit code 3, the nearest miss, and changes that would make it fit."""
-    ran = ggbench("pick", "synth:qwen1.5-7b", *CARD, "--need-ctx", "200000", "--json")
+    ran = ggbench("pick", "twin:qwen1.5-7b", *CARD, "--need-ctx", "200000", "--json")
     assert ran.code == ExitCode.DOES_NOT_FIT
     document = ran.json
     assert document["pick"] is None
@@ -52,7 +52,7 @@ def test_nothing_holds_so_long_a_context(ggbench: Run) -> None:
 
 
 def test_the_reasons_and_the_commands_in_words(ggbench: Run) -> None:
-    ran = ggbench("pick", "synth:qwen1.5-7b", *CARD, "--workload", "2k+500@8k", "--plot")
+    ran = ggbench("pick", "twin:qwen1.5-7b", *CARD, "--workload", "2k+500@8k", "--plot")
     assert ran.code == ExitCode.DONE
     assert "2k+500@8k: 2,048 tokens in and 500 out after 8,192, in a context of 10,752" in " ".join(ran.out.split())
     assert "Run q5_k_m with an f16 KV cache and n_ctx 10,752." in ran.out

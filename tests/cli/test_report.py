@@ -80,7 +80,7 @@ def test_a_page_has_every_run_and_asks_for_nothing(ggbench: Run, filled: Path, t
     words = " ".join(page.texts)
     for number in (1, 3, 4, 5):
         assert ("id", f"run-{number}") in page.attributes
-    assert words.count("ggbench decode synth:qwen1.5-0.5b q8_0 -n 3000") > 2
+    assert words.count("ggbench decode twin:qwen1.5-0.5b q8_0 -n 3000") > 2
     for title in ("Latency of one token [ms]", "W: tokens until", "B: latency of the", "Memory by", "Search for the"):
         assert title in words
     assert "★ better" in words
@@ -216,14 +216,14 @@ def test_models_are_apart(ggbench: Run, target: Path) -> None:
     path = paths.results_file()
     path.parent.mkdir(parents=True, exist_ok=True)
     with Store.open(path) as store:
-        put_run(store, start("synth:one", "q4_k_m"), n_gen=300)
-        put_run(store, start("synth:other", "q4_k_m"), n_gen=300)
-        put_run(store, start("synth:one", "q8_0"), 17.0, n_gen=300)
+        put_run(store, start("twin:one", "q4_k_m"), n_gen=300)
+        put_run(store, start("twin:other", "q4_k_m"), n_gen=300)
+        put_run(store, start("twin:one", "q8_0"), 17.0, n_gen=300)
     assert ggbench("report", "1", "2", "3", "-o", str(target / "x.md")).code == 0
     text = (target / "x.md").read_text()
-    one, other = text.split("## synth:other")
+    one, other = text.split("## twin:other")
     assert "q4\\_k\\_m" in one or "q4_k_m" in one
     assert "is better in" in one
     assert "is better in" not in other
-    assert ggbench("report", "--model", "synth:other", "-o", str(target / "y.md")).code == 0
+    assert ggbench("report", "--model", "twin:other", "-o", str(target / "y.md")).code == 0
     assert "1 run, written" in (target / "y.md").read_text()

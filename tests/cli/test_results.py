@@ -1,4 +1,4 @@
-"""results, models, inspect and synth."""
+"""results, models, inspect and twin."""
 
 from pathlib import Path
 
@@ -121,7 +121,7 @@ def test_inspect_of_a_folder_lists_every_file(ggbench: Run, tiny_twin: Path, tmp
 
 
 def test_synth_writes_twins_that_say_so(ggbench: Run, tmp_path: Path) -> None:
-    args = ("synth", "qwen1.5-0.5b", "q4_0", "Q8_0", "--layers", "1", "-o", tmp_path, "--json")
+    args = ("twin", "qwen1.5-0.5b", "q4_0", "Q8_0", "--layers", "1", "-o", tmp_path, "--json")
     document = ggbench(*args).json
     files = [Path(row["file"]) for row in document["rows"]]
     assert [row["quant"] for row in document["rows"]] == ["q4_0", "q8_0"]
@@ -133,7 +133,7 @@ def test_synth_writes_twins_that_say_so(ggbench: Run, tmp_path: Path) -> None:
 
 def test_synth_where_it_cannot_write(ggbench: Run, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x", encoding="utf-8")
-    ran = ggbench("synth", "qwen1.5-0.5b", "q4_0", "--layers", "1", "-o", tmp_path / "file" / "sub")
+    ran = ggbench("twin", "qwen1.5-0.5b", "q4_0", "--layers", "1", "-o", tmp_path / "file" / "sub")
     assert ran.code in (2, 5)
     assert ran.err.startswith("Error: ")
 

@@ -8,7 +8,7 @@ from tests.cli.conftest import Run
 @pytest.mark.llama
 @pytest.mark.parametrize("text", ["1k", "1K", "1,024", "1_024", "1024"])
 def test_a_context_is_read_as_people_write_it(ggbench: Run, text: str) -> None:
-    ran = ggbench("plan", "synth:qwen1.5-0.5b", "q8_0", "--json", "-c", text)
+    ran = ggbench("plan", "twin:qwen1.5-0.5b", "q8_0", "--json", "-c", text)
     assert [row["n_ctx"] for row in ran.json["rows"]] == [1024]
     assert (f"{text} = 1,024 tokens" in ran.err) == text.lower().endswith("k")
 

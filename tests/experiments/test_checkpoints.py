@@ -37,7 +37,7 @@ LIMIT = TransformersConfig(memory_limit_bytes=64 * MIB, device="cpu")
 @pytest.fixture
 def target(tmp_path: Path) -> Target:
     (tmp_path / "config.json").write_text(json.dumps(QWEN2_TINY))
-    return resolve_one(parse_model(f"tf:{tmp_path}", "bf16"))
+    return resolve_one(parse_model(f"transformers:{tmp_path}", "bf16"))
 
 
 def _finished(rig: RunContext, job: Job) -> Finished:

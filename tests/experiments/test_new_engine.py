@@ -74,8 +74,8 @@ def test_what_it_cannot_do_is_said_with_its_reason() -> None:
     assert code != 0 and "Planted has no such workload" in err
     code, _, err = ggbench("quality", "planted:tiny:p1")
     assert code == 2 and "quality needs a GGUF" in err
-    code, _, err = ggbench("decode", "synth:qwen1.5-0.5b", "q4_0", "--slots", 2)
-    assert code == 2 and "--slots is for a model, and synth:qwen1.5-0.5b is none" in err
+    code, _, err = ggbench("decode", "twin:qwen1.5-0.5b", "q4_0", "--slots", 2)
+    assert code == 2 and "--slots is for a model, and twin:qwen1.5-0.5b is none" in err
 
 
 def test_its_name_is_taken_from_no_list(installed: None) -> None:

@@ -48,7 +48,7 @@ CATALOG = Catalog(
 
 
 def local(model: str, quant: str | None, store: str = "Hugging Face", **changes: object) -> LocalModel:
-    path = Path(f"/models/{model.rpartition('/')[2].removeprefix('synth:')}-{quant}.gguf")
+    path = Path(f"/models/{model.rpartition('/')[2].removeprefix('twin:')}-{quant}.gguf")
     known: dict[str, object] = {"name": model, "paths": (path,), "file_bytes": GIB}
     return LocalModel(store=store, model=model, quant=quant, **{**known, **changes})  # type: ignore[arg-type]
 

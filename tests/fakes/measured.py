@@ -29,7 +29,7 @@ BPW = {"q4_k_m": 5.0, "q8_0": 8.5, "q2_k": 3.5}
 SERIES = "decode/p25/b1/r0"
 
 
-def start(model: str = "synth:qwen1.5-0.5b", quant: str = "q4_k_m", command: str | None = None) -> RunHead:
+def start(model: str = "twin:qwen1.5-0.5b", quant: str = "q4_k_m", command: str | None = None) -> RunHead:
     """What is known of a decode before it measures anything."""
     n_bytes = round(BPW.get(quant, 4.0) * 77e6)
     subject = Subject(

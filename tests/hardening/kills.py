@@ -56,7 +56,7 @@ def kills_of_writers(n: int, draw: random.Random, folder: Path) -> Trials:
         for number in range(n):
             target = folder / f"out-{number}"
             words, is_whole = (
-                (["synth", "qwen1.5-0.5b", "q4_0", "--layers", "2", "-o", str(target)], _is_gguf),
+                (["twin", "qwen1.5-0.5b", "q4_0", "--layers", "2", "-o", str(target)], _is_gguf),
                 (["report", "1", "-o", str(target.with_suffix(".html")), "--force"], _is_page),
                 (["export", "1", "--format", "json", "-o", str(target.with_suffix(".json")), "--force"], _is_json),
                 (["report", "1", "-o", str(target.with_suffix(".png")), "--force"], _is_png),

@@ -53,7 +53,7 @@ def full_disk(folder: Path, model: Path, sizes: Sequence[int] = FILE_BYTES) -> T
         for size in sizes:
             target = folder / f"out-{size}"
             writers = [
-                ["synth", "qwen1.5-0.5b", "q4_0", "--layers", "2", "-o", str(target)],
+                ["twin", "qwen1.5-0.5b", "q4_0", "--layers", "2", "-o", str(target)],
                 ["report", "1", "-o", str(target.with_suffix(".html"))],
                 ["export", "1", "--format", "json", "-o", str(target.with_suffix(".json"))],
                 ["export", "1", "--bundle", str(target.with_suffix(".zip"))],

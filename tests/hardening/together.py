@@ -32,7 +32,7 @@ def all_at_once(draw: random.Random, folder: Path, model: Path, n_rounds: int = 
         for number in range(n_rounds):
             for words in (
                 ["decode", str(model), "-n", "120", "--bandwidth", "20GB/s", "--json"],
-                ["synth", "qwen1.5-0.5b", "q4_0", "--layers", "2", "-o", str(folder / f"twins-{number}")],
+                ["twin", "qwen1.5-0.5b", "q4_0", "--layers", "2", "-o", str(folder / f"twins-{number}")],
                 ["pull", f"hf:{_REPO}", "q8_0"],
                 ["pull", f"hf:{_REPO}", "q8_0", "--to", str(folder / f"to-{number}")],
                 ["models", "--dir", str(model.parent), "--json"],

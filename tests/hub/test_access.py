@@ -25,7 +25,7 @@ def test_offline_by_the_environment(monkeypatch: pytest.MonkeyPatch, value: str)
     access = HubAccess.from_environment()
     with pytest.raises(NetworkError, match="listing org/name needs the network") as raised:
         access.require_network("listing org/name")
-    assert "synth:" in raised.value.hint
+    assert "twin:" in raised.value.hint
 
 
 def test_the_cache_is_where_hugging_face_keeps_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

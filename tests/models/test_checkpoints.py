@@ -1,4 +1,4 @@
-"""MODEL as `tf:` and `synth-tf:`: which checkpoint it means, and what becomes of a repo that is not whole."""
+"""Which checkpoint `transformers:` and `transformers-twin:` mean, and what becomes of a repo that is not whole."""
 
 import json
 import shutil
@@ -39,13 +39,13 @@ def _ref(form: str, name: str, quants: tuple[str, ...] = (), revision: str = "ma
 @pytest.mark.parametrize(
     ("text", "ref"),
     [
-        ("synth-tf:Qwen1.5-7B", _ref("id", "qwen1.5-7b")),
-        ("synth-tf:qwen1.5-7b:nf4", _ref("id", "qwen1.5-7b", ("nf4",))),
-        ("tf:Qwen/Qwen2-7B", _ref("hub", "Qwen/Qwen2-7B")),
-        ("TF:Qwen/Qwen2-7B@refs/pr/1:int8", _ref("hub", "Qwen/Qwen2-7B", ("int8",), "refs/pr/1")),
-        ("tf:https://huggingface.co/Qwen/Qwen2-7B", _ref("hub", "Qwen/Qwen2-7B")),
-        ("tf:./missing", _ref("folder", "missing")),
-        ("tf:/a/b/c:nf4", _ref("folder", "/a/b/c", ("nf4",))),
+        ("transformers-twin:Qwen1.5-7B", _ref("id", "qwen1.5-7b")),
+        ("transformers-twin:qwen1.5-7b:nf4", _ref("id", "qwen1.5-7b", ("nf4",))),
+        ("transformers:Qwen/Qwen2-7B", _ref("hub", "Qwen/Qwen2-7B")),
+        ("TRANSFORMERS:Qwen/Qwen2-7B@refs/pr/1:int8", _ref("hub", "Qwen/Qwen2-7B", ("int8",), "refs/pr/1")),
+        ("transformers:https://huggingface.co/Qwen/Qwen2-7B", _ref("hub", "Qwen/Qwen2-7B")),
+        ("transformers:./missing", _ref("folder", "missing")),
+        ("transformers:/a/b/c:nf4", _ref("folder", "/a/b/c", ("nf4",))),
     ],
 )
 def test_the_prefix_states_a_checkpoint(text: str, ref: ModelRef) -> None:
@@ -56,18 +56,18 @@ def test_a_folder_takes_precedence_over_a_repo(tmp_path: Path, monkeypatch: pyte
     """Of the same spelling, as for a GGUF; without the prefix the folder is one of GGUFs."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "org" / "name").mkdir(parents=True)
-    assert _bare(parse_model("tf:org/name")) == _ref("folder", "org/name")
-    assert _bare(parse_model("tf:org/name:nf4")) == _ref("folder", "org/name", ("nf4",))
+    assert _bare(parse_model("transformers:org/name")) == _ref("folder", "org/name")
+    assert _bare(parse_model("transformers:org/name:nf4")) == _ref("folder", "org/name", ("nf4",))
     assert _bare(parse_model("org/name")) == ModelRef("path", "org/name")
 
 
 @pytest.mark.usefixtures("home")
 def test_a_catalog_model_becomes_a_config() -> None:
-    target = resolve_one(parse_model("synth-tf:qwen1.5-0.5b:nf4"))
+    target = resolve_one(parse_model("transformers-twin:qwen1.5-0.5b:nf4"))
     planned = target.header()
     file = materialize(target)
     config = json.loads((file.paths[0] / "config.json").read_text())
-    assert (target.provenance, target.quant, target.model) == ("twin", "nf4", "synth-tf:qwen1.5-0.5b")
+    assert (target.provenance, target.quant, target.model) == ("twin", "nf4", "transformers-twin:qwen1.5-0.5b")
     assert (config["architectures"], config["tie_word_embeddings"]) == (["Qwen2ForCausalLM"], True)
     assert (file.n_params, file.bpw, file.is_twin) == (planned.n_params, planned.bpw, True)
     assert file.n_params == 463_987_712
@@ -76,25 +76,25 @@ def test_a_catalog_model_becomes_a_config() -> None:
 def test_a_method_that_a_checkpoint_is_not_stored_by_is_refused(tmp_path: Path) -> None:
     """Before anything is loaded; of a twin too, as nothing makes random weights of GPTQ and AWQ."""
     folder = write_checkpoint(tmp_path / "tiny", QWEN2_TINY)
-    assert [each.quant for each in resolve(parse_model(f"tf:{folder}"))] == ["bf16"]
+    assert [each.quant for each in resolve(parse_model(f"transformers:{folder}"))] == ["bf16"]
     with pytest.raises(UsageError, match="tiny is stored as bf16, and gptq-int4 needs"):
-        resolve(parse_model(f"tf:{folder}", "gptq-int4"))
+        resolve(parse_model(f"transformers:{folder}", "gptq-int4"))
     with pytest.raises(UsageError, match=r"qwen1.5-0.5b is stored as bf16, and awq-int4 needs"):
-        resolve_one(parse_model("synth-tf:qwen1.5-0.5b", "awq-int4"))
+        resolve_one(parse_model("transformers-twin:qwen1.5-0.5b", "awq-int4"))
     with pytest.raises(UsageError, match="no quant of a checkpoint named 'q4_k_m'"):
-        resolve(parse_model(f"tf:{folder}", "q4_k_m"))
+        resolve(parse_model(f"transformers:{folder}", "q4_k_m"))
 
 
 def test_weights_in_another_format_are_not_made_up(tmp_path: Path) -> None:
     """A folder with a config alone is a twin; one with a .bin has weights, which random ones would pass for."""
     (tmp_path / "config.json").write_text(json.dumps(QWEN2_TINY))
-    alone = resolve_one(parse_model(f"tf:{tmp_path}", "bf16"))
+    alone = resolve_one(parse_model(f"transformers:{tmp_path}", "bf16"))
     assert alone.provenance == "twin"
-    assert alone.words == (f"tf:{tmp_path}", "bf16")
+    assert alone.words == (f"transformers:{tmp_path}", "bf16")
     assert materialize(alone).paths == (tmp_path,)
     (tmp_path / "pytorch_model.bin").write_bytes(b"weights")
     with pytest.raises(BadFile, match="has no weights in safetensors"):
-        materialize(resolve_one(parse_model(f"tf:{tmp_path}", "bf16")))
+        materialize(resolve_one(parse_model(f"transformers:{tmp_path}", "bf16")))
 
 
 @pytest.mark.parametrize(("change", "quant"), [({"group_size": 32}, "gptq-int4"), ({"bits": 8}, "gptq-int8")])
@@ -103,10 +103,13 @@ def test_a_checkpoint_keeps_its_own_groups_and_bits_where_its_quant_is_named(
 ) -> None:
     """So that the command which is stored with a run can be run again."""
     (tmp_path / "config.json").write_text(json.dumps({**QWEN2_TINY, "quantization_config": {**GPTQ, **change}}))
-    own = resolve_one(parse_model(f"tf:{tmp_path}"))
+    own = resolve_one(parse_model(f"transformers:{tmp_path}"))
     assert own.quant == quant
-    assert materialize(resolve_one(parse_model(f"tf:{tmp_path}", quant))).weight_bytes == materialize(own).weight_bytes
-    assert count_model(parse_model(f"tf:{tmp_path}")).weights[0].name == quant
+    assert (
+        materialize(resolve_one(parse_model(f"transformers:{tmp_path}", quant))).weight_bytes
+        == materialize(own).weight_bytes
+    )
+    assert count_model(parse_model(f"transformers:{tmp_path}")).weights[0].name == quant
 
 
 def test_a_repo_is_planned_from_its_config_alone(hub: TestHub, access: HubAccess, tmp_path: Path) -> None:
@@ -124,7 +127,7 @@ def test_a_repo_is_planned_from_its_config_alone(hub: TestHub, access: HubAccess
 
 def test_a_repo_is_downloaded_and_then_found_here(hub: TestHub, access: HubAccess, tmp_path: Path) -> None:
     hub.add_repo("org/tiny", _files(write_checkpoint(tmp_path / "repo", QWEN2_TINY, n_shards=3)))
-    file = materialize(resolve_one(parse_model("tf:org/tiny"), hub=access))
+    file = materialize(resolve_one(parse_model("transformers:org/tiny"), hub=access))
     assert sorted(path.name for path in file.paths[0].iterdir())[0] == "config.json"
     hub.forget_requests()
     again = find_checkpoint(_ref("hub", "org/tiny"), hub=access)
@@ -136,10 +139,10 @@ def test_a_repo_is_downloaded_and_then_found_here(hub: TestHub, access: HubAcces
 
 def test_a_download_that_stopped_is_taken_up_again(hub: TestHub, access: HubAccess, tmp_path: Path) -> None:
     hub.add_repo("org/tiny", _files(write_checkpoint(tmp_path / "repo", QWEN2_TINY, n_shards=3)))
-    folder = materialize(resolve_one(parse_model("tf:org/tiny"), hub=access)).paths[0]
+    folder = materialize(resolve_one(parse_model("transformers:org/tiny"), hub=access)).paths[0]
     shard = folder / "model-00002-of-00003.safetensors"
     shard.resolve().unlink()
-    target = resolve_one(parse_model("tf:org/tiny"), hub=access)
+    target = resolve_one(parse_model("transformers:org/tiny"), hub=access)
     assert target.download_bytes > 0
     materialize(target)
     assert shard.is_file()
@@ -148,8 +151,8 @@ def test_a_download_that_stopped_is_taken_up_again(hub: TestHub, access: HubAcce
 def test_a_repo_of_gguf_files_is_no_checkpoint(hub: TestHub, access: HubAccess) -> None:
     hub.add_repo("org/GGUF", {"a-q8_0.gguf": b"GGUF", "README.md": b""})
     with pytest.raises(UsageError, match=r"org/GGUF has no config.json; it contains \.gguf, \.md") as caught:
-        resolve(parse_model("tf:org/GGUF"), hub=access)
-    assert caught.value.hint == "its GGUF files are named without tf:"
+        resolve(parse_model("transformers:org/GGUF"), hub=access)
+    assert caught.value.hint == "its GGUF files are named without transformers:"
 
 
 def test_offline_a_repo_that_was_seen_is_still_planned(hub: TestHub, access: HubAccess, tmp_path: Path) -> None:
@@ -158,10 +161,10 @@ def test_offline_a_repo_that_was_seen_is_still_planned(hub: TestHub, access: Hub
     hub.add_repo("org/tiny", _files(write_checkpoint(tmp_path / "repo", QWEN2_TINY)))
     offline = msgspec.structs.replace(access, offline=True)
     with pytest.raises(NetworkError, match="offline mode is on"):
-        resolve(parse_model("tf:org/tiny"), hub=offline)
+        resolve(parse_model("transformers:org/tiny"), hub=offline)
     seen = find_checkpoint(_ref("hub", "org/tiny"), hub=access)
     kept = find_checkpoint(_ref("hub", "org/tiny"), hub=offline)
     assert kept.header(METHODS["nf4"]).weight_bytes == seen.header(METHODS["nf4"]).weight_bytes
-    materialize(resolve_one(parse_model("tf:org/tiny"), hub=access))
+    materialize(resolve_one(parse_model("transformers:org/tiny"), hub=access))
     shutil.rmtree(offline.listings_dir)
-    assert resolve_one(parse_model("tf:org/tiny"), hub=offline).download_bytes == 0
+    assert resolve_one(parse_model("transformers:org/tiny"), hub=offline).download_bytes == 0

@@ -98,7 +98,7 @@ def test_twins_are_listed_by_catalog_id() -> None:
     put(paths.twins_dir() / "org-repo-q8_0.gguf", gguf_bytes(more=published))
     found = find_local_models()
     assert all(model.is_twin for model in found)
-    assert [model.arguments for model in found if not model.is_named_by_path] == [("synth:qwen1.5-0.5b", "q8_0")]
+    assert [model.arguments for model in found if not model.is_named_by_path] == [("twin:qwen1.5-0.5b", "q8_0")]
     assert twins_by_model(found) == {"qwen1.5-0.5b": ("q8_0",)}
 
 

@@ -55,12 +55,12 @@ def tiny() -> None:
         ("org/name:name-q4_0.gguf", ModelRef("hub", "org/name", ("name-q4_0.gguf",))),
         ("hf:org/name", ModelRef("hub", "org/name")),
         ("HF:org/name:Q4_K_M", ModelRef("hub", "org/name", ("q4_k_m",))),
-        ("synth:qwen1.5-7b", ModelRef("synth", "qwen1.5-7b")),
-        ("synth:qwen1.5-7b:q4_k_m", ModelRef("synth", "qwen1.5-7b", ("q4_k_m",))),
-        ("twin:org/name:q8_0", ModelRef("twin", "org/name", ("q8_0",))),
+        ("twin:qwen1.5-7b", ModelRef("twin", "qwen1.5-7b")),
+        ("twin:qwen1.5-7b:q4_k_m", ModelRef("twin", "qwen1.5-7b", ("q4_k_m",))),
+        ("twin:org/name:q8_0", ModelRef("published_twin", "org/name", ("q8_0",))),
         ("org/name@v1.0:q8_0", ModelRef("hub", "org/name", ("q8_0",), "v1.0")),
         ("hf:org/name@refs/pr/3", ModelRef("hub", "org/name", revision="refs/pr/3")),
-        ("twin:org/name@0123abc", ModelRef("twin", "org/name", revision="0123abc")),
+        ("twin:org/name@0123abc", ModelRef("published_twin", "org/name", revision="0123abc")),
         ("m.gguf", ModelRef("path", "m.gguf")),
         ("models/m.GGUF", ModelRef("path", "models/m.GGUF")),
         ("./name", ModelRef("path", "name")),
@@ -83,7 +83,7 @@ def tiny() -> None:
         ("hf.co/org/name:Q4_K_M", ModelRef("hub", "org/name", ("q4_k_m",))),
         ("http://hub.example:8080/hf/org/name/tree/main", ModelRef("hub", "org/name")),
         ("hub.example:8080/hf/org/name", ModelRef("hub", "org/name")),
-        ("twin:https://huggingface.co/org/name", ModelRef("twin", "org/name")),
+        ("twin:https://huggingface.co/org/name", ModelRef("published_twin", "org/name")),
         ("http://127.0.0.1:8080", ModelRef("server", "http://127.0.0.1:8080")),
         ("HTTPS://Example.com/api/v1/", ModelRef("server", "https://example.com/api")),
         ("org/name/m-q4_0.gguf", ModelRef("hub", "org/name", ("m-q4_0.gguf",))),
@@ -127,8 +127,8 @@ def test_an_existing_path_is_a_path(make_file: MakeFile) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "", "  ", "a\0b", "synth:", "synth:org/name", "hf:name", "hf:org/na me", "hf:org/name@", "hf:org/name@../x",
-        "twin:x", "qwen1.5-7b:", "hf:org/name:", "https://example.com/org/name.gguf", "ftp://example.com/org/name",
+        "", "  ", "a\0b", "twin:", "twin:../x", "hf:name", "hf:org/na me", "hf:org/name@", "hf:org/name@../x",
+        "qwen1.5-7b:", "hf:org/name:", "https://example.com/org/name.gguf", "ftp://example.com/org/name",
         "https://huggingface.co", "https://huggingface.co/org", "http://user:key@127.0.0.1:8080",
         "http://127.0.0.1:8080?key=1", "http://127.0.0.1:x", "https://huggingface.co/datasets/org/name",
         "https://huggingface.co/org/name/blob/main/README.md", "https://huggingface.co/org/name/tree/main/q8_0",
@@ -145,8 +145,6 @@ def test_an_invalid_model_is_a_usage_error(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
-        ("twin:qwen1.5-7b", "synth:qwen1.5-7b"),
-        ("synth:org/name", "twin:org/name"),
         ("qwen-of-nobody", "ggbench models --search qwen-of-nobody"),
         ("https://huggingface.co/org/name/tree/main/q8_0", "org/name"),
     ],
@@ -159,18 +157,18 @@ def test_the_intended_form_is_suggested(text: str, hint: str) -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_twin_without_a_quant_is_made_in_the_articles_eight(tmp_path: Path) -> None:
-    targets = resolve(parse_model("synth:Qwen1.5-0.5B"))
+    targets = resolve(parse_model("twin:Qwen1.5-0.5B"))
     assert [target.quant for target in targets] == [
         "q8_0", "q6_k", "q5_k_m", "q5_0", "q4_k_m", "q4_0", "q3_k_m", "q2_k",
     ]  # fmt: skip
     assert {(target.model, target.provenance, target.path) for target in targets} == {
-        ("synth:Qwen1.5-0.5B", "twin", None)
+        ("twin:Qwen1.5-0.5B", "twin", None)
     }
     assert not paths.twins_dir().exists()
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize("arguments", [("synth:qwen1.5-7bb",), ("qwen1.5-7bb",), ("synth:qwen1.5-7b", "q4_k_mm")])
+@pytest.mark.parametrize("arguments", [("twin:qwen1.5-7bb",), ("qwen1.5-7bb",), ("twin:qwen1.5-7b", "q4_k_mm")])
 def test_unknown_id_or_quant_names_the_nearest(arguments: tuple[str, ...]) -> None:
     with pytest.raises(UnknownName) as caught:
         resolve(parse_model(*arguments))
@@ -224,7 +222,7 @@ def test_control_characters_of_a_path_are_not_printed(make_file: MakeFile) -> No
 @pytest.mark.llama
 @pytest.mark.usefixtures("folder", "tiny")
 def test_twin_is_made_on_demand_and_reused(tmp_path: Path) -> None:
-    target = resolve_one(parse_model("synth:tiny", "Q4_0"))
+    target = resolve_one(parse_model("twin:tiny", "Q4_0"))
     reported: list[tuple[int, int]] = []
     made = materialize(target, lambda done, total: reported.append((done, total)))
     assert made.is_twin
@@ -241,7 +239,7 @@ def test_twin_is_made_on_demand_and_reused(tmp_path: Path) -> None:
 
 def test_a_twins_header_stays_the_same_from_version_to_version() -> None:
     """Its hash names it in stored runs, and a cached twin with another one would be written again."""
-    (target,) = resolve(parse_model("synth:qwen1.5-0.5b", "q8_0"))
+    (target,) = resolve(parse_model("twin:qwen1.5-0.5b", "q8_0"))
     assert target.source is not None
     expected = "a53fb53f433dd0735fce7c3c76c0a90ae3009f12cb824397b77fb6ccd137fc93"
     assert target.source.header().header_sha256 == expected

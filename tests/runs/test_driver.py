@@ -47,7 +47,7 @@ def test_progress_comes_in_order_and_counts_what_is_timed(target: Target, store:
 
 
 def test_a_file_that_is_made_first_is_progress_in_bytes(tmp_path: Path) -> None:
-    records = list(run_job(fake_rig()[0], decode_job(resolve_one(parse_model("synth:qwen1.5-0.5b", "q2_k")), 10)))
+    records = list(run_job(fake_rig()[0], decode_job(resolve_one(parse_model("twin:qwen1.5-0.5b", "q2_k")), 10)))
     writing = [record for record in records if isinstance(record, Working) and record.stage == "write"]
     assert writing and all(record.is_bytes for record in writing)
     assert writing[-1].done == writing[-1].total

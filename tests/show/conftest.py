@@ -98,13 +98,13 @@ def unbounded() -> QuantSummary:
     head = RunHead(
         kind="decode",
         subject=Subject(
-            model="synth:qwen1.5-0.5b", quant="q8_0", source="twin", file="/cache/twins/qwen1.5-0.5b-q8_0.gguf",
+            model="twin:qwen1.5-0.5b", quant="q8_0", source="twin", file="/cache/twins/qwen1.5-0.5b-q8_0.gguf",
             file_bytes=664_000_000, n_params=619_570_176, bpw=8.5001, weight_bytes=658_300_928,
             kv_bytes_per_token=98_304,
         ),
         setup=LlamaConfig(n_ctx=512),
         settings=DecodeSettings(300),
-        command="ggbench decode synth:qwen1.5-0.5b q8_0 -n 300",
+        command="ggbench decode twin:qwen1.5-0.5b q8_0 -n 300",
     )  # fmt: skip
     memory = Memory(
         buffers=(DeviceBuffers("CPU", MemoryKind.HOST, 658_300_928, 512 * 98_304, 312 * MIB, 607_744),),
@@ -144,14 +144,14 @@ def twin() -> QuantSummary:
     head = RunHead(
         kind="decode",
         subject=Subject(
-            model="synth:qwen1.5-0.5b", quant="q2_k", source="twin", file="/cache/twins/qwen1.5-0.5b-q2_k.gguf",
+            model="twin:qwen1.5-0.5b", quant="q2_k", source="twin", file="/cache/twins/qwen1.5-0.5b-q2_k.gguf",
             file_bytes=298_000_000, n_params=619_570_176, bpw=3.7803, weight_bytes=292_770_000,
             kv_bytes_per_token=98_304,
         ),
         setup=LlamaConfig(n_ctx=2304, flash_attn="off", threads=2),
         settings=DecodeSettings(2000),
         environment=ENVIRONMENT,
-        command="ggbench decode synth:qwen1.5-0.5b q2_k -n 2000 --flash-attn off --threads 2",
+        command="ggbench decode twin:qwen1.5-0.5b q2_k -n 2000 --flash-attn off --threads 2",
     )  # fmt: skip
     memory = Memory(
         buffers=(DeviceBuffers("CPU", MemoryKind.HOST, 292_770_000, 2304 * 98_304, 298 * MIB, 607_744),),

@@ -22,7 +22,7 @@ def test_the_articles_row_stands_under_the_same_measurement(
 
 
 def test_json_has_every_difference(twin: QuantSummary) -> None:
-    row = with_subject(twin, model="synth:qwen2.5-7b", quant="q8_0")
+    row = with_subject(twin, model="twin:qwen2.5-7b", quant="q8_0")
     against = json.loads(json_text(QUANT.value(row, against=nearest_to(row))))["against"]
     assert against
     for near in against:

@@ -23,7 +23,7 @@ def test_compared_quants_have_the_shortest_names_that_differ(completed: QuantSum
     again = with_run(completed, run_id=50)
     assert unambiguous_names([completed]) == ("qwen1.5-7b q4_k_m",)
     assert unambiguous_names([completed, with_subject(completed, quant="q2_k")]) == ("q4_k_m", "q2_k")
-    assert unambiguous_names([completed, twin]) == ("qwen1.5-7b q4_k_m", "synth:qwen1.5-0.5b q2_k")
+    assert unambiguous_names([completed, twin]) == ("qwen1.5-7b q4_k_m", "twin:qwen1.5-0.5b q2_k")
     assert unambiguous_names([completed, other_model]) == ("qwen1.5-7b", "qwen2-7b")
     assert unambiguous_names([completed, other_model, other_quant])[1:] == ("qwen2-7b q4_k_m", "qwen2-7b q8_0")
     assert unambiguous_names([completed, again]) == ("qwen1.5-7b q4_k_m (run 41)", "qwen1.5-7b q4_k_m (run 50)")

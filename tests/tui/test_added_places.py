@@ -136,7 +136,7 @@ def test_the_app_opens_on_a_model(places: Services, models: Path, planner: FakeP
     add_place(models)
     wanted: dict[Path | str, str] = {
         models / "below/two-q8_0.gguf": str(models / "below/two-q8_0.gguf"), models / "one-q4_0.gguf": str(models),
-        "large-72b": "large-72b", "synth:large-72b": "synth:large-72b", "maker/other-gguf": "maker/other-gguf",
+        "large-72b": "large-72b", "twin:large-72b": "twin:large-72b", "maker/other-gguf": "maker/other-gguf",
     }  # fmt: skip
     for opens, model in wanted.items():
 
@@ -161,7 +161,7 @@ def test_the_command_takes_a_path_or_a_model(models: Path, monkeypatch: pytest.M
         str(models): (models / "one-q4_0.gguf", None),
         f"{models}:Q8_0": (models / "one-q8_0.gguf", "one-q8_0.gguf"),
         str(models / "one-q8_0.gguf"): (models / "one-q8_0.gguf", "one-q8_0.gguf"),
-        "qwen1.5-7b": ("qwen1.5-7b", None), "synth:qwen1.5-7b:q4_k_m": ("synth:qwen1.5-7b", "q4_k_m"),
+        "qwen1.5-7b": ("qwen1.5-7b", None), "twin:qwen1.5-7b:q4_k_m": ("twin:qwen1.5-7b", "q4_k_m"),
         "hf:maker/small-gguf": ("maker/small-gguf", None), "maker/small-gguf:q8_0": ("maker/small-gguf", "q8_0"),
         "http://127.0.0.1:8080/v1": ("http://127.0.0.1:8080", None),
     }  # fmt: skip

@@ -39,7 +39,7 @@ def test_models_stand_in_sections(services: Services, drive: Drive) -> None:
         local("maker/tiny-gguf", "q8_0"),
         local("maker/tiny-gguf", "q4_k_m"),
         local("/models/mine.gguf", "q5_0", store="folder", name="mine"),
-        local("synth:small-0.6b", "q8_0", store="twins"),
+        local("twin:small-0.6b", "q8_0", store="twins"),
         local("", None, store="Ollama", name="~/.ollama", paths=(), file_bytes=None, reason="it cannot be read"),
     )
 
@@ -47,7 +47,7 @@ def test_models_stand_in_sections(services: Services, drive: Drive) -> None:
         prompts = [str(option.prompt).strip() for option in app.screen.query_one(ModelList).options]
         assert prompts == [
             "on this disk", "maker/tiny-gguf  2 quants", "mine  q5_0", "✗ ~/.ollama", "twins: no download",
-            "synth:small-0.6b  1 made", "synth:large-72b", "synth:unpublished-1b", "catalog, on the Hub",
+            "twin:small-0.6b  1 made", "twin:large-72b", "twin:unpublished-1b", "catalog, on the Hub",
             "small-0.6b", "large-72b",
         ]  # fmt: skip
         shown = await press(app, pilot, "down", "down")
@@ -63,7 +63,7 @@ def test_the_highlighted_model_is_planned(app: App, planner: FakePlanner, drive:
         assert "q8_0 at n_ctx 8,192: ✓ 19.3 GiB left" in shown
         shown = await press(app, pilot, "j")
         assert "✗ 70.8 GiB missing" in shown
-        assert planner.asked == [("synth:small-0.6b", (), None, None), ("synth:large-72b", (), None, None)]
+        assert planner.asked == [("twin:small-0.6b", (), None, None), ("twin:large-72b", (), None, None)]
         shown = await press(app, pilot, "j", "j", "j")
         assert planner.asked[-1] == ("large-72b", ("q8_0", "q4_k_m", "q2_k"), None, None)
         assert names(app) == ["q8_0", "q4_k_m", "q2_k"]
@@ -72,16 +72,16 @@ def test_the_highlighted_model_is_planned(app: App, planner: FakePlanner, drive:
 
 
 def test_a_later_choice_wins(app: App, planner: FakePlanner, drive: Drive) -> None:
-    planner.held = {"synth:large-72b"}
+    planner.held = {"twin:large-72b"}
 
     async def steps(app: App, pilot: Page) -> None:
         await pilot.press("j")
         await asyncio.to_thread(planner.reached.wait, 60)
-        assert "synth:large-72b · planning…" in words_of(app)
+        assert "twin:large-72b · planning…" in words_of(app)
         await pilot.press("j")
         planner.opened.set()
         await settle(app, pilot)
-        assert "synth:unpublished-1b · 8 quants" in words_of(app)
+        assert "twin:unpublished-1b · 8 quants" in words_of(app)
         assert "missing" not in words_of(app)
 
     drive(app, steps)
@@ -93,7 +93,7 @@ def test_a_quant_that_cannot_be_planned_is_a_row(app: App, planner: FakePlanner,
         plan_row("x", "iq9_z", BUDGET), outcome=Outcome.FAILED, reason="no such\x1b[31m type", weight_bytes=None,
         fits=None,
     )  # fmt: skip
-    planner.rows_of["synth:small-0.6b"] = [
+    planner.rows_of["twin:small-0.6b"] = [
         PlannedQuant("iq9_z", row),
         PlannedQuant("q8_0", plan_row("x", "q8_0", BUDGET)),
     ]
@@ -144,9 +144,9 @@ def test_what_was_measured_takes_the_place_of_what_was_planned(
     app: App, planner: FakePlanner, jobs: FakeServices, drive: Drive
 ) -> None:
     with Store.open(jobs.folder / "results.sqlite") as store:
-        put_run(store, msgspec.structs.replace(start("synth:small-0.6b", "q8_0"), setup=LlamaConfig(type_k="q4_0")))
-        put_run(store, start("synth:small-0.6b", "q4_k_m"), n_gen=9000)
-        head = msgspec.structs.replace(start("synth:small-0.6b", "q4_k_m"), kind="maxctx", setup=LlamaConfig())
+        put_run(store, msgspec.structs.replace(start("twin:small-0.6b", "q8_0"), setup=LlamaConfig(type_k="q4_0")))
+        put_run(store, start("twin:small-0.6b", "q4_k_m"), n_gen=9000)
+        head = msgspec.structs.replace(start("twin:small-0.6b", "q4_k_m"), kind="maxctx", setup=LlamaConfig())
         head = msgspec.structs.replace(head, settings=MaxctxSettings())
         found = MaxctxResult(max_n_ctx=24_576, verified_by_decode=True)
         store.finish(store.begin(head), Run(head=head, outcome=Outcome.COMPLETED, result=found))
@@ -179,7 +179,7 @@ def test_the_filter_takes_letters_and_gives_them_back(app: App, drive: Drive) ->
         assert "Run" not in keys(app)
         await press(app, pilot, *["backspace"] * 4, *"LARGE", "enter")
         assert app.screen.query_one(ModelList).n_models == 2
-        assert "synth:large-72b · 8 quants" in words_of(app)
+        assert "twin:large-72b · 8 quants" in words_of(app)
         await press(app, pilot, "escape")
         assert app.screen.query_one(ModelList).n_models == 5
 
@@ -190,7 +190,7 @@ def test_quants_are_filtered_and_those_that_fit_kept(app: App, drive: Drive) -> 
     """What is hidden because it does not fit is counted; escape ends the filter."""
 
     async def steps(app: App, pilot: Page) -> None:
-        await choose(app, pilot, "synth:large-72b")
+        await choose(app, pilot, "twin:large-72b")
         assert len(names(app)) == 8
         shown = await press(app, pilot, "f")
         assert names(app) == []
@@ -211,7 +211,7 @@ def test_any_column_sorts(app: App, planner: FakePlanner, drive: Drive) -> None:
     broken = msgspec.structs.replace(plan_row("x", "q6_k", BUDGET), left_bytes=None, fits=None, planned_n_ctx=None)
     rows = [PlannedQuant("q6_k", broken)]
     rows += [PlannedQuant(quant, plan_row("x", quant, BUDGET)) for quant in ("q8_0", "q2_k", "q4_0")]
-    planner.rows_of["synth:small-0.6b"] = rows
+    planner.rows_of["twin:small-0.6b"] = rows
 
     async def steps(app: App, pilot: Page) -> None:
         await press(app, pilot, "enter")
@@ -235,7 +235,7 @@ def test_a_click_chooses_and_marks(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
         await pilot.click(ModelList, offset=(3, 2))
         await settle(app, pilot)
-        assert "synth:large-72b" in words_of(app)
+        assert "twin:large-72b" in words_of(app)
         await pilot.click(QuantsTable, offset=(5, 2))
         await pilot.click(QuantsTable, offset=(5, 2))
         await settle(app, pilot)
@@ -246,7 +246,7 @@ def test_a_click_chooses_and_marks(app: App, drive: Drive) -> None:
 
 def test_escape_clears_a_filter_before_it_leaves(app: App, drive: Drive) -> None:
     async def steps(app: App, pilot: Page) -> None:
-        await choose(app, pilot, "synth:small-0.6b")
+        await choose(app, pilot, "twin:small-0.6b")
         await press(app, pilot, "slash", *"Q4_", "enter")
         assert table(app).has_focus
         assert len(names(app)) == 2
@@ -279,14 +279,14 @@ def test_what_is_expected_stands_before_the_bound(app: App, planner: FakePlanner
         PlannedForecast(40.0, (20.0, 90.0), "this machine's other runs", "other runs"),
         None,
     )
-    planner.rows_of["synth:small-0.6b"] = [
+    planner.rows_of["twin:small-0.6b"] = [
         PlannedQuant(quant, msgspec.structs.replace(row, quant=quant, expected=each))
         for quant, each in zip(("q8_0", "q6_k", "q4_0"), expected, strict=True)
     ]
 
     async def steps(app: App, pilot: Page) -> None:
         app.animation_level = "none"
-        await choose(app, pilot, "synth:small-0.6b")
+        await choose(app, pilot, "twin:small-0.6b")
         shown = words_of(app)
         assert "31 ±3" in shown
         assert "40 (20–90)" in shown
@@ -301,7 +301,7 @@ def test_left_and_right_change_the_context(app: App, planner: FakePlanner, drive
         await press(app, pilot, "enter", "j", "j")
         shown = await press(app, pilot, "right")
         assert "q5_k_m at n_ctx 16,384" in shown
-        assert planner.asked[-1] == ("synth:small-0.6b", (), 16_384, "q5_k_m")
+        assert planner.asked[-1] == ("twin:small-0.6b", (), 16_384, "q5_k_m")
         assert "n_ctx 17,408" in await press(app, pilot, "shift+right")
         assert "n_ctx 8,704" in await press(app, pilot, "left")
         assert "n_ctx 256:" in await press(app, pilot, *["left"] * 9)

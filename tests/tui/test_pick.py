@@ -117,7 +117,7 @@ def test_the_row_at_the_cursor_is_run_or_downloaded(
         assert isinstance(request, ExperimentRequest)
         assert isinstance(request.settings, DecodeSettings)
         assert (request.setup.n_ctx, request.setup.type_k) == (8192, "f16")
-        assert selection == [("synth:small-0.6b", ("q4_k_m",))]
+        assert selection == [("twin:small-0.6b", ("q4_k_m",))]
         await press(app, pilot, "P", "enter", "p")
         assert started[1] == (None, [("small-0.6b", ("q8_0",))])
 
@@ -129,7 +129,7 @@ def test_what_cannot_be_picked_is_said(app: App, drive: Drive, planner: FakePlan
         words = await press(app, pilot, "P", "down", "down", *"99", "enter")
         assert "Nothing meets the needs." in words
         assert "The nearest, q2_k, misses" in words
-        planner.errors["synth:small-0.6b"] = BadFile("no quant can be planned", "take another model")
+        planner.errors["twin:small-0.6b"] = BadFile("no quant can be planned", "take another model")
         words = await press(app, pilot, "e", "enter")
         assert "✗ no quant can be planned" in words
         assert shown(app) == "PickScreen"

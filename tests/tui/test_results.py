@@ -36,7 +36,7 @@ def test_all_runs_are_listed_newest_first(look: Look, filled: Path) -> None:
         assert shown(app) == [4, 3, 2, 1]
         lines = words_of(app).splitlines()
         assert "4 runs · newest first" in lines[1]
-        assert lines[3].startswith("❯     4  ✗  synth:qwen1.5-0.5b  q2_k")
+        assert lines[3].startswith("❯     4  ✗  twin:qwen1.5-0.5b  q2_k")
         assert "97." in lines[3]
         assert "decode   47.79 ±0.11" in lines[4]
 
@@ -101,7 +101,7 @@ def test_a_long_list_scrolls_with_its_cursor(look: Look, path: Path) -> None:
         await press(app, pilot, "pageup", *("right",) * 30)
         assert chosen(app) != 1
         assert "❯" in words_of(app)
-        assert "synth:qwen1.5-0.5b  q4_k_m" in words_of(app)
+        assert "twin:qwen1.5-0.5b  q4_k_m" in words_of(app)
         assert "note" in words_of(app).splitlines()[2]
         await press(app, pilot, "g")
         assert "❯   200" in words_of(app)
@@ -208,7 +208,7 @@ def test_a_locked_store_is_read_again(services: Services, drive: Drive, filled: 
 
 def test_a_run_that_arrives_moves_nothing(look: Look, filled: Path) -> None:
     async def steps(app: GgbenchApp, pilot: Page) -> None:
-        await press(app, pilot, "j", "space", "slash", *"synth", "enter")
+        await press(app, pilot, "j", "space", "slash", *"qwen1.5", "enter")
         assert chosen(app) == 2
         with Store.open(filled) as store:
             put_run(store, start(quant="q2_k"), n_gen=30)
@@ -251,7 +251,7 @@ def test_enter_opens_one_run_in_full(look: Look, filled: Path) -> None:
         assert isinstance(app.screen, RunDetails)
         assert "Run 1 · decode · 2026-11-20 01:00 UTC" in words_of(app)
         await press(app, pilot, "end")
-        assert "Again: ggbench decode synth:qwen1.5-0.5b q4_k_m -n 3000" in words_of(app)
+        assert "Again: ggbench decode twin:qwen1.5-0.5b q4_k_m -n 3000" in words_of(app)
         await press(app, pilot, "escape", "k", "enter")
         assert "out of memory" in words_of(app)
 
@@ -284,13 +284,13 @@ def test_a_key_right_after_a_mark_sees_it(look: Look, filled: Path) -> None:
             await settle(app, pilot)
 
         await at_once("space", "d")
-        assert "Delete run 4 (synth:qwen1.5-0.5b q2_k)" in words_of(app)
+        assert "Delete run 4 (twin:qwen1.5-0.5b q2_k)" in words_of(app)
         await press(app, pilot, "n")
         await at_once("space", "w")
         assert "Save 2 runs (4, 3)" in words_of(app)
         await press(app, pilot, "escape")
         await at_once("g", "space", "space", "space", "d")
-        assert "Delete run 2 (synth:qwen1.5-0.5b f16)" in words_of(app)
+        assert "Delete run 2 (twin:qwen1.5-0.5b f16)" in words_of(app)
         await press(app, pilot, "n")
         await at_once("space", "c")
         assert "Comparing runs 2, 1" in words_of(app)

@@ -104,7 +104,7 @@ def test_pulls_in_every_state(app: GgbenchApp, drive: Drive) -> None:
 def targets(tiny_twin: Path) -> list[Target]:
     target = resolve(parse_model(str(tiny_twin)))[0]
     return [
-        msgspec.structs.replace(target, model="synth:tiny", quant=quant) for quant in ("q8_0", "q6_k", "q4_k_m", "q2_k")
+        msgspec.structs.replace(target, model="twin:tiny", quant=quant) for quant in ("q8_0", "q6_k", "q4_k_m", "q2_k")
     ]
 
 

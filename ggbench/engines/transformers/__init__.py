@@ -5,6 +5,6 @@ becomes a `ModelFile` with a GGUF's tensor names and the bytes of all that is st
 counts both alike. torch and transformers are imported in the worker alone.
 """
 
-SCHEMES = {"tf": "tf:<org/name or folder>", "synth-tf": "synth-tf:<id>"}
+SCHEMES = {"transformers": "transformers:<org/name or folder>", "transformers-twin": "transformers-twin:<id>"}
 """How MODEL names a checkpoint, by the text before the colon."""
 NOUN, PROGRAM = "checkpoint", "Transformers"

@@ -164,7 +164,7 @@ def _missing_hint(path: Path) -> str:
     if not path.parent.is_dir():
         return "check the path of the folder"
     if any(path.parent.glob("*.gguf")):
-        return "the folder holds GGUF files: give it without tf:"
+        return "the folder holds GGUF files: give it without transformers:"
     return "give the folder of a checkpoint, with config.json and safetensors"
 
 
@@ -197,7 +197,7 @@ def twin_config(hyper: Hyperparameters, name: str, *, tied: bool | None = None) 
     known = _CLASSES.get(hyper.architecture)
     if known is None or hyper.n_expert:
         what = "a mixture of experts" if hyper.n_expert else f"of architecture {hyper.architecture}"
-        raise Unsupported(f"{name} is {what}, of which no checkpoint is made", f"take synth:{name}, its GGUF twin")
+        raise Unsupported(f"{name} is {what}, of which no checkpoint is made", f"take twin:{name}, its GGUF twin")
     architecture, model_type = known
     values: dict[str, object] = {
         "architectures": [architecture],

@@ -89,7 +89,11 @@ class CheckpointToRun(msgspec.Struct, frozen=True):
     def words(self) -> tuple[str, ...]:
         """Return MODEL and QUANT of a checkpoint on this disk that mean it from any folder."""
         folder = self.found.checkpoint.folder
-        return () if self.found.origin == "hub" or folder is None else (f"tf:{folder.absolute()}", self.method.name)
+        return (
+            ()
+            if self.found.origin == "hub" or folder is None
+            else (f"transformers:{folder.absolute()}", self.method.name)
+        )
 
     def check_runs(self) -> None:
         """Raise EngineFailed where a package that the method needs is not here."""
@@ -131,34 +135,39 @@ class CheckpointToRun(msgspec.Struct, frozen=True):
 
 
 def parse(scheme: str, rest: str) -> ModelRef:
-    """Return what `tf:` or `synth-tf:` and the rest mean: a folder where it exists or reads as a path, else a repo.
+    """Parse what follows `transformers:` (a folder where it exists or reads as a path, else a repo) or
+    `transformers-twin:` (an id of the catalog).
 
     Raises UsageError.
     """
-    if scheme == "synth-tf":
+    if scheme == "transformers-twin":
         name, quant = split_quant(rest)
         if not name or "/" in name:
             raise UsageError(f"{f'{scheme}:{rest}'!r} is not {scheme}:<id>", "list the ids with: ggbench models")
         return _ref("id", name.lower(), f"{scheme}:{name}", quant)
     if not rest.strip():
-        raise UsageError("tf: names no checkpoint", "write tf:org/name, or tf:FOLDER with a config.json")
+        raise UsageError(
+            "transformers: names no checkpoint",
+            "write transformers:org/name, or transformers:FOLDER with a config.json",
+        )
     if path_exists(rest):
-        return _ref("folder", str(expand_path(rest)), f"tf:{rest}")
+        return _ref("folder", str(expand_path(rest)), f"transformers:{rest}")
     address = parse_address(rest)
     head, colon, quant = rest.rpartition(":")
     if colon and not address and "/" not in quant and (path_exists(head) or looks_like_path(head)):
-        return _ref("folder", str(expand_path(head)), f"tf:{head}", split_quant(f"tf:{quant}")[1])
+        return _ref("folder", str(expand_path(head)), f"transformers:{head}", split_quant(f"transformers:{quant}")[1])
     name, named_quant = split_quant(address or rest)
     hub_name = HUB_NAME.fullmatch(name)
     if hub_name and not looks_like_path(name):
         repo, revision = hub_name["repo"], hub_name["revision"] or MAIN
-        label = f"tf:{repo}" if revision == MAIN else f"tf:{repo}@{revision}"
+        label = f"transformers:{repo}" if revision == MAIN else f"transformers:{repo}@{revision}"
         return replace(_ref("hub", repo, label, named_quant), revision=revision)
     if "/" not in rest and not looks_like_path(rest):
         raise UsageError(
-            f"tf:{plain(rest)} is neither a folder nor org/name", f"of a catalog model: synth-tf:{plain(name)}"
+            f"transformers:{plain(rest)} is neither a folder nor org/name",
+            f"of a catalog model: transformers-twin:{plain(name)}",
         )
-    return _ref("folder", str(expand_path(rest)), f"tf:{rest}")
+    return _ref("folder", str(expand_path(rest)), f"transformers:{rest}")
 
 
 def _ref(form: str, name: str, label: str, quant: str | None = None) -> ModelRef:

@@ -147,7 +147,7 @@ _METHOD = Shape(
 _STORED = Shape("Stored", "A tensor as it is stored.", of(Stored, "name shape type_name=dtype n_bytes"))
 CHECKPOINT = Document(
     "inspect.checkpoint",
-    "inspect tf:FOLDER",
+    "inspect transformers:FOLDER",
     "What a checkpoint of Transformers is.",
     within(lambda loaded: loaded.file, INSPECT.without("gguf_version", "big_endian", "tensors")),
     field("model", str, get=lambda loaded: loaded.found.checkpoint.name),

@@ -17,10 +17,10 @@ from ggbench.show.glossary import DECODE
     terms=DECODE,
     examples="""
     ggbench decode ~/models/model-q4_k_m.gguf --plot
-    ggbench decode synth:qwen1.5-7b q4_k_m -n 2000 --repeat 3
+    ggbench decode twin:qwen1.5-7b q4_k_m -n 2000 --repeat 3
     ggbench decode qwen2.5-7b:q4_k_m -ctk q8_0 -ctv q8_0 -fa on
     ggbench decode ~/models/moe-q4_k_m.gguf --n-cpu-moe 12
-    ggbench decode synth:qwen1.5-7b q8_0 -n 100 --memory-limit 6GiB
+    ggbench decode twin:qwen1.5-7b q8_0 -n 100 --memory-limit 6GiB
     ggbench decode http://127.0.0.1:8080 --clock server
     """,
 )

@@ -26,7 +26,7 @@ from ggbench.show.glossary import MAXCTX
     cls=DocumentedCommand,
     terms=MAXCTX,
     examples="""
-    ggbench maxctx synth:qwen1.5-0.5b q4_k_m --memory-limit 1GiB
+    ggbench maxctx twin:qwen1.5-0.5b q4_k_m --memory-limit 1GiB
     ggbench maxctx ~/models/model-q4_k_m.gguf -ctk q8_0 -ctv q8_0 -fa on
     ggbench maxctx qwen2.5-7b --all --no-prove
     """,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     cls=DocumentedCommand,
     terms=SPEED,
     examples="""
-    ggbench speed synth:qwen1.5-0.5b q4_k_m --inputs 1,512 -n 64 --batch 1,4
+    ggbench speed twin:qwen1.5-0.5b q4_k_m --inputs 1,512 -n 64 --batch 1,4
     ggbench speed ~/models/model-q4_k_m.gguf --within 1h --against published
     ggbench speed https://host Qwen/Qwen2.5-7B-Instruct --inputs 512 -n 256 \\
       --batch 1,8,32 --api-key-env VLLM_API_KEY

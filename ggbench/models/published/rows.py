@@ -131,7 +131,7 @@ class PublishedRow(msgspec.Struct, frozen=True):
     """ggbench's remark: an error in the row, or text elsewhere in the document that concerns it."""
 
 
-METRICS = tuple(name for name, kind in PublishedRow.__annotations__.items() if kind == "Figure | None")
+METRICS = tuple(name for name, kind in PublishedRow.__annotations__.items() if kind == "PublishedFigure | None")
 """Names of the figures, for filtering and sorting."""
 WITH_ERRORS = (
     "perplexity",

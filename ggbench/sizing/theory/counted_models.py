@@ -47,7 +47,7 @@ def count_model(ref: ModelRef, catalog: Catalog | None = None) -> CountedModel:
         counted: CountedModel = load_plugin("ggbench.engines", ref.engine, "plan", "engine").count_model(ref, catalog)
         return counted
     catalog, kind = catalog or load_catalog(), ref.require_gguf().kind
-    known = catalog.model(ref.name) if kind in ("catalog", "synth") else None
+    known = catalog.model(ref.name) if kind in ("catalog", "twin") else None
     if kind == "hub":
         known = catalog.of_repo(ref.name)
     return _from_files(ref) if known is None else _from_catalog(known, ref.quants or SCHEMES)

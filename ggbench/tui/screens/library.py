@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _FIRST_START = (
     "No GGUF file found. Press / and type the path of a folder, or p to download;",
-    "P picks what to run of a model; synth: models need no file. ? lists all keys.",
+    "P picks what to run of a model; twin: models need no file. ? lists all keys.",
 )
 """What a new user does next, in lines that 80 columns hold."""
 _TASKS = ("place", "plan", "start", "search", "machine", "models", "results")

@@ -108,7 +108,7 @@ class StartScreen(TaskScreen):
     def action_quality(self) -> None:
         """Ask what to score, and start. A twin has no quality."""
         entry, selection, setup = self.library.entry, self.selection, host_of(self).setup
-        twins = [f"{model} {names[0]}" for model, names in selection if model.startswith("synth:")]
+        twins = [f"{model} {names[0]}" for model, names in selection if model.startswith("twin:")]
         if twins:
             self.fail("start", no_quality(twins[0]))
         elif entry is not None and selection:
@@ -263,7 +263,7 @@ class StartScreen(TaskScreen):
             self.fail("start", UsageError("nothing to download", hint))
         elif download_bytes and host_of(self).services.hub.offline:
             message = f"{size} must be downloaded, but ggbench is offline"
-            self.fail("start", NetworkError(message, "twins need no network: see synth: on the left"))
+            self.fail("start", NetworkError(message, "twins need no network: see twin: on the left"))
         elif download_bytes <= CONFIRM_ABOVE_BYTES:
             start(confirmed=True)
         else:

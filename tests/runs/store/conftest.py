@@ -44,7 +44,7 @@ def head() -> RunHead:
         ),
         settings=DecodeSettings(300),
         environment=replace(ENVIRONMENT, gpus=(replace(GPU, memory_clock_mhz=None),)),
-        command="ggbench decode synth:qwen1.5-0.5b q4_k_m -n 300",
+        command="ggbench decode twin:qwen1.5-0.5b q4_k_m -n 300",
     )  # fmt: skip
 
 

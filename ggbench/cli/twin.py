@@ -1,4 +1,4 @@
-"""`ggbench synth`: write twins into a folder."""
+"""`ggbench twin`: write twins into a folder."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from ggbench.text import plain
 @click.command(
     cls=DocumentedCommand,
     examples="""
-    ggbench synth qwen2.5-7b q4_k_m -o /tmp
-    ggbench synth qwen1.5-0.5b --layers 2
+    ggbench twin qwen2.5-7b q4_k_m -o /tmp
+    ggbench twin qwen1.5-0.5b --layers 2
     """,
 )
 @click.argument("model")
@@ -37,7 +37,7 @@ def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | Non
 
     llama.cpp's own quantizer chooses the type of every tensor, so a twin has the published file's shape, size and
     speed. Its weights are random, so its output is meaningless; its metadata says that it is a twin. To measure a twin
-    there is no need to write one first: synth:ID as the MODEL of other commands does both.
+    there is no need to write one first: twin:ID as the MODEL of other commands does both.
     """
     from ggbench.gguf_file.header import read_model_file
     from ggbench.gguf_file.twin import cached_twin
@@ -45,10 +45,10 @@ def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | Non
     from ggbench.models.sources import ARTICLE_QUANTS
     from ggbench.units import format_bytes, format_number
 
-    model_id = model.removeprefix("synth:")
+    model_id = model.removeprefix("twin:")
     if "/" in model_id:
         raise UsageError(
-            f"{plain(model)} is not in the catalog, and synth writes twins of its models alone",
+            f"{plain(model)} is not in the catalog, and twin writes twins of its models alone",
             "ggbench models lists them; a twin of a published file is made where it is measured: "
             f"ggbench decode twin:{plain(model_id.removeprefix('hf:').removeprefix('twin:'))}",
         )
