@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ggbench.errors import GgbenchError, UsageError
-from ggbench.text import plain
+from ggbench.text import sanitize
 
 PART_SUFFIX = ".ggbench-part"
 """Suffix of the temporary name."""
@@ -126,7 +126,7 @@ def get_cached(path: Path) -> bytes | None:
 def check_free(path: Path, *, force: bool) -> None:
     """Raise UsageError for a folder, and for a file that exists unless `force` overwrites it."""
     if path.is_dir():
-        raise UsageError(f"{plain(str(path))} is a folder", "give the name of a file")
+        raise UsageError(f"{sanitize(str(path))} is a folder", "give the name of a file")
     if path.exists() and not force:
         raise _exists(path)
 
@@ -163,8 +163,8 @@ def _written_aside(folder: Path, name: str, content: bytes) -> Iterator[Path]:
         raise
     except OSError as error:
         hint = "choose a folder that is writable and has free space"
-        raise GgbenchError(f"cannot save in {plain(str(folder))}: {error.strerror}", hint) from error
+        raise GgbenchError(f"cannot save in {sanitize(str(folder))}: {error.strerror}", hint) from error
 
 
 def _exists(path: Path) -> UsageError:
-    return UsageError(f"{plain(str(path))} exists already", "--force overwrites it")
+    return UsageError(f"{sanitize(str(path))} exists already", "--force overwrites it")

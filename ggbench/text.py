@@ -24,7 +24,7 @@ _SPELLED = str.maketrans(_ASCII)
 """Of the characters that ggbench and its tables write, those of plots included: what is nearest in ASCII, as wide."""
 
 
-def plain(text: str) -> str:
+def sanitize(text: str) -> str:
     """Return the text on one line without control characters, invisible marks and lone surrogates."""
     if text.isprintable():
         return text
@@ -33,20 +33,20 @@ def plain(text: str) -> str:
 
 def shorten(text: str, width: int) -> str:
     """Return plain text of at most `width` characters, with an ellipsis where it is cut."""
-    text = plain(text[: width * 4])
+    text = sanitize(text[: width * 4])
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def shorten_middle(text: str, width: int) -> str:
     """Return plain text of at most `width` characters, cut in the middle: names of files differ at either end."""
-    text = plain(text[:4096])
+    text = sanitize(text[:4096])
     head = width // 2
     return text if len(text) <= width else f"{text[:head]}…{text[len(text) - (width - head - 1) :]}"
 
 
 def shorten_alike(texts: Sequence[str], width: int) -> tuple[str, ...]:
     """Return plain texts of at most `width` characters, long ones cut at the place that keeps most of them apart."""
-    whole = [plain(text[:4096]) for text in texts]
+    whole = [sanitize(text[:4096]) for text in texts]
     cut = {text for text in whole if len(text) > width}
 
     def at(text: str, head: int) -> str:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from ggbench.gguf_file.blueprint import build_model
+from ggbench.gguf_file.hyperparameters import build_model
 from ggbench.machine.gpus import find_gpu
 from ggbench.models.catalog import load_catalog
 from ggbench.sizing.theory.hardware import known_hardware

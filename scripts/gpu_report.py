@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_ms, format_number, format_percent
 
 _UNITS: dict[str, Callable[[float], str]] = {
@@ -35,7 +35,7 @@ def report_text(document: Mapping[str, Any]) -> str:
 
 
 def _section(title: str, facts: Mapping[str, Any]) -> str:
-    lines = [plain(title)]
+    lines = [sanitize(title)]
     for name, value in facts.items():
         if value is None or value == [] or value == "":
             continue
@@ -59,7 +59,7 @@ def fact(name: str, value: object) -> tuple[str, str]:
             if name == unit or name.endswith(f"_{unit}"):
                 return name.removesuffix(unit).strip("_").replace("_", " ") or unit, text(value)
         return name.replace("_", " "), format_count(value) if isinstance(value, int) else format_number(value)
-    return name.replace("_", " "), plain(str(value))
+    return name.replace("_", " "), sanitize(str(value))
 
 
 def _tests(results: Sequence[Mapping[str, Any]], status: int) -> str:
@@ -73,6 +73,8 @@ def _tests(results: Sequence[Mapping[str, Any]], status: int) -> str:
     )
     lines = [f"tests: {counts} (pytest ended with {status})"]
     for result in results:
-        reason = plain(result["reason"])[:300]
-        lines.append(f"  {result['outcome']:<8}{result['seconds']:8.1f} s  {plain(result['name'])}  {reason}".rstrip())
+        reason = sanitize(result["reason"])[:300]
+        lines.append(
+            f"  {result['outcome']:<8}{result['seconds']:8.1f} s  {sanitize(result['name'])}  {reason}".rstrip()
+        )
     return "\n".join(lines)

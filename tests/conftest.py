@@ -12,7 +12,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import HealthCheck, settings
 
-from ggbench.gguf_file.blueprint import Hyperparameters
+from ggbench.gguf_file.hyperparameters import Hyperparameters
 
 if TYPE_CHECKING:
     from ggbench.models.targets import Target

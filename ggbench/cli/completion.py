@@ -107,10 +107,10 @@ def _of_files(variants: Sequence[LocalVariant]) -> Iterator[tuple[str, str]]:
 
 def _runs(_ctx: click.Context) -> Iterator[tuple[str, str]]:
     from ggbench.runs.store.health import recent_runs
-    from ggbench.text import plain
+    from ggbench.text import sanitize
 
     for run in recent_runs(_MOST_RUNS):
-        yield str(run.run_id), plain(f"{run.kind} {run.model} {run.quant}")
+        yield str(run.run_id), sanitize(f"{run.kind} {run.model} {run.quant}")
 
 
 def _measured_models(_ctx: click.Context) -> Iterator[tuple[str, str]]:

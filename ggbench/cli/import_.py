@@ -44,9 +44,9 @@ def command(paths: tuple[Path, ...], model: str, quant: str, output: Output) -> 
     from ggbench.formats.importing import keep, read_runs
     from ggbench.runs.store.database import Store
     from ggbench.show.names import quant_name
-    from ggbench.text import plain
+    from ggbench.text import sanitize
 
-    named = Named(plain(model), plain(quant).lower())
+    named = Named(sanitize(model), sanitize(quant).lower())
     found = [(path, list(read_runs(path, named))) for path in paths]  # all are read before any is stored
     kept: list[Kept] = []
     with Store.open() as store:
@@ -61,6 +61,8 @@ def command(paths: tuple[Path, ...], model: str, quant: str, output: Output) -> 
     for each in kept:
         head, mark = each.imported.run.head, each.imported.mark
         state = "" if each.is_new else "  already there"
-        click.echo(f"run {each.run_id}  {plain(head.kind)}  {quant_name(head.subject)}  from {plain(mark.tool)}{state}")
+        click.echo(
+            f"run {each.run_id}  {sanitize(head.kind)}  {quant_name(head.subject)}  from {sanitize(mark.tool)}{state}"
+        )
     lacks = dict.fromkeys(lack for each in kept if each.is_new for lack in each.imported.mark.lacks)
-    output.notice(*(f"note: {plain(lack)}" for lack in lacks))
+    output.notice(*(f"note: {sanitize(lack)}" for lack in lacks))

@@ -13,7 +13,7 @@ from ggbench.commands.options import PATH, option, output_options
 from ggbench.commands.output import Output
 from ggbench.errors import BadFile, UsageError
 from ggbench.plugins import load_plugin
-from ggbench.text import plain
+from ggbench.text import sanitize
 
 if TYPE_CHECKING:
     from ggbench.models.reference import ModelRef
@@ -58,7 +58,7 @@ def command(path: Path, tensors: bool, output: Output) -> None:
 
         output.show(header_details(model_file), *([tensors_table(model_file)] if tensors else []))
     if model_file.truncation:
-        raise BadFile(f"{plain(path.name)} is truncated: {model_file.truncation}", "download it again")
+        raise BadFile(f"{sanitize(path.name)} is truncated: {model_file.truncation}", "download it again")
 
 
 def _engines_own(path: Path) -> ModelRef | None:
@@ -76,7 +76,7 @@ def _list_folder(folder: Path, tensors: bool, output: Output) -> None:
     from ggbench.models.local_files import read_folder
 
     if tensors:
-        raise UsageError("--tensors goes with a file", f"name one in {plain(str(folder))}")
+        raise UsageError("--tensors goes with a file", f"name one in {sanitize(str(folder))}")
     entries = tuple(read_folder(folder))
     if output.as_json:
         from ggbench.show.model_documents import FOLDER
@@ -99,7 +99,7 @@ def _refuse_name(text: str) -> None:
         return
     if ref.kind == "path" or (ref.kind == "catalog" and all(each.id != ref.name for each in load_catalog())):
         return
-    name = plain(text)
+    name = sanitize(text)
     raise UsageError(
         f"{name} names a model, and inspect reads a file",
         f"ggbench plan {name} shows what it needs; ggbench models lists the files on this disk",

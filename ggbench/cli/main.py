@@ -20,7 +20,7 @@ from ggbench.commands.process import discard_output, open_closed, spell_missing,
 from ggbench.errors import DoesNotFit, ExitCode, GgbenchError, UnknownName
 from ggbench.machine.address_space import limit_bytes
 from ggbench.plugins import plugin_names
-from ggbench.text import plain
+from ggbench.text import sanitize
 
 GROUPS = {
     "Choose": {
@@ -238,7 +238,7 @@ def _lacks_memory(error: BaseException) -> bool:
 
 
 def _fail(what: str, hint: str, code: int) -> int:
-    click.echo(f"Error: {plain(what)}", err=True)
+    click.echo(f"Error: {sanitize(what)}", err=True)
     if hint:
-        click.echo(f"Hint: {plain(hint)}", err=True)
+        click.echo(f"Hint: {sanitize(hint)}", err=True)
     return code

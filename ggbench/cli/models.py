@@ -13,7 +13,7 @@ from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import PATH, HubOptions, offline_option, option, output_options
 from ggbench.commands.output import Output
 from ggbench.errors import BadFile, GgbenchError, UsageError
-from ggbench.text import plain
+from ggbench.text import sanitize
 
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
@@ -124,13 +124,13 @@ def _show_models(found: Sequence[LocalModel], output: Output) -> None:
 def _verify(blob: Path, output: Output) -> None:
     from ggbench.hub.hf_cache import verify_blob
 
-    with output.byte_progress(f"hashing {plain(blob.name)}") as on_progress:
+    with output.byte_progress(f"hashing {sanitize(blob.name)}") as on_progress:
         verified = verify_blob(blob, on_progress)
     if output.as_json:
         from ggbench.show.model_documents import VERIFIED
 
         output.document(VERIFIED, verified)
-    name = plain(str(blob))
+    name = sanitize(str(blob))
     if verified.matches is None:
         raise UsageError(
             f"{name} has no SHA-256 in its name to verify against",
@@ -161,8 +161,8 @@ def _show_repo(repo: str, access: HubAccess, output: Output) -> None:
         ref = None
     if ref is None or ref.kind != "hub" or (ref.quants and address is None):
         raise UsageError(
-            f"{plain(repo) or repr(repo)} is not a repo",
-            f"write it as org/name; ggbench models --search {plain(shlex.quote(repo))} looks for one",
+            f"{sanitize(repo) or repr(repo)} is not a repo",
+            f"write it as org/name; ggbench models --search {sanitize(shlex.quote(repo))} looks for one",
         )
     listing = list_repo(access, ref.name, ref.revision)
     paths = {each.name: cached_paths(access, listing, each) for each in listing.variants}
@@ -181,7 +181,7 @@ def _show_repo(repo: str, access: HubAccess, output: Output) -> None:
 
         output.show(repo_report(listing, here, here_bytes, width=output.console().width))
         name = ref.name if ref.revision == MAIN else f"{ref.name}@{ref.revision}"
-        output.notice(plain(f"What each needs, with nothing downloaded: ggbench plan {name}"))
+        output.notice(sanitize(f"What each needs, with nothing downloaded: ggbench plan {name}"))
 
 
 def _show_search(text: str, limit: int, access: HubAccess, output: Output) -> None:
@@ -195,13 +195,13 @@ def _show_search(text: str, limit: int, access: HubAccess, output: Output) -> No
         output.document(SEARCH, search=text, rows=found)
         return
     if not found:
-        output.notice(plain(f"The Hub finds no GGUF repo for {text!r}; try fewer or other words."))
+        output.notice(sanitize(f"The Hub finds no GGUF repo for {text!r}; try fewer or other words."))
         return
     from ggbench.show.models import search_table
 
     output.show(search_table(found, width=output.console().width))
     what, repo = ("it", found[0].repo) if len(found) == 1 else ("one of them", "org/name")
-    output.notice(plain(f"What is in {what}: ggbench models --repo {repo}"))
+    output.notice(sanitize(f"What is in {what}: ggbench models --repo {repo}"))
 
 
 def _here_bytes(access: HubAccess, listing: RepoListing, variant: RepoVariant) -> int:

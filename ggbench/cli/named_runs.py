@@ -14,7 +14,7 @@ from ggbench.experiments.decode.record import DecodeResult
 from ggbench.runs.run import Run
 from ggbench.runs.stored import read_run
 from ggbench.runs.summary import QuantSummary
-from ggbench.text import in_words, plain
+from ggbench.text import in_words, sanitize
 
 if TYPE_CHECKING:
     from ggbench.decisions.compare.estimates import Column
@@ -73,11 +73,15 @@ def _named(store: Store, name: str) -> list[Run]:
 
     path = Path(name)
     if not path.exists() and not path.suffix:
-        raise UsageError(f"{plain(name)!r} is neither the number of a run nor a file", "their numbers: ggbench results")
+        raise UsageError(
+            f"{sanitize(name)!r} is neither the number of a run nor a file", "their numbers: ggbench results"
+        )
     try:
         return [each.run for each in read_runs(path, Named())]
     except UsageError as error:  # a file that does not say what it measured
-        raise UsageError(error.message, f"import it: ggbench import {plain(name)} --model NAME --quant NAME") from None
+        raise UsageError(
+            error.message, f"import it: ggbench import {sanitize(name)} --model NAME --quant NAME"
+        ) from None
 
 
 def _averaged(runs: Sequence[Run]) -> list[Column]:
@@ -102,7 +106,7 @@ def _of_model(store: Store, named: Sequence[str], model: str, *, average: bool) 
         try:
             run = read_run(store, stored)
         except GgbenchError as error:
-            left_out.append(f"run {stored.run_id}: {plain(error.message)}")
+            left_out.append(f"run {stored.run_id}: {sanitize(error.message)}")
             continue
         if not run.is_complete or run.result is None:
             left_out.append(f"run {stored.run_id}: {run.outcome.text}")
@@ -140,9 +144,9 @@ def _base(runs: Sequence[Run], columns: Sequence[Column], name: str) -> Column:
     alike = [run for run in runs if own and (run.head.kind, run.subject.quant) == (own.head.kind, own.subject.quant)]
     if len(alike) == 1:
         return (QuantSummary.of(alike),)
-    what = f"{own.head.kind} of {plain(own.subject.quant)}" if own else "run"
+    what = f"{own.head.kind} of {sanitize(own.subject.quant)}" if own else "run"
     hint = "import it, and give the number of the one to compare with"
-    raise UsageError(f"{plain(name)} holds {len(runs)} runs, of which {len(alike)} are a {what}", hint)
+    raise UsageError(f"{sanitize(name)} holds {len(runs)} runs, of which {len(alike)} are a {what}", hint)
 
 
 def chosen_runs(store: Store, run_ids: tuple[int, ...], model: str | None) -> list[StoredRun]:
@@ -161,6 +165,6 @@ def chosen_runs(store: Store, run_ids: tuple[int, ...], model: str | None) -> li
     runs = list(store.list_runs(model=model))[::-1]
     if not runs:
         names = sorted({stored.subject.model for stored in store.list_runs()})
-        known = f"stored are runs of {', '.join(map(plain, names))}" if names else "measure it first: ggbench decode"
-        raise UsageError(f"no run of {plain(model or '')!r} is stored", known)
+        known = f"stored are runs of {', '.join(map(sanitize, names))}" if names else "measure it first: ggbench decode"
+        raise UsageError(f"no run of {sanitize(model or '')!r} is stored", known)
     return runs

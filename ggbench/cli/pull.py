@@ -13,7 +13,7 @@ from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import PATH, HubOptions, model_arguments, offline_option, option, output_options
 from ggbench.commands.output import Output
 from ggbench.errors import ExitCode, UsageError
-from ggbench.text import plain
+from ggbench.text import sanitize
 
 if TYPE_CHECKING:
     from ggbench.hub.access import HubAccess
@@ -31,7 +31,7 @@ def _folder(_ctx: click.Context, _param: click.Parameter, folder: Path | None) -
 
     folder = expand_path(str(folder))
     if file_bytes(folder) is not None:
-        raise UsageError(f"--to {plain(str(folder))} is a file", "give a folder; it is created if missing")
+        raise UsageError(f"--to {sanitize(str(folder))} is a file", "give a folder; it is created if missing")
     return folder
 
 

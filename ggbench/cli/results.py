@@ -11,7 +11,7 @@ from ggbench.commands.options import against_option, option, output_options, plo
 from ggbench.commands.output import Output
 from ggbench.errors import ExitCode, UsageError
 from ggbench.show.glossary import LISTS
-from ggbench.text import plain
+from ggbench.text import sanitize
 
 _model_option = option("--model", "Only runs of this MODEL, as it was given then.")
 _limit_option = option("--limit", "Show at most N most recent runs.", click.IntRange(1), metavar="N", default=50)
@@ -105,7 +105,7 @@ def show(run_id: int, samples: bool, plot: bool, against: str | None, output: Ou
         fields = run_document(run, samples=samples and has_samples, against=against)
         output.document(presenter.documents.stored, fields | stored_value(stored, readings))
         return
-    click.echo(f"run {run_id}  {plain(stored.kind)}  {stored.state.replace('_', ' ')}  {stored.started_at}")
+    click.echo(f"run {run_id}  {sanitize(stored.kind)}  {stored.state.replace('_', ' ')}  {stored.started_at}")
     show_run(run, output, plot=plot and presenter.has_figures, readings=readings)
     if against:
         show_against([run], output)

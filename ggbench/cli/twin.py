@@ -10,7 +10,7 @@ from ggbench.commands.documented import DocumentedCommand
 from ggbench.commands.options import option, output_options
 from ggbench.commands.output import Output
 from ggbench.errors import UsageError
-from ggbench.text import plain
+from ggbench.text import sanitize
 
 
 @click.command(
@@ -48,9 +48,9 @@ def command(model: str, quants: tuple[str, ...], folder: Path, layers: int | Non
     model_id = model.removeprefix("twin:")
     if "/" in model_id:
         raise UsageError(
-            f"{plain(model)} is not in the catalog, and twin writes twins of its models alone",
+            f"{sanitize(model)} is not in the catalog, and twin writes twins of its models alone",
             "ggbench models lists them; a twin of a published file is made where it is measured: "
-            f"ggbench decode twin:{plain(model_id.removeprefix('hf:').removeprefix('twin:'))}",
+            f"ggbench decode twin:{sanitize(model_id.removeprefix('hf:').removeprefix('twin:'))}",
         )
     known = load_catalog().model(model_id)
     twins = []

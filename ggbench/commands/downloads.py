@@ -16,7 +16,7 @@ import click
 from ggbench.commands.options import HubOptions, MeasureRequest
 from ggbench.commands.output import Output
 from ggbench.errors import ExitCode, NetworkError, UsageError
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def allow_downloads(targets: Sequence[Target], hub: HubOptions, output: Output) 
     elif not can_ask():
         raise UsageError(f"{what} would be downloaded, which is more than 1 GB", f"give --yes{_pull(wanted)}")
     elif not click.confirm(f"Download {what} into Hugging Face's cache?", err=True):
-        output.notice(plain(f"nothing was downloaded; ggbench plan {wanted[0].model} shows what each quant needs"))
+        output.notice(sanitize(f"nothing was downloaded; ggbench plan {wanted[0].model} shows what each quant needs"))
         raise click.exceptions.Exit(ExitCode.INTERRUPTED)
 
 
@@ -124,7 +124,7 @@ def show_left_out(asked: MeasureRequest, targets: Sequence[Target]) -> None:
     found = [each for each in find_published(ref, access, load_catalog()) if not each.variant.missing]
     left_out = [each.selector for each in found if each.paths is None and each.selector not in meant]
     if left_out:
-        names = plain(", ".join(left_out))
+        names = sanitize(", ".join(left_out))
         asked.output.notice(f"{len(left_out)} of {len(found)} quants are not on this disk: {names}")
 
 
@@ -143,7 +143,7 @@ def _pull(targets: Sequence[Target]) -> str:
     if targets[0].own is not None:
         return ""
     quants = [target.selector or target.quant for target in targets]
-    return ", or download it: " + plain(shlex.join(("ggbench", "pull", targets[0].model, *quants)))
+    return ", or download it: " + sanitize(shlex.join(("ggbench", "pull", targets[0].model, *quants)))
 
 
 class DownloadLines:
@@ -261,5 +261,5 @@ def reading_notice(listing: RepoListing, moved_bytes: int) -> str:
     if not moved_bytes:
         cost = f"from this disk, nothing read of the {total}"
     listed = f" (listed {listing.listed_at[:10]})" if listing.listed_at else ""
-    notice = plain(f"headers: {cost} in {listing.repo} at commit {listing.commit[:12]}{listed}")
+    notice = sanitize(f"headers: {cost} in {listing.repo} at commit {listing.commit[:12]}{listed}")
     return textwrap.fill(notice, 80, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)

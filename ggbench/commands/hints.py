@@ -12,7 +12,7 @@ from ggbench.models.targets import Target
 from ggbench.runs.experiment import FoundSetup, Job, experiment_of
 from ggbench.runs.run import DecodeTiming, Run
 from ggbench.runs.store.database import Store
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.units import KV_CELLS, format_percent
 
 _LOW_W = 0.1
@@ -72,7 +72,7 @@ def tuning_hint(jobs: Sequence[Job], runs: Sequence[Run]) -> str:
         return ""
     tune = experiment_of("tune")
     search = tune.command(Job(tune, target, LlamaConfig(), tune.settings_type()))
-    return f"{what}: {plain(search)} looks for faster settings"
+    return f"{what}: {sanitize(search)} looks for faster settings"
 
 
 def _found_settings(target: Target) -> FoundSetup | None:
@@ -92,4 +92,4 @@ def _less_memory(job: Job, run: Run, is_searched: bool) -> str:
         return needs_less
     maxctx = experiment_of("maxctx")
     search = maxctx.command(Job(maxctx, job.target, setup.as_asked(), maxctx.settings_type()))
-    return f"{plain(search)} finds the n_ctx that fits; {needs_less}"
+    return f"{sanitize(search)} finds the n_ctx that fits; {needs_less}"

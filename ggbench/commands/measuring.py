@@ -31,7 +31,7 @@ from ggbench.runs.session import RunContext, run_context
 from ggbench.runs.store.database import Store
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.names import distinct_by_kv, quant_names
-from ggbench.text import plain
+from ggbench.text import sanitize
 
 _EXIT_CODES = {
     Outcome.COMPLETED: ExitCode.DONE,
@@ -210,7 +210,7 @@ def _advise(measured: MeasureResult) -> None:
     if output.quiet and measured.error is None:  # silent only while nothing fails
         for run, name in zip(*_named(finished), strict=True):
             if run.outcome not in (Outcome.COMPLETED, Outcome.CANCELLED):
-                click.echo(f"Error: {name}: {plain(run.reason)}", err=True)
+                click.echo(f"Error: {name}: {sanitize(run.reason)}", err=True)
     was_measuring = bool(finished) and finished[-1].run.outcome is Outcome.CANCELLED
     next_job = jobs[len(finished) : len(finished) + 1]
     if measured.is_cancelled and not was_measuring and any(job.target.download_bytes for job in next_job):

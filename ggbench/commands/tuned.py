@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from ggbench.commands.options import MeasureRequest, option
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
-from ggbench.text import plain
+from ggbench.text import sanitize
 
 if TYPE_CHECKING:
     from ggbench.models.targets import Target
@@ -59,7 +59,7 @@ def require_tuned(target: Target, found: FoundSetup | None) -> FoundSetup:
 
     if found is not None and not found.stale:
         return found
-    name, tune = plain(f"{target.model} {target.quant}"), experiment_of("tune")
+    name, tune = sanitize(f"{target.model} {target.quant}"), experiment_of("tune")
     command = tune.command(Job(tune, target, LlamaConfig(), tune.settings_type()))
     if found is None:
         raise UsageError(f"no settings were found for {name} on this machine", f"{command} searches for them")

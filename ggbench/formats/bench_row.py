@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from ggbench.errors import BadFile
 from ggbench.machine.records import Cell, ImportedRow
-from ggbench.text import plain, shorten
+from ggbench.text import sanitize, shorten
 
 TOOL = "llama-bench"
 MOST_TOKENS = 1 << 31
@@ -220,7 +220,7 @@ def _cell(value: object, kind: FieldType, what: str) -> Cell:
     """The value as its type; numbers and switches may come as text, as in CSV and SQL. Raises BadFile."""
     if kind is _TEXT:
         if isinstance(value, str | int | float):
-            return plain(str(value)[:_LONGEST_TEXT])
+            return sanitize(str(value)[:_LONGEST_TEXT])
         raise BadFile(f"{what} is {_shown(value)}, which is not text", _HINT)
     try:
         if isinstance(value, bool):

@@ -26,7 +26,7 @@ from ggbench.formats.run_document import document_of, parse_finite, read_documen
 from ggbench.runs.store.database import Store
 from ggbench.runs.store.runs import WARMUP, StoredRun
 from ggbench.show.text import csv_text, without_formula
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count
 
 SCHEMA = "ggbench.bundle/1"
@@ -54,7 +54,7 @@ def bundle_of(store: Store, runs: Sequence[StoredRun], *, with_paths: bool = Fal
 
 def read_bundle(path: Path) -> Iterator[ImportedRun]:
     """Yield the runs of a bundle, one after the other. Raises BadFile, naming the member, for anything else."""
-    name = plain(path.name)
+    name = sanitize(path.name)
     try:
         with path.open("rb") as raw, zipfile.ZipFile(raw) as archive:
             sha256 = hashlib.file_digest(raw, "sha256").hexdigest() if not raw.seek(0) else ""
@@ -68,10 +68,10 @@ def read_bundle(path: Path) -> Iterator[ImportedRun]:
             if len(members) > MOST_RUNS:
                 raise BadFile(f"{name} lists {format_count(len(members))} runs", f"at most {format_count(MOST_RUNS)}")
             for member in members:
-                where = f"{name}, {plain(member)}"
+                where = f"{name}, {sanitize(member)}"
                 yield read_document(_read(archive, member, where), file, where)
     except (zipfile.BadZipFile, zlib.error, EOFError, zipfile.LargeZipFile, NotImplementedError) as error:
-        raise BadFile(f"{name} is a broken ZIP file: {plain(str(error))}", "copy it again") from None
+        raise BadFile(f"{name} is a broken ZIP file: {sanitize(str(error))}", "copy it again") from None
     except OSError as error:
         raise BadFile(f"cannot read {name}: {error.strerror}", "look at its permissions") from error
 
@@ -84,7 +84,7 @@ def is_bundle(path: Path) -> bool:
         with path.open("rb") as file:
             return file.read(len(MAGIC)) == MAGIC
     except OSError as error:
-        raise BadFile(f"cannot read {plain(str(path))}: {error.strerror}", "look at its permissions") from error
+        raise BadFile(f"cannot read {sanitize(str(path))}: {error.strerror}", "look at its permissions") from error
 
 
 def _write(archive: zipfile.ZipFile, name: str, document: object) -> None:
@@ -98,7 +98,7 @@ def _read(archive: zipfile.ZipFile, member: str, where: str) -> Any:  # noqa: AN
     try:
         info = archive.getinfo(member)
     except KeyError:
-        raise BadFile(f"{where}: the bundle has no {plain(member)}", _HINT) from None
+        raise BadFile(f"{where}: the bundle has no {sanitize(member)}", _HINT) from None
     if info.flag_bits & 1 or info.compress_type not in _METHODS:
         raise BadFile(f"{where}: it is encrypted, or compressed in a way that ggbench does not write", _HINT)
     with archive.open(info) as file:

@@ -17,7 +17,7 @@ from ggbench.machine.records import Environment, Imported
 from ggbench.runs.recording import kind_of
 from ggbench.runs.run import Run
 from ggbench.runs.store.runs import SampleChunk
-from ggbench.text import in_words, plain
+from ggbench.text import in_words, sanitize
 from ggbench.units import format_bytes
 
 SOURCE = "imported"
@@ -120,20 +120,20 @@ def read_source(path: Path) -> SourceFile:
     """
     if path == STDIN:
         return _source("standard input", sys.stdin.buffer, None)
-    name = plain(path.name)
+    name = sanitize(path.name)
     try:
         if path.is_dir():
-            raise BadFile(f"{plain(str(path))} is a folder", "give the files in it")
+            raise BadFile(f"{sanitize(str(path))} is a folder", "give the files in it")
         if not path.exists():
-            raise BadFile(f"there is no file {plain(str(path))}", "look at the spelling")
+            raise BadFile(f"there is no file {sanitize(str(path))}", "look at the spelling")
         if not path.is_file():
-            raise BadFile(f"{plain(str(path))} is not a regular file", "copy its content into a file")
+            raise BadFile(f"{sanitize(str(path))} is not a regular file", "copy its content into a file")
         if path.stat().st_size > MOST_BYTES:
             raise _too_large(name, path.stat().st_size)
         with path.open("rb") as file:
             return _source(name, file, path)
     except OSError as error:
-        raise BadFile(f"cannot read {plain(str(path))}: {error.strerror}", "look at its permissions") from error
+        raise BadFile(f"cannot read {sanitize(str(path))}: {error.strerror}", "look at its permissions") from error
 
 
 def _source(name: str, file: BinaryIO, path: Path | None) -> SourceFile:

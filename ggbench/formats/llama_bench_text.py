@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from ggbench.errors import BadFile
 from ggbench.formats.bench_row import FIELDS, BenchRow, FieldType, cell_text
 from ggbench.show.text import markdown_escaped, without_formula
-from ggbench.text import plain, shorten
+from ggbench.text import sanitize, shorten
 
 _NAMES = {
     "ngl": "n_gpu_layers", "sm": "split_mode", "threads": "n_threads", "nkvo": "no_kv_offload", "fa": "flash_attn",
@@ -175,7 +175,7 @@ def _parse(text: str, name: str, first_line: int) -> object:
         return json.loads(text)
     except json.JSONDecodeError as error:
         line = first_line + error.lineno - 1
-        raise BadFile(f"{name}, line {line}, column {error.colno}: {plain(error.msg)}", _JSON_HINT) from None
+        raise BadFile(f"{name}, line {line}, column {error.colno}: {sanitize(error.msg)}", _JSON_HINT) from None
     except (ValueError, RecursionError):  # an integer of more digits than Python reads, or a thousand brackets
         raise BadFile(f"{name}, line {first_line}: this is not JSON that a tool writes", _JSON_HINT) from None
 
@@ -215,7 +215,7 @@ def as_sql(rows: Sequence[BenchRow]) -> str:
     columns = ",\n".join(f"  {name} {_TYPES[kind]}" for name, (kind, _) in FIELDS.items())
     statements = [f"CREATE TABLE IF NOT EXISTS {_TABLE} (\n{columns}\n);\n\n"]
     for row in rows:
-        values = ", ".join("'" + plain(cell_text(value)).replace("'", "''") + "'" for value in row.whole.values())
+        values = ", ".join("'" + sanitize(cell_text(value)).replace("'", "''") + "'" for value in row.whole.values())
         statements.append(f"INSERT INTO {_TABLE} ({', '.join(FIELDS)}) VALUES ({values});\n")
     return "".join(statements)
 
@@ -242,7 +242,7 @@ def read_csv(text: str, name: str) -> Iterator[tuple[str, Mapping[str, object]]]
                 raise BadFile(f"{where}: it has {len(cells)} values under {len(header)} names", _CSV_HINT)
             yield where, dict(zip(header, cells, strict=True))
     except csv.Error as error:
-        raise BadFile(f"{name}, line {reader.line_num}: {plain(str(error))}", _CSV_HINT) from None
+        raise BadFile(f"{name}, line {reader.line_num}: {sanitize(str(error))}", _CSV_HINT) from None
 
 
 _CSV_HINT = "give the file as llama-bench wrote it"

@@ -20,7 +20,7 @@ from ggbench.machine.records import Imported
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run, RunHead
 from ggbench.stats.intervals import Estimate
-from ggbench.text import plain
+from ggbench.text import sanitize
 
 TOOL = "llama-perplexity"
 
@@ -102,7 +102,7 @@ def read_runs(file: SourceFile, named: Named) -> list[ImportedRun]:
 
 def _subject(text: str, file: SourceFile, named: Named) -> Subject:
     loaded = _LOADED.search(text)
-    file_name = plain(loaded[1].replace("\\", "/").rpartition("/")[2]) if loaded else ""
+    file_name = sanitize(loaded[1].replace("\\", "/").rpartition("/")[2]) if loaded else ""
     known = Named(
         (name_without_quant(file_name) if file_name else "") or named.model,
         (quant_from_file_name(file_name) or "" if file_name else "") or named.quant,

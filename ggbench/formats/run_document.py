@@ -33,7 +33,7 @@ from ggbench.runs.store.runs import RUNNING, SampleChunk, StoredRun, storable_te
 from ggbench.show.anonymous import anonymous
 from ggbench.show.document_types import read_object, record_of
 from ggbench.show.presenter import Presenter, presenters
-from ggbench.text import plain
+from ggbench.text import sanitize
 
 SCHEMA = "ggbench.run/1"
 SEVERAL = "ggbench.runs/1"
@@ -193,7 +193,7 @@ def read_document(document: object, file: SourceFile, where: str) -> ImportedRun
     except StoreError as error:
         raise BadFile(f"{where}: {error.message}", error.hint) from None
     except (msgspec.ValidationError, ValueError, ArithmeticError, UsageError) as error:
-        raise BadFile(f"{where}: {plain(str(error))}", _HINT) from None
+        raise BadFile(f"{where}: {sanitize(str(error))}", _HINT) from None
     _check_chunks(whole.samples, where)
     if any(not 0 <= each.at_ns <= _LARGEST_NS or len(each.kind) > _LONGEST_NAME for each in whole.observations):
         raise BadFile(f"{where}: an observation has an invalid time or kind", _HINT)
@@ -235,11 +235,11 @@ def _check_chunks(chunks: Sequence[SampleChunk], where: str) -> None:
 def _printable(value: Any) -> Any:  # noqa: ANN401 - JSON
     """JSON with every text, names included, on one line without control characters."""
     if isinstance(value, str):
-        return plain(storable_text(value))
+        return sanitize(storable_text(value))
     if isinstance(value, list | tuple):
         return [_printable(each) for each in value]
     if isinstance(value, dict):
-        return {plain(storable_text(name)): _printable(each) for name, each in value.items()}
+        return {sanitize(storable_text(name)): _printable(each) for name, each in value.items()}
     return value
 
 
@@ -258,7 +258,7 @@ def _read_own(document: Mapping[str, Any], file: SourceFile) -> list[ImportedRun
     ]
     if not readers:
         raise BadFile(
-            f"{file.name} is {plain(str(schema))!r}, which holds no measured runs",
+            f"{file.name} is {sanitize(str(schema))!r}, which holds no measured runs",
             "where it was measured: ggbench export RUN --format json -o FILE",
         )
     rows = readers[0].documents.rows(document)
@@ -313,9 +313,9 @@ def _run(row: object, readers: Sequence[Presenter], file: SourceFile, where: str
     except BadFile:
         raise
     except GgbenchError as error:
-        raise BadFile(f"{where}: {plain(error.message)}", _UNCHANGED_HINT) from None
+        raise BadFile(f"{where}: {sanitize(error.message)}", _UNCHANGED_HINT) from None
     except (msgspec.ValidationError, TypeError, ValueError, ArithmeticError) as error:
-        raise BadFile(f"{where}: {plain(str(error))}", _UNCHANGED_HINT) from None
+        raise BadFile(f"{where}: {sanitize(str(error))}", _UNCHANGED_HINT) from None
 
 
 def _config(_kind: type, value: object) -> EngineConfig:

@@ -22,7 +22,7 @@ from ggbench.gguf_file.header_bytes import ARCHITECTURE_KEY, BROKEN_HINT
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import Header, read_header
 from ggbench.gguf_file.quants import model_name, parse_shard_name
-from ggbench.text import plain, shorten_middle
+from ggbench.text import sanitize, shorten_middle
 
 _MOST_SHARDS = 99_999
 _LONGEST_NAME = 255
@@ -49,9 +49,9 @@ def read_local_header(path: Path, *, allow_missing_data: bool = False) -> Header
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
-            inside = sorted(plain(entry.name) for entry in path.iterdir() if entry.suffix.lower() == ".gguf")
+            inside = sorted(sanitize(entry.name) for entry in path.iterdir() if entry.suffix.lower() == ".gguf")
             raise BadFile(
-                f"{name or plain(str(path))} is a folder",
+                f"{name or sanitize(str(path))} is a folder",
                 f"name a file in it: {', '.join(inside[:3])}" if inside else "it holds no .gguf file",
             )
         if not stat.S_ISREG(status.st_mode):
@@ -60,7 +60,7 @@ def read_local_header(path: Path, *, allow_missing_data: bool = False) -> Header
             size = os.fstat(source.fileno()).st_size
             return read_header(source, size, path.name, allow_missing_data=allow_missing_data)
     except FileNotFoundError:
-        raise BadFile(f"{name} is not there", f"looked in {plain(str(path.parent.absolute()))}") from None
+        raise BadFile(f"{name} is not there", f"looked in {sanitize(str(path.parent.absolute()))}") from None
     except PermissionError:
         raise BadFile(f"{name} may not be read", "change its permissions, or those of its folder") from None
     except (OSError, ValueError) as error:
@@ -72,7 +72,7 @@ def shard_count(header: Header, name: str) -> int:
     """Return into how many files the model is split, 1 for a whole one. Raises BadFile for an absurd number."""
     count = header.metadata.get(gguf_constants.Keys.Split.LLM_KV_SPLIT_COUNT, 1)
     if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= _MOST_SHARDS:
-        raise BadFile(f"{plain(name)}: split.count is {str(count)[:40]!r}", BROKEN_HINT)
+        raise BadFile(f"{sanitize(name)}: split.count is {str(count)[:40]!r}", BROKEN_HINT)
     return max(count, 1)
 
 
@@ -81,7 +81,7 @@ def assemble(headers: Sequence[Header], name: str, paths: Sequence[Path] = ()) -
 
     Raises BadFile where the shards do not belong together.
     """
-    printable = plain(name)
+    printable = sanitize(name)
     first = headers[0]
     _check_shards(headers, printable)
     tensors: dict[str, TensorInfo] = {}
@@ -118,14 +118,14 @@ def _shard_paths(path: Path, count: int) -> list[Path]:
     shard = parse_shard_name(path.name)
     if shard is None or shard.count != count:
         raise BadFile(
-            f"{plain(path.name)} is one of {count} shards but is not named so",
+            f"{sanitize(path.name)} is one of {count} shards but is not named so",
             f"name the shards as they were published: NAME-00001-of-{count:05}.gguf",
         )
     paths = shard.beside(path)
     missing = [candidate.name for candidate in paths if not candidate.exists()]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise BadFile(f"shard {plain(missing[0])}{more} is missing", "download it into the same folder")
+        raise BadFile(f"shard {sanitize(missing[0])}{more} is missing", "download it into the same folder")
     return paths
 
 
@@ -168,12 +168,12 @@ def read_projector(path: Path) -> Projector:
     file = read_model_file(path)
     if file.architecture != _ARCHITECTURE:
         raise BadFile(
-            f"{plain(path.name)} is a model of the architecture {plain(file.architecture)}, not a projector",
+            f"{sanitize(path.name)} is a model of the architecture {sanitize(file.architecture)}, not a projector",
             "give the file that is published beside the model as mmproj",
         )
     if file.weight_bytes is None:
         raise BadFile(
-            f"{plain(path.name)} has tensors of unknown type: {plain(', '.join(file.unknown_types))}",
+            f"{sanitize(path.name)} has tensors of unknown type: {sanitize(', '.join(file.unknown_types))}",
             "take another file of the projector, as F16",
         )
     return Projector(path, file.weight_bytes)

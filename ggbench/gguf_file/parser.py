@@ -31,7 +31,7 @@ from ggbench.gguf_file.header_bytes import (
     HeaderBytes,
 )
 from ggbench.gguf_file.model_file import TensorInfo
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count
 
 _OLD_MAGICS = (b"lmgg", b"fmgg", b"tjgg", b"algg")
@@ -111,7 +111,7 @@ def _begin(
     source: ByteSource, size: int, name: str, chunk_bytes: int = _CHUNK_BYTES
 ) -> tuple[HeaderBytes, int, bool, int, int]:
     """Return the cursor at the first key, the version, the byte order, and the numbers of tensors and of keys."""
-    name = plain(name)
+    name = sanitize(name)
     if size == 0:
         raise BadFile(f"{name} is empty", "download it again")
     cursor = HeaderBytes(source, size, name, chunk_bytes)

@@ -23,10 +23,10 @@ import msgspec.structs
 import ggbench
 from ggbench.errors import BadFile, Unsupported, UsageError
 from ggbench.gguf_file import gguf_constants
-from ggbench.gguf_file.blueprint import Hyperparameters, build_metadata, build_tensors
 from ggbench.gguf_file.encoded_header import encode_header, encode_model, write_sparse_file
 from ggbench.gguf_file.header import read_local_header, read_model_file
 from ggbench.gguf_file.header_bytes import ALIGNMENT, ALIGNMENT_KEY
+from ggbench.gguf_file.hyperparameters import Hyperparameters, build_metadata, build_tensors
 from ggbench.gguf_file.layer_states import FULL_ATTENTION_INTERVAL, RECURRENT_LAYERS, has_windows
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo, layer_of, tensors_by_layer
 from ggbench.gguf_file.parser import ArrayLength

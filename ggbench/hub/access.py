@@ -17,7 +17,7 @@ import msgspec
 
 from ggbench import paths
 from ggbench.errors import GgbenchError, NetworkError, UsageError
-from ggbench.text import plain, shorten
+from ggbench.text import sanitize, shorten
 from ggbench.units import format_duration
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def error_for_response(response: httpx2.Response, repo: str, doing: str) -> Netw
     Source: the error codes of huggingface_hub (`X-Error-Code`). Without a token, a missing repo and a private one both
     return 401.
     """
-    repo, doing = plain(repo), plain(doing)
+    repo, doing = sanitize(repo), sanitize(doing)
     status, code = response.status_code, response.headers.get("X-Error-Code", "")
     if code == "GatedRepo":
         return NetworkError(
@@ -161,7 +161,7 @@ def hub_errors(repo: str, *, doing: str) -> Iterator[None]:
     import httpx2
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
-    doing = plain(doing)
+    doing = sanitize(doing)
     try:
         yield
     except GgbenchError:
@@ -185,7 +185,7 @@ def hub_errors(repo: str, *, doing: str) -> Iterator[None]:
     except (httpx2.HTTPError, ConnectionError):
         raise NetworkError(f"the connection to the Hub was lost while {doing}", f"try again; {_OFFLINE_HINT}") from None
     except OSError as error:
-        place = f" {plain(os.fsdecode(error.filename))}" if isinstance(error.filename, str | bytes) else ""
+        place = f" {sanitize(os.fsdecode(error.filename))}" if isinstance(error.filename, str | bytes) else ""
         raise UsageError(
             f"{error.strerror or 'disk error'}:{place} while {doing}",
             "check the folder, or choose another with HF_HOME",

@@ -26,7 +26,7 @@ from ggbench.hub.api import Stop, start_daemons
 from ggbench.hub.hf_cache import cached_paths, repo_folder
 from ggbench.hub.part_file import PART_SUFFIX, PartFile, disk_errors, download_part, file_agrees, file_bytes, locked
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.units import format_bytes
 
 MAX_PARALLEL = 2
@@ -123,9 +123,9 @@ def _jobs(
     for index, file in enumerate(variant.files):
         inside = PurePosixPath(file.path)
         if inside.is_absolute() or ".." in inside.parts or "\\" in file.path or "\0" in file.path:
-            raise BadFile(f"{plain(file.path)} points outside its folder", "do not trust this repo")
+            raise BadFile(f"{sanitize(file.path)} points outside its folder", "do not trust this repo")
         if not (_CONTENT_HASH.fullmatch(file.etag) and _CONTENT_HASH.fullmatch(listing.commit)):
-            raise BadFile(f"the hash of {plain(file.path)} or its commit is invalid", "check that HF_ENDPOINT is a Hub")
+            raise BadFile(f"invalid hash or commit of {sanitize(file.path)}", "check that HF_ENDPOINT is a Hub")
         blob = folder / "blobs" / file.etag
         if to is None:
             part = blob.with_name(file.etag + PART_SUFFIX)
@@ -201,12 +201,12 @@ class _Download(msgspec.Struct, frozen=True):
         where = self.access.hub_cache if self.jobs[0].link is not None else folder
         if missing_bytes and not free_bytes and not usage.total:
             raise UsageError(
-                f"{plain(str(where))} cannot be written: it is not on a disk",
+                f"{sanitize(str(where))} cannot be written: it is not on a disk",
                 "choose another folder: HF_HUB_CACHE for Hugging Face's cache, or pull --to DIR",
             )
         if missing_bytes > free_bytes:
             raise DoesNotFit(
-                f"not enough space in {plain(str(where))}, {format_bytes(missing_bytes - free_bytes)} short: "
+                f"not enough space in {sanitize(str(where))}, {format_bytes(missing_bytes - free_bytes)} short: "
                 f"{format_bytes(missing_bytes)} to download, {format_bytes(free_bytes)} free",
                 "free some space, take a smaller quant, or choose another disk: HF_HUB_CACHE, or pull --to DIR",
             )
@@ -244,7 +244,7 @@ class _Download(msgspec.Struct, frozen=True):
                 part.restart()
             else:
                 raise BadFile(
-                    f"{plain(job.file.path)} arrived damaged twice: {fault}",
+                    f"{sanitize(job.file.path)} arrived damaged twice: {fault}",
                     "its content was discarded; try again later, or report it to the owner of the repo",
                 )
         with disk_errors(job.target.parent):
@@ -262,9 +262,9 @@ class _Download(msgspec.Struct, frozen=True):
             try:
                 _fill_from_file(source, part, self.stop)
             except OSError as error:
-                return f"{plain(str(source))} cannot be read: {error.strerror}"
+                return f"{sanitize(str(source))} cannot be read: {error.strerror}"
         elif part.missing_bytes:
-            self.access.require_network(f"downloading {plain(part.file.path)} of {plain(self.listing.repo)}")
+            self.access.require_network(f"downloading {sanitize(part.file.path)} of {sanitize(self.listing.repo)}")
             download_part(self.access, self.listing.repo, self.listing.commit, part, self.stop)
         return "" if part.agrees(self.stop.check) else "its hash differs from the one on the Hub"
 
@@ -314,7 +314,7 @@ def _write_ref(access: HubAccess, listing: RepoListing) -> None:
 
 def _name_conflict(job: _Job) -> UsageError:
     return UsageError(
-        f"{plain(str(job.target))} exists and differs from {plain(job.file.path)} of the repo; it was not overwritten",
+        f"{sanitize(str(job.target))} exists and differs from the repo's {sanitize(job.file.path)}; not overwritten",
         "choose another folder with --to, or move that file away",
     )
 

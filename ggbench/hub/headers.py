@@ -23,7 +23,7 @@ from ggbench.gguf_file.parser import Header, read_header
 from ggbench.hub.access import HubAccess
 from ggbench.hub.api import NotReadable, Stop, bytes_to_skip, file_url, range_headers, send_request, start_daemons
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.units import format_bytes
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class _Reader:
 
     def _fetch(self, file: RepoFile, path: Path, fetched: list[RangeSource]) -> Header:
         if self._n_failures >= _MAX_CONSECUTIVE_FAILURES:
-            raise NetworkError(f"{plain(file.path)} was skipped after other files failed", "try again later")
+            raise NetworkError(f"{sanitize(file.path)} was skipped after other files failed", "try again later")
         source = RangeSource(self._access, self._listing.repo, self._listing.commit, file, self.stop)
         fetched.append(source)
         try:
@@ -150,7 +150,7 @@ class RangeSource:
     """The first bytes of a file at one commit of a repo, fetched on demand."""
 
     def __init__(self, access: HubAccess, repo: str, commit: str, file: RepoFile, stop: Stop | None = None) -> None:
-        access.require_network(f"reading the header of {plain(file.path)}")
+        access.require_network(f"reading the header of {sanitize(file.path)}")
         self.moved_bytes = 0
         """Bytes of file content received over the network."""
         self._repo = repo
@@ -178,7 +178,7 @@ class RangeSource:
             # The parser reads slightly ahead: only its last chunk may exceed the limit.
             if self._position >= MAX_HEADER_BYTES or n_bytes > FIRST_BYTES:
                 raise NotReadable(
-                    f"the header of {plain(self._file.path)} is larger than {format_bytes(MAX_HEADER_BYTES)}",
+                    f"the header of {sanitize(self._file.path)} is larger than {format_bytes(MAX_HEADER_BYTES)}",
                     "download the file and give its path",
                 )
             end = MAX_HEADER_BYTES
@@ -195,7 +195,7 @@ class RangeSource:
         # A server that ignores ranges resends everything, so fetch in larger steps.
         step = held if self._ignores_ranges else held // 8
         wanted = min(max(end, held + max(step, FIRST_BYTES)), MAX_HEADER_BYTES, self._file.n_bytes)
-        doing = f"reading the header of {plain(self._file.path)}"
+        doing = f"reading the header of {sanitize(self._file.path)}"
         while len(self._held) < wanted:
             before = len(self._held)
             send_request(

@@ -18,7 +18,7 @@ import msgspec
 from ggbench.errors import BadFile
 from ggbench.hub.access import HubAccess
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant, path_on_hub
-from ggbench.text import plain
+from ggbench.text import sanitize
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _OLLAMA_BLOB = re.compile(r"sha256-([0-9a-f]{64})")
@@ -117,7 +117,7 @@ def verify_blob(path: Path, on_progress: Callable[[int, int], None] | None = Non
                 if on_progress is not None:
                     on_progress(done, total)
     except OSError as error:
-        raise BadFile(f"{plain(str(path))} cannot be read: {error.strerror}", "check the path") from None
+        raise BadFile(f"{sanitize(str(path))} cannot be read: {error.strerror}", "check the path") from None
     found = digest.hexdigest()
     return VerifiedFile(path, expected, found, None if expected is None else found == expected)
 

@@ -24,7 +24,7 @@ from ggbench.gguf_file.quants import is_sidecar
 from ggbench.hub.access import HubAccess
 from ggbench.hub.api import Params, api_url, fetch_json
 from ggbench.hub.repo_records import RepoFile, RepoListing, RepoSummary, RepoVariant, group_variants, path_on_hub
-from ggbench.text import plain, shorten
+from ggbench.text import sanitize, shorten
 
 _REPO = re.compile(r"[A-Za-z0-9_][\w.-]{0,95}/[A-Za-z0-9_][\w.-]{0,95}", re.ASCII)
 _CHECKPOINT_FILE = re.compile(
@@ -103,7 +103,7 @@ def list_checkpoint(access: HubAccess, repo: str, revision: str = "main") -> Rep
     if "config.json" not in by_path:
         kinds = ", ".join(dict.fromkeys(_kind(entry.path) for entry in entries[:_MOST_KINDS])) or "nothing"
         raise UsageError(
-            f"{plain(info.id)} has no config.json; it contains {kinds}",
+            f"{sanitize(info.id)} has no config.json; it contains {kinds}",
             "its GGUF files are named without transformers:",
         )
     if "model.safetensors" in by_path:
@@ -121,12 +121,14 @@ def find_file(access: HubAccess, repo: str, path: str) -> RepoListing:
 
     It is not cached. Raises NetworkError, also where the repo has no such file.
     """
-    doing = f"looking for {plain(path)} in {plain(repo)}"
+    doing = f"looking for {sanitize(path)} in {sanitize(repo)}"
     info, entries = _contents(access, repo, "main", doing)
     found = [_repo_file(entry) for entry in entries if entry.path == path]
     if not found:
-        raise NetworkError(f"{plain(repo)} has no {plain(path)} any more", "update ggbench, or look at the repo's page")
-    variant = RepoVariant(plain(path), None, tuple(found))
+        raise NetworkError(
+            f"{sanitize(repo)} no longer has {sanitize(path)}", "update ggbench, or look at the repo's page"
+        )
+    variant = RepoVariant(sanitize(path), None, tuple(found))
     return RepoListing(repo, "main", info.sha, (variant,), (), 0, _now())
 
 
@@ -156,7 +158,7 @@ def search_repos(access: HubAccess, text: str, limit: int = 20) -> tuple[RepoSum
     )
     return tuple(
         RepoSummary(
-            each.id, each.downloads, each.likes, each.last_modified and plain(each.last_modified), bool(each.gated)
+            each.id, each.downloads, each.likes, each.last_modified and sanitize(each.last_modified), bool(each.gated)
         )
         for each in found[:limit]
         if _is_name(each.id)
@@ -169,7 +171,7 @@ def _is_name(repo: str) -> bool:
 
 
 def _at(repo: str, revision: str) -> str:
-    return plain(repo) if revision == "main" else f"{plain(repo)} at {shorten(revision, 60)}"
+    return sanitize(repo) if revision == "main" else f"{sanitize(repo)} at {shorten(revision, 60)}"
 
 
 def _contents(access: HubAccess, repo: str, revision: str, doing: str) -> tuple[_Info, list[_Entry]]:
@@ -233,7 +235,7 @@ def _check_path(path: str, repo: str) -> None:
         or any(unicodedata.category(character) in ("Cc", "Cs") for character in path)
     ):
         raise BadFile(
-            f"{plain(repo)} lists a file {shorten(path, 80)!r}, which points outside its folder",
+            f"{sanitize(repo)} lists a file {shorten(path, 80)!r}, which points outside its folder",
             "do not use this repo",
         )
 
@@ -243,9 +245,10 @@ def _no_gguf_error(repo: str, sidecars: list[RepoFile], others: Counter[str]) ->
     if sidecars:
         kinds.insert(0, f"{shorten(sidecars[0].path, 60)}, which is not a model by itself")
     there = ", ".join(kinds) or "nothing"
-    name = plain(repo).split("/")[1]
+    name = sanitize(repo).split("/")[1]
     return UsageError(
-        f"{plain(repo)} has no GGUF model; it contains {there}", f"search for one with `ggbench models --search {name}`"
+        f"{sanitize(repo)} has no GGUF model; it contains {there}",
+        f"search for one with `ggbench models --search {name}`",
     )
 
 

@@ -24,7 +24,7 @@ from ggbench.files import make_folders
 from ggbench.hub.access import HubAccess, hub_errors, retry_after_s
 from ggbench.hub.api import RETRY_STATUSES, NotReadable, Stop, bytes_to_skip, file_url, open_response, range_headers
 from ggbench.hub.repo_records import RepoFile
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_duration
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def disk_errors(place: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        where = plain(str(place))
+        where = sanitize(str(place))
         if error.errno in _DISK_FULL:
             raise DoesNotFit(
                 f"the disk filled up while writing to {where}", f"free some space; {RESUME_HINT}"
@@ -260,7 +260,7 @@ RANGE_BYTES = 8 << 30
 def download_part(access: HubAccess, repo: str, commit: str, part: PartFile, stop: Stop) -> None:
     """Download the missing bytes of a part. Raises Stopped, NetworkError after empty tries, and as `hub_errors`."""
     n_empty_tries = 0
-    with hub_errors(repo, doing=f"downloading {plain(part.file.path)}"):
+    with hub_errors(repo, doing=f"downloading {sanitize(part.file.path)}"):
         url = file_url(access, repo, part.file.path, commit)
         while part.missing_bytes:
             before = part.n_bytes
@@ -322,7 +322,7 @@ def _fill_once(url: str, part: PartFile, stop: Stop) -> _Interruption:
 
 def _gave_up_error(part: PartFile, ended: _Interruption, n_empty_tries: int) -> NetworkError:
     so_far = f"{format_bytes(part.n_bytes)} of {format_bytes(part.file.n_bytes)}"
-    what = f"the download of {plain(part.file.name)} stopped at {so_far}: {ended.reason}"
+    what = f"the download of {sanitize(part.file.name)} stopped at {so_far}: {ended.reason}"
     if ended.pause_s is not None and ended.pause_s > MAX_WAIT_S:
         return NetworkError(
             f"{what} and asks to wait {format_duration(ended.pause_s)}", f"try again then: {RESUME_HINT}"

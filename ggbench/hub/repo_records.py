@@ -13,7 +13,7 @@ import msgspec
 
 from ggbench.errors import BadFile
 from ggbench.gguf_file.quants import model_name, names_quant, parse_shard_name, quant_from_file_name
-from ggbench.text import plain
+from ggbench.text import sanitize
 
 _MAX_MISSING = 100
 """Missing shards listed by name; a file may claim to be one of 99,999."""
@@ -79,7 +79,7 @@ class RepoVariant(msgspec.Struct, frozen=True):
         if self.missing:
             more = f" and {len(self.missing) - 1} more" if len(self.missing) > 1 else ""
             raise BadFile(
-                f"{plain(repo)} is missing {plain(self.missing[0])}{more}, a shard of {self.name}",
+                f"{sanitize(repo)} is missing {sanitize(self.missing[0])}{more}, a shard of {self.name}",
                 "take another quant, or check the repo: the upload may still be in progress",
             )
 
@@ -152,10 +152,10 @@ def _shared_path(path: str) -> str:
 
 def _names(path: str) -> Iterator[str]:
     """Yield candidate names of a variant, best first: `x.gguf` and a split `x` cannot both be `x`."""
-    yield plain(model_name(path))
-    yield plain(path[: -len(".gguf")])
-    yield plain(path)
-    yield from (f"{plain(path)} {n}" for n in range(2, 1 << 30))
+    yield sanitize(model_name(path))
+    yield sanitize(path[: -len(".gguf")])
+    yield sanitize(path)
+    yield from (f"{sanitize(path)} {n}" for n in range(2, 1 << 30))
 
 
 def _missing(shards: Sequence[RepoFile]) -> tuple[str, ...]:

@@ -22,7 +22,7 @@ from ggbench.engines.server.config import is_url
 from ggbench.errors import BadFile, UsageError
 from ggbench.files import replace_file
 from ggbench.paths import expand_path, path_exists
-from ggbench.text import plain
+from ggbench.text import sanitize
 
 if TYPE_CHECKING:
     from ggbench.models.disk import LocalModel
@@ -110,14 +110,14 @@ def _listed(path: Path) -> tuple[LocalModel, ...]:
     except BadFile as error:
         found, reason = (), error.message
     name = path_argument(path)
-    return found or (LocalModel(name, plain(name), "", None, (), None, reason=plain(reason), place=path),)
+    return found or (LocalModel(name, sanitize(name), "", None, (), None, reason=sanitize(reason), place=path),)
 
 
 def _measurable(path: Path) -> tuple[LocalModel, ...]:
     """Return the models of a place, at least one of them measurable. Raises BadFile."""
     from ggbench.models.disk import models_in_place, path_argument
 
-    found, name = models_in_place(path), plain(path_argument(path))
+    found, name = models_in_place(path), sanitize(path_argument(path))
     if any(not model.paths for model in found):
         raise BadFile(f"{name} has too many folders to search", "add the folder below it that has the models")
     if not found:
@@ -194,4 +194,4 @@ def _write(known: _Remembered) -> None:
         replace_file(file, msgspec.json.format(msgspec.json.encode(known)))
     except (OSError, UnicodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "its name is not text"
-        raise UsageError(f"{plain(str(file))} cannot be written: {reason}", "nothing was remembered") from None
+        raise UsageError(f"{sanitize(str(file))} cannot be written: {reason}", "nothing was remembered") from None

@@ -15,8 +15,8 @@ import msgspec.structs
 
 from ggbench import paths
 from ggbench.errors import UnknownName, UsageError
-from ggbench.gguf_file.blueprint import Hyperparameters
-from ggbench.text import plain
+from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.text import sanitize
 
 HUB_REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*", re.ASCII)
 """Pattern of a Hub repo name, `org/name`."""
@@ -90,7 +90,7 @@ class Catalog(msgspec.Struct, frozen=True):
         if found is None:
             ids = (model.id for model in self.models)
             error = UnknownName("model", model_id, ids, listed_by="ggbench models")
-            error.hint += f"; a Hub repo is org/name: ggbench models --search {shlex.quote(plain(model_id))}"
+            error.hint += f"; a Hub repo is org/name: ggbench models --search {shlex.quote(sanitize(model_id))}"
             raise error
         return found
 

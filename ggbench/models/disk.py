@@ -24,7 +24,7 @@ from ggbench.models.local_files import (
     variants_in,
 )
 from ggbench.models.model_stores import ModelStore, find_model_stores, ollama_models
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.units import format_count
 
 _TWIN = "twin:"
@@ -100,7 +100,7 @@ def models_in_place(place: Path) -> tuple[LocalModel, ...]:
             os.scandir(place).close()
             return find_local_models([place], ())
     except OSError as error:
-        raise BadFile(f"{plain(str(place))} cannot be read: {error.strerror}", "check the path") from None
+        raise BadFile(f"{sanitize(str(place))} cannot be read: {error.strerror}", "check the path") from None
     finder = _Finder()
     found = tuple(finder.with_headers("folder", ((each, each.stem, None) for each in local_variants(place))))
     finder.index.save()
@@ -157,11 +157,11 @@ class _Finder:
         try:
             facts = self.index.facts(first, status)
         except BadFile as error:
-            reason = plain(error.message)
+            reason = sanitize(error.message)
         quant = variant.quant or facts.quant or quant_from_file_name(first.parent.name)
         return LocalModel(
             store=store_name,
-            name=plain(name),
+            name=sanitize(name),
             model=repo or _twin_argument(first, facts, quant) or path_argument(first),
             quant=quant,
             paths=variant.paths,
@@ -185,7 +185,7 @@ class _Finder:
                     variant = replace(variant, quant=entry.quant)
                     yield from self.with_headers(store.name, [(variant, entry.name, None)])
                     continue
-            yield LocalModel(store.name, plain(entry.name), "", entry.quant, (), None, reason=reason)
+            yield LocalModel(store.name, sanitize(entry.name), "", entry.quant, (), None, reason=reason)
 
 
 def _hub_cache_candidates(store: ModelStore) -> Iterator[_Candidate]:
@@ -207,7 +207,7 @@ def _hub_cache_candidates(store: ModelStore) -> Iterator[_Candidate]:
 
 
 def _unreadable_store(store: ModelStore, reason: str) -> LocalModel:
-    return LocalModel(store.name, plain(path_argument(store.root)), "", None, (), None, reason=plain(reason))
+    return LocalModel(store.name, sanitize(path_argument(store.root)), "", None, (), None, reason=sanitize(reason))
 
 
 def _twin_argument(path: Path, facts: HeaderFacts, quant: str | None) -> str | None:

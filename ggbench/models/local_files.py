@@ -24,7 +24,7 @@ from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import is_sidecar, parse_shard_name, quant_by_ftype, quant_label
 from ggbench.hub.repo_records import RepoFile, RepoVariant, group_variants
-from ggbench.text import plain, shorten
+from ggbench.text import sanitize, shorten
 from ggbench.units import format_count
 
 _MAX_DEPTH = 5
@@ -58,14 +58,14 @@ def local_variants(place: Path) -> tuple[LocalVariant, ...]:
         if place.is_dir():
             return variants_in(place, max_depth=1)[0]
         if not place.exists():
-            raise BadFile(f"no such file or folder: {plain(str(place))}", "check the path")
+            raise BadFile(f"no such file or folder: {sanitize(str(place))}", "check the path")
         if not place.is_file():
-            raise BadFile(f"{plain(str(place))} is neither a file nor a folder", "give a .gguf file")
+            raise BadFile(f"{sanitize(str(place))} is neither a file nor a folder", "give a .gguf file")
         shard = parse_shard_name(place.name)
         files = [path for path in (shard.beside(place) if shard else [place]) if path.is_file()]
         return _grouped(place.parent, (_repo_file(path.name, path, path.stat()) for path in files))
     except OSError as error:
-        raise BadFile(f"{plain(str(place))} cannot be read: {error.strerror}", "check the path") from None
+        raise BadFile(f"{sanitize(str(place))} cannot be read: {error.strerror}", "check the path") from None
 
 
 def variants_in(
@@ -141,12 +141,12 @@ def read_folder(folder: Path) -> Iterator[FolderEntry]:
     try:
         variants, is_truncated = variants_in(folder, with_sidecars=True)
     except OSError as error:
-        raise BadFile(f"{plain(str(folder))} cannot be read: {error.strerror}", "check the path") from None
+        raise BadFile(f"{sanitize(str(folder))} cannot be read: {error.strerror}", "check the path") from None
     if is_truncated:
-        what = f"{plain(str(folder))} has more than {format_count(MAX_FOLDERS)} folders"
+        what = f"{sanitize(str(folder))} has more than {format_count(MAX_FOLDERS)} folders"
         raise BadFile(what, "give one of them")
     if not variants:
-        raise BadFile(f"no GGUF file in {plain(str(folder))} or the folders below", "give a .gguf file, or its folder")
+        raise BadFile(f"no GGUF file in {sanitize(str(folder))} or below it", "give a .gguf file, or its folder")
     for variant in sorted(variants, key=lambda each: each.name.lower()):
         try:
             file = read_model_file(variant.paths[0], allow_missing_data=True)
@@ -229,7 +229,7 @@ def read_facts(path: Path) -> HeaderFacts:
     """Read the facts from the file itself, bypassing the index. Raises BadFile."""
     from ggbench.gguf_file.parser import read_leading_metadata
 
-    name = plain(path.name)
+    name = sanitize(path.name)
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):

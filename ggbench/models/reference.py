@@ -17,7 +17,7 @@ from ggbench.errors import UsageError
 from ggbench.models.catalog import HUB_REPO
 from ggbench.models.engine_models import engine_models, engine_of_scheme, own_models
 from ggbench.paths import expand_path, path_exists
-from ggbench.text import in_words, plain, shorten
+from ggbench.text import in_words, sanitize, shorten
 
 MAIN = "main"
 """Default revision of a repo."""
@@ -126,9 +126,9 @@ def _parse(text: str) -> ModelRef:
         return engine_models(engine).parse(prefix.lower(), rest)
     text = _normalize(text)
     if is_url(text):
-        return ModelRef("server", Address.parse(text).base_url, label=plain(text))
+        return ModelRef("server", Address.parse(text).base_url, label=sanitize(text))
     if "://" in text:
-        raise UsageError(f"{plain(text)!r} is not the URL of a server", _forms())
+        raise UsageError(f"{sanitize(text)!r} is not the URL of a server", _forms())
     prefix, _, rest = text.partition(":")
     prefix = prefix.lower()
     if prefix in ("hf", "twin"):
@@ -170,7 +170,7 @@ def _repo(kind: Kind, name: re.Match[str], text: str, quant: str | None) -> Mode
 def _ref(kind: Kind, name: str, text: str, quant: str | None = None) -> ModelRef:
     """Return the model that a text with the quant at its end names."""
     label = text if quant is None else text[: -len(quant) - 1]
-    return ModelRef(kind, name, () if quant is None else (quant,), label=plain(label))
+    return ModelRef(kind, name, () if quant is None else (quant,), label=sanitize(label))
 
 
 def _normalize(text: str) -> str:

@@ -25,7 +25,7 @@ from ggbench.hub.repo_records import RepoListing, RepoVariant
 from ggbench.models.catalog import CatalogModel
 from ggbench.models.local_files import variants_in
 from ggbench.models.reference import MAIN
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.units import format_bytes
 
 _Variant = TypeVar("_Variant", bound=RepoVariant)
@@ -179,13 +179,13 @@ def choose(listing: RepoListing, request: RepoRequest) -> tuple[RepoVariant, ...
     variants = [variant for variant in listing.variants if request.takes(variant)]
     if not variants:
         raise UsageError(
-            f"no file in {plain(listing.repo)} matches {request.file_pattern}",
-            f"it has {list_variants(listing.variants)}; select one with {plain(listing.repo)} and a file name",
+            f"no file in {sanitize(listing.repo)} matches {request.file_pattern}",
+            f"it has {list_variants(listing.variants)}; select one with {sanitize(listing.repo)} and a file name",
         )
     if not request.quants:
         known = [variant for variant in variants if variant.quant in request.known_quants]
         return tuple(known or variants)
-    return choose_by_quant(request.quants, variants, plain(listing.repo))
+    return choose_by_quant(request.quants, variants, sanitize(listing.repo))
 
 
 def choose_by_quant(quants: Sequence[str], variants: Sequence[_Variant], place: str) -> tuple[_Variant, ...]:

@@ -44,7 +44,7 @@ from ggbench.models.sources import (
     selector_in,
 )
 from ggbench.models.subject import Subject
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.units import format_bytes
 
 
@@ -260,7 +260,7 @@ def smaller_targets(
             others = resolve_headers(largest, hub=hub, catalog=catalog)
     elif ref.kind == "path" and not ref.path.is_dir():
         folder, stem = str(ref.path.absolute().parent), name_without_quant(ref.path.name)
-        beside = resolve_headers(ModelRef("path", folder, label=plain(folder)), catalog=catalog)
+        beside = resolve_headers(ModelRef("path", folder, label=sanitize(folder)), catalog=catalog)
         others = tuple(each for each in beside if each.path and name_without_quant(each.path.name) == stem)
     else:
         others = resolve_headers(ref.of_quants(), catalog=catalog)

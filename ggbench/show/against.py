@@ -20,7 +20,7 @@ from ggbench.show.columns import ANSWERS, COLUMNS
 from ggbench.show.names import quant_name
 from ggbench.show.tables import Cells, fitted_table, left, names, right, spaced
 from ggbench.sizing.plan_record import PlanRow
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.units import GIB, format_bytes, format_count, format_gb, format_ms, format_number, format_share
 
 _NEAREST = 4
@@ -73,7 +73,7 @@ def against_table(
     ]
     stated = [each for each in cells if not each.is_empty]
     lines = [f"yours: {note}", *_difference_lines(near, lambda row: f"{name(row)} {row.quant or UNKNOWN}")]
-    return fitted_table(stated, title=title, width=width, caption="\n".join(map(plain, lines)))
+    return fitted_table(stated, title=title, width=width, caption="\n".join(map(sanitize, lines)))
 
 
 def _difference_lines(near: Sequence[NearRow], name: Callable[[PublishedRow], str]) -> list[str]:
@@ -108,7 +108,7 @@ def _speed_table(summary: QuantSummary, near: Sequence[NearRow], width: int | No
         Beside("BPW", "bits", format_number(summary.subject.bpw), printed("bpw"), 4),
     )
     stated = [each for each in columns[3:] if any(each.of(one.row) != UNKNOWN for one in near)]
-    note = plain(device_of(summary) or "device not known")
+    note = sanitize(device_of(summary) or "device not known")
     if decode is not None and decode.n_gen:
         note += f"; input {format_count(decode.n_prompt)}, generated {format_count(decode.n_gen)}"
     title = f"{quant_name(summary.subject)} against published rows"

@@ -31,7 +31,7 @@ from ggbench.show.text import (
     without_formula,
 )
 from ggbench.stats.intervals import Estimate
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.units import (
     format_bandwidth,
     format_bytes,
@@ -68,18 +68,20 @@ class Column(msgspec.Struct, frozen=True):
 def note(summary: QuantSummary) -> str:
     """What a person has to know before trusting the row: why it did not complete, else what it lacks."""
     if summary.outcome is not Outcome.COMPLETED:
-        return plain(summary.run.reason) or summary.outcome.text
+        return sanitize(summary.run.reason) or summary.outcome.text
     lacks = {"unsteady": summary.unsteady, "max n_ctx": summary.max_n_ctx_reason}
     origin = imported_text(summary.environment)
     return "; ".join(
-        filter(None, [origin, *_too_few(summary), *(f"{what}: {plain(text)}" for what, text in lacks.items() if text)])
+        filter(
+            None, [origin, *_too_few(summary), *(f"{what}: {sanitize(text)}" for what, text in lacks.items() if text)]
+        )
     )
 
 
 def imported_text(environment: Environment | None) -> str:
     """`imported: llama-bench, results.json`; empty for a run that was measured here. Printable."""
     imported = environment and environment.imported
-    return plain(f"imported: {imported.tool}, {imported.file}") if imported else ""
+    return sanitize(f"imported: {imported.tool}, {imported.file}") if imported else ""
 
 
 def _too_few(summary: QuantSummary) -> list[str]:
@@ -126,7 +128,7 @@ def column(
 ) -> Column:
     """Return a column whose text is its value, formatted; `source` gives the value, or is a path to it."""
     value = reader(source) if isinstance(source, str) else source
-    right_aligned = form not in (plain, _yes_no, on_off)
+    right_aligned = form not in (sanitize, _yes_no, on_off)
     return Column(key, header, unit, doc, value, lambda s: form(value(s)), right_aligned, priority)
 
 
@@ -160,7 +162,7 @@ def estimate_columns(
 def _throttle(summary: QuantSummary) -> str | None:
     if summary.gpu_use is None or summary.gpu_use.throttle is None:
         return None
-    return plain(", ".join(each.reason for each in summary.gpu_use.throttle)) or "none"
+    return sanitize(", ".join(each.reason for each in summary.gpu_use.throttle)) or "none"
 
 
 _OWN = (
@@ -172,10 +174,10 @@ _OWN = (
         "model", "model", "", "The model as it was named; of a path the file's name without its quant.",
         lambda s: s.subject.model, lambda s: model_name(s.subject), right_aligned=False, priority=ESSENTIAL,
     ),
-    column("quant", "quant", "", "How the weights are quantized.", "subject.quant", plain, ESSENTIAL),
+    column("quant", "quant", "", "How the weights are quantized.", "subject.quant", sanitize, ESSENTIAL),
     column(
         "source", "source", "", "Where the weights come from: a file, the Hub, or an untrained twin.",
-        "subject.source", plain, ESSENTIAL,
+        "subject.source", sanitize, ESSENTIAL,
     ),
     Column(
         "file", "path", "", "The GGUF file that was loaded: in tables its name, for programs its path.",
@@ -289,8 +291,8 @@ _OWN = (
         "outcome", "outcome", "", "How the run ended.",
         lambda s: s.outcome.value, lambda s: s.outcome.text, right_aligned=False, priority=4,
     ),
-    column("note", "note", "", "Why it did not complete, or should not be trusted.", note, plain, ESSENTIAL),
-    column("command", "command", "", "The line that measures it again.", "run.head.command", plain, 9),
+    column("note", "note", "", "Why it did not complete, or should not be trusted.", note, sanitize, ESSENTIAL),
+    column("command", "command", "", "The line that measures it again.", "run.head.command", sanitize, 9),
 )  # fmt: skip
 
 COLUMNS = {each.key: each for each in _OWN}

@@ -23,7 +23,7 @@ from ggbench.sizing.theory.limits import (
     decode_latency_ms,
 )
 from ggbench.sizing.theory.weights import Parameters
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.units import (
     format_bandwidth,
     format_bytes,
@@ -92,7 +92,7 @@ def _cache(kv: KvCache) -> str:
     if kv.state_bytes:
         parts.append(f"recurrent states of {format_bytes(kv.state_bytes)} at every length")
     if kv.remark:
-        parts.append(plain(kv.remark))
+        parts.append(sanitize(kv.remark))
     return "; ".join(parts)
 
 

@@ -21,7 +21,7 @@ from ggbench.show.columns import ANSWERS, column_of, note
 from ggbench.show.figures import Figure, PlottedRun
 from ggbench.show.names import model_names, unambiguous_names
 from ggbench.show.presenter import figures_of, presenter_of
-from ggbench.text import plain
+from ggbench.text import sanitize
 
 
 class ListedRun(msgspec.Struct, frozen=True):
@@ -44,9 +44,9 @@ class ListedRun(msgspec.Struct, frozen=True):
         try:
             run = listed_run(stored) if store is None or stored.is_finished else read_run(store, stored)
         except GgbenchError as error:
-            return cls(stored, None, plain(error.message))
+            return cls(stored, None, sanitize(error.message))
         unreadable = stored.result_json is not None and run.result is None
-        return cls(stored, run, plain(run.reason) if unreadable else "")
+        return cls(stored, run, sanitize(run.reason) if unreadable else "")
 
     @property
     def run_id(self) -> int:
@@ -66,7 +66,7 @@ class ListedRun(msgspec.Struct, frozen=True):
     @property
     def state(self) -> str:
         """`completed`, `out of memory`, `running`. Printable."""
-        return plain(self.stored.state.replace("_", " "))
+        return sanitize(self.stored.state.replace("_", " "))
 
     @property
     def answer(self) -> str:
@@ -101,7 +101,7 @@ class ListedRun(msgspec.Struct, frozen=True):
         try:
             answer = presenter_of(run.head.kind).ending(run)
         except GgbenchError as error:
-            answer = plain(error.message)
+            answer = sanitize(error.message)
         return "; ".join(filter(None, (answer, note(summary))))
 
 

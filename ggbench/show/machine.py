@@ -16,7 +16,7 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import imported_text
 from ggbench.show.tables import new_table, spaced
 from ggbench.stats.serving import RARE, ServingFigures
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.units import counted, format_bytes, format_count, format_ms, format_number, format_percent
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -53,11 +53,11 @@ def run_page(
     if isinstance(heading, str):
         heading = Text(heading, style="bold")
         if run.reason:
-            heading.append(f"\n{plain(run.reason)}", style="not bold yellow")
+            heading.append(f"\n{sanitize(run.reason)}", style="not bold yellow")
     machine, environment = machine_table(readings, run.gpu_use), run.head.environment
     lines = again_line(run.head.command, folded=folded)
     if environment is not None:
-        info = f"; {plain(environment.system_info)}" if environment.system_info else ""
+        info = f"; {sanitize(environment.system_info)}" if environment.system_info else ""
         lines.insert(0, Text(f"Measured with {environment_line(environment)}{info}", style="dim"))
     return spaced([heading, *parts, *([machine] if machine else []), Group(*lines)])
 
@@ -81,7 +81,7 @@ def environment_line(environment: Environment) -> str:
     ram = f"{format_bytes(environment.ram_bytes)} RAM" if environment.ram_bytes else ""
     cpu = ", ".join(filter(None, (environment.cpu, cores, ram)))
     parts = (software, environment.os, cpu, *gpus, *_imported(environment.imported), *environment.changes)
-    return plain("; ".join(filter(None, parts)))
+    return sanitize("; ".join(filter(None, parts)))
 
 
 def _imported(imported: Imported | None) -> tuple[str, ...]:
@@ -148,7 +148,7 @@ def again_line(command: str, *, folded: bool) -> list[Text]:
 
     Not folded it is whole in one line, to be copied, for a console that does not crop and a terminal that wraps.
     """
-    text = f"Again: {plain(command)}"
+    text = f"Again: {sanitize(command)}"
     return [Text(text, overflow="fold") if folded else Text(text, no_wrap=True, overflow="ignore")] if command else []
 
 
@@ -177,7 +177,7 @@ def serving_facts(run: Run) -> list[tuple[str, str]]:
         accepted = f"{format_count(serving.n_accepted)} of {format_count(serving.n_drafted)} drafted tokens"
         draft = f"{accepted} accepted, {share}"
     return [
-        ("server", plain(f"{serving.server}{url}")),
+        ("server", sanitize(f"{serving.server}{url}")),
         ("clock", clock_text(serving)),
         ("network", _network(serving)),
         (
@@ -186,7 +186,7 @@ def serving_facts(run: Run) -> list[tuple[str, str]]:
         ),
         ("chunks", _chunks(serving)),
         ("speculation", draft),
-        *(("not as asked" if index == 0 else "", plain(each)) for index, each in enumerate(serving.remarks)),
+        *(("not as asked" if index == 0 else "", sanitize(each)) for index, each in enumerate(serving.remarks)),
     ]
 
 
@@ -202,7 +202,7 @@ def serving_caption(run: Run) -> str:
         return ""
     parts = [f"{serving.server}; clock of the tokens: {clock_text(serving)}", _network(serving), _chunks(serving)]
     parts += [f"not as asked: {each}" for each in serving.remarks]
-    return plain("; ".join(filter(None, parts)))
+    return sanitize("; ".join(filter(None, parts)))
 
 
 def _network(serving: ServingFigures) -> str:
@@ -235,7 +235,7 @@ def source_line(summaries: Sequence[QuantSummary]) -> str:
         parts.append(f"run{'' if len(numbers) == 1 else 's'} {', '.join(numbers)}{days}")
     machines = dict.fromkeys(machine_text(summary.environment) for summary in summaries)
     parts += [text for text in machines if text]
-    return plain("; ".join(parts))
+    return sanitize("; ".join(parts))
 
 
 def machine_text(environment: Environment | None) -> str:
@@ -251,11 +251,11 @@ def machine_text(environment: Environment | None) -> str:
     gpus = (gpu.name for gpu in environment.gpus)
     torch = f"Transformers {environment.transformers}" if environment.transformers else ""
     parts = (environment.cpu, cores, ram, *gpus, imported_text(environment), ggbench, llama, torch)
-    return plain(", ".join(filter(None, parts)))
+    return sanitize(", ".join(filter(None, parts)))
 
 
 def reproducing(run: Run) -> str:
     """Return the line that measures a run again; of an imported one, that shows it. Printable."""
     if run.head.command:
-        return plain(run.head.command)
+        return sanitize(run.head.command)
     return f"ggbench results show {run.run_id}"

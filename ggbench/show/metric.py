@@ -21,7 +21,7 @@ from ggbench.show.text import tok_s_text
 from ggbench.stats.decode_timing import PrefillSpeed
 from ggbench.stats.intervals import Expected, Interval
 from ggbench.stats.speed_estimate import RunSpeed, interpolated, inverse
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count, format_interval, format_number
 
 NO_INTERVAL = "without an interval"
@@ -85,7 +85,7 @@ class Property(msgspec.Struct, frozen=True):
     def text(self, summary: QuantSummary) -> str:
         """What people read; empty where it is not known."""
         value = reader(self.path, self.of)(summary)
-        return "" if value is None else plain(self.form(value))
+        return "" if value is None else sanitize(self.form(value))
 
 
 def joined(metrics: Iterable[Metric]) -> tuple[Metric, ...]:

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ggbench.errors import Unsupported
-from ggbench.gguf_file.blueprint import count_params
+from ggbench.gguf_file.hyperparameters import count_params
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import ArrayLength
 from ggbench.gguf_file.quants import quant_label
@@ -34,7 +34,7 @@ from ggbench.show.tables import (
     right,
     spaced,
 )
-from ggbench.text import plain, shorten
+from ggbench.text import sanitize, shorten
 from ggbench.units import format_bytes, format_count, format_number, format_params, format_percent
 
 if TYPE_CHECKING:
@@ -101,10 +101,10 @@ def local_models_total(models: Sequence[LocalModel]) -> str:
 
 def _model_text(model: LocalModel) -> str:
     """What to type; before it a name that is in no path, such as Ollama's, and after it what is wrong."""
-    typed = plain(_quoted(model.model)) if model.paths else ""
+    typed = sanitize(_quoted(model.model)) if model.paths else ""
     tells_all = typed and (not model.is_named_by_path or model.name in typed)
-    shown = typed if tells_all else f"{plain(model.name)}  {typed}".rstrip()
-    return f"{shown}  ({plain(model.reason)})" if model.reason else shown
+    shown = typed if tells_all else f"{sanitize(model.name)}  {typed}".rstrip()
+    return f"{shown}  ({sanitize(model.reason)})" if model.reason else shown
 
 
 def _quoted(model: str) -> str:
@@ -145,7 +145,7 @@ def repo_report(
             names("name", (each.name for each in variants), 3),
             notes(_missing(each.missing) for each in variants),
         ],
-        labels=[plain(each.quant or each.name) for each in variants],
+        labels=[sanitize(each.quant or each.name) for each in variants],
         dim=[bool(each.missing) for each in variants],
         width=width,
     )
@@ -188,7 +188,7 @@ _LIST_ENDS = 8
 
 def header_details(model_file: ModelFile) -> RenderableType:
     """Shape, memory, tensor types and metadata; the tensors themselves are `tensors_table`'s."""
-    heading = Text(f"{plain(model_file.name)}  {plain(quant_label(model_file))}", style="bold")
+    heading = Text(f"{sanitize(model_file.name)}  {sanitize(quant_label(model_file))}", style="bold")
     if model_file.is_twin:
         heading.append(f"\n{TWIN_CAPTION}", style="not bold yellow")
     if model_file.truncation:
@@ -198,7 +198,7 @@ def header_details(model_file: ModelFile) -> RenderableType:
             style="bold red",
         )
     if model_file.unknown_types:
-        names = ", ".join(map(plain, model_file.unknown_types))
+        names = ", ".join(map(sanitize, model_file.unknown_types))
         heading.append(
             f"\ntensor types unknown to this ggbench: {names}; so size in memory and BPW are too", style="yellow"
         )
@@ -208,7 +208,7 @@ def header_details(model_file: ModelFile) -> RenderableType:
         facts_table("Shape", shape_facts(model_file)),
         facts_table("Memory", _memory(model_file)),
         types_table(model_file),
-        facts_table("Metadata", [(plain(key), metadata_text(value)) for key, value in model_file.metadata.items()]),
+        facts_table("Metadata", [(sanitize(key), metadata_text(value)) for key, value in model_file.metadata.items()]),
     )
     return spaced(parts)
 
@@ -237,7 +237,7 @@ def tensors_table(model_file: ModelFile) -> Table:
     """Every tensor in the order of the file."""
     columns = {"name": "left", "shape": "right", "type": "left", "size": "right"}
     rows = [
-        [plain(each.name), " × ".join(map(str, each.shape)), plain(each.type_name), format_bytes(each.n_bytes)]
+        [sanitize(each.name), " × ".join(map(str, each.shape)), sanitize(each.type_name), format_bytes(each.n_bytes)]
         for each in model_file.tensors
     ]
     if len(model_file.paths) > 1:
@@ -316,7 +316,7 @@ def types_table(model_file: ModelFile) -> Table:
         if known_bytes and n_params and all(tensor.n_bytes is not None for tensor in tensors):
             share, bpw = n_bytes / known_bytes, n_bytes * 8 / n_params
             sizes = [format_bytes(n_bytes), format_percent(share), format_number(bpw)]
-        rows.append([f"  {plain(name)}", format_count(len(tensors)), format_params(n_params), *sizes])
+        rows.append([f"  {sanitize(name)}", format_count(len(tensors)), format_params(n_params), *sizes])
     columns = {"  type": "left"} | dict.fromkeys(("tensors", "params", "size", "share", "BPW"), "right")
     return new_table("Tensor types", columns, rows)
 

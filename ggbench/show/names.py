@@ -14,7 +14,7 @@ from ggbench.engines.contract import EngineConfig
 from ggbench.gguf_file import quants
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.models.subject import Subject
-from ggbench.text import plain
+from ggbench.text import sanitize
 
 if TYPE_CHECKING:
     from ggbench.runs.summary import QuantSummary
@@ -34,18 +34,18 @@ _MOST_FOLDERS = 3
 def model_name(subject: Subject) -> str:
     """The model as it was named; of a path the file's name without its quant, and whole if it has none. Printable."""
     if not _is_path(subject):
-        return plain(subject.model)
-    return plain(_name_in_folder(PurePath(subject.file or subject.model)) or subject.model)
+        return sanitize(subject.model)
+    return sanitize(_name_in_folder(PurePath(subject.file or subject.model)) or subject.model)
 
 
 def file_name(subject: Subject) -> str:
     """The file's name, of several shards the first one's; empty where there is no file. Printable."""
-    return plain(PurePath(subject.file).name)
+    return sanitize(PurePath(subject.file).name)
 
 
 def quant_name(subject: Subject) -> str:
     """`qwen1.5-7b q4_k_m`. Printable."""
-    return f"{model_name(subject)} {plain(subject.quant)}"
+    return f"{model_name(subject)} {sanitize(subject.quant)}"
 
 
 def model_names(subjects: Sequence[Subject]) -> tuple[str, ...]:
@@ -70,7 +70,7 @@ def model_names(subjects: Sequence[Subject]) -> tuple[str, ...]:
 def quant_names(subjects: Sequence[Subject]) -> tuple[str, ...]:
     """Model and quant of each, as `model_names` has them. Printable."""
     return tuple(
-        f"{model} {plain(subject.quant)}" for model, subject in zip(model_names(subjects), subjects, strict=True)
+        f"{model} {sanitize(subject.quant)}" for model, subject in zip(model_names(subjects), subjects, strict=True)
     )
 
 
@@ -95,7 +95,7 @@ def distinct_by_kv(names: Sequence[str], setups: Sequence[EngineConfig]) -> tupl
 def row_labels(subjects: Sequence[Subject]) -> tuple[str, ...]:
     """What the rows of a table are called below it: the quant alone where the model is the same. Printable."""
     is_one = len(set(model_names(subjects))) == 1
-    return tuple(plain(subject.quant) for subject in subjects) if is_one else quant_names(subjects)
+    return tuple(sanitize(subject.quant) for subject in subjects) if is_one else quant_names(subjects)
 
 
 def models_title(subjects: Sequence[Subject]) -> str:
@@ -111,7 +111,7 @@ def unambiguous_names(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
     """
     subjects = [summary.subject for summary in summaries]
     models, both = model_names(subjects), quant_names(subjects)
-    quants = tuple(plain(subject.quant) for subject in subjects)
+    quants = tuple(sanitize(subject.quant) for subject in subjects)
     if len(summaries) == 1:
         return both
     forms = ((len(set(models)) == 1, quants), (len(set(quants)) == 1, models), (True, both))
@@ -142,8 +142,8 @@ def _longer_names(subject: Subject) -> Iterator[str]:
     file, is_path = PurePath(subject.file), _is_path(subject)
     for n_folders in range(1, _MOST_FOLDERS + 1):
         for name, n_above in ((_name_in_folder(file), n_folders), (file.name, n_folders - 1)):
-            yield plain(_below(file.parent, n_above, name) if is_path else f"{subject.model} {file.name}".rstrip())
-    yield plain(subject.file if is_path and subject.file else subject.model)
+            yield sanitize(_below(file.parent, n_above, name) if is_path else f"{subject.model} {file.name}".rstrip())
+    yield sanitize(subject.file if is_path and subject.file else subject.model)
 
 
 def _below(folder: PurePath, n_folders: int, name: str) -> str:

@@ -20,7 +20,7 @@ from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, n
 from ggbench.show.text import planned_speed_text, projector_text, swa_text
 from ggbench.sizing.cluster import ClusterPlan, ClusterSplit
 from ggbench.sizing.plan_record import Budget, Change, ChangeKind, PlannedForecast, PlannedSpeed, PlanRow
-from ggbench.text import in_words, plain
+from ggbench.text import in_words, sanitize
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_length, format_ms, format_number
 
 _MOST_SOURCES = 4
@@ -41,7 +41,7 @@ def plan_report(
     """
     subjects = [row.subject for row in rows]
     common = rows[0].notes if len(rows) > 1 else ()
-    shared = [plain(note) for note in common if all(note in row.notes for row in rows)]
+    shared = [sanitize(note) for note in common if all(note in row.notes for row in rows)]
     title = f"{models_title(subjects)} on {budget.device}"
     parts: list[RenderableType] = [
         Padding(facts_table(title, _facts(budget, config, sources, rows, shared)), (0, 0, 1, 0)),
@@ -58,7 +58,7 @@ def plan_report(
     missing = [row for row in rows if row.fits is False and row.changes]
     nearest = max(missing, key=lambda row: row.left_bytes or 0, default=None)
     if nearest is not None and nearest.n_ctx is not None:
-        name = plain(nearest.quant) if len(rows) > 1 else "it"
+        name = sanitize(nearest.quant) if len(rows) > 1 else "it"
         title = f"what would make {name} fit at n_ctx {format_count(nearest.n_ctx)}"
         parts.append(Padding(changes_report(title, nearest.changes, width=width), (1, 0, 0, 0)))
     return Group(*parts)
@@ -198,8 +198,8 @@ def _speeds(speeds: Sequence[PlannedSpeed | None]) -> list[str]:
 
 def _note(row: PlanRow, shared: Sequence[str]) -> str:
     if row.outcome is not Outcome.COMPLETED:
-        return plain(row.reason)
-    return "; ".join(text for note in row.notes if (text := plain(note)) not in shared)
+        return sanitize(row.reason)
+    return "; ".join(text for note in row.notes if (text := sanitize(note)) not in shared)
 
 
 def _legend(rows: Sequence[PlanRow], budget: Budget) -> str:
@@ -272,14 +272,14 @@ def change_text(change: Change) -> str:
     """Return the change in a few words: its options, `q4_0 as planned`, or the programs to close."""
     if change.programs:
         return f"close {in_words(list(map(_program_text, change.programs)))}"
-    return change_options(change) or f"{plain(change.quant)} as planned"
+    return change_options(change) or f"{sanitize(change.quant)} as planned"
 
 
 def _program_text(program: Program) -> str:
     """`firefox (3.20 GiB in 12 processes)`, `python (pid 4242, 1.10 GiB)`."""
     size, n_pids = format_bytes(program.held_bytes), len(program.pids)
     where = f"{size} in {format_count(n_pids)} processes" if n_pids > 1 else f"pid {program.pids[0]}, {size}"
-    return f"{plain(program.name)} ({where})"
+    return f"{sanitize(program.name)} ({where})"
 
 
 _CAPTION = "each the median; p95 is what 95 % of the measurements are no worse than"
@@ -323,7 +323,7 @@ def probes_table(probes: Sequence[ServerProbe], *, width: int | None = None) -> 
 
 def cluster_report(plan: ClusterPlan, *, width: int | None = None) -> RenderableType:
     """The best split by device, what each machine is worth, and the lines that run it; `width` is the terminal's."""
-    title = f"{plain(plan.model)} {plain(plan.quant)}: the fastest split at n_ctx {format_length(plan.n_ctx)}"
+    title = f"{sanitize(plan.model)} {sanitize(plan.quant)}: the fastest split at n_ctx {format_length(plan.n_ctx)}"
     if plan.best is None:
         return Text(f"{title}: none, it does not fit")
     counts = plan.best.n_layers
@@ -359,7 +359,9 @@ def cluster_report(plan: ClusterPlan, *, width: int | None = None) -> Renderable
     )  # fmt: skip
     lines = [line for line in (plan.llama_server, plan.command) if line]
     return Group(
-        by_device, Padding(by_machine, (1, 0)), *(Text(plain(line), no_wrap=True, overflow="ignore") for line in lines)
+        by_device,
+        Padding(by_machine, (1, 0)),
+        *(Text(sanitize(line), no_wrap=True, overflow="ignore") for line in lines),
     )
 
 

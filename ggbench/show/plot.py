@@ -31,7 +31,7 @@ from ggbench.show.axes import (
     y_range,
 )
 from ggbench.show.figures import Curve, Figure, LatencyLine, legend_lines
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.units import format_count, format_fixed, format_ms, format_number
 
 _SGR = (36, 33, 35, 32, 34, 31)
@@ -264,7 +264,7 @@ def _draw_lines(canvas: _Canvas, frame: Frame, one: Curve, ink: Ink, values: Col
 
 def _curve_parts(one: Curve, frame: Frame) -> list[str]:
     """The curve's name, its fit, its limit and the steps beyond the top."""
-    parts = [plain(one.name)]
+    parts = [sanitize(one.name)]
     if one.note:
         parts.append(f"{'' if one.fit is None else '╌ '}{one.note}")
     if one.limit is not None:

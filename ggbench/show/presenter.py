@@ -14,7 +14,7 @@ from ggbench.show.columns import Column
 from ggbench.show.figures import Figure, PlottedRun, latency_figure
 from ggbench.show.metric import MEMORY, Metric, Property, decode_metrics, decoded_lengths, joined, vary
 from ggbench.show.run_documents import RunDocuments
-from ggbench.text import plain
+from ggbench.text import sanitize
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -110,8 +110,8 @@ class Presenter(abc.ABC):
     def ending(self, run: Run) -> str:
         """How a run ended in one line: its answer, or why there is none. Printable."""
         if run.is_complete:
-            return plain(self.answer(run)) or self.no_answer
-        return run.outcome.because(plain(run.reason))
+            return sanitize(self.answer(run)) or self.no_answer
+        return run.outcome.because(sanitize(run.reason))
 
 
 class QuantPresenter(Presenter):

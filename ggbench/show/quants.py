@@ -41,7 +41,7 @@ from ggbench.show.tables import (
 )
 from ggbench.show.text import b_text, swa_text, tok_s_text, w_text
 from ggbench.stats.decode_timing import DecodeLimit, PrefillSpeed
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.units import (
     format_bandwidth,
     format_bytes,
@@ -163,7 +163,11 @@ def _largest_context(summary: QuantSummary) -> str:
 
 def _memory_table(memory: Memory) -> Table:
     def row(name: str, parts: Sequence[int]) -> list[str]:
-        return [f"  {plain(name)}", *(format_bytes(part) if part else "" for part in parts), format_bytes(sum(parts))]
+        return [
+            f"  {sanitize(name)}",
+            *(format_bytes(part) if part else "" for part in parts),
+            format_bytes(sum(parts)),
+        ]
 
     rows = [row(buffers.device, _split(buffers)) for buffers in memory.buffers]
     if unread_bytes := memory.unread_bytes:
@@ -315,7 +319,7 @@ def _problem(run: ListedRun) -> str:
     if run.is_completed:
         has_answer = run.summary.max_n_ctx is not None or any(run.text(key) != UNKNOWN for key in _ANSWERS)
         return "" if has_answer else run.note
-    return "" if run.stored.state == RUNNING else plain(run.summary.run.reason)
+    return "" if run.stored.state == RUNNING else sanitize(run.summary.run.reason)
 
 
 def _cells(key: str, texts: Iterable[str]) -> Cells:

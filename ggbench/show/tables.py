@@ -16,7 +16,7 @@ from rich.text import Text
 from ggbench.models.subject import Subject
 from ggbench.show import ESSENTIAL, UNKNOWN
 from ggbench.show.names import model_names
-from ggbench.text import plain
+from ggbench.text import sanitize
 
 TWIN_CAPTION = "twin: the true shape and types, no trained weights; speed and memory are real, the text is not"
 
@@ -49,7 +49,7 @@ def new_table(
     `columns` are headers, with the unit after a line break, and how each is aligned, as in `add_column`.
     """
     table = CaptionedTable(
-        title=Text(plain(title), style="bold") if title else None,
+        title=Text(sanitize(title), style="bold") if title else None,
         title_justify="left",
         box=box.SIMPLE_HEAD,
         header_style="bold",
@@ -82,12 +82,12 @@ def twin_caption(subjects: Iterable[Subject]) -> str:
 def facts_table(title: str, facts: Facts) -> Table:
     """Names on the left, values on the right, under a heading."""
     table = Table.grid(padding=(0, 2, 0, 0))
-    table.title, table.title_justify = Text(plain(title), style="bold"), "left"
+    table.title, table.title_justify = Text(sanitize(title), style="bold"), "left"
     table.add_column(no_wrap=True, min_width=12)
     table.add_column(overflow="fold")
     for name, value in facts:
         if value:
-            table.add_row(Text(f"  {name}"), Text(plain(value)))
+            table.add_row(Text(f"  {name}"), Text(sanitize(value)))
     return table
 
 
@@ -141,12 +141,12 @@ def left(
     wraps: bool = False,
 ) -> Cells:
     """A column of words."""
-    return Cells(header, tuple(map(plain, texts)), unit, priority=priority, stays=stays, wraps=wraps)
+    return Cells(header, tuple(map(sanitize, texts)), unit, priority=priority, stays=stays, wraps=wraps)
 
 
 def names(header: str, texts: Iterable[str], priority: int = ESSENTIAL) -> Cells:
     """A column of texts that say by themselves what they are."""
-    return Cells(header, tuple(map(plain, texts)), priority=priority, is_name=True)
+    return Cells(header, tuple(map(sanitize, texts)), priority=priority, is_name=True)
 
 
 def row_names(subjects: Sequence[Subject]) -> list[Cells]:
@@ -165,7 +165,7 @@ def right(
 
 def notes(texts: Iterable[str]) -> Cells:
     """The column of sentences about the rows."""
-    return Cells("note", tuple(map(plain, texts)), is_note=True)
+    return Cells("note", tuple(map(sanitize, texts)), is_note=True)
 
 
 def fitted_table(

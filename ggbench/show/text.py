@@ -13,7 +13,7 @@ from ggbench.show.glossary import UNSTEADY
 from ggbench.sizing.plan_record import PlannedForecast
 from ggbench.stats.decode_timing import LatencySummary, LineFit, PrefillSpeed
 from ggbench.stats.intervals import Estimate, Expected
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.units import (
     format_bytes,
     format_count,
@@ -37,18 +37,18 @@ def csv_text(header: Sequence[str], rows: Iterable[Iterable[object]]) -> str:
 
 def without_formula(text: str) -> str:
     """Return plain text, with an apostrophe in front where a spreadsheet would take it for a formula."""
-    text = plain(text)
+    text = sanitize(text)
     return f"'{text}" if text.lstrip().startswith(_FORMULA_STARTS) else text
 
 
 def markdown_escaped(text: str) -> str:
     """Return plain text that Markdown shows as it is."""
-    return _MARKDOWN.sub(lambda match: f"\\{match[0]}", plain(text))
+    return _MARKDOWN.sub(lambda match: f"\\{match[0]}", sanitize(text))
 
 
 def markdown_code(text: str) -> str:
     """Return plain text as a code span of Markdown, which ends at more backticks than any run of them in the text."""
-    shown = plain(text)
+    shown = sanitize(text)
     fence = "`" * (1 + max(map(len, re.findall("`+", shown)), default=0))
     return f"{fence} {shown} {fence}"
 

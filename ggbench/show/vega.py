@@ -23,7 +23,7 @@ from ggbench.show import letter
 from ggbench.show.axes import TICKS, curve_data
 from ggbench.show.charts import BarChart, Chart, PointChart, StackChart, series_of
 from ggbench.show.figures import Figure
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.units import GIB, format_bytes
 
 Spec = dict[str, Any]
@@ -149,7 +149,7 @@ def labels_of(chart: Chart, names: Sequence[str]) -> dict[int, str]:
     labels = {}
     for index in series_of(chart):
         curve = chart.curves[index] if isinstance(chart, Figure) else None
-        name = names[index] if curve is None or curve.run is None else plain(curve.name)
+        name = names[index] if curve is None or curve.run is None else sanitize(curve.name)
         labels[index] = "   ".join(filter(None, (f"{letter(index)}  {name}", curve.note if curve else "")))
     return labels
 

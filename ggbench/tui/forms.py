@@ -18,7 +18,7 @@ from ggbench.experiments.quality.record import N_CTX
 from ggbench.experiments.speed.record import INPUTS, N_GEN, SpeedSettings
 from ggbench.experiments.tune.record import DEPTHS, Objective, TuneSettings
 from ggbench.fields import BATCH_SIZES, DEPTH_LIST, DURATION, TOKEN_LIST, FieldKind
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.tui.run_requests import LARGEST, NO_BASE, QualityAsked
 from ggbench.units import exact_size, format_bytes, format_count, parse_size, parse_tokens
 
@@ -189,7 +189,7 @@ PICK = Form(
 
 def quality_form(bases: Sequence[str], config: LlamaConfig) -> Form[QualityAsked]:
     """Return what a quality run asks for; `bases` are the quants to compare with, the largest first."""
-    largest = f"the largest here is {plain(bases[0])}" if bases else "the largest here"
+    largest = f"the largest here is {sanitize(bases[0])}" if bases else "the largest here"
     cache = "/".join(dict.fromkeys((config.type_k, config.type_v)))
     return Form(
         "Quality",

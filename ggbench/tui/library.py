@@ -30,7 +30,7 @@ from ggbench.show.text import b_text, planned_speed_text, w_text
 from ggbench.sizing.plan_record import PlanRow
 from ggbench.sizing.theory.limits import DECODE_POSITIONS
 from ggbench.stats.decode_timing import LineFit
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.tui.forms import describe_config
 from ggbench.tui.model_list import ModelEntry, Section
 from ggbench.tui.tables import Order, TableColumn, has_words
@@ -66,7 +66,7 @@ class QuantRow(msgspec.Struct, frozen=True):
     @property
     def title(self) -> str:
         """What the table calls it: the label, else the quant; printable."""
-        return self.label or plain(self.plan.quant)
+        return self.label or sanitize(self.plan.quant)
 
     @property
     def fit(self) -> LineFit | None:
@@ -272,7 +272,7 @@ class LatestResults(msgspec.Struct, frozen=True):
 
 
 def _names(model: str, quant: str, file: str) -> tuple[object, ...]:
-    return (*([file] if file else []), (plain(model), quant))
+    return (*([file] if file else []), (sanitize(model), quant))
 
 
 def _of_memory(setup: LlamaConfig) -> LlamaConfig:
@@ -433,7 +433,7 @@ class Library:
         rows = []
         for row in self.rows.values():
             is_named = times[row.plan.quant] > 1 or row.plan.provenance == "endpoint"
-            rows.append(replace(row, label=plain(row.name) if is_named else ""))
+            rows.append(replace(row, label=sanitize(row.name) if is_named else ""))
         return [row for row in rows if has_words(f"{row.title} {row.name}", self.words)]
 
     def _completed(self, row: QuantRow) -> QuantRow:

@@ -18,7 +18,7 @@ from ggbench.hub.repo_records import RepoSummary
 from ggbench.models.added_places import typed_path
 from ggbench.models.catalog import HUB_REPO, Catalog
 from ggbench.models.disk import LocalModel, path_argument, twins_by_model
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.tui.tables import has_words
 from ggbench.units import format_count
 
@@ -66,7 +66,7 @@ class ModelEntry(msgspec.Struct, frozen=True):
     @property
     def heading(self) -> str:
         """The line above it and its neighbours: the place that the user added, else the section."""
-        return self.section.value if self.place is None else plain(path_argument(self.place))
+        return self.section.value if self.place is None else sanitize(path_argument(self.place))
 
     @property
     def needs_network(self) -> bool:
@@ -86,7 +86,7 @@ class ModelEntry(msgspec.Struct, frozen=True):
 def list_models(catalog: Catalog, local: Sequence[LocalModel], servers: Sequence[str] = ()) -> tuple[ModelEntry, ...]:
     """List every model that can be found without a search of the Hub, and the servers that were added."""
     twins = twins_by_model(local)
-    entries = [ModelEntry(Section.SERVERS, url, plain(url).removeprefix("http://")) for url in servers]
+    entries = [ModelEntry(Section.SERVERS, url, sanitize(url).removeprefix("http://")) for url in servers]
     entries += _on_disk(local)
     for model in catalog:
         n_here = len(twins.get(model.id, ()))
@@ -99,7 +99,7 @@ def list_models(catalog: Catalog, local: Sequence[LocalModel], servers: Sequence
 def found_models(found: Iterable[RepoSummary]) -> tuple[ModelEntry, ...]:
     """List the results of a search of the Hub."""
     return tuple(
-        ModelEntry(Section.HUB, repo.repo, plain(repo.repo), "gated" if repo.gated else _downloads(repo.downloads))
+        ModelEntry(Section.HUB, repo.repo, sanitize(repo.repo), "gated" if repo.gated else _downloads(repo.downloads))
         for repo in found
     )
 
@@ -134,7 +134,9 @@ def _distinct(entries: Sequence[ModelEntry]) -> Iterable[ModelEntry]:
         above = zip_longest(*(reversed(entry.files[0].parent.parts) if entry.files else () for entry in group))
         folders = next((names for names in above if len(set(names)) == len(names)), ()) if len(group) > 1 else ()
         titles |= {
-            entry.key: f"{plain(folder)}/{entry.title}" for entry, folder in zip(group, folders, strict=False) if folder
+            entry.key: f"{sanitize(folder)}/{entry.title}"
+            for entry, folder in zip(group, folders, strict=False)
+            if folder
         }
     return [replace(entry, title=titles.get(entry.key, entry.title)) for entry in entries]
 
@@ -155,12 +157,12 @@ def _entry(group: Sequence[LocalModel]) -> ModelEntry:
         names = tuple(each.paths[0].name for each in group)
         quants = names if len(group) > 1 else ()
         if quants:
-            model, title = path_argument(first.paths[0].parent), plain(name_without_quant(names[0]) or first.name)
+            model, title = path_argument(first.paths[0].parent), sanitize(name_without_quant(names[0]) or first.name)
     return ModelEntry(
         Section.DISK if first.place is None else Section.ADDED,
         model,
         title,
-        plain(_about(group, title)),
+        sanitize(_about(group, title)),
         quants,
         first.reason if len(group) == 1 else "",
         tuple(path for each in group for path in each.paths),

@@ -13,7 +13,7 @@ from ggbench.errors import Unsupported
 from ggbench.experiments.decode.record import DecodeSettings
 from ggbench.experiments.quality.record import N_CTX
 from ggbench.runs.run import Settings
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.units import format_count
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ RunRequest: TypeAlias = ExperimentRequest | QualityRequest
 def no_quality(name: str) -> Unsupported:
     """Return the error for a twin."""
     return Unsupported(
-        f"{plain(name)} is a twin: weights without training have no quality",
+        f"{sanitize(name)} is a twin: weights without training have no quality",
         "press Q on the quants of a published file",
     )
 

@@ -25,7 +25,7 @@ from ggbench.show.glossary import UNSTEADY
 from ggbench.show.listed_runs import ListedRun, SavedRun, named_runs, saved_figures
 from ggbench.show.names import quant_name
 from ggbench.show.presenter import figures_of, presenter_of
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.tui.tables import TableColumn, has_words
 from ggbench.units import counted, format_count
 
@@ -101,7 +101,7 @@ def _measured(key: str) -> RunColumn:
 
 
 def _named(key: str, header: str, value: Callable[[ListedRun], str]) -> RunColumn:
-    return RunColumn(key, header, lambda run: plain(value(run)), value, right_aligned=False)
+    return RunColumn(key, header, lambda run: sanitize(value(run)), value, right_aligned=False)
 
 
 def _glyph(run: ListedRun) -> str:
@@ -179,7 +179,7 @@ def matching(runs: Iterable[ListedRun], words: str) -> tuple[ListedRun, ...]:
 def describe_runs(runs: Sequence[ListedRun]) -> str:
     """For a question about them, with their numbers, for a filter may hide some."""
     if len(runs) == 1:
-        return f"run {runs[0].run_id} ({runs[0].model} {plain(runs[0].subject.quant)})"
+        return f"run {runs[0].run_id} ({runs[0].model} {sanitize(runs[0].subject.quant)})"
     numbers = ", ".join(str(run.run_id) for run in runs[:_NAMED_RUNS])
     return f"{counted(len(runs), 'run')} ({numbers}{', …' if len(runs) > _NAMED_RUNS else ''})"
 
@@ -199,8 +199,8 @@ def _read_run(store: Store, stored: StoredRun) -> ListedRun | None:
     except UnknownName:
         return None
     except GgbenchError as error:
-        return ListedRun(stored, None, plain(error.message))
-    return ListedRun(stored, run, plain(run.reason) if listed else "")
+        return ListedRun(stored, None, sanitize(error.message))
+    return ListedRun(stored, run, sanitize(run.reason) if listed else "")
 
 
 def _searched(run: ListedRun) -> str:

@@ -11,7 +11,7 @@ from ggbench.engines.endings import Completed, Ending, OutOfMemory, TimedOut
 from ggbench.engines.events import ContextProven, Loaded, Opened
 from ggbench.engines.llama.config import LoadModel, MakeContext
 from ggbench.engines.workloads import ProveContext
-from ggbench.gguf_file.blueprint import Hyperparameters
+from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.units import MIB
 from tests.cli.conftest import FakeMachine, Run

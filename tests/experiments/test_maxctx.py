@@ -15,8 +15,8 @@ from ggbench.engines.llama.engine import LlamaEngine, launch
 from ggbench.engines.process import WorkerProcess
 from ggbench.engines.workloads import ProveContext
 from ggbench.errors import DoesNotFit, UsageError
-from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.machine.condition import environment
 from ggbench.models.reference import parse_model

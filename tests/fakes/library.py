@@ -10,7 +10,7 @@ from ggbench.decisions.pick.recommend import recommend
 from ggbench.decisions.pick.record import Candidate, Pick
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
-from ggbench.gguf_file.blueprint import Hyperparameters
+from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.machine.records import GpuReading, MachineReading
 from ggbench.models.catalog import Catalog, CatalogModel
 from ggbench.models.disk import LocalModel

@@ -41,7 +41,7 @@ def on_a_line(
     stops_after: int | None = None,
     n_prompt_counted: int | None = None,
     error: GgbenchError | None = None,
-    disobeyed: tuple[str, ...] = (),
+    request_mismatches: tuple[str, ...] = (),
     n_drafted: int | None = None,
 ) -> Script:
     """Return streams of tokens on the line, in chunks of these sizes over and over, the first token alone.
@@ -75,7 +75,7 @@ def on_a_line(
             "length" if done == asked.n_gen else "stop",
             n_drafted=n_drafted,
             n_accepted=None if n_drafted is None else n_drafted // 2,
-            disobeyed=disobeyed,
+            request_mismatches=request_mismatches,
             **own,
         )
 

@@ -9,8 +9,8 @@ import pytest
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import Unsupported
-from ggbench.gguf_file.blueprint import Hyperparameters
 from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.layer_states import layer_kinds
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import plan_twin, select_layers, twin_of, write_cached

@@ -13,7 +13,7 @@ import pytest
 
 from ggbench.errors import DoesNotFit, UsageError
 from ggbench.gguf_file import twin_writer
-from ggbench.gguf_file.blueprint import Hyperparameters
+from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.model_file import TensorInfo
 from ggbench.gguf_file.twin import plan_twin
 from ggbench.gguf_file.twin_writer import write_twin

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ggbench.errors import UsageError
-from ggbench.gguf_file.blueprint import Hyperparameters, build_model, build_tensors
+from ggbench.gguf_file.hyperparameters import Hyperparameters, build_model, build_tensors
 from ggbench.gguf_file.twin import plan_twin
 from ggbench.models.catalog import Catalog, load_catalog
 from ggbench.sizing.theory.weights import count_parameters as count_by_role

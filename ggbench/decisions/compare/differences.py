@@ -18,7 +18,7 @@ from ggbench.show import letter
 from ggbench.show.metric import Property, vary
 from ggbench.show.names import model_name
 from ggbench.show.presenter import own_caveats, own_differences
-from ggbench.text import in_words, plain
+from ggbench.text import in_words, sanitize
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_number
 
 
@@ -79,7 +79,7 @@ def _setting(value: object) -> str:
         return ", ".join(map(_setting, value)) or "none"
     if isinstance(value, bool) or value is None:
         return {None: "none", True: "on", False: "off"}[value]
-    return plain(str(getattr(value, "name", value))) or "none"
+    return sanitize(str(getattr(value, "name", value))) or "none"
 
 
 def _flash_attn(run: Run) -> str:
@@ -171,7 +171,7 @@ def _environment(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
     common = frozenset.intersection(*builds)
     # Builds list dozens of instruction sets: only those that not all have matter.
     parts = [", ".join(sorted(build - common)) or "nothing else" for build in builds]
-    build = _difference("compiled in", [plain(part) for part in parts])
+    build = _difference("compiled in", [sanitize(part) for part in parts])
     return tuple(
         line for line in (*_differing(_ENVIRONMENT, summaries), build, *_differing(_BANDWIDTH, summaries)) if line
     )
@@ -192,10 +192,10 @@ def _reliability(summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
     lines = []
     for index, summary in enumerate(summaries):
         if summary.outcome is not Outcome.COMPLETED:
-            reason = plain(summary.run.reason)
+            reason = sanitize(summary.run.reason)
             lines.append(f"{letter(index)} did not complete: {reason or summary.outcome.text}")
         elif summary.unsteady:
-            lines.append(f"{letter(index)} was not steady: {plain(summary.unsteady)}")
+            lines.append(f"{letter(index)} was not steady: {sanitize(summary.unsteady)}")
     return tuple(lines)
 
 

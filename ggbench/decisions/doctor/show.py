@@ -15,7 +15,7 @@ from ggbench.machine.disks import DataFolder
 from ggbench.machine.readings import program_name
 from ggbench.show.anonymous import Paths
 from ggbench.show.document import Document, Field, Get, Shape, field, many, of
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.units import counted, format_bandwidth, format_bytes, format_number, format_percent
 
 
@@ -23,9 +23,9 @@ def checkup_text(checkup: Checkup, found: Sequence[Finding], paths: Paths) -> st
     """Return the whole answer."""
     lines = [f"ggbench doctor: {_verdict(found)}", ""]
     for number, finding in enumerate(found, 1):
-        lines += [f"{number}. {finding.severity}: {plain(finding.message)}", f"   - do: {plain(finding.hint)}"]
+        lines += [f"{number}. {finding.severity}: {sanitize(finding.message)}", f"   - do: {sanitize(finding.hint)}"]
     lines += [""] if found else []
-    lines += [f"- {name}: {plain(text)}" for name, text in _facts(checkup, paths)]
+    lines += [f"- {name}: {sanitize(text)}" for name, text in _facts(checkup, paths)]
     return "\n".join(lines)
 
 

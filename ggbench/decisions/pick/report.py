@@ -28,7 +28,7 @@ from ggbench.show.names import model_names
 from ggbench.show.plan import changes_report, longest_text
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right
 from ggbench.sizing.plan_record import Budget, PlanRow
-from ggbench.text import in_words, plain
+from ggbench.text import in_words, sanitize
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_number
 
 
@@ -43,7 +43,7 @@ def pick_report(
     parts: list[RenderableType] = [
         Padding(facts_table(_title(pick, budget), _facts(pick, budget)), (0, 0, 1, 0)),
         Text(headline(pick), style="bold"),
-        Padding(Text("\n".join(map(plain, reason(pick)))), (0, 0, 1, 0)),
+        Padding(Text("\n".join(map(sanitize, reason(pick)))), (0, 0, 1, 0)),
         fitted_table(
             _cells(pick, shown),
             labels=[candidate_name(checked.candidate, with_model=pick.n_models > 1) for _, checked in shown],
@@ -68,7 +68,7 @@ def commands_text(commands: RunCommands) -> RenderableType:
 def _title(pick: Pick, budget: Budget) -> str:
     subjects = [each.candidate.row.subject for each in pick.checked]
     model = model_names(subjects)[0] if pick.n_models == 1 else f"{pick.n_models} models"
-    return f"{plain(model)} on {budget.device}"
+    return f"{sanitize(model)} on {budget.device}"
 
 
 def _facts(pick: Pick, budget: Budget) -> Facts:

@@ -40,7 +40,7 @@ from ggbench.show.run_documents import ENDS, ends, expected
 from ggbench.show.text import expected_text
 from ggbench.sizing.plan import with_cache
 from ggbench.sizing.plan_record import Budget, KvCacheTypes, PlanRow
-from ggbench.text import in_words, plain
+from ggbench.text import in_words, sanitize
 from ggbench.units import format_bytes, format_count, format_number
 
 _BEST_IN: Mapping[BestIn, str] = {
@@ -78,7 +78,7 @@ def commands_of(candidate: Candidate, budget: Budget, setup: LlamaConfig) -> Run
 def candidate_name(candidate: Candidate, *, with_model: bool = False) -> str:
     """Return `q6_k, KV q8_0`, after the model where that is not clear. Printable."""
     name = kv_name(candidate.selector or candidate.row.quant, *candidate.cache)
-    return plain(f"{candidate.row.model} {name}" if with_model else name)
+    return sanitize(f"{candidate.row.model} {name}" if with_model else name)
 
 
 def headline(pick: Pick) -> str:
@@ -92,7 +92,7 @@ def headline(pick: Pick) -> str:
     name = candidate.selector or candidate.row.quant
     turn = turn_text(candidate)
     seconds = "" if turn == UNKNOWN else f": a turn in {turn} s"
-    return plain(
+    return sanitize(
         f"Run {name}{model} with {article} {cache} KV cache and n_ctx {format_count(candidate.n_ctx)}{seconds}."
     )
 
@@ -135,7 +135,7 @@ def _sentences(reason: Reason, pick: Pick) -> Iterator[str]:
         case ModelsDoNotCompare():
             yield "Which model answers better is not known: memory, speed and context compare, quality does not."
         case NothingToChoose():
-            refused = f"llama.cpp sizes none of them: {plain(reason.refusal)}."
+            refused = f"llama.cpp sizes none of them: {sanitize(reason.refusal)}."
             yield refused if reason.refusal else "There is nothing to choose from."
         case NearestMisses(checked=nearest):
             yield f"The nearest, {name(nearest.candidate)}, misses {_misses(nearest)}."

@@ -161,7 +161,7 @@ class CompletionReader:
             decode_n=n_gen - 1 if decode_ns is not None and n_gen else None,
             n_drafted=count(round(min(n_accepted / rate, _IMPOSSIBLE))) if n_accepted and rate and rate > 0 else None,
             n_accepted=n_accepted,
-            disobeyed=request_mismatches(
+            request_mismatches=request_mismatches(
                 self._asked, n_prompt=n_prompt, n_cached=n_cached, n_gen=n_gen, finish_reason=self._finish_reason
             ),
         )

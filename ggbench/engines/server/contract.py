@@ -134,7 +134,7 @@ class Ended(msgspec.Struct, frozen=True):
     n_drafted: int | None = None
     """Tokens that speculative decoding drafted; None where the server reports none."""
     n_accepted: int | None = None
-    disobeyed: tuple[str, ...] = ()
+    request_mismatches: tuple[str, ...] = ()
     """What was asked and not done, one line each: `12 of 64 tokens generated (stop)`."""
 
 

@@ -231,7 +231,7 @@ class _Reader:
             decode_n=max(0, self._n_gen - 1),
             n_drafted=count(timings.draft_n),
             n_accepted=count(timings.draft_n_accepted),
-            disobeyed=lines,
+            request_mismatches=lines,
         )
 
 

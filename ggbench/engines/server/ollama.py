@@ -177,7 +177,7 @@ class _Reader:
             prompt_ns=nanoseconds(chunk.prompt_eval_duration, 1),
             decode_ns=nanoseconds(chunk.eval_duration, 1),
             load_ns=nanoseconds(chunk.load_duration, 1),
-            disobeyed=request_mismatches(
+            request_mismatches=request_mismatches(
                 self._asked, n_prompt=n_prompt, n_cached=None, n_gen=n_gen, finish_reason=chunk.done_reason
             ),
         )

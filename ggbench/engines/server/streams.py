@@ -257,7 +257,7 @@ class StreamedRequest:
         ended, n_tokens = self.ended or _NOTHING, self.n_tokens
         if self._counted_by_chunks and ended.n_gen is not None:
             n_tokens = ended.n_gen
-        remarks = ended.disobeyed
+        remarks = ended.request_mismatches
         if not self.is_exact and ended.n_gen is not None:
             remarks = (*remarks, f"{n_tokens:,} tokens came in {self.n_tokens:,} chunks of unknown sizes")
         elif not self.is_exact:

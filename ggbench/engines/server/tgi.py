@@ -123,7 +123,7 @@ class _Reader:
             n_cached=None,
             n_gen=n_gen,
             finish_reason=shorten(details.finish_reason, 20),
-            disobeyed=request_mismatches(
+            request_mismatches=request_mismatches(
                 self._asked, n_prompt=n_prompt, n_cached=None, n_gen=n_gen, finish_reason=details.finish_reason
             ),
         )

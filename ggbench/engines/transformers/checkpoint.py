@@ -27,7 +27,7 @@ from ggbench.engines.transformers.storage import (
 )
 from ggbench.errors import BadFile, UsageError
 from ggbench.gguf_file.model_file import ModelFile, TensorInfo
-from ggbench.text import plain, shorten
+from ggbench.text import sanitize, shorten
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -224,7 +224,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
 
     Raises BadFile for a folder without a config, a damaged file, or shards that are missing.
     """
-    name = plain(folder.name or str(folder))
+    name = sanitize(folder.name or str(folder))
     data = read_json(folder / CONFIG, name)
     return Checkpoint(parse_config(data, name), data, folder, _read_shards(folder, name))
 
@@ -254,16 +254,16 @@ def _read_shards(folder: Path, name: str) -> tuple[Shard, ...]:
     if (folder / SINGLE).is_file():
         return (_read_shard(folder / SINGLE, SINGLE),)
     if part := next((path.name for path in folder.glob("model-*-of-*.safetensors")), None):
-        raise BadFile(f"{name} has {plain(part)}, and no {INDEX}", _PARTIAL_HINT)
+        raise BadFile(f"{name} has {sanitize(part)}, and no {INDEX}", _PARTIAL_HINT)
     return ()
 
 
 def _read_shard(path: Path, name: str) -> Shard:
     try:
         with path.open("rb") as file:
-            return Shard(name, path, read_safetensors(file, path.stat().st_size, plain(name)))
+            return Shard(name, path, read_safetensors(file, path.stat().st_size, sanitize(name)))
     except OSError as error:
-        raise BadFile(f"{plain(name)} cannot be read: {error.strerror}", "check the folder") from None
+        raise BadFile(f"{sanitize(name)} cannot be read: {error.strerror}", "check the folder") from None
 
 
 def _module(tensor: str) -> str:

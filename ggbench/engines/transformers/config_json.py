@@ -10,8 +10,8 @@ import msgspec
 
 from ggbench.errors import BadFile, Unsupported
 from ggbench.files import make_folders, replace_file
-from ggbench.gguf_file.blueprint import Hyperparameters
-from ggbench.text import plain, shorten
+from ggbench.gguf_file.hyperparameters import Hyperparameters
+from ggbench.text import sanitize, shorten
 from ggbench.units import format_bytes, format_count
 
 CONFIG = "config.json"
@@ -37,7 +37,7 @@ class Config(msgspec.Struct, frozen=True):
         names = self.values.get("architectures")
         if not isinstance(names, list) or not names or not isinstance(names[0], str):
             raise BadFile(f"{self.name}: its {CONFIG} names no architecture", "give the folder of a language model")
-        return plain(names[0])
+        return sanitize(names[0])
 
     @property
     def dtype(self) -> str | None:
@@ -152,7 +152,7 @@ def decode_object(data: bytes | str, what: str) -> dict[str, object]:
     except ValueError as error:  # also UnicodeDecodeError, and a number of more than 4300 digits
         reason = error.msg if isinstance(error, json.JSONDecodeError) else "not UTF-8 text, or a number without end"
         where = f" in line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
-        raise BadFile(f"{what} is not valid JSON: {plain(reason)}{where}", DAMAGED_HINT) from None
+        raise BadFile(f"{what} is not valid JSON: {sanitize(reason)}{where}", DAMAGED_HINT) from None
     if not isinstance(found, dict):
         raise BadFile(f"{what} is not a JSON object", DAMAGED_HINT)
     return found

@@ -43,7 +43,7 @@ from ggbench.models.reference import HUB_NAME, MAIN, ModelRef, looks_like_path, 
 from ggbench.models.sources import FoundVariant, OnProgress
 from ggbench.models.targets import Target
 from ggbench.paths import expand_path, path_exists
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.units import format_bytes
 
 Origin = Literal["file", "hub", "twin"]
@@ -164,15 +164,15 @@ def parse(scheme: str, rest: str) -> ModelRef:
         return replace(_ref("hub", repo, label, named_quant), revision=revision)
     if "/" not in rest and not looks_like_path(rest):
         raise UsageError(
-            f"transformers:{plain(rest)} is neither a folder nor org/name",
-            f"of a catalog model: transformers-twin:{plain(name)}",
+            f"transformers:{sanitize(rest)} is neither a folder nor org/name",
+            f"of a catalog model: transformers-twin:{sanitize(name)}",
         )
     return _ref("folder", str(expand_path(rest)), f"transformers:{rest}")
 
 
 def _ref(form: str, name: str, label: str, quant: str | None = None) -> ModelRef:
     quants = () if quant is None else (quant,)
-    return ModelRef("own", name, quants, engine="transformers", form=form, label=plain(label))
+    return ModelRef("own", name, quants, engine="transformers", form=form, label=sanitize(label))
 
 
 def in_folder(folder: Path) -> ModelRef | None:
@@ -260,7 +260,7 @@ def _of_hub(ref: ModelRef, access: HubAccess) -> FoundCheckpoint:
         return FoundCheckpoint(local, "hub", partial(_refuse_offline, access, ref))
     variant = listing.variants[0]
     data, moved = _config_bytes(access, listing, next(file for file in variant.files if file.path == CONFIG))
-    config = parse_config(data, plain(listing.repo))
+    config = parse_config(data, sanitize(listing.repo))
     weights = sum(file.n_bytes for file in variant.files if file.path.endswith(".safetensors"))
 
     def obtain(on_progress: OnProgress | None) -> Path:
@@ -291,25 +291,25 @@ def _in_cache(ref: ModelRef, access: HubAccess) -> Checkpoint | None:
                 found = read_checkpoint(snapshot)
             except BadFile:
                 return None
-            return replace(found, config=replace(found.config, name=plain(ref.name)))
+            return replace(found, config=replace(found.config, name=sanitize(ref.name)))
     return None
 
 
 def _refuse_offline(access: HubAccess, ref: ModelRef, on_progress: OnProgress | None) -> Path:
-    access.require_network(f"downloading {plain(ref.name)}")
-    raise BadFile(f"the safetensors of {plain(ref.name)} are not on this disk", "download the checkpoint again")
+    access.require_network(f"downloading {sanitize(ref.name)}")
+    raise BadFile(f"the safetensors of {sanitize(ref.name)} are not on this disk", "download the checkpoint again")
 
 
 def _config_bytes(access: HubAccess, listing: RepoListing, file: RepoFile) -> tuple[bytes, int]:
     """Return config.json of a repo, cached under its hash, and the bytes received for it."""
     if file.n_bytes > LARGEST_JSON_BYTES:
         raise BadFile(
-            f"config.json of {plain(listing.repo)} is larger than {format_bytes(LARGEST_JSON_BYTES)}", DAMAGED_HINT
+            f"config.json of {sanitize(listing.repo)} is larger than {format_bytes(LARGEST_JSON_BYTES)}", DAMAGED_HINT
         )
     variant = replace(listing.variants[0], files=(file,))
     here = cached_paths(access, listing, variant)
     if here is not None:
-        return read_json(here[0], plain(listing.repo)), 0
+        return read_json(here[0], sanitize(listing.repo)), 0
     path = access.headers_dir / f"{file.etag}.config"
     data = get_cached(path)
     if data is not None:

@@ -22,7 +22,7 @@ from ggbench.show.document import Document, Shape, field, many, of, sometimes, w
 from ggbench.show.model_documents import INSPECT, NO_REASON, files_field
 from ggbench.show.models import metadata_text, shape_facts, types_table
 from ggbench.show.tables import TWIN_CAPTION, Facts, facts_table, new_table, spaced
-from ggbench.text import in_words, plain
+from ggbench.text import in_words, sanitize
 from ggbench.units import format_bytes, format_count, format_number
 
 _OWN_MARKS = ("ggbench_twin", "ggbench.twin")
@@ -53,7 +53,7 @@ def checkpoint_details(found: FoundCheckpoint, method: Method) -> RenderableType
     if file.truncation:
         heading.append(f"\nincomplete: {file.truncation}, as of a download that stopped", style="bold red")
     config = [
-        (plain(key), metadata_text(value))
+        (sanitize(key), metadata_text(value))
         for key, value in checkpoint.config.values.items()
         if key not in _OWN_MARKS and value is not None
     ]
@@ -72,7 +72,7 @@ def checkpoint_details(found: FoundCheckpoint, method: Method) -> RenderableType
 def stored_tensors_table(checkpoint: Checkpoint, method: Method) -> Table:
     """Return every tensor as the method stores it, by Transformers' names and torch's order of sides."""
     rows = [
-        [plain(each.name), " × ".join(map(str, each.shape)), each.dtype, format_bytes(each.n_bytes)]
+        [sanitize(each.name), " × ".join(map(str, each.shape)), each.dtype, format_bytes(each.n_bytes)]
         for each in checkpoint.listed_tensors(method)
     ]
     return new_table("Tensors", {"name": "left", "shape": "right", "type": "left", "size": "right"}, rows)
@@ -86,7 +86,7 @@ def _facts(found: FoundCheckpoint) -> Facts:
     if not n_shards and found.file_bytes:
         held = f"{format_bytes(found.file_bytes)} of safetensors on the Hub, not read"
     return [
-        ("path", "" if checkpoint.folder is None else plain(str(checkpoint.folder))),
+        ("path", "" if checkpoint.folder is None else sanitize(str(checkpoint.folder))),
         ("class", checkpoint.config.architecture),
         ("files", held),
         ("output", "tied to the embedding" if checkpoint.layout.is_tied else "a matrix of its own"),
@@ -109,7 +109,7 @@ def _methods_table(found: FoundCheckpoint) -> Table:
             sizes = [format_number(file.bpw), format_bytes(file.weight_bytes), format_bytes(file.active_weight_bytes)]
             rows.append([method.name, *sizes, ""])
         except GgbenchError as error:
-            rows.append([method.name, UNKNOWN, UNKNOWN, UNKNOWN, plain(error.message)])
+            rows.append([method.name, UNKNOWN, UNKNOWN, UNKNOWN, sanitize(error.message)])
     columns = {"quant": "left", "BPW": "right", "weights": "right", "read for each token": "right", "": "wrap"}
     return new_table("Loaded as", columns, rows)
 

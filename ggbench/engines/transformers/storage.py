@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from ggbench.engines.transformers.config_json import Config, decode_object
 from ggbench.errors import BadFile, UnknownName, Unsupported
 from ggbench.gguf_file.header_bytes import ByteSource
-from ggbench.text import plain, shorten
+from ggbench.text import sanitize, shorten
 from ggbench.units import format_bytes, format_count
 
 GROUP = 128
@@ -304,7 +304,7 @@ def _tensor(name: str, entry: object, file: str) -> tuple[int, Stored]:
         n_elements *= side
         if n_elements > _MOST_ELEMENTS:
             raise BadFile(f"{what} claims more elements than any tensor has", _HINT)
-    tensor = Stored(plain(name), dtype, shape)
+    tensor = Stored(sanitize(name), dtype, shape)
     if offsets[1] - offsets[0] != tensor.n_bytes:
         raise BadFile(
             f"{what} of {format_count(tensor.n_bytes)} bytes is given {format_count(offsets[1] - offsets[0])}", _HINT
@@ -349,9 +349,9 @@ def weight_map(data: bytes, name: str) -> Mapping[str, str]:
                 f"the index of {name} names {shorten(str(file), 60)!r}, which is no file of its folder",
                 "do not use this checkpoint",
             )
-        files[plain(tensor)] = file
+        files[sanitize(tensor)] = file
     return files
 
 
 def _is_plain_name(file: str) -> bool:
-    return file.endswith(".safetensors") and plain(file) == file and not {"/", "\\", "\0"} & set(file)
+    return file.endswith(".safetensors") and sanitize(file) == file and not {"/", "\\", "\0"} & set(file)

@@ -11,7 +11,7 @@ from ggbench.engines.contract import Stage
 from ggbench.engines.llama.logs import is_out_of_memory
 from ggbench.engines.llama.memory_limits import beside_the_limit
 from ggbench.engines.transformers.config import TransformersConfig
-from ggbench.text import plain, shorten
+from ggbench.text import sanitize, shorten
 
 _SEED = 20240601
 _TILE = 1 << 20
@@ -191,4 +191,4 @@ def one_line(error: BaseException) -> str:
     text = lines[0] if lines else ""
     if text.startswith("[enforce fail"):  # c10's own place in its source comes before what it says
         text = text.partition("] ")[2].lstrip(". ") or text
-    return shorten(plain(text or type(error).__name__), _LONGEST)
+    return shorten(sanitize(text or type(error).__name__), _LONGEST)

@@ -32,7 +32,7 @@ from ggbench.show.run_documents import (
 from ggbench.show.tables import facts_table, fitted_table, names, notes, right
 from ggbench.show.text import expected_text
 from ggbench.stats.intervals import Expected
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.units import format_count, format_interval, format_number
 
 _AT = (1, 4096, 32768)
@@ -155,7 +155,7 @@ class ForecastPresenter(Presenter):
                     for index, n in enumerate(_AT)
                 ),
                 right("prompt 512", (expected_text(each.get(512)) for each in prompts), "ms", 3),
-                notes((each.basis or plain(run.reason) for each, run in zip(found, runs, strict=True))),
+                notes((each.basis or sanitize(run.reason) for each, run in zip(found, runs, strict=True))),
             ],
             labels=labels,
             dim=[each.b_ms is None for each in found],

@@ -44,7 +44,7 @@ from ggbench.show.run_documents import (
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, notes, right, row_names, twin_caption
 from ggbench.show.text import projector_text, swa_text
 from ggbench.stats.intervals import Interval
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.units import counted, format_bytes, format_count, format_number
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ class MaxctxPresenter(Presenter):
         if machine := machine_table(readings, run.gpu_use):
             parts += [machine, Text()]
         return Group(
-            *parts, *(Text(plain(line)) for line in lines if line), *again_line(run.head.command, folded=folded)
+            *parts, *(Text(sanitize(line)) for line in lines if line), *again_line(run.head.command, folded=folded)
         )
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
@@ -306,7 +306,7 @@ def _budget(plan: SearchPlan) -> str:
 def _probes_table(probes: Sequence[Probe], program: str) -> Table:
     columns = [
         right("n_ctx", (format_count(probe.n_ctx) for probe in probes)),
-        Cells("outcome", tuple(plain(outcome_text(probe, program)) for probe in probes), wraps=True),
+        Cells("outcome", tuple(sanitize(outcome_text(probe, program)) for probe in probes), wraps=True),
         right("time", (format_number(probe.seconds, 2) for probe in probes), "s"),
         right("KV", (format_bytes(probe.kv_bytes) for probe in probes)),
         right("compute", (format_bytes(probe.compute_bytes) for probe in probes)),

@@ -34,7 +34,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.paths import logits_dir
 from ggbench.runs.progress import PointMeasured, Progress, Working
 from ggbench.runs.session import Session, made_file, subject_of
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count
 
 _ROWS_BYTES = 96 << 20
@@ -339,8 +339,8 @@ class _NewFileRows(_FileRows):
         except FileExistsError:
             kept = self.aside.rename(self._path.with_name(f"{self._path.name}.{os.getpid()}"))
             raise UsageError(
-                f"{plain(self._path.name)} was made by another program meanwhile; the logits are in {plain(kept.name)}",
-                f"compare with them by --base-logits {plain(str(kept))}",
+                f"{sanitize(self._path.name)} was written by another program; the logits are in {sanitize(kept.name)}",
+                f"compare with them by --base-logits {sanitize(str(kept))}",
             ) from None
 
     def discard(self) -> None:

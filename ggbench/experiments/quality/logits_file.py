@@ -19,7 +19,7 @@ import numpy as np
 
 from ggbench.errors import BadFile, DoesNotFit, UsageError
 from ggbench.stats.logits import n_words
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.units import format_bytes
 
 _MAGIC = b"_logits_"
@@ -55,7 +55,7 @@ class LogitsFile(msgspec.Struct, frozen=True):
 
 def read_logits_file(path: Path) -> LogitsFile:
     """Read the header and the tokens. Raises BadFile for what is no such file, or not whole, and UsageError."""
-    name = plain(str(path))
+    name = sanitize(str(path))
     try:
         with path.open("rb") as stream:
             head, size = stream.read(_HEADER_BYTES), os.fstat(stream.fileno()).st_size
@@ -89,7 +89,7 @@ def begin_logits_file(path: Path, n_ctx: int, n_vocab: int, n_chunks: int, token
     except OSError as error:
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
-        folder = plain(str(path.parent))
+        folder = sanitize(str(path.parent))
         if error.errno not in _NO_ROOM:
             raise UsageError(f"{folder} cannot be written: {error.strerror}", "name a file in another folder") from None
         raise DoesNotFit(

@@ -36,7 +36,7 @@ from ggbench.show.run_documents import RunDocuments
 from ggbench.show.tables import facts_table, fitted_table, names, notes, right
 from ggbench.show.text import estimate_text
 from ggbench.stats.intervals import Estimate
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count, format_number, format_percent
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ class QualityPresenter(Presenter):
                     ],
                 )
             )
-        name = f"{model_name(subject)} {plain(compared.row_name(run))}"
+        name = f"{model_name(subject)} {sanitize(compared.row_name(run))}"
         return run_page(run, name, parts, folded=folded, readings=readings)
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
@@ -232,7 +232,7 @@ class QualityPresenter(Presenter):
                 notes(run.reason for run in runs),
             ],
             width=width,
-            caption="\n".join(map(plain, [*_base_line(found), *verdicts(runs)])),
+            caption="\n".join(map(sanitize, [*_base_line(found), *verdicts(runs)])),
         )
 
 
@@ -294,7 +294,7 @@ def _base_line(found: Sequence[QualityResult | None]) -> list[str]:
 
 def _text_line(text: TextSource) -> str:
     size = "" if text.n_bytes is None else format_bytes(text.n_bytes)
-    return ", ".join(filter(None, (plain(text.name), size, plain(text.source))))
+    return ", ".join(filter(None, (sanitize(text.name), size, sanitize(text.source))))
 
 
 def verdicts(runs: Sequence[Run]) -> list[str]:

@@ -21,7 +21,7 @@ from ggbench.hub.access import HubAccess
 from ggbench.hub.download import FileProgress, download
 from ggbench.hub.hf_cache import cached_file, verify_blob
 from ggbench.hub.listing import find_file
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.units import format_bytes
 
 TOPICS = "pydoc_data.topics"
@@ -52,7 +52,7 @@ def read_text(source: TextSource) -> str:
     found, text = find_text(Path(source.path) if source.path else text_argument(source))
     if found.sha256 != source.sha256:
         raise UsageError(
-            f"{plain(source.name)} has changed", "start a new run; figures of different texts do not compare"
+            f"{sanitize(source.name)} has changed", "start a new run; figures of different texts do not compare"
         )
     return text
 
@@ -63,7 +63,7 @@ def text_argument(source: TextSource) -> str | None:
 
 
 def _content(path: Path) -> bytes:
-    name = plain(str(path))
+    name = sanitize(str(path))
     try:
         status = path.stat()
         if not stat.S_ISREG(status.st_mode):
@@ -78,7 +78,7 @@ def _content(path: Path) -> bytes:
 
 
 def _text(content: bytes, name: str, path: str = "", source: str = "") -> tuple[TextSource, str]:
-    shown = plain(path or name)
+    shown = sanitize(path or name)
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
@@ -136,7 +136,7 @@ def fetch_archive(
 
 def read_text_bytes(archive: Path) -> bytes:
     """Return the text's bytes. Raises BadFile for an archive that is damaged or does not have it."""
-    name = plain(str(archive))
+    name = sanitize(str(archive))
     if verify_blob(archive).matches is False:
         raise BadFile(f"{name} is damaged: its SHA-256 is not the one in its name", "remove it, to download it again")
     try:
@@ -151,4 +151,4 @@ def read_text_bytes(archive: Path) -> bytes:
     except KeyError:
         raise BadFile(f"{name} has no {MEMBER}", _OTHER_TEXT) from None
     except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError, OSError, ValueError) as error:
-        raise BadFile(f"{name} cannot be read: {plain(str(error)) or type(error).__name__}", _OTHER_TEXT) from None
+        raise BadFile(f"{name} cannot be read: {sanitize(str(error)) or type(error).__name__}", _OTHER_TEXT) from None

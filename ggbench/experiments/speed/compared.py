@@ -21,7 +21,7 @@ from ggbench.show.metric import MEMORY, B, Metric, W, estimated
 from ggbench.show.names import quant_name
 from ggbench.show.tables import spaced
 from ggbench.show.text import b_text, w_text
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.units import format_count, format_gb, format_interval, format_number
 
 
@@ -193,4 +193,4 @@ def _table(run: Run, found: SpeedCase, near: Sequence[NearRow], width: int | Non
     )
     device = device_of(QuantSummary.of([run])) or "device not known"
     note = "; ".join(filter(None, (f"llama.cpp, {device}", case_note(found))))
-    return against_table(case.name, plain(run.subject.quant), columns, near, note, width=width)
+    return against_table(case.name, sanitize(run.subject.quant), columns, near, note, width=width)

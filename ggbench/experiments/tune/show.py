@@ -33,7 +33,7 @@ from ggbench.show.presenter import Presenter
 from ggbench.show.run_documents import RunDocuments
 from ggbench.show.tables import Cells, facts_table, fitted_table, left, names, notes, right
 from ggbench.show.text import expected_text
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.units import counted, format_count, format_number, format_percent
 
 _LIVE_ROWS = 6
@@ -94,7 +94,7 @@ class TunePresenter(Presenter):
 
     def answer(self, run: Run) -> str:
         """As the headline; empty before the first round ended."""
-        return plain(verdict(run))
+        return sanitize(verdict(run))
 
     def has_details(self, run: Run) -> bool:
         """Whether any candidate is known."""
@@ -105,7 +105,7 @@ class TunePresenter(Presenter):
         found = result_of(run)
         parts: list[RenderableType] = []
         finalist = found.candidate(found.finalist)
-        facts = [("", plain(verdict(run)))]
+        facts = [("", sanitize(verdict(run)))]
         if finalist is not None:
             before = {each.n_depth: each for each in found.candidates[0].at}
             facts += [
@@ -114,17 +114,17 @@ class TunePresenter(Presenter):
         facts += [
             ("measured", f"{counted(found.n_measured, 'time')}, {format_count(found.n_discarded)} discarded for drift"),
             ("noise", "" if found.noise is None else f"{format_percent(found.noise)} from one measurement to the next"),
-            ("unsteady", plain(found.unsteady)),
+            ("unsteady", sanitize(found.unsteady)),
         ]
         parts.append(facts_table("Best settings", [(name or "answer", text) for name, text in facts]))
         if found.n_measured:
             parts.append(_candidates_table(found))
         lines = tuned_lines(run)
         if lines:
-            parts.append(Group(Text("Commands", style="bold"), *(Text(f"  {plain(line)}") for line in lines)))
+            parts.append(Group(Text("Commands", style="bold"), *(Text(f"  {sanitize(line)}") for line in lines)))
             commands = tuned_commands(run)
             if commands is not None and commands.notes:
-                parts.append(Group(*(Text(plain(note), style="dim") for note in commands.notes)))
+                parts.append(Group(*(Text(sanitize(note), style="dim") for note in commands.notes)))
         return run_page(run, quant_name(run.subject), parts, folded=folded, readings=readings)
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
@@ -136,7 +136,8 @@ class TunePresenter(Presenter):
                 names("quant", labels),
                 right("gain", (ratio_text(each.ratio) for each in found), "times", stays=True),
                 notes(
-                    f"{plain(verdict(run))}{f': {gains_line(each.gain)}' if each.has_gain else ''}" or plain(run.reason)
+                    f"{sanitize(verdict(run))}{f': {gains_line(each.gain)}' if each.has_gain else ''}"
+                    or sanitize(run.reason)
                     for run, each in zip(runs, found, strict=True)
                 ),
             ],
@@ -234,14 +235,16 @@ def _candidates_table(found: TuneResult) -> RenderableType:
     depths = [each.n_depth for each in rows[0].at]
     losses = [expected_text(each.kv_loss.nats) if each.kv_loss else "" for each in rows]
     cells = [
-        names("settings", (plain(changes_text(found.changes(each))) for each in rows)),
+        names("settings", (sanitize(changes_text(found.changes(each))) for each in rows)),
         right("all", (ratio_text(each.ratio) for each in rows), "times", stays=True),
         *(_depth_cells(rows, n_depth, index) for index, n_depth in enumerate(depths)),
         right("KLD", losses, "nats", 1),
         right("timed", (format_count(each.n_timed) for each in rows), "", 2),
-        left("", (plain(state_text(found, each)) for each in rows)),
+        left("", (sanitize(state_text(found, each)) for each in rows)),
     ]
-    reasons = [f"{plain(changes_text(found.changes(each)))}: {plain(each.reason)}" for each in rows if each.reason]
+    reasons = [
+        f"{sanitize(changes_text(found.changes(each)))}: {sanitize(each.reason)}" for each in rows if each.reason
+    ]
     return fitted_table(
         [each for each in cells if not each.is_empty],
         title="Candidates",

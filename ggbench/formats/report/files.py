@@ -23,7 +23,7 @@ from ggbench.show.machine import machine_text, reproducing, source_line
 from ggbench.show.names import model_names, unambiguous_names
 from ggbench.show.presenter import charts_of, figures_of, presenter_of
 from ggbench.show.text import csv_text, markdown_code, markdown_escaped
-from ggbench.text import in_words, plain
+from ggbench.text import in_words, sanitize
 from ggbench.units import counted
 
 if TYPE_CHECKING:
@@ -98,7 +98,9 @@ ENDINGS = tuple(_FORMS)
 def check_ending(path: Path) -> None:
     """Raise UsageError for a name that says no form."""
     if path.suffix.lower() not in _FORMS:
-        what = f"{plain(path.suffix)!r} is not a format of a report" if path.suffix else "the file's name has no ending"
+        what = (
+            f"{sanitize(path.suffix)!r} is not a format of a report" if path.suffix else "the file's name has no ending"
+        )
         raise UsageError(what, f"end it in {in_words(ENDINGS[:-1])} or {ENDINGS[-1]}")
 
 

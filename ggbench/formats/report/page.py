@@ -25,7 +25,7 @@ from ggbench.show.listed_runs import SavedRun
 from ggbench.show.machine import machine_text, reproducing
 from ggbench.show.presenter import presenter_of
 from ggbench.show.vega import LIMITS, ON_PAPER, ON_SLATE, PAGE, Drawing, as_vega, labels_of, title_of, vega_script
-from ggbench.text import in_words, plain
+from ggbench.text import in_words, sanitize
 from ggbench.units import counted
 
 _DETAILS_WIDTH = 100
@@ -244,7 +244,7 @@ _JSON_ESCAPED = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
 
 def text(value: str) -> str:
     """Return text, on one line and without control characters, that HTML shows as it is."""
-    return html.escape(plain(value))
+    return html.escape(sanitize(value))
 
 
 def lines(value: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from ggbench.gguf_file.blueprint import build_metadata, build_model
+from ggbench.gguf_file.hyperparameters import build_metadata, build_model
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quantizer import choose_types
 from ggbench.gguf_file.quants import ftype_by_name

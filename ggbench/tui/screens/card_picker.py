@@ -17,7 +17,7 @@ from ggbench.errors import GgbenchError
 from ggbench.machine.gpus import known_gpus
 from ggbench.sizing.budget import CARD_RESERVE_BYTES, given_budget
 from ggbench.sizing.plan_record import Budget
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.tui.screens.dialogs import Dialog
 from ggbench.tui.tables import has_words
 from ggbench.units import GIB, format_bandwidth, format_bytes, parse_size
@@ -110,7 +110,7 @@ class CardPicker(Dialog[CardChoice | None]):
         if all("this".startswith(word) or "machine".startswith(word) for word in words):
             add(_HERE, "this machine")
         if current is not None and current_id == _CURRENT and not words:
-            add(_CURRENT, plain(current.device), f"{format_bytes(current.memory_bytes):>8}")
+            add(_CURRENT, sanitize(current.device), f"{format_bytes(current.memory_bytes):>8}")
         size_bytes = _size(text)
         if size_bytes is not None and size_bytes > CARD_RESERVE_BYTES:
             add(_SIZE, f"a GPU with {format_bytes(size_bytes)}", "no speeds: bandwidth unknown")

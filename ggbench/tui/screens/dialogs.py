@@ -27,7 +27,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
 from ggbench.show.glossary import FORMULA, terms
 from ggbench.sizing.plan_record import Budget
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.units import format_bytes, parse_size
 
 ReportForm: TypeAlias = Literal["html", "csv", "svg"]
@@ -77,7 +77,7 @@ class ConfirmScreen(Dialog[bool]):
     ]
 
     def __init__(self, question: str, yes_label: str = "Yes") -> None:
-        """`question` is shown without markup; pass untrusted text in it through `plain`."""
+        """`question` is shown without markup; pass untrusted text in it through `sanitize`."""
         super().__init__()
         self._question, self._yes_label = question, yes_label
 
@@ -221,7 +221,7 @@ class SearchDialog(Dialog["LlamaConfig | None"]):
         try:
             limit = parse_size(text) if text.strip() else None
         except UsageError as error:
-            self.query_one("#problem", Static).update(plain(f"✗ {error.message}; {error.hint}"))
+            self.query_one("#problem", Static).update(sanitize(f"✗ {error.message}; {error.hint}"))
             self.query_one("#problem").add_class("-shown")
             self.query_one(Input).focus()
             return
@@ -240,7 +240,7 @@ def _question(what: str, budget: Budget) -> str:
         else "It takes minutes for each quant; a long context that fills the memory, up to an hour."
     )
     return (
-        f"Search the maximum n_ctx of {plain(what)}?\n\n"
+        f"Search the maximum n_ctx of {sanitize(what)}?\n\n"
         f"Without a limit it takes nearly all free memory: {format_bytes(budget.memory_bytes)} of {place} are free, "
         f"and contexts grow until one fails. Other programs may get slow or be closed meanwhile. {time}"
     )

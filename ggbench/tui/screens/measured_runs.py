@@ -22,7 +22,7 @@ from ggbench.show.figures import Figure
 from ggbench.show.listed_runs import saved_figures
 from ggbench.show.names import quant_name
 from ggbench.show.presenter import presenter_of
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.tui.screens.task_screen import RunsScreen
 from ggbench.tui.stored_runs import MeasuredRun
 from ggbench.tui.widgets.bars import StatusMessage, TooSmall
@@ -97,8 +97,8 @@ class RunDetails(MeasuredScreen):
 
     def __init__(self, run: MeasuredRun) -> None:
         stored = run.listed.stored
-        started = plain(stored.started_at[:16]).replace("T", " ")
-        super().__init__((run,), f"Run {run.run_id} · {plain(stored.kind)} · {started} UTC", run.figures())
+        started = sanitize(stored.started_at[:16]).replace("T", " ")
+        super().__init__((run,), f"Run {run.run_id} · {sanitize(stored.kind)} · {started} UTC", run.figures())
 
     def action_copy_command(self) -> None:
         self.status.copy_commands(self.runs[0].listed.stored.command)
@@ -141,5 +141,5 @@ def _run_details(measured: MeasuredRun) -> RenderableType:
             return presenter_of(listed.run.head.kind).details(listed.run, folded=True, readings=measured.readings)
         except StoreError:
             pass
-    lines = (quant_name(listed.subject), listed.state, plain(listed.subject.file), plain(listed.stored.command))
+    lines = (quant_name(listed.subject), listed.state, sanitize(listed.subject.file), sanitize(listed.stored.command))
     return Text("\n".join(filter(None, lines)))

@@ -24,7 +24,7 @@ from ggbench.show import letter
 from ggbench.show.plan import change_text, fit_text, longest_text
 from ggbench.show.plot import plot_text
 from ggbench.sizing.plan_record import Budget
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.tui.forms import PICK
 from ggbench.tui.screens.dialogs import Dialog
 from ggbench.tui.screens.settings_dialog import SettingsDialog
@@ -69,7 +69,7 @@ class CommandsDialog(Dialog[None]):
         with VerticalScroll(classes="dialog") as sheet:
             sheet.border_title, sheet.border_subtitle = self._about, "esc closes"
             lines = [*commands_lines(self._commands), *(["", *self._commands.notes] if self._commands.notes else [])]
-            yield Static(Text("\n".join(map(plain, lines))))
+            yield Static(Text("\n".join(map(sanitize, lines))))
 
 
 class PickScreen(TaskScreen):
@@ -101,7 +101,7 @@ class PickScreen(TaskScreen):
         self._rows: tuple[tuple[str, Checked], ...] = ()
 
     def compose(self) -> ComposeResult:
-        yield Static(f"Pick · {self._asked.title} on {plain(self._asked.budget.device)}", id="title", markup=False)
+        yield Static(f"Pick · {self._asked.title} on {sanitize(self._asked.budget.device)}", id="title", markup=False)
         yield Static(id="needs", markup=False)
         yield Static(id="headline", markup=False)
         yield Static(id="why", markup=False)
@@ -173,7 +173,7 @@ class PickScreen(TaskScreen):
     def _show_commands(self) -> None:
         commands = self._commands
         lines = [] if commands is None else [line for line in (commands.pull, commands.llama_server) if line]
-        self.query_one("#commands", Static).update(Text("\n".join(map(plain, lines))))
+        self.query_one("#commands", Static).update(Text("\n".join(map(sanitize, lines))))
         self.refresh_bindings()
 
     @property
@@ -212,7 +212,7 @@ class PickScreen(TaskScreen):
         letters = {each.candidate.name: letter(index) for index, each in enumerate(lettered(pick))}
         self.query_one(StatusMessage).clear()
         self.query_one("#headline", Static).update(headline(pick))
-        self.query_one("#why", Static).update(plain(" ".join([*reason(pick), *_help(pick)])))
+        self.query_one("#why", Static).update(sanitize(" ".join([*reason(pick), *_help(pick)])))
         table = self._table
         table.clear()
         for label, checked in self._rows:
@@ -242,7 +242,7 @@ def _cells(mark: str, label: str, candidate: Candidate) -> tuple[str, ...]:
     return (
         mark,
         label,
-        plain(candidate.selector or row.quant),
+        sanitize(candidate.selector or row.quant),
         "/".join(dict.fromkeys(candidate.cache)),
         loss_text(candidate),
         tok_s_text(candidate),

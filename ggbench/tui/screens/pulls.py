@@ -13,7 +13,7 @@ from textual.events import ScreenResume
 from textual.screen import Screen
 from textual.widgets import DataTable, Footer, Static
 
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.tui.host import PullsChanged, host_of
 from ggbench.tui.pull_queue import PullItem, PullQueue, amount_text
 from ggbench.tui.widgets.column_table import ColumnTable
@@ -96,7 +96,7 @@ class PullsScreen(Screen[None]):
             return
         self._shown = shown
         text = item.reason or ("" if item.path is None else str(item.path))
-        self.query_one("#detail", Static).update(Text(plain(text)))
+        self.query_one("#detail", Static).update(Text(sanitize(text)))
         self.refresh_bindings()
 
     @on(PullsChanged)
@@ -142,8 +142,8 @@ def pull_cells(item: PullItem) -> list[Text]:
     rate = "" if item.bytes_per_s is None else f"{format_bytes(item.bytes_per_s)}/s"
     eta = "" if item.eta_s is None else format_duration(item.eta_s)
     return [
-        Text(plain(item.model)),
-        Text(plain(item.quant)),
+        Text(sanitize(item.model)),
+        Text(sanitize(item.quant)),
         Text(f"{GLYPHS[item.state]} {item.state.value}"),
         Text(format_percent(share), justify="right"),
         Text(rate, justify="right"),

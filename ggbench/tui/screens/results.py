@@ -18,7 +18,7 @@ from textual.widgets import Footer, Input, Static
 from ggbench.decisions.compare.repeats import Repeats, stored_repeats
 from ggbench.errors import GgbenchError, StoreError
 from ggbench.show.listed_runs import ListedRun
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.tui.host import RunStored, host_of
 from ggbench.tui.screens.dialogs import ConfirmScreen
 from ggbench.tui.screens.task_screen import RunsScreen
@@ -247,10 +247,10 @@ enter opens a run; space marks it; c compares the marked runs."""
 
     def _why_empty(self, words: str) -> str:
         if (error := self.problems.get("list")) is not None and not self._runs:
-            hint = f"\n{plain(error.hint)}" if error.hint else ""
-            return f"✗ {plain(error.message)}{hint}\n\nPress r to try again."
+            hint = f"\n{sanitize(error.hint)}" if error.hint else ""
+            return f"✗ {sanitize(error.message)}{hint}\n\nPress r to try again."
         if self._runs:
-            return f"No run matches “{plain(words)}”; esc clears the filter."
+            return f"No run matches “{sanitize(words)}”; esc clears the filter."
         return _NO_RUNS if self._has_read else "Reading the results…"
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:

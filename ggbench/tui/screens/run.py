@@ -21,7 +21,7 @@ from textual.widgets import ContentSwitcher, Footer, OptionList, Static
 from ggbench.show import letter
 from ggbench.show.names import distinct_by_kv, row_labels
 from ggbench.show.presenter import LiveView, figures_of, presenter_of
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.tui.host import Host, host_of
 from ggbench.tui.live_job import LiveJob
 from ggbench.tui.run_queue import QueueItem, RunQueue
@@ -234,7 +234,7 @@ class RunScreen(Screen[None]):
         if text != self._reason:
             self._reason = text
             reason.set_class(bool(text), "-shown")
-            reason.update(Text(plain(text)))
+            reason.update(Text(sanitize(text)))
 
     def _read_machine(self) -> None:
         if self.is_current and self._queue.is_busy and not self._is_reading:

@@ -16,7 +16,7 @@ from textual.reactive import reactive
 from textual.widgets import Input, Label, Static
 
 from ggbench.errors import UsageError
-from ggbench.text import plain
+from ggbench.text import sanitize
 from ggbench.tui.forms import Form, FormField, Record
 from ggbench.tui.screens.dialogs import Dialog
 
@@ -72,7 +72,7 @@ class SettingsDialog(Dialog[Record | None]):
     def compose(self) -> ComposeResult:
         form = self.form
         with VerticalScroll(classes="dialog", can_focus=False) as sheet:
-            sheet.border_title = f"{form.title} of {plain(self._of)}" if self._of else form.title
+            sheet.border_title = f"{form.title} of {sanitize(self._of)}" if self._of else form.title
             sheet.border_subtitle = form.hint
             for field in form.fields:
                 with Horizontal(id=f"line_{field.name}"):
@@ -109,7 +109,7 @@ class SettingsDialog(Dialog[Record | None]):
         except UsageError as error:
             if what:
                 self._editor(field).focus()
-            self.call_after_refresh(self._say, plain(f"✗ {what}{error.message}; {error.hint}"), error=True)
+            self.call_after_refresh(self._say, sanitize(f"✗ {what}{error.message}; {error.hint}"), error=True)
 
     @on(DescendantFocus)
     def _explain(self) -> None:

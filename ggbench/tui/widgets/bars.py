@@ -18,7 +18,7 @@ from ggbench.errors import GgbenchError
 from ggbench.machine.records import MachineReading
 from ggbench.show.plan import fit_text
 from ggbench.sizing.plan_record import Budget, PlanRow
-from ggbench.text import plain, shorten
+from ggbench.text import sanitize, shorten
 from ggbench.tui.host import MIN_HEIGHT, MIN_WIDTH
 from ggbench.units import format_bandwidth, format_bytes, format_count
 
@@ -42,7 +42,7 @@ class StatusMessage(Static):
     def show(self, *lines: str, error: bool = False) -> None:
         """Replace the message with these lines."""
         self.set_class(error, "-error")
-        self.update(Text("\n".join(map(plain, lines))))
+        self.update(Text("\n".join(map(sanitize, lines))))
         self.set_class(not lines, "-empty")
 
     def show_error(self, error: GgbenchError) -> None:
@@ -54,7 +54,7 @@ class StatusMessage(Static):
     def copy_commands(self, *commands: str) -> None:
         """Copy commands to the clipboard, and show them to be selected by hand: not every terminal allows the copy."""
         # Each on one line: a line break within would run half of it as soon as it is pasted.
-        lines = [line for line in map(plain, commands) if line]
+        lines = [line for line in map(sanitize, commands) if line]
         if lines:
             self.app.copy_to_clipboard("\n".join(lines))
             count = "Copied" if len(lines) == 1 else f"Copied {len(lines)} commands"
@@ -167,7 +167,7 @@ class MachineBar(Widget):
 
 def _device_text(budget: Budget, *, is_here: bool) -> str:
     """Return `RTX 4090`, or `plan for RTX 4090` for a card that is not installed."""
-    device = plain(budget.device).removeprefix("NVIDIA ").removeprefix("GeForce ")
+    device = sanitize(budget.device).removeprefix("NVIDIA ").removeprefix("GeForce ")
     return device if is_here else f"plan for {device}"
 
 
@@ -213,10 +213,10 @@ class MemoryBar(Widget):
         name, row, budget = self.shown
         width = self.size.width
         if row.n_ctx is None or row.weight_bytes is None:
-            return Text(plain(row.reason) or "its size is unknown", overflow="fold")
+            return Text(sanitize(row.reason) or "its size is unknown", overflow="fold")
         parts = memory_parts(row, budget)
         title = Text(
-            f"{plain(name)} at n_ctx {format_count(row.n_ctx)}: {fit_text(row)}{_remedy(row)}",
+            f"{sanitize(name)} at n_ctx {format_count(row.n_ctx)}: {fit_text(row)}{_remedy(row)}",
             no_wrap=True,
             overflow="ellipsis",
         )

@@ -17,7 +17,7 @@ from ggbench.show import letter
 from ggbench.show.axes import from_a_tick, x_axis, y_axis
 from ggbench.show.figures import Curve, Figure
 from ggbench.show.plot import Frame, Ink, draw
-from ggbench.text import plain
+from ggbench.text import sanitize
 
 _ON_DARK = ("#5fd7ff", "#ffd75f", "#ff87ff", "#87ff87", "#ff8787", "#afafff")
 _ON_LIGHT = ("#005f87", "#875f00", "#870087", "#005f00", "#af0000", "#3a3aaf")
@@ -185,4 +185,4 @@ class CurvesPlot(Widget, can_focus=True):
 
 def _legend_text(curve: Curve) -> str:
     """The name, with the last value where it has an error: W and B are beside the plot."""
-    return plain(curve.name if curve.error is None or not curve.note else f"{curve.name}  {curve.note}")
+    return sanitize(curve.name if curve.error is None or not curve.note else f"{curve.name}  {curve.note}")

@@ -19,7 +19,7 @@ from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from ggbench.models.added_places import is_local, typed_path, typed_server
-from ggbench.text import plain, shorten_alike
+from ggbench.text import sanitize, shorten_alike
 from ggbench.tui.model_list import ModelEntry, Section, named_repo
 from ggbench.tui.widgets.bars import FilterInput
 
@@ -80,13 +80,13 @@ class ModelList(OptionList):
             heading = "a server"
         if heading:
             self._add_heading(heading)
-            self.add_option(Option(_line(f"+ add {plain(text)}"), id=_ADD))
+            self.add_option(Option(_line(f"+ add {sanitize(text)}"), id=_ADD))
         if text and not is_path and server is None and hub_state != "searching":
             if not any(entry.section is Section.HUB for entry in shown):
                 self._add_heading(Section.HUB.value)
-            self.add_option(Option(_line(f"⌕ search for “{plain(text)}”"), id=_SEARCH))
+            self.add_option(Option(_line(f"⌕ search for “{sanitize(text)}”"), id=_SEARCH))
         if hub_state:
-            self.add_option(Option(Text(f"  {plain(hub_state)}", style="italic"), disabled=True))
+            self.add_option(Option(Text(f"  {sanitize(hub_state)}", style="italic"), disabled=True))
         if not self.option_count:
             self.add_option(Option(Text("no model matches"), disabled=True))
         if chosen in self._entries:
@@ -255,7 +255,7 @@ class ModelsPane(Vertical):
     def _open_listed(self, wanted: Path | str) -> None:
         key = self.models.has(wanted)
         if key is None and isinstance(wanted, str):  # neither here nor in the catalog: a repo, or its twins
-            self._found = (ModelEntry(Section.HUB, wanted, plain(wanted)),)
+            self._found = (ModelEntry(Section.HUB, wanted, sanitize(wanted)),)
             self._show()
             key = self.models.has(wanted)
         if key is not None:

@@ -20,7 +20,7 @@ from ggbench.show.names import distinct_by_kv, model_names
 from ggbench.show.presenter import presenter_of
 from ggbench.show.text import b_text, tok_s_text, w_text
 from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
-from ggbench.text import plain, shorten, shorten_middle
+from ggbench.text import sanitize, shorten, shorten_middle
 from ggbench.tui.live_job import LiveJob, LiveNumbers, ProbeAnswer
 from ggbench.tui.run_queue import QueueItem
 from ggbench.tui.work_queue import GLYPHS, WorkState
@@ -81,7 +81,7 @@ def queue_lines(items: Sequence[QueueItem], letters: Mapping[int, str], *, pause
 def _names(items: Sequence[QueueItem]) -> list[str]:
     """Return model, quant and KV types of each; only the model is truncated, and only if no two become the same."""
     subjects = [item.subject for item in items]
-    models, quants = model_names(subjects), [plain(subject.quant) for subject in subjects]
+    models, quants = model_names(subjects), [sanitize(subject.quant) for subject in subjects]
     whole = [f"{model} {quant}" for model, quant in zip(models, quants, strict=True)]
     short = [
         f"{shorten_middle(model, max(8, _NAME_WIDTH - len(quant)))} {quant}"
@@ -94,17 +94,17 @@ def _names(items: Sequence[QueueItem]) -> list[str]:
 def _state_text(item: QueueItem, *, paused: bool) -> str:
     state, presenter = item.state, presenter_of(item.kind)
     if state is WorkState.FAILED:
-        words, reason = item.run.outcome.text if item.run else "", plain(item.reason)
+        words, reason = item.run.outcome.text if item.run else "", sanitize(item.reason)
         # "failed: ..." adds nothing to the glyph, and the reason of out of memory starts with the same words.
         return reason if words in ("", Outcome.FAILED.text) or reason.startswith(words) else f"{words}: {reason}"
     if state is WorkState.DONE and item.run is not None:
         return presenter.ending(item.run)
     if state.is_left and item.run is not None and (found := presenter.answer(item.run)):
-        return f"{state.value}, {plain(found)}"
+        return f"{state.value}, {sanitize(found)}"
     if state is WorkState.SKIPPED:
         return state.value
     if state.is_over:
-        return f"{state.value}: {plain(item.reason)}" if item.reason else state.value
+        return f"{state.value}: {sanitize(item.reason)}" if item.reason else state.value
     held = "paused, " if paused and state is not WorkState.WAITING else ""
     return f"{held}{state.value}{f', {presenter.title}' if presenter.title else ''}"
 
@@ -240,7 +240,7 @@ class DecodedText(Widget):
         if not self.text:
             notice = "this file has no tokenizer, so there is no text"
             return Text(notice if self.has_no_text else "no text yet")
-        return Text(plain(self.text)[-room:], overflow="fold")
+        return Text(sanitize(self.text)[-room:], overflow="fold")
 
 
 def gauge_lines(reading: MachineReading) -> list[str]:

@@ -93,7 +93,7 @@ def test_an_impossible_clock_is_not_used(fault: str, serve: Serve) -> None:
         return
     assert isinstance(last, Ended)
     assert all(item.decode_ns is None for item in items if isinstance(item, Tokens))
-    assert "its clock is missing or ran backwards" in last.disobeyed
+    assert "its clock is missing or ran backwards" in last.request_mismatches
 
 
 @pytest.mark.parametrize("name", ["llama_server", "vllm"])
@@ -102,8 +102,8 @@ def test_what_a_server_did_not_obey_is_said(name: str, serve: Serve) -> None:
     more = _generate(serve(AnyLength(name), of_streams(more_tokens)))[-1]
     assert isinstance(fewer, Ended)
     assert isinstance(more, Ended)
-    assert fewer.disobeyed[0].startswith(f"generated {AFTER} tokens where 40 were asked for")
-    assert more.disobeyed[0].startswith("generated 43 tokens where 40 were asked for")
+    assert fewer.request_mismatches[0].startswith(f"generated {AFTER} tokens where 40 were asked for")
+    assert more.request_mismatches[0].startswith("generated 43 tokens where 40 were asked for")
 
 
 def test_a_redirect_is_refused_and_shown_without_its_secrets(serve: Serve) -> None:

@@ -62,7 +62,7 @@ def test_llama_server_times_each_token_itself(serve: Serve) -> None:
     clock = [item.decode_ns for item in each]
     assert clock == sorted(clock, key=lambda ns: ns or 0)
     end = ended(items)
-    assert (end.n_prompt, end.n_cached, end.n_gen, end.decode_n, end.disobeyed) == (64, 0, 24, 23, ())
+    assert (end.n_prompt, end.n_cached, end.n_gen, end.decode_n, end.request_mismatches) == (64, 0, 24, 23, ())
     assert end.decode_ns == clock[-1]
     assert end.prompt_ns is not None
     assert [item.n_tokens for item in items if isinstance(item, PromptProgress)] == [0, 64]
@@ -74,7 +74,13 @@ def test_vllm_counts_chunks_of_several_tokens_by_their_ids(serve: Serve) -> None
     assert sum(counts) == 24
     assert all(item.decode_ns is None for item in tokens(items))
     end = ended(items)
-    assert (end.n_prompt, end.n_gen, end.finish_reason, end.decode_n, end.disobeyed) == (64, 24, "length", 23, ())
+    assert (end.n_prompt, end.n_gen, end.finish_reason, end.decode_n, end.request_mismatches) == (
+        64,
+        24,
+        "length",
+        23,
+        (),
+    )
     assert end.prompt_ns is not None
     assert end.decode_ns is not None
 
@@ -111,7 +117,7 @@ def test_a_prompt_of_words_has_the_length_that_the_server_counts(name: str, serv
         model = server.info.models[0].name
         for n_prompt in (16, 300):
             items = [item for _, item in server.stream([Generate(model, server.prompt(model, n_prompt), 4)])]
-            assert (ended(items).n_prompt, ended(items).disobeyed) == (n_prompt, ())
+            assert (ended(items).n_prompt, ended(items).request_mismatches) == (n_prompt, ())
     posts = [request.path for request in endpoint.requests if request.method == "POST" and request.path != "/api/show"]
     assert len([path for path in posts if path != "/tokenize"]) == 3
 

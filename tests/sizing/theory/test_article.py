@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec.structs
 
-from ggbench.gguf_file.blueprint import Hyperparameters, build_model
+from ggbench.gguf_file.hyperparameters import Hyperparameters, build_model
 from ggbench.machine.gpus import find_gpu
 from ggbench.models.catalog import load_catalog
 from ggbench.sizing.theory.hardware import known_hardware

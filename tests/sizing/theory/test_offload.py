@@ -7,7 +7,7 @@ import pytest
 
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import UsageError
-from ggbench.gguf_file.blueprint import Hyperparameters
+from ggbench.gguf_file.hyperparameters import Hyperparameters
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.twin import plan_twin
 from ggbench.models.reference import parse_model
