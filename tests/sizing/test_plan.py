@@ -23,7 +23,7 @@ from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import read_header
 from ggbench.gguf_file.twin import cached_twin
 from ggbench.models.catalog import load_catalog
-from ggbench.models.published.rows import PublishedFigure, PublishedRow, load_published
+from ggbench.models.published import PublishedFigure, PublishedRow, load_published
 from ggbench.models.reference import parse_model
 from ggbench.models.targets import Target, resolve_headers
 from ggbench.sizing.budget import given_budget

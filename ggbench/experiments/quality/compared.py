@@ -17,7 +17,7 @@ from rich.text import Text
 from ggbench.experiments.quality.record import QualityResult, ScoredBase
 from ggbench.experiments.quality.scores import paired_difference
 from ggbench.experiments.quality.texts import SHA256, WIKITEXT_2
-from ggbench.models.published.rows import PublishedFigure, PublishedRow, ln_ppl_ratio, load_published
+from ggbench.models.published import PublishedFigure, PublishedRow, ln_ppl_ratio, load_published
 from ggbench.models.published.selection import NearRow, OwnScore, nearest_published
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run

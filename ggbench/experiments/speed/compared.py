@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ggbench.experiments.speed.document import CASE
 from ggbench.experiments.speed.record import BatchLine, Case, SpeedCase, SpeedResult, case_note, result_of
-from ggbench.models.published.rows import PublishedRow, load_published
+from ggbench.models.published import PublishedRow, load_published
 from ggbench.models.published.selection import NearRow, nearest_published
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
