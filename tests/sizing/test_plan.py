@@ -15,7 +15,7 @@ from ggbench.engines.endings import Completed, Ending, Failed, Outcome
 from ggbench.engines.events import Allocated
 from ggbench.engines.llama.config import FlashAttn, LlamaConfig, MakeContext
 from ggbench.engines.llama.engine import LlamaEngine, launch
-from ggbench.experiments.maxctx.prober import ContextProber
+from ggbench.experiments.maxctx.search import ContextProber
 from ggbench.gguf_file.encoded_header import encode_header
 from ggbench.gguf_file.header import assemble, read_model_file
 from ggbench.gguf_file.hyperparameters import build_model
