@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from ggbench.gguf_file.encoded_header import encode_header
-from ggbench.gguf_file.header import read_model_file
+from ggbench.gguf_file.header import encode_header, read_model_file
 from ggbench.gguf_file.twin import plan_twin
 from ggbench.models.catalog import load_catalog
 from ggbench.paths import hub_listings_dir, twins_dir, user_models_file
