@@ -185,6 +185,8 @@ def _plan_files(
             is_named = ref.quants or len(targets) == 1
             return smaller_targets(ref, targets, most_bytes, hub=hub.access()) if is_named else ()
 
+        if not shown.output.as_json:
+            pass  # while the worker starts
         plan = plan_model(targets, request, allocator, smaller)
     shown.show(budget, plan.sources, plan.rows, repo_read(targets), plan.alternative)
     return plan.rows
