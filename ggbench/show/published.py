@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from ggbench.models.published.rows import METRICS, PublishedDocument, PublishedFigure, PublishedRow, table_of
+from ggbench.models.published import METRICS, PublishedDocument, PublishedFigure, PublishedRow, table_of
 from ggbench.show import ESSENTIAL, UNKNOWN
 from ggbench.show.published_document import versions_text
 from ggbench.show.tables import Cells, fitted_table, left, names, new_table, right

@@ -8,7 +8,7 @@ from operator import itemgetter
 from msgspec.structs import fields
 
 from ggbench.errors import UnknownName
-from ggbench.models.published.rows import (
+from ggbench.models.published import (
     METRICS,
     WITH_ERRORS,
     PublishedDocument,
