@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -186,7 +187,7 @@ def _plan_files(
             return smaller_targets(ref, targets, most_bytes, hub=hub.access()) if is_named else ()
 
         if not shown.output.as_json:
-            pass  # while the worker starts
+            importlib.import_module("ggbench.show.plan")  # while the worker starts
         plan = plan_model(targets, request, allocator, smaller)
     shown.show(budget, plan.sources, plan.rows, repo_read(targets), plan.alternative)
     return plan.rows

@@ -11,6 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ggbench.engines.llama.config import LlamaConfig
+from ggbench.engines.llama.rpc_client import RpcConnection, ServerUnusable
 from ggbench.errors import NetworkError, Unsupported, UsageError
 from ggbench.gguf_file.model_file import ModelFile, layer_of
 from ggbench.machine.gpus import visible_gpus
@@ -103,8 +104,6 @@ def device_memories(setup: LlamaConfig) -> tuple[DeviceMemory, ...]:
 
 
 def _of_server(server: str) -> list[DeviceMemory]:
-    from ggbench.engines.llama.rpc_client import RpcConnection, ServerUnusable
-
     try:
         with RpcConnection(server) as connection:
             devices = connection.devices()

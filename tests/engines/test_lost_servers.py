@@ -59,7 +59,7 @@ def lost(ending: Ending, *servers: str) -> Ending:
 
 def test_a_server_lost_in_mid_decode_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with listening(speaks()) as alive, listening(answers(b"")) as gone:
-        monkeypatch.setattr("ggbench.engines.llama.rpc_client.find_unusable", lambda _: {})
+        monkeypatch.setattr("ggbench.engines.llama.engine.find_unusable", lambda _: {})
         ending = lost(aborted(LOST), alive, gone)
     assert isinstance(ending, ServerLost)
     assert ending.outcome == "failed"

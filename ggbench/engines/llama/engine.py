@@ -15,6 +15,7 @@ from ggbench.engines.endings import Completed, Crashed, Ending, Failed
 from ggbench.engines.events import Allocated, Event, Loaded, MemoryKind, Opened
 from ggbench.engines.llama.config import LlamaConfig, LoadModel, MakeContext
 from ggbench.engines.llama.logs import parse_allocations
+from ggbench.engines.llama.rpc_client import explained, find_unusable
 from ggbench.engines.process import Transport, WorkerProcess
 
 CONFIG = LlamaConfig
@@ -70,12 +71,9 @@ class LlamaEngine:
         if load != self._loaded or self._worker is None:
             if self._asked is not None and _lasting(load) != _lasting(self._asked):
                 self.close()
-            if self._asked is None and setup.rpc_servers:
-                from ggbench.engines.llama.rpc_client import find_unusable
-
-                if unusable := find_unusable(setup.rpc_servers):
-                    yield Failed("load", "; ".join(unusable.values()))
-                    return
+            if self._asked is None and (unusable := find_unusable(setup.rpc_servers)):
+                yield Failed("load", "; ".join(unusable.values()))
+                return
             self._worker = self._worker or self._start()
             self._loaded, self._asked, self._load_log, self._context_log = None, load, [], []
             self._tensor_bytes = None
@@ -133,11 +131,7 @@ class LlamaEngine:
         servers = self._asked.setup.rpc_servers if self._asked else ()
         if ending.is_final:
             self.close()
-        if not servers:
-            return ending
-        from ggbench.engines.llama.rpc_client import explained
-
-        return explained(ending, request.stage, servers)
+        return explained(ending, request.stage, servers) if servers else ending
 
     def _uses_amx(self) -> bool:
         return any(each.device == "AMX" for each in self._allocated().buffers)

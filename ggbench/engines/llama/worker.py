@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import time
 
@@ -59,7 +60,7 @@ class Worker:
                 devices = GgmlDevices(llama_library())
                 self._send(protocol.Devices(devices.places))
                 if not request.dry:  # before any limit of memory, which might leave no room for numpy
-                    pass
+                    importlib.import_module("ggbench.engines.llama.workloads")
                 if not self._is_limited:
                     self._gpus = GpuMemory(devices, setup.main_gpu) if setup.n_gpu_layers else None
                     self._limit(request)
