@@ -108,7 +108,7 @@ class _Shown(msgspec.Struct, frozen=True):
         output = self.output
         if output.as_json:
             from ggbench.show.against import published_sizes
-            from ggbench.show.plan_document import PLAN, PLAN_ROW
+            from ggbench.show.plan import PLAN, PLAN_ROW
 
             output.document(
                 PLAN,

@@ -17,7 +17,7 @@ from ggbench.experiments.speed.record import (
 )
 from ggbench.runs.run import Run
 from ggbench.show.document import Document, Shape, field, many, of
-from ggbench.show.published_document import AGAINST
+from ggbench.show.published import AGAINST
 from ggbench.show.run_documents import (
     MEASURED_FILE,
     NO_STEPS,
@@ -126,7 +126,7 @@ _JOINED = Document(
 
 
 def _read(found: Any) -> ReadRun:  # noqa: ANN401 - an object of the shape
-    from ggbench.show.document_types import record_of
+    from ggbench.show.document import record_of
 
     lines = tuple(record_of(_LINE, each, BatchLine) for each in found.lines or ())
     result = SpeedResult(tuple(map(_read_case, found.cases or ())), lines, found.serving)
@@ -134,7 +134,7 @@ def _read(found: Any) -> ReadRun:  # noqa: ANN401 - an object of the shape
 
 
 def _read_case(found: Any) -> SpeedCase:  # noqa: ANN401 - an object of the shape
-    from ggbench.show.document_types import record_of
+    from ggbench.show.document import record_of
 
     latency, sizes = None, None
     if found.p50_ms is not None and found.token_ms:
