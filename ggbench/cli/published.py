@@ -40,7 +40,7 @@ def command(sort: str | None, as_csv: bool, output: Output, **filters: str | Non
     such as oom or "not reported", is shown as it is. With bench, quality, speed, compare and results show, --against
     published shows the nearest published rows under your own and names every difference.
     """
-    from ggbench.models.published.rows import load_published, load_sources
+    from ggbench.models.published import load_published, load_sources
     from ggbench.models.published.selection import filter_published
 
     if as_csv and output.as_json:

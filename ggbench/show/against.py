@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ggbench.engines.contract import config_type
-from ggbench.models.published.rows import PublishedFigure, PublishedRow, load_published
+from ggbench.models.published import PublishedFigure, PublishedRow, load_published
 from ggbench.models.published.selection import LLAMA_CPP, NearRow, OwnSpeed, nearest_published
 from ggbench.models.subject import Subject
 from ggbench.runs.summary import QuantSummary

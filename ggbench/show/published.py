@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from ggbench.errors import UnknownName
-from ggbench.models.published.rows import (
+from ggbench.models.published import (
     METRICS,
     WITH_ERRORS,
     PublishedDocument,

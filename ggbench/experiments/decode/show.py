@@ -44,8 +44,6 @@ DOCUMENTS = quant_documents("decode", "A decode: latency of every token against 
 
 
 class DecodePresenter(QuantPresenter):
-    """Runs of kind `decode`."""
-
     kind: ClassVar[str] = "decode"
     documents: ClassVar[RunDocuments] = DOCUMENTS
     plotted: ClassVar[tuple[type, ...]] = (DecodeWindow,)
@@ -60,7 +58,6 @@ class DecodePresenter(QuantPresenter):
         return f"{with_unit(tok_s_text(result.latency), 'tok/s')}  W {w}  B {b}{doubt}"
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        """The columns of `ggbench bench`."""
         from ggbench.show.quants import rows_table
 
         summaries = [QuantSummary.of([run]) for run in runs]

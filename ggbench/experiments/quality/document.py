@@ -33,7 +33,6 @@ def _result(run: Run) -> QualityResult | None:
 
 
 def _found(get: Get) -> Get:
-    """Take it from the result; None without one, and where it has none."""
     return lambda run: None if (found := _result(run)) is None else get(found)
 
 
