@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
-import click
 import contextlib
 import importlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
 import msgspec
 import msgspec.structs
-from collections.abc import (Sequence)
-from ggbench.commands.documented import (DocumentedCommand)
-from ggbench.commands.downloads import (reading_headers, reading_notice)
-from ggbench.commands.load_options import (BudgetOptions, IgnoredGpuOptions, budget_options, load_options)
-from ggbench.commands.options import (HubOptions, against_option, model_arguments, no_measure_option, offline_option, output_options)
-from ggbench.commands.output import (Output)
-from ggbench.errors import (ExitCode)
-from ggbench.show.glossary import (PLAN)
-from typing import (TYPE_CHECKING)
+
+from ggbench.commands.documented import DocumentedCommand
+from ggbench.commands.downloads import reading_headers, reading_notice
+from ggbench.commands.load_options import BudgetOptions, IgnoredGpuOptions, budget_options, load_options
+from ggbench.commands.options import (
+    HubOptions,
+    against_option,
+    model_arguments,
+    no_measure_option,
+    offline_option,
+    output_options,
+)
+from ggbench.commands.output import Output
+from ggbench.errors import ExitCode
+from ggbench.show.glossary import PLAN
 
 if TYPE_CHECKING:
-    from ggbench.engines.llama.config import (LlamaConfig)
-    from ggbench.hub.repo_records import (RepoListing)
-    from ggbench.models.reference import (ModelRef)
-    from ggbench.models.targets import (Target)
-    from ggbench.sizing.plan_record import (Budget, EnginePlan, PlanRow)
-
+    from ggbench.engines.llama.config import LlamaConfig
+    from ggbench.hub.repo_records import RepoListing
+    from ggbench.models.reference import ModelRef
+    from ggbench.models.targets import Target
+    from ggbench.sizing.plan_record import Budget, EnginePlan, PlanRow
 
 
 @click.command(
