@@ -85,7 +85,6 @@ def _confirm(jobs: Sequence[Job], settings: SpeedSettings, asked: MeasureRequest
 
 
 def _show(measured: MeasureResult, against: str | None) -> None:
-    """The cases of all runs in one document, or as other commands show their runs."""
     from ggbench.commands.run_output import run_document, show_measured, show_run_ids
     from ggbench.experiments.speed.document import DOCUMENTS, joined_documents
 
