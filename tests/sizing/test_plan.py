@@ -2,36 +2,37 @@
 
 import io
 import math
-import pytest
 import threading
-from collections.abc import (Iterator)
-from ggbench.engines import (protocol)
-from ggbench.engines.contract import (Request, Source)
-from ggbench.engines.endings import (Completed, Ending, Failed, Outcome)
-from ggbench.engines.events import (Allocated)
-from ggbench.engines.llama.config import (FlashAttn, LlamaConfig, MakeContext)
-from ggbench.engines.llama.engine import (LlamaEngine, launch)
-from ggbench.experiments.maxctx.search import (ContextProber)
-from ggbench.gguf_file.header import (assemble, encode_header, read_model_file)
-from ggbench.gguf_file.hyperparameters import (build_model)
-from ggbench.gguf_file.model_file import (ModelFile, TensorInfo)
-from ggbench.gguf_file.parser import (read_header)
-from ggbench.gguf_file.twin import (cached_twin)
-from ggbench.models.catalog import (load_catalog)
-from ggbench.models.published import (PublishedFigure, PublishedRow, load_published)
-from ggbench.models.reference import (parse_model)
-from ggbench.models.targets import (Target, resolve_headers)
-from ggbench.sizing.budget import (given_budget)
-from ggbench.sizing.dry_allocator import (DryAllocator)
-from ggbench.sizing.plan import (PlanRequest, plan)
-from ggbench.sizing.plan_record import (Budget, PlanRow)
-from ggbench.stats.decode_timing import (Bandwidth)
-from ggbench.units import (GIB, MIB)
-from msgspec.structs import (replace)
-from pathlib import (Path)
-from tests.conftest import (TINY)
-from tests.fakes.engine import (Answer, dry_answer, fake)
+from collections.abc import Iterator
+from pathlib import Path
 
+import pytest
+from msgspec.structs import replace
+
+from ggbench.engines import protocol
+from ggbench.engines.contract import Request, Source
+from ggbench.engines.endings import Completed, Ending, Failed, Outcome
+from ggbench.engines.events import Allocated
+from ggbench.engines.llama.config import FlashAttn, LlamaConfig, MakeContext
+from ggbench.engines.llama.engine import LlamaEngine, launch
+from ggbench.experiments.maxctx.search import ContextProber
+from ggbench.gguf_file.header import assemble, encode_header, read_model_file
+from ggbench.gguf_file.hyperparameters import build_model
+from ggbench.gguf_file.model_file import ModelFile, TensorInfo
+from ggbench.gguf_file.parser import read_header
+from ggbench.gguf_file.twin import cached_twin
+from ggbench.models.catalog import load_catalog
+from ggbench.models.published import PublishedFigure, PublishedRow, load_published
+from ggbench.models.reference import parse_model
+from ggbench.models.targets import Target, resolve_headers
+from ggbench.sizing.budget import given_budget
+from ggbench.sizing.dry_allocator import DryAllocator
+from ggbench.sizing.plan import PlanRequest, plan
+from ggbench.sizing.plan_record import Budget, PlanRow
+from ggbench.stats.decode_timing import Bandwidth
+from ggbench.units import GIB, MIB
+from tests.conftest import TINY
+from tests.fakes.engine import Answer, dry_answer, fake
 
 SIZES = ("0.5b", "1.8b", "4b", "7b", "14b", "32b")
 OTHER_MIX = {("qwen1.5-1.8b", "q2_k"), ("qwen1.5-14b", "q2_k")}
