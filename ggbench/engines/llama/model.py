@@ -12,12 +12,11 @@ import random
 import time
 from array import array
 from collections.abc import Callable, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from ggbench.engines.contract import Stage, Workload
-from ggbench.engines.llama.c_functions import lib
+from ggbench.engines.llama.c_functions import binding_version, lib
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.defaults import CONTEXT, MODEL, set_defaults
 from ggbench.engines.llama.ggml_devices import BUILD_HINT, GgmlDevices, NoRpc, add_servers, build_commit
@@ -85,7 +84,7 @@ class LlamaModel:
     def versions(self) -> dict[str, str]:
         """Of llama-cpp-python and llama.cpp, and llama.cpp's system info."""
         return {
-            "llama_cpp_python": version("llama_cpp_python"),
+            "llama_cpp_python": binding_version(),
             "llama_cpp": lib.llama_version().decode(errors="replace"),
             "llama_cpp_commit": build_commit(llama_library()),
             "system_info": lib.llama_print_system_info().decode(errors="replace").strip(),

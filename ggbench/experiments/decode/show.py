@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def _read(found: Any) -> ReadRun | None:  # noqa: ANN401 - an object of the shape
     """The decode of a measured quant; None of one whose prompts alone were read."""
-    from ggbench.show.document_types import record_of
+    from ggbench.show.document import record_of
 
     if not found.n_gen:
         return None

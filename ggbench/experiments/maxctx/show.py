@@ -24,9 +24,9 @@ from ggbench.machine.readings import name_processes
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run, RunHead
 from ggbench.runs.summary import QuantSummary
-from ggbench.show.charts import ChartPoint, PointChart
 from ggbench.show.columns import max_n_ctx_text
 from ggbench.show.document import Field, Shape, field, many, of
+from ggbench.show.figures import ChartPoint, PointChart
 from ggbench.show.machine import again_line, environment_line, machine_table
 from ggbench.show.metric import MEMORY, Metric, column_metric
 from ggbench.show.names import models_title, quant_name, row_labels
@@ -48,7 +48,7 @@ from ggbench.text import sanitize
 from ggbench.units import counted, format_bytes, format_count, format_number
 
 if TYPE_CHECKING:
-    from ggbench.show.charts import Chart
+    from ggbench.show.figures import Chart
 
 
 _PARTS = "weights", "KV", "compute"
@@ -88,7 +88,7 @@ _SEARCH = Shape(
 
 
 def _read(found: Any) -> ReadRun:  # noqa: ANN401 - an object of the shape
-    from ggbench.show.document_types import record_of
+    from ggbench.show.document import record_of
 
     plan = record_of(_SEARCH, found, SearchPlan, warnings=found.warnings or ())
     probes = tuple(record_of(_PROBE, each, Probe) for each in found.probes or ())
@@ -106,7 +106,7 @@ class MaxctxPresenter(Presenter):
     has_samples: ClassVar[bool] = False
 
     def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
-        from ggbench.show.charts import memory_stack
+        from ggbench.show.figures import memory_stack
 
         return (_probes_chart(summaries), memory_stack(summaries))
 

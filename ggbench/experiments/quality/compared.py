@@ -24,11 +24,11 @@ from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.against import Beside, against_table, published_model
-from ggbench.show.charts import ChartPoint, PointChart
 from ggbench.show.columns import Column, column, estimate_columns, reader
+from ggbench.show.figures import ChartPoint, PointChart
 from ggbench.show.metric import Metric, Property, metric_of, vary
 from ggbench.show.names import kv_name, model_name
-from ggbench.show.published_document import NEAR
+from ggbench.show.published import NEAR
 from ggbench.show.tables import spaced
 from ggbench.show.text import estimate_text, tok_s_text
 from ggbench.stats.decode_timing import LatencySummary

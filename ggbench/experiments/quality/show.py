@@ -40,7 +40,7 @@ from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count, format_number, format_percent
 
 if TYPE_CHECKING:
-    from ggbench.show.charts import Chart
+    from ggbench.show.figures import Chart
 
 
 _LEAST_RANGE = 1e-6
@@ -127,7 +127,7 @@ class QualityPresenter(Presenter):
         return f"PPL {estimate_text(found.ppl)}" if isinstance(found, QualityResult) and found.ppl else ""
 
     def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
-        from ggbench.show.charts import memory_stack
+        from ggbench.show.figures import memory_stack
 
         return (compared.quality_over_speed(summaries), memory_stack(summaries))
 

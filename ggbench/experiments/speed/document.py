@@ -29,7 +29,7 @@ from ggbench.show.against import Beside, against_table, device_of, own_speed, pr
 from ggbench.show.document import Document, Shape, field, many, of
 from ggbench.show.metric import MEMORY, B, Metric, W, estimated
 from ggbench.show.names import quant_name
-from ggbench.show.published_document import AGAINST
+from ggbench.show.published import AGAINST
 from ggbench.show.run_documents import (
     MEASURED_FILE,
     NO_STEPS,
@@ -141,7 +141,7 @@ _JOINED = Document(
 
 
 def _read(found: Any) -> ReadRun:  # noqa: ANN401 - an object of the shape
-    from ggbench.show.document_types import record_of
+    from ggbench.show.document import record_of
 
     lines = tuple(record_of(_LINE, each, BatchLine) for each in found.lines or ())
     result = SpeedResult(tuple(map(_read_case, found.cases or ())), lines, found.serving)
@@ -149,7 +149,7 @@ def _read(found: Any) -> ReadRun:  # noqa: ANN401 - an object of the shape
 
 
 def _read_case(found: Any) -> SpeedCase:  # noqa: ANN401 - an object of the shape
-    from ggbench.show.document_types import record_of
+    from ggbench.show.document import record_of
 
     latency, sizes = None, None
     if found.p50_ms is not None and found.token_ms:
