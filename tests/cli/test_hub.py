@@ -1,18 +1,19 @@
 """Models of the Hub by name: planned from their headers, downloaded after a yes, measured, and offline afterwards."""
 
 import os
-import pytest
 import re
 import shutil
 import struct
-from ggbench.gguf_file.header import (encode_header, read_model_file)
-from ggbench.gguf_file.twin import (plan_twin)
-from ggbench.models.catalog import (load_catalog)
-from ggbench.paths import (hub_listings_dir, twins_dir, user_models_file)
-from pathlib import (Path)
-from tests.cli.conftest import (FakeMachine, Run)
-from tests.fakes.hub import (TestHub)
+from pathlib import Path
 
+import pytest
+
+from ggbench.gguf_file.header import encode_header, read_model_file
+from ggbench.gguf_file.twin import plan_twin
+from ggbench.models.catalog import load_catalog
+from ggbench.paths import hub_listings_dir, twins_dir, user_models_file
+from tests.cli.conftest import FakeMachine, Run
+from tests.fakes.hub import TestHub
 
 CARD = ("--vram", "4GiB", "--bandwidth", "100GB/s")
 LARGE_CARD = ("--vram", "8GiB", "--bandwidth", "100GB/s")
