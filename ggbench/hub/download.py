@@ -23,7 +23,6 @@ from ggbench.errors import BadFile, DoesNotFit, UsageError
 from ggbench.files import make_folders, replace_file, sync_folder, take_free_name, take_name
 from ggbench.hub.access import HubAccess
 from ggbench.hub.api import Stop, start_daemons
-from ggbench.hub.hf_cache import cached_paths, repo_folder
 from ggbench.hub.part_file import (
     OTHER_FOLDER_HINT,
     PART_SUFFIX,
@@ -34,7 +33,7 @@ from ggbench.hub.part_file import (
     file_bytes,
     locked,
 )
-from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant
+from ggbench.hub.repo_records import RepoFile, RepoListing, RepoVariant, cached_paths, repo_folder
 from ggbench.text import sanitize
 from ggbench.units import format_bytes
 

@@ -31,7 +31,7 @@ from ggbench.engines.server.contract import (
 from ggbench.engines.server.kind import InvalidStream, ServerKind, ServerReported
 from ggbench.engines.workloads import FLUSH_NS
 from ggbench.errors import GgbenchError, ServerFailed
-from ggbench.stats.serving import Clock, RequestTiming, TokenChunks
+from ggbench.stats.decode_timing import Clock, RequestTiming, TokenChunks
 from ggbench.text import shorten
 
 _PASS_ON_S = 0.05

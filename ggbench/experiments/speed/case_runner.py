@@ -31,9 +31,9 @@ from ggbench.runs.session import Session, kv_bytes_per_token
 from ggbench.runs.store.runs import WARMUP
 from ggbench.sizing.budget import budget_by_theory
 from ggbench.sizing.setup_sizes import SetupSizes
+from ggbench.stats.decode_timing import ServerFound
 from ggbench.stats.linefit import Moments
 from ggbench.stats.samples import Floats, group_medians, least_squares_above_zero, stair
-from ggbench.stats.serving import ServerFound
 from ggbench.units import format_bytes, format_count, format_duration, format_number
 
 _SHORT_INPUT, _FEW_STEPS = 16, 8
