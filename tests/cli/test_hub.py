@@ -51,7 +51,7 @@ def test_a_plan_of_eight_variants_moves_under_a_hundredth_and_then_nothing(
     asked = len(hub.requests)
     offline = ggbench("plan", "org/qwen-GGUF", *LARGE_CARD, "--offline")
     assert (offline.code, offline.out) == (0, online.out)
-    assert "nothing read" in offline.err
+    assert "headers: read from this disk" in offline.err
     assert max(map(len, (online.err + offline.err).splitlines())) <= 80
     assert len(hub.requests) == asked
     rows = [line.split() for line in online.out.splitlines()]
