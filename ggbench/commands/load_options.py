@@ -183,16 +183,18 @@ budget_options = as_record(
 
 def check_main_gpu(setup: LlamaConfig) -> None:
     """Raise UsageError for a `--main-gpu` beyond the GPUs that CUDA counts; other backends count their own."""
-    if setup.main_gpu is None or not setup.n_gpu_layers:
-        return
-    package = importlib.util.find_spec("llama_cpp")
-    if not package or not package.origin or not any((Path(package.origin).parent / "lib").glob("libggml-cuda*")):
+    if setup.main_gpu is None or not setup.n_gpu_layers or not _is_built_for_cuda():
         return
     from ggbench.machine.gpus import cuda_devices, list_gpus
 
     n_gpus = len(cuda_devices(list_gpus()))
     if 0 < n_gpus <= setup.main_gpu:
         raise UsageError(f"there is no GPU {setup.main_gpu} here", f"--main-gpu is at most {n_gpus - 1}")
+
+
+def _is_built_for_cuda() -> bool:
+    package = importlib.util.find_spec("llama_cpp")
+    return bool(package and package.origin and any((Path(package.origin).parent / "lib").glob("libggml-cuda*")))
 
 
 class IgnoredGpuOptions:
