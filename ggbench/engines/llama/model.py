@@ -271,11 +271,13 @@ class LlamaModel:
         """Lines may come in pieces; a piece that continues the last one has a level of its own."""
         if level != _GGML_LOG_LEVEL_CONT:
             self._pending_level = level
+        if self._pending_level == _GGML_LOG_LEVEL_DEBUG:  # thousands of lines for each context
+            self._pending = ""
+            return
         self._pending += text.decode(errors="replace")
         *lines, self._pending = self._pending.split("\n")
-        if self._pending_level > _GGML_LOG_LEVEL_DEBUG:
-            for line in lines:
-                self._on_log(self._pending_level, line)
+        for line in lines:
+            self._on_log(self._pending_level, line)
 
 
 class TokenText:
