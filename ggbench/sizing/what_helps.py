@@ -5,26 +5,27 @@ Each is the least of its kind that is enough; where none is, the one that saves 
 
 from __future__ import annotations
 
-import msgspec
-from bisect import (bisect_left)
-from collections.abc import (Callable, Iterable, Iterator, Sequence)
-from ggbench.engines.endings import (EngineEnded, Failed, OutOfMemory)
-from ggbench.engines.llama.config import (LlamaConfig)
-from ggbench.errors import (GgbenchError)
-from ggbench.gguf_file.model_file import (ModelFile)
-from ggbench.gguf_file.quants import (name_without_quant)
-from ggbench.machine.readings import (Program)
-from ggbench.models.local_files import (local_variants)
-from ggbench.models.targets import (Target)
-from ggbench.sizing.dry_allocator import (DryAllocator, DryContext)
-from ggbench.sizing.longest_context import (longest_n_ctx, planning_ceiling)
-from ggbench.sizing.placement import (Placement, speed_bounds)
-from ggbench.sizing.plan_record import (Budget, Change, ChangeKind, PlanRow)
-from ggbench.units import (format_bytes)
-from msgspec.structs import (replace)
-from pathlib import (Path)
-from typing import (get_args)
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import get_args
 
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.engines.endings import EngineEnded, Failed, OutOfMemory
+from ggbench.engines.llama.config import LlamaConfig
+from ggbench.errors import GgbenchError
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.gguf_file.quants import name_without_quant
+from ggbench.machine.readings import Program
+from ggbench.models.local_files import local_variants
+from ggbench.models.targets import Target
+from ggbench.sizing.dry_allocator import DryAllocator, DryContext
+from ggbench.sizing.longest_context import longest_n_ctx, planning_ceiling
+from ggbench.sizing.placement import Placement, speed_bounds
+from ggbench.sizing.plan_record import Budget, Change, ChangeKind, PlanRow
+from ggbench.units import format_bytes
 
 _SMALLER_UBATCHES = (256, 128, 64)
 _SMALLER_CACHES: tuple[tuple[ChangeKind, str], ...] = (("KV q8_0", "q8_0"), ("KV q4_0", "q4_0"))
