@@ -136,7 +136,6 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def subject(self) -> Subject:
-        """What was measured."""
         return self.head.subject
 
     @property
@@ -146,11 +145,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_complete(self) -> bool:
-        """Whether it ended as planned."""
         return self.outcome is Outcome.COMPLETED
 
 
 def require_positive(what: str, value: int) -> None:
-    """Raise UsageError for a count below 1."""
     if value < 1:
         raise UsageError(f"{what} is {value}", "it has to be at least 1")

@@ -109,7 +109,6 @@ def read_recording(store: Store, stored: StoredRun) -> Recording:
 
 
 def _result(stored: StoredRun) -> tuple[Result | None, str]:
-    """The stored result, and why there is none although one was stored."""
     if stored.result_json is None:
         return None, ""
     result, reason = decode(stored.result_json, experiment_of(stored.kind).result_type)

@@ -52,7 +52,6 @@ class DecodeExperiment(Experiment):
         return ending
 
     def reduce(self, recording: Recording) -> DecodeResult:
-        """Fit, percentiles, limit and steadiness of what was timed."""
         from ggbench.stats.linefit import fit_line
         from ggbench.stats.serving import serving_of
         from ggbench.stats.speed import summarize_tokens
@@ -73,7 +72,6 @@ class DecodeExperiment(Experiment):
         )
 
     def speed_of(self, run: Run) -> RunSpeed | None:
-        """Return the line through its steps, at the level of their mean latency; None where they show no line."""
         from ggbench.stats.speed_estimate import measured_speed, measured_steps, rates_of_line
 
         found, settings = run.result, run.head.settings

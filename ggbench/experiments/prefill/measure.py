@@ -39,7 +39,6 @@ class PrefillExperiment(Experiment):
         return ending
 
     def reduce(self, recording: Recording) -> PrefillResult:
-        """The median of each length that was timed, by rising length."""
         from ggbench.stats.serving import serving_of
         from ggbench.stats.speed import prompt_speed
 
@@ -51,7 +50,6 @@ class PrefillExperiment(Experiment):
         return PrefillResult(speeds, recording.last(DecodeLimit), serving)
 
     def speed_of(self, run: Run) -> RunSpeed | None:
-        """Return the times of its prompts; None where none has an interval."""
         from ggbench.stats.speed_estimate import RunSpeed, measured_prefills
 
         prefills = measured_prefills(run.result.prefills) if isinstance(run.result, PrefillResult) else ()

@@ -135,7 +135,6 @@ def fetch_archive(
 
 
 def read_text_bytes(archive: Path) -> bytes:
-    """Return the text's bytes. Raises BadFile for an archive that is damaged or does not have it."""
     name = sanitize(str(archive))
     if verify_blob(archive).matches is False:
         raise BadFile(f"{name} is damaged: its SHA-256 is not the one in its name", "remove it, to download it again")

@@ -53,7 +53,6 @@ def batch_lines(steps: Mapping[Case, CaseSteps], limits: Mapping[int, DecodeLimi
 
 
 def _with_gains(found: Sequence[SpeedCase]) -> tuple[SpeedCase, ...]:
-    """The cases in their order, with the throughput over that of batch 1."""
     alone = {each.case.n_input: each.decode_tok_s for each in found if each.case.n_seqs == 1 and each.decode_tok_s}
     return tuple(
         replace(each, gain=each.decode_tok_s / alone[each.case.n_input])
@@ -74,7 +73,6 @@ def _figures(ended: CaseEnded, steps: CaseSteps, n_ctx_train: int | None) -> Spe
 
 
 def _timed(found: SpeedCase, prefill_ns: int, decode_ns: float, n_steps: int) -> SpeedCase:
-    """The case with what follows from the time of its prompts and of its decode."""
     n_read, n_generated = found.case.n_seqs * found.case.n_input, found.case.n_seqs * n_steps
     whole_s = (prefill_ns + decode_ns) / 1e9
     return replace(

@@ -126,7 +126,6 @@ class CaseMemory(msgspec.Struct, frozen=True):
 
     @property
     def total_bytes(self) -> int:
-        """All of it."""
         return self.weight_bytes + self.kv_bytes + self.compute_bytes
 
 
@@ -246,7 +245,6 @@ _BEYOND = "beyond the model's training context"
 
 
 def result_of(run: Run) -> SpeedResult:
-    """Return what was measured; nothing where the run ended before."""
     return run.result if isinstance(run.result, SpeedResult) else SpeedResult()
 
 

@@ -315,7 +315,6 @@ class _Search:
         return found
 
     def _load(self, number: int) -> object:
-        """Equal for candidates between which the model stays loaded."""
         return self._candidates[number].setup.load_part
 
     def _left_s(self) -> float:
