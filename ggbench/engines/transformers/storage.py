@@ -18,18 +18,19 @@ each tensor after it. Source of the format and its limits: the README and `tenso
 from __future__ import annotations
 
 import math
-import msgspec
 import struct
-from collections.abc import (Callable, Iterator, Mapping)
-from functools import (partial)
-from ggbench.engines.transformers.config_json import (Config, DAMAGED_HINT, Parameter, decode_object)
-from ggbench.errors import (BadFile, UnknownName, Unsupported)
-from ggbench.gguf_file.parser import (ByteSource)
-from ggbench.text import (sanitize, shorten)
-from ggbench.units import (format_bytes, format_count)
-from msgspec.structs import (replace)
-from typing import (Annotated)
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Annotated
 
+import msgspec
+from msgspec.structs import replace
+
+from ggbench.engines.transformers.config_json import DAMAGED_HINT, Config, Parameter, decode_object
+from ggbench.errors import BadFile, UnknownName, Unsupported
+from ggbench.gguf_file.parser import ByteSource
+from ggbench.text import sanitize, shorten
+from ggbench.units import format_bytes, format_count
 
 GROUP = 128
 """Weights of one scale and zero, in GPTQ and AWQ."""
