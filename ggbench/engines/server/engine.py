@@ -8,18 +8,18 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import (Generator, Iterator, Sequence)
-from ggbench.engines.contract import (DEFAULT_TIMEOUT_S, EngineConfig, Source, Workload)
-from ggbench.engines.endings import (Cancelled, Completed, Crashed, Ending, Failed, TimedOut)
-from ggbench.engines.events import (Event, Loaded, Opened, PromptRead, Ready, ServerAnswered)
-from ggbench.engines.server.config import (Address, EndpointConfig)
-from ggbench.engines.server.contract import (Generate, OfferedModel)
-from ggbench.engines.server.server import (Server)
-from ggbench.engines.server.streams import (StreamedRequest)
-from ggbench.engines.workloads import (BatchedDecode, Decode, Prefill, ProveContext, Score)
-from ggbench.errors import (GgbenchError, NetworkError, ServerTimeout, UnknownName, UsageError)
-from ggbench.stats.decode_timing import (Clock, ServerFound)
+from collections.abc import Generator, Iterator, Sequence
 
+from ggbench.engines.contract import DEFAULT_TIMEOUT_S, EngineConfig, Source, Workload
+from ggbench.engines.endings import Cancelled, Completed, Crashed, Ending, Failed, TimedOut
+from ggbench.engines.events import Event, Loaded, Opened, PromptRead, Ready, ServerAnswered
+from ggbench.engines.server.config import Address, EndpointConfig
+from ggbench.engines.server.contract import Generate, OfferedModel
+from ggbench.engines.server.server import Server
+from ggbench.engines.server.streams import StreamedRequest
+from ggbench.engines.workloads import BatchedDecode, Decode, Prefill, ProveContext, Score
+from ggbench.errors import GgbenchError, NetworkError, ServerTimeout, UnknownName, UsageError
+from ggbench.stats.decode_timing import Clock, ServerFound
 
 CONFIG = EndpointConfig
 

@@ -7,14 +7,14 @@ step that makes token i + 1 decodes token i, at position n_prompt + i.
 from __future__ import annotations
 
 import math
-from collections.abc import (Iterator)
-from dataclasses import (dataclass, field)
-from ggbench.engines.events import (Event, ReadingPrompts, RequestEnded, Steps, TokensTogether)
-from ggbench.engines.server.contract import (Ended, FirstByte, GenerationFailed, Item, PromptProgress, Sent, Tokens)
-from ggbench.engines.workloads import (FLUSH_NS)
-from ggbench.errors import (GgbenchError)
-from ggbench.stats.decode_timing import (Clock, RequestTiming, TokenChunks)
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
+from ggbench.engines.events import Event, ReadingPrompts, RequestEnded, Steps, TokensTogether
+from ggbench.engines.server.contract import Ended, FirstByte, GenerationFailed, Item, PromptProgress, Sent, Tokens
+from ggbench.engines.workloads import FLUSH_NS
+from ggbench.errors import GgbenchError
+from ggbench.stats.decode_timing import Clock, RequestTiming, TokenChunks
 
 _CHUNKS_EVERY_NS = 1_000_000_000
 """Chunks are reported at most this often: each report is a record in the store."""
