@@ -12,12 +12,13 @@ from rich.text import Text
 from ggbench.show import FITS_NOT, UNKNOWN
 from ggbench.show.limits_document import knees_text
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, right, spaced
-from ggbench.sizing.theory.hardware import MEANING, Hardware
 from ggbench.sizing.theory.kv_cache import KvCache
 from ggbench.sizing.theory.limits import (
     DECODE_POSITIONS,
+    MEANING,
     Bound,
     DecodePoint,
+    Hardware,
     PrefillLimit,
     SchemeLimits,
     decode_latency_ms,

@@ -7,9 +7,8 @@ from typing import Literal, NamedTuple
 
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.show.document import Document, Shape, field, many, of
-from ggbench.sizing.theory.hardware import GIGA, MEANING, TERA, Hardware
 from ggbench.sizing.theory.kv_cache import KvCache
-from ggbench.sizing.theory.limits import PrefillLimit, SchemeLimits
+from ggbench.sizing.theory.limits import GIGA, MEANING, TERA, Hardware, PrefillLimit, SchemeLimits
 from ggbench.sizing.theory.weights import Parameters, Weights
 from ggbench.units import format_count, format_ms
 

@@ -17,7 +17,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.runs.progress import Progress
 from ggbench.runs.session import Session, kv_bytes_per_token
 from ggbench.sizing.budget import budget_by_theory
-from ggbench.sizing.setup_sizes import SetupSizes
+from ggbench.sizing.what_helps import SetupSizes
 from ggbench.stats.serving import ServerFound
 from ggbench.units import format_bytes, format_count
 
