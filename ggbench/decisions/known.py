@@ -25,7 +25,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.gpus import list_gpus
 from ggbench.machine.host import default_threads, describe_cpu
 from ggbench.machine.records import Environment
-from ggbench.models.published.rows import PublishedRow, ln_ppl_ratio, load_published
+from ggbench.models.published import PublishedRow, ln_ppl_ratio, load_published
 from ggbench.models.published.selection import fold_quant, size_octaves
 from ggbench.runs.experiment import MeasuredLoss, experiment_of
 from ggbench.runs.run import Run

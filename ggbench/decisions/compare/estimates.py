@@ -18,7 +18,7 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.metric import NO_INTERVAL, Metric
 from ggbench.stats.intervals import Interval, difference_interval, log_ratio, ratio_interval
-from ggbench.stats.load_spread import (
+from ggbench.stats.samples import (
     ASSUMED_FREEDOM,
     ASSUMED_SIGMA,
     DISTURBED_SIGMA,

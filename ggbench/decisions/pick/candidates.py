@@ -26,7 +26,7 @@ from ggbench.errors import BadFile, GgbenchError, StoreError, UnknownName
 from ggbench.gguf_file.header import read_model_file
 from ggbench.gguf_file.quants import name_without_quant
 from ggbench.hub.access import HubAccess
-from ggbench.machine.programs import programs_that_hold_memory
+from ggbench.machine.readings import programs_that_hold_memory
 from ggbench.models.added_places import added_models
 from ggbench.models.catalog import load_catalog
 from ggbench.models.disk import LocalModel, find_local_models

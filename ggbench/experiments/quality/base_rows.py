@@ -41,10 +41,8 @@ _ROWS_BYTES = 96 << 20
 """Of float32 rows of the vocabulary that are in memory at once: 512, a whole ubatch, of 49,152 tokens, or 96 of the
 largest vocabularies."""
 
-
 _LARGEST_VOCABULARY = 1 << 18
 """Taken where the header does not say."""
-
 
 _E = TypeVar("_E", bound=Event)
 
@@ -73,12 +71,10 @@ class Scoring(msgspec.Struct, frozen=True):
 
     @property
     def settings(self) -> QualitySettings:
-        """Of the run."""
         return self.session.settings(QualitySettings)
 
     @property
     def tokens(self) -> list[int]:
-        """Of all chunks."""
         return self.tokenized.tokens[: self.n_chunks * self.settings.n_ctx]
 
     @property
@@ -92,7 +88,6 @@ class Scoring(msgspec.Struct, frozen=True):
         return range(start, self.n_chunks, self.settings.n_seqs)
 
     def count(self, first_chunk: int) -> int:
-        """Chunks that are decoded at once from this one on."""
         return min(self.settings.n_seqs, self.n_chunks - first_chunk)
 
     def requests(self, first_chunk: int) -> Iterator[Score]:
@@ -124,7 +119,6 @@ def only(kind: type[_E], events: Sequence[Event], ending: Ending) -> _E:
 
 
 def follow(items: Iterator[Event | Ending]) -> tuple[list[Event], Ending]:
-    """Return all events of an engine, and the ending."""
     *events, ending = items
     assert isinstance(ending, Ending)
     return [event for event in events if not isinstance(event, Ending)], ending
@@ -266,7 +260,6 @@ def _lock(path: Path, stack: contextlib.ExitStack, *, create: bool = False) -> b
 
 
 def _is_at(descriptor: int, path: Path) -> bool:
-    """Whether the path still names the open file."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.stat())
     except FileNotFoundError:
@@ -329,7 +322,6 @@ class _NewFileRows(_FileRows):
 
     @property
     def n_bytes(self) -> int:
-        """Size of the whole file."""
         return self._file.n_bytes
 
     def finish(self) -> None:
@@ -344,7 +336,6 @@ class _NewFileRows(_FileRows):
             ) from None
 
     def discard(self) -> None:
-        """Remove what was written where it was not kept."""
         self.aside.unlink(missing_ok=True)
 
 

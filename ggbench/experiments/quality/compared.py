@@ -17,18 +17,18 @@ from rich.text import Text
 from ggbench.experiments.quality.record import QualityResult, ScoredBase
 from ggbench.experiments.quality.scores import paired_difference
 from ggbench.experiments.quality.texts import SHA256, WIKITEXT_2
-from ggbench.models.published.rows import PublishedFigure, PublishedRow, ln_ppl_ratio, load_published
+from ggbench.models.published import PublishedFigure, PublishedRow, ln_ppl_ratio, load_published
 from ggbench.models.published.selection import NearRow, OwnScore, nearest_published
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.against import Beside, against_table, published_model
-from ggbench.show.charts import ChartPoint, PointChart
 from ggbench.show.columns import Column, column, estimate_columns, reader
+from ggbench.show.figures import ChartPoint, PointChart
 from ggbench.show.metric import Metric, Property, metric_of, vary
 from ggbench.show.names import kv_name, model_name
-from ggbench.show.published_document import NEAR
+from ggbench.show.published import NEAR
 from ggbench.show.tables import spaced
 from ggbench.show.text import estimate_text, tok_s_text
 from ggbench.stats.decode_timing import LatencySummary
@@ -41,7 +41,6 @@ _OTHER_BASES = "different texts, chunks or bases"
 
 
 def quality_of(summary: QuantSummary) -> QualityResult | None:
-    """Return what was scored; None where nothing was."""
     return summary.result(QualityResult)
 
 
@@ -113,7 +112,6 @@ def _compared_chunks(summary: QuantSummary) -> object:
 
 
 def _ppl_ratio(one: QuantSummary, other: QuantSummary) -> Interval | None:
-    """Of the two perplexities, over the chunks that both scored."""
     one_found, other_found = quality_of(one), quality_of(other)
     if one_found is None or other_found is None:
         return None
@@ -186,7 +184,6 @@ def quality_over_speed(summaries: Sequence[QuantSummary]) -> PointChart:
 
 _QuantKey = tuple[str, str, str, str]
 
-
 _NO_LOSS = Estimate(0.0, 0.0)
 
 
@@ -204,7 +201,6 @@ def _model_key(subject: Subject) -> str:
 
 
 def _loss(found: QualityResult, *, has_kld: bool) -> Estimate:
-    """The KLD, zero of the base itself, or the PPL."""
     if has_kld:
         return _NO_LOSS if found.divergence is None else found.divergence.kld
     assert found.ppl is not None
@@ -226,13 +222,11 @@ _KV = "f16"
 
 
 def nearest_to_score(run: Run) -> tuple[NearRow, ...]:
-    """Return the published qualities nearest to a run; empty where it has scored nothing."""
     own = _own_score(run)
     return () if own is None else nearest_published(load_published(), own, _NEAREST)
 
 
 def quality_against_document(run: Run) -> dict[str, object]:
-    """Return the field `against` for JSON: the nearest published rows, each with its differences."""
     rows = []
     for near in nearest_to_score(run):
         ratio, error = ln_ppl_ratio(near.row) or (None, None)
@@ -268,7 +262,6 @@ def _text_name(found: QualityResult) -> str:
 
 
 def quality_against(runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-    """Return a table for each run: its own figures, the nearest published ones, and every difference below."""
     tables = [_table(run, near, width) for run in runs if (near := nearest_to_score(run))]
     return spaced([*tables, Text(_COMPARES, style="dim")])
 

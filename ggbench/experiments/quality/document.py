@@ -15,7 +15,7 @@ from ggbench.experiments.quality.record import (
 from ggbench.models.subject import Subject
 from ggbench.runs.run import Run
 from ggbench.show.document import Field, Get, Shape, field, of
-from ggbench.show.published_document import AGAINST
+from ggbench.show.published import AGAINST
 from ggbench.show.run_documents import CACHE_TYPES, MEASURED_FILE, NUMBER, ORIGIN, ReadRun, run_documents
 from ggbench.stats.intervals import Estimate
 
@@ -33,7 +33,6 @@ def _result(run: Run) -> QualityResult | None:
 
 
 def _found(get: Get) -> Get:
-    """Take it from the result; None without one, and where it has none."""
     return lambda run: None if (found := _result(run)) is None else get(found)
 
 
@@ -122,7 +121,7 @@ def _read(found: Any) -> ReadRun:  # noqa: ANN401 - an object of the shape
 
 
 def _read_base(base: Any) -> ScoredBase:  # noqa: ANN401 - an object of the shape
-    from ggbench.show.document_types import record_of
+    from ggbench.show.document import record_of
 
     return record_of(_BASE, base, ScoredBase, subject=record_of(_BASE, base, Subject, source="file"))
 

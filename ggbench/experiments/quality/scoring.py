@@ -86,8 +86,6 @@ def _score(scoring: Scoring, rows: Rows) -> Generator[Progress, None, Conclusion
 
 
 def _chunk_scores(parts: Sequence[Scored], first_chunk: int, n_chunks: int, seconds: float) -> ChunkScores:
-    """What the parts found, one chunk after the other."""
-
     def joined(name: str) -> bytes:
         columns = [np.asarray(getattr(part, name), np.float32).reshape(n_chunks, -1) for part in parts]
         return np.hstack(columns).tobytes()
@@ -148,7 +146,6 @@ def earlier_scores(session: Session, n_chunks: int) -> tuple[int, tuple[ChunkSco
 
 
 def _asked(recording: Recording) -> object:
-    """What decides the scores of a chunk."""
     head, settings = recording.head, recording.settings(QualitySettings)
     version = None if head.environment is None else head.environment.llama_cpp
     same = replace(settings, n_chunks=None, within_s=None)

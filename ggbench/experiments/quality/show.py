@@ -40,12 +40,11 @@ from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count, format_number, format_percent
 
 if TYPE_CHECKING:
-    from ggbench.show.charts import Chart
+    from ggbench.show.figures import Chart
 
 
 _LEAST_RANGE = 1e-6
 """Of a KLD, of a PPL and of a distance in percent: below it, nothing but rounding differs."""
-
 
 _Running = Callable[["_Scores"], tuple[Floats, Floats]]
 
@@ -71,18 +70,14 @@ class _Scores(msgspec.Struct, frozen=True):
 
     @property
     def per_chunk(self) -> int:
-        """Positions scored of each chunk."""
         return len(self.nll) // self.n_chunks
 
     @property
     def is_compared(self) -> bool:
-        """Whether every position has a base's."""
         return len(self.kld) == len(self.nll) > 0
 
 
 class QualityPresenter(Presenter):
-    """Runs of kind `quality`."""
-
     kind: ClassVar[str] = "quality"
     title: ClassVar[str] = "quality"
     documents: ClassVar[RunDocuments] = DOCUMENTS
@@ -92,7 +87,6 @@ class QualityPresenter(Presenter):
     differences: ClassVar[Mapping[str, tuple[Property, ...]]] = {"text": compared.DIFFERENCES}
 
     def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
-        """Return PPL, KLD and the distance of the PPL from the base's, over the chunks scored so far."""
         scored = [_Scores.of(run.observations) for run in runs]
         ends = [run.end for run, scores in zip(runs, scored, strict=True) if run.end is not None and scores.n_chunks]
         end = max(ends, default=None)
@@ -113,7 +107,6 @@ class QualityPresenter(Presenter):
         )
 
     def live_lines(self, run: PlottedRun) -> tuple[str, ...]:
-        """Return what is known so far, in lines of at most 28 characters."""
         scores = _Scores.of(run.observations)
         if not scores.n_chunks:
             return ()
@@ -134,21 +127,17 @@ class QualityPresenter(Presenter):
         return f"PPL {estimate_text(found.ppl)}" if isinstance(found, QualityResult) and found.ppl else ""
 
     def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
-        """Quality over speed where both were measured, and memory."""
-        from ggbench.show.charts import memory_stack
+        from ggbench.show.figures import memory_stack
 
         return (compared.quality_over_speed(summaries), memory_stack(summaries))
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
-        """Perplexity, the divergence from the base, and memory."""
         return (*compared.METRICS, MEMORY)
 
     def caveats(self, summaries: Sequence[QuantSummary]) -> tuple[str, ...]:
-        """That texts or bases differ."""
         return compared.caveats(summaries)
 
     def answer(self, run: Run) -> str:
-        """As the headline; empty where nothing was scored."""
         found = run.result
         if not isinstance(found, QualityResult) or found.ppl is None:
             return ""
@@ -158,15 +147,12 @@ class QualityPresenter(Presenter):
         return text
 
     def against_document(self, run: Run) -> dict[str, object] | None:
-        """The nearest published perplexities and divergences."""
         return compared.quality_against_document(run) if self.answer(run) else None
 
     def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        """The nearest published perplexities and divergences under each run's own."""
         return compared.quality_against(runs, width=width)
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
-        """Return the figures, text, machine and command of one run."""
         found = run.result if isinstance(run.result, QualityResult) else None
         subject, apart = run.subject, None if found is None else found.divergence
         parts: list[RenderableType] = []
@@ -211,7 +197,6 @@ class QualityPresenter(Presenter):
         return run_page(run, name, parts, folded=folded, readings=readings)
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        """Return a line for each run, with the base and the verdicts below."""
         found = [run.result if isinstance(run.result, QualityResult) else None for run in runs]
         apart = [each.divergence if each else None for each in found]
         beside = [
@@ -283,7 +268,6 @@ def _largest_but_one_percent(percentiles: Sequence[tuple[float, float]] | None) 
 
 
 def _base_line(found: Sequence[QualityResult | None]) -> list[str]:
-    """The base that the rows were compared with, where it is one and the same."""
     bases = dict.fromkeys(
         (each.base, each.divergence.base_ppl) for each in found if each and each.base and each.divergence
     )

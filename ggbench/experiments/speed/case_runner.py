@@ -8,26 +8,33 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar, TypeAlias
 
+import msgspec
 import numpy as np
 from msgspec.structs import replace
 
-from ggbench.engines.endings import Cancelled, Completed, EngineEnded, Outcome, require_completed
+from ggbench.engines.contract import Engine, EngineConfig
+from ggbench.engines.endings import Cancelled, Completed, Ending, EngineEnded, Outcome, require_completed
 from ggbench.engines.events import Memory
+from ggbench.engines.llama.config import LARGEST_N_CTX, LlamaConfig
 from ggbench.engines.workloads import BatchedDecode
-from ggbench.experiments.speed.case_contexts import CaseContexts, case_contexts
 from ggbench.experiments.speed.measure import ended_cases
 from ggbench.experiments.speed.record import BatchLimit, Case, CaseEnded, CaseMemory, SpeedCase, SpeedSettings
+from ggbench.gguf_file.model_file import ModelFile
 from ggbench.runs.experiment import Conclusion
 from ggbench.runs.progress import PointMeasured, Progress, Working
 from ggbench.runs.recording import PromptTiming, WorkerPeak
-from ggbench.runs.session import Session
+from ggbench.runs.session import Session, kv_bytes_per_token
 from ggbench.runs.store.runs import WARMUP
+from ggbench.sizing.budget import budget_by_theory
+from ggbench.sizing.what_helps import SetupSizes
+from ggbench.stats.decode_timing import ServerFound
 from ggbench.stats.linefit import Moments
 from ggbench.stats.samples import Floats, group_medians, least_squares_above_zero, stair
-from ggbench.units import format_duration, format_number
+from ggbench.units import format_bytes, format_count, format_duration, format_number
 
 _SHORT_INPUT, _FEW_STEPS = 16, 8
 """Of what is read and decoded before any case, to forecast the first ones."""
@@ -181,7 +188,6 @@ class _Runner:
         return timing
 
     def _point(self, ended: CaseEnded) -> PointMeasured:
-        """The figures of a case that ended, as the result will have them."""
         every = ended_cases(self._session.recorder.recording)
         found = next(each for each in every if each.case == ended.case)
         return PointMeasured(f"{ended.case.name}: {_figures(found)}", found)
@@ -223,11 +229,9 @@ class CaseForecast:
     """Positions and seconds, by the number of sequences."""
 
     def add_prompts(self, n_input: int, n_seqs: int, seconds: float) -> None:
-        """Take in how long prompts of that length took, one for each sequence."""
         self._prompts.append((n_input, n_seqs, seconds))
 
     def add_steps(self, n_seqs: int, positions: Sequence[float], step_ns: Sequence[float]) -> None:
-        """Take in steps of a decode."""
         known = self._steps.setdefault(n_seqs, ([], []))
         known[0].extend(positions)
         known[1].extend(each * 1e-9 for each in step_ns)
@@ -274,3 +278,137 @@ def _line(positions: Sequence[float], seconds: Sequence[float]) -> Moments:
     x = np.asarray(positions, np.float64)
     stairs = stair(x)
     return Moments.of(group_medians(stairs, x).medians, group_medians(stairs, np.asarray(seconds)).medians)
+
+
+_SERVER_BATCH = 512
+"""Tokens of the request before a case on a server, whose physical batch is not known: llama-server's default."""
+
+
+@dataclass(slots=True)
+class OwnContexts:
+    """A context for each case alone."""
+
+    refusal: ClassVar[Outcome] = Outcome.OUT_OF_MEMORY
+
+    session: Session
+    _sizes: Mapping[Case, CaseSize] = field(default_factory=dict)
+
+    @property
+    def n_batch(self) -> int:
+        """Tokens of a physical batch; of an engine that computes a prompt at once, as many as of other engines."""
+        return self.session.setup.n_ubatch or _SERVER_BATCH
+
+    def n_steps(self, case: Case) -> int:
+        return case.n_gen
+
+    def open(self) -> Generator[Progress, None, Ending]:
+        """Size all cases, then load the model alone. Raises DoesNotFit where no memory is free at all."""
+        session, setup = self.session, self.session.setup
+        file, cases = (yield from session.prepare_file()), session.settings(SpeedSettings).cases
+        if setup.sizes_dry:
+            engine = session.context.launch(setup, session.cancel)
+            self._sizes = size_cases(engine, file, LlamaConfig.of(setup), cases)
+        else:
+            self._sizes = size_cases_by_theory(file, setup, cases)
+        return (yield from session.open(setup))  # without an n_ctx
+
+    def obstacle(self, case: Case) -> str:
+        return self._sizes[case].obstacle
+
+    def planned_memory(self, case: Case) -> CaseMemory | None:
+        return self._sizes[case].memory
+
+    def open_case(self, case: Case) -> Generator[Progress, None, None]:
+        """Replace the context by one of the case's length. Raises EngineEnded."""
+        setup = self.session.setup.with_context(case.n_tokens // case.n_seqs, case.n_seqs)
+        require_completed((yield from self.session.open(setup)))
+
+
+@dataclass(slots=True)
+class ServedContexts:
+    """The contexts that a server made when it started."""
+
+    refusal: ClassVar[Outcome] = Outcome.SKIPPED
+
+    session: Session
+
+    @property
+    def n_batch(self) -> int:
+        return _SERVER_BATCH
+
+    def n_steps(self, case: Case) -> int:
+        return case.n_seqs * case.n_gen
+
+    def open(self) -> Generator[Progress, None, Ending]:
+        return (yield from self.session.open())
+
+    def obstacle(self, case: Case) -> str:
+        server = self.session.recorder.recording.last(ServerFound)
+        needed = case.n_input + case.n_gen + 1
+        if server is None or server.n_ctx is None or needed <= server.n_ctx:
+            return ""
+        return f"{needed:,} tokens do not fit into the server's context of {server.n_ctx:,}"
+
+    def planned_memory(self, case: Case) -> CaseMemory | None:
+        return None
+
+    def open_case(self, case: Case) -> Generator[Progress, None, None]:
+        yield from ()
+
+
+CaseContexts: TypeAlias = OwnContexts | ServedContexts
+"""The place of the cases of one quant; `refusal` is how a case ends that cannot be measured there."""
+
+
+def case_contexts(session: Session) -> CaseContexts:
+    return OwnContexts(session) if session.setup.loads_file else ServedContexts(session)
+
+
+class CaseSize(msgspec.Struct, frozen=True):
+    """One case before it runs."""
+
+    memory: CaseMemory | None = None
+    """None where llama.cpp would not size it."""
+    obstacle: str = ""
+    """Why it does not fit, in one line; empty where it does as far as is known."""
+
+
+def size_cases(engine: Engine, file: ModelFile, setup: LlamaConfig, cases: Sequence[Case]) -> dict[Case, CaseSize]:
+    """Return the size of every case, in milliseconds once the worker is ready; ends the engine.
+
+    Raises DoesNotFit where no memory is free at all.
+    """
+    largest = f"llama.cpp's maximum n_ctx is {format_count(LARGEST_N_CTX)}"
+    sized = [case for case in cases if case.n_ctx <= LARGEST_N_CTX]
+    setups = [replace(setup, n_ctx=case.n_ctx, n_seq_max=case.n_seqs) for case in sized]
+    found = dict(zip(sized, SetupSizes(lambda: engine, file, setup).of(setups), strict=True))
+    sizes = {}
+    for case in cases:
+        size = found.get(case)
+        if size is None:
+            sizes[case] = CaseSize(obstacle=f"needs an n_ctx of {format_count(case.n_ctx)}, and {largest}")
+        elif size.context is None or file.weight_bytes is None:
+            sizes[case] = CaseSize()  # the real load will say why
+        else:
+            context = size.context
+            compute = context.device_compute_bytes + context.host_compute_bytes + context.output_bytes
+            memory = CaseMemory(file.weight_bytes, context.cache_bytes, compute)
+            sizes[case] = CaseSize(memory, size.obstacle)
+    return sizes
+
+
+def size_cases_by_theory(file: ModelFile, setup: EngineConfig, cases: Sequence[Case]) -> dict[Case, CaseSize]:
+    """Return the size of every case by weights and KV cache alone, of an engine that sizes nothing dry.
+
+    Raises DoesNotFit where no memory is free at all.
+    """
+    free_bytes, per_token = budget_by_theory(setup, None).held_bytes, kv_bytes_per_token(file, setup)
+    if file.weight_bytes is None or per_token is None:
+        return {case: CaseSize() for case in cases}
+    sizes = {}
+    for case in cases:
+        memory = CaseMemory(file.weight_bytes, per_token * case.n_tokens, 0)
+        free, needed = format_bytes(free_bytes), format_bytes(memory.total_bytes)
+        is_fitting = memory.total_bytes <= free_bytes
+        sizes[case] = CaseSize(memory, "" if is_fitting else f"weights and KV cache need {needed}, and {free} are free")
+    return sizes

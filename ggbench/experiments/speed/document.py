@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+
+from msgspec.structs import replace
+from rich.console import RenderableType
+from rich.text import Text
 
 from ggbench.experiments.speed.record import (
     BatchLine,
@@ -13,11 +18,18 @@ from ggbench.experiments.speed.record import (
     SpeedCase,
     SpeedResult,
     SpeedSettings,
+    case_note,
     result_of,
 )
+from ggbench.models.published import PublishedRow, load_published
+from ggbench.models.published.selection import NearRow, nearest_published
 from ggbench.runs.run import Run
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.against import Beside, against_table, device_of, own_speed, printed
 from ggbench.show.document import Document, Shape, field, many, of
-from ggbench.show.published_document import AGAINST
+from ggbench.show.metric import MEMORY, B, Metric, W, estimated
+from ggbench.show.names import quant_name
+from ggbench.show.published import AGAINST
 from ggbench.show.run_documents import (
     MEASURED_FILE,
     NO_STEPS,
@@ -29,7 +41,11 @@ from ggbench.show.run_documents import (
     stored_document,
     subject,
 )
+from ggbench.show.tables import spaced
+from ggbench.show.text import b_text, w_text
 from ggbench.stats.decode_timing import LatencySummary, b_ratio, w_ratio
+from ggbench.text import sanitize
+from ggbench.units import format_count, format_gb, format_interval, format_number
 
 
 def joined_documents(documents: Sequence[Mapping[str, object]]) -> dict[str, object]:
@@ -47,7 +63,6 @@ def joined_documents(documents: Sequence[Mapping[str, object]]) -> dict[str, obj
 
 
 def case_values(run: Run) -> list[dict[str, object]]:
-    """Return the cases for JSON, in their order."""
     return [CASE.value(each, quant=run.subject.quant) for each in result_of(run).cases]
 
 
@@ -126,7 +141,7 @@ _JOINED = Document(
 
 
 def _read(found: Any) -> ReadRun:  # noqa: ANN401 - an object of the shape
-    from ggbench.show.document_types import record_of
+    from ggbench.show.document import record_of
 
     lines = tuple(record_of(_LINE, each, BatchLine) for each in found.lines or ())
     result = SpeedResult(tuple(map(_read_case, found.cases or ())), lines, found.serving)
@@ -134,7 +149,7 @@ def _read(found: Any) -> ReadRun:  # noqa: ANN401 - an object of the shape
 
 
 def _read_case(found: Any) -> SpeedCase:  # noqa: ANN401 - an object of the shape
-    from ggbench.show.document_types import record_of
+    from ggbench.show.document import record_of
 
     latency, sizes = None, None
     if found.p50_ms is not None and found.token_ms:
@@ -160,3 +175,170 @@ def _of_quant(part: Any, run: Mapping[str, Any]) -> list[object]:  # noqa: ANN40
 
 
 DOCUMENTS = RunDocuments(shape=_SPEED, one=_JOINED, stored=stored_document("speed", _SPEED), read=_read, rows=_rows)
+
+
+def cases_of(summary: QuantSummary) -> tuple[SpeedCase, ...]:
+    found = summary.result(SpeedResult)
+    return found.cases if found else ()
+
+
+def speed_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
+    cases = [found.case for summary in summaries for found in cases_of(summary) if found.tok_s_qwen2_5 is not None]
+    batches = {case.n_seqs for case in cases}
+    return (
+        *(each for case in sorted(set(cases)) if cases.count(case) > 1 for each in (_case(case), _case_decode(case))),
+        *(each for n_seqs in sorted(batches) for each in _batch_line(n_seqs)),
+        MEMORY,
+    )
+
+
+def _case(case: Case) -> Metric:
+    """Tokens/s of one input length and batch size; the prefill is timed once, so it has no interval of its own."""
+
+    def tok_s(summary: QuantSummary) -> float | None:
+        found = _found_case(summary, case)
+        return None if found is None else found.tok_s_qwen2_5
+
+    return Metric(
+        f"tok_s_i{case.n_input}_b{case.n_seqs}",
+        case.name,
+        "tok/s",
+        text=lambda summary: format_number(tok_s(summary)),
+        more_is_better=True,
+        value=tok_s,
+        topic=case.name,
+        is_timed=True,
+        concern="speed",
+    )
+
+
+def _case_decode(case: Case) -> Metric:
+    """Tokens/s of the decode alone, over all sequences; its steps say how far it is known."""
+
+    def tok_s(summary: QuantSummary) -> float | None:
+        found = _found_case(summary, case)
+        return None if found is None else found.decode_tok_s
+
+    def ends(summary: QuantSummary) -> tuple[float, float | None] | None:
+        found = _found_case(summary, case)
+        if found is None or found.latency is None or found.latency.tok_s_ci95 is None:
+            return None
+        low, high = found.latency.tok_s_ci95
+        return low * case.n_seqs, None if high is None else high * case.n_seqs
+
+    def text(summary: QuantSummary) -> str:
+        value, found = tok_s(summary), ends(summary)
+        return format_number(value) if value is None or not found or not found[1] else _interval(value, *found)
+
+    name = f"decode after {case.name}"
+    metric = Metric(
+        f"decode_tok_s_i{case.n_input}_b{case.n_seqs}",
+        name,
+        "tok/s",
+        text=text,
+        more_is_better=True,
+        value=tok_s,
+        topic=name,
+        is_timed=True,
+        concern="speed",
+    )
+    return estimated(metric, ends)
+
+
+def _interval(value: float, low: float, high: float | None) -> str:
+    return format_interval(value, low, math.inf if high is None else high)
+
+
+def _found_case(summary: QuantSummary, case: Case) -> SpeedCase | None:
+    return next((found for found in cases_of(summary) if found.case == case), None)
+
+
+def _batch_line(n_seqs: int) -> tuple[Metric, ...]:
+    """W and B of one batch size; those of one sequence are a decode's."""
+
+    def line(summary: QuantSummary) -> BatchLine | None:
+        found = summary.result(SpeedResult)
+        return next((each for each in found.lines if each.n_seqs == n_seqs), None) if found else None
+
+    def fit(name: str) -> Callable[[QuantSummary], Any]:
+        return lambda summary: getattr(found.fit, name) if (found := line(summary)) and found.fit else None
+
+    more = "" if n_seqs == 1 else f", batch {n_seqs}"
+    key = "" if n_seqs == 1 else f"_b{n_seqs}"
+    return tuple(
+        estimated(
+            replace(
+                metric,
+                key=f"{metric.key}{key}",
+                header=f"{metric.header}{more}",
+                topic=f"{metric.topic}{more}",
+                value=fit(name),
+                text=lambda summary, form=form: form(found.fit if (found := line(summary)) else None),
+            ),
+            fit(ends),
+        )
+        for metric, name, ends, form in ((W, "w_tokens_per_ms", "w_ci95", w_text), (B, "b_ms", "b_ci95", b_text))
+    )
+
+
+_NEAREST = 3
+
+
+def nearest_to_case(run: Run, case: Case) -> tuple[NearRow, ...]:
+    """Return published rows of the model that count as the case does, every difference named; empty without any.
+
+    For one sequence those are speeds by input length, for several the throughputs of batches, where there are any.
+    Rows of the case's own input length, or batch, come before those of the nearest.
+    """
+    own = own_speed(QuantSummary.of([run]), case.n_input, case.n_gen, case.n_seqs)
+    if own is None:
+        return ()
+    rows = [row for row in load_published() if row.model == own.model and _is_of_protocol(row)]
+    if case.n_seqs > 1:
+        rows = [row for row in rows if row.throughput_tok_s is not None] or rows
+        rows = [row for row in rows if row.batch_size == case.n_seqs] or rows
+    else:
+        rows = [row for row in rows if row.tok_s is not None] or rows
+        rows = [row for row in rows if row.batch_size == 1] or rows
+    rows = [row for row in rows if row.n_prompt == case.n_input] or rows
+    return nearest_published(rows, own, _NEAREST)
+
+
+def speed_against_document(run: Run) -> dict[str, object]:
+    cases = []
+    for found in result_of(run).cases:
+        near = nearest_to_case(run, found.case)
+        cases.append(CASE.value(found, quant=run.subject.quant, against=near))
+    return {"cases": cases}
+
+
+def _is_of_protocol(row: PublishedRow) -> bool:
+    """Whether the row has the tokens per second of a batch of known size, for one sequence or for all."""
+    return row.batch_size is not None and (row.tok_s is not None or row.throughput_tok_s is not None)
+
+
+def case_against_tables(runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
+    parts: list[RenderableType] = []
+    for run in runs:
+        found = [(each, near) for each in result_of(run).cases if (near := nearest_to_case(run, each.case))]
+        if found:
+            parts.append(Text(f"{quant_name(run.subject)} against published rows", style="bold"))
+            parts += [_table(run, each, near, width) for each, near in found]
+        else:
+            parts.append(Text(f"{quant_name(run.subject)}: no published row of speed measures this model"))
+    return spaced(parts)
+
+
+def _table(run: Run, found: SpeedCase, near: Sequence[NearRow], width: int | None) -> RenderableType:
+    case, memory = found.case, found.ended.memory
+    own_memory = format_gb(None if memory is None else memory.total_bytes, binary=True)
+    columns = (
+        Beside("Qwen2.5", "tok/s", format_number(found.tok_s_qwen2_5), printed("tok_s")),
+        Beside("throughput", "tok/s", format_number(found.decode_tok_s), printed("throughput_tok_s")),
+        Beside("memory", "GiB", own_memory, printed("memory_gb"), 1),
+        Beside("input", "tokens", format_count(case.n_input), lambda row: format_count(row.n_prompt), 2),
+        Beside("batch", "", format_count(case.n_seqs), lambda row: format_count(row.batch_size), 3),
+    )
+    device = device_of(QuantSummary.of([run])) or "device not known"
+    note = "; ".join(filter(None, (f"llama.cpp, {device}", case_note(found))))
+    return against_table(case.name, sanitize(run.subject.quant), columns, near, note, width=width)

@@ -12,8 +12,7 @@ from ggbench.engines.llama.config import whole_steps
 from ggbench.errors import UsageError
 from ggbench.fields import BATCH_SIZES, DURATION, TOKEN_LIST, TOKENS, Option
 from ggbench.runs.run import Result, Run, Settings, require_positive
-from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit
-from ggbench.stats.serving import ServingFigures
+from ggbench.stats.decode_timing import DecodeLimit, LatencySummary, LineFit, ServingFigures
 
 INPUTS = (1, 6144, 14336, 30720, 63488, 129024)
 """Input lengths of the tables of Qwen1.5, Qwen2, Qwen2.5 and Qwen3."""
@@ -126,7 +125,6 @@ class CaseMemory(msgspec.Struct, frozen=True):
 
     @property
     def total_bytes(self) -> int:
-        """All of it."""
         return self.weight_bytes + self.kv_bytes + self.compute_bytes
 
 
@@ -246,7 +244,6 @@ _BEYOND = "beyond the model's training context"
 
 
 def result_of(run: Run) -> SpeedResult:
-    """Return what was measured; nothing where the run ended before."""
     return run.result if isinstance(run.result, SpeedResult) else SpeedResult()
 
 

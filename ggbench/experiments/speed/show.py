@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
 from ggbench.engines.endings import Outcome
-from ggbench.experiments.speed.compared import case_against_tables, speed_against_document, speed_metrics
-from ggbench.experiments.speed.document import DOCUMENTS
+from ggbench.experiments.speed.document import DOCUMENTS, case_against_tables, speed_against_document, speed_metrics
 from ggbench.experiments.speed.record import Case, SpeedCase, SpeedResult, SpeedSettings, case_note, result_of
 from ggbench.machine.records import MachineReading
 from ggbench.runs.run import Run
@@ -38,16 +37,12 @@ from ggbench.units import (
 _INPUT_WIDTH, _CELL_WIDTH, _BATCHES_ACROSS = 8, 6, 3
 """Of a grid of 28 characters: more batch sizes follow below."""
 
-
 _SLOW = 0.1
 """Tokens/s below which a forecast has one digit, so that its cell holds it."""
 
-
 _WAITING, _RUNNING, _FAILED, _FORECAST = "·", "…", "✗", "~"
 
-
 _FEW_STEPS = "A dash: too few timed steps for W and B; a longer -n times more."
-
 
 DEFINITIONS = (
     "tok/s as Qwen2.5's tables count: generated tokens / (prefill + decode); as Qwen3's: (input + generated) tokens / "
@@ -56,8 +51,6 @@ DEFINITIONS = (
 
 
 class SpeedPresenter(Presenter):
-    """Runs of kind `speed`."""
-
     kind: ClassVar[str] = "speed"
     title: ClassVar[str] = "speed"
     documents: ClassVar[RunDocuments] = DOCUMENTS
@@ -66,7 +59,6 @@ class SpeedPresenter(Presenter):
     no_answer: ClassVar[str] = "no case was measured"
 
     def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
-        """Tokens/s as Qwen2.5 counts over input length, then the latency of steps, a figure for each batch size."""
         measured = [_measured(run) for run in runs]
         batches = sorted({case.n_seqs for cases in measured for case in cases})
         return (*(_figure(n_seqs, runs, measured) for n_seqs in batches), *_steps(runs))
@@ -112,27 +104,21 @@ class SpeedPresenter(Presenter):
         return f"{format_count(len(ran))} of {format_count(_n_cases(run))} cases, {speed}"
 
     def has_details(self, run: Run) -> bool:
-        """Whether any case ended."""
         return bool(result_of(run).cases)
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
-        """The cases that several have, and W and B of their batch sizes."""
         return speed_metrics(summaries)
 
     def against_document(self, run: Run) -> dict[str, object] | None:
-        """The cases, each with the nearest published rows; None where no case ended."""
         return speed_against_document(run) if result_of(run).cases else None
 
     def against(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        """The nearest published rows under each case."""
         return case_against_tables(runs, width=width)
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
-        """Return the cases, W and B, machine and command of one run."""
         return run_page(run, quant_name(run.subject), [_AsWide(run)], folded=folded, readings=readings)
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        """The cases of each run."""
         return speed_table(runs, width=width)
 
 
@@ -189,7 +175,6 @@ def _longest_input(run: PlottedRun) -> int:
 
 
 def _measured(run: PlottedRun) -> dict[Case, float]:
-    """Tokens/s of the cases that ran to their end."""
     return {found.case: found.tok_s_qwen2_5 for found in _ended(run) if found.tok_s_qwen2_5 is not None}
 
 
@@ -201,7 +186,6 @@ def _ended(run: PlottedRun) -> Sequence[SpeedCase]:
 
 
 def speed_table(runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-    """Return the cases of every run, then W and B of every batch size."""
     served = dict.fromkeys(map(serving_caption, runs))
     caption = "\n".join(filter(None, (DEFINITIONS, *served, twin_caption([run.subject for run in runs]))))
     return spaced([_cases(runs, width, caption), *_lines(runs, width)])
@@ -214,7 +198,6 @@ class _AsWide:
         self._run = run
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        """Yield the tables."""
         yield speed_table([self._run], width=options.max_width)
 
 
@@ -309,7 +292,6 @@ def _gib(n_bytes: int | None) -> str:
 
 
 def all_cases(runs: Sequence[Run]) -> list[tuple[Run, SpeedCase]]:
-    """Return every case of these runs, each with its run."""
     return [(run, each) for run in runs for each in result_of(run).cases]
 
 

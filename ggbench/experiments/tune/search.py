@@ -36,7 +36,7 @@ from ggbench.experiments.tune.record import (
 )
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.host import describe_cpu, logical_cpus
-from ggbench.machine.programs import BusyPrograms
+from ggbench.machine.readings import BusyPrograms
 from ggbench.runs.experiment import Concluded, Conclusion
 from ggbench.runs.progress import PointMeasured, Progress, Working
 from ggbench.runs.recording import WorkerStarted
@@ -315,7 +315,6 @@ class _Search:
         return found
 
     def _load(self, number: int) -> object:
-        """Equal for candidates between which the model stays loaded."""
         return self._candidates[number].setup.load_part
 
     def _left_s(self) -> float:

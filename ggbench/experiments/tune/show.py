@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+from msgspec.structs import replace
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from ggbench.experiments.tune.document import DOCUMENTS, tuned_commands, tuned_lines
+from ggbench.decisions.pick.run_commands import RunCommands, commands_lines, modelfile_lines, run_commands
+from ggbench.engines.llama.config import LlamaConfig
 from ggbench.experiments.tune.race import BASELINE, Race, scores_of
 from ggbench.experiments.tune.record import (
     Gain,
@@ -19,18 +23,22 @@ from ggbench.experiments.tune.record import (
     TuneDropped,
     TuneResult,
     TuneSegment,
+    TuneSettings,
     changes,
     changes_text,
     ratio_text,
     result_of,
 )
+from ggbench.fields import config_options
 from ggbench.machine.records import MachineReading
+from ggbench.models.targets import FileToRun
 from ggbench.runs.run import Run
+from ggbench.show.document import Shape, by_name, field, many, of
 from ggbench.show.figures import Curve, Figure, Floats, PlottedRun
 from ggbench.show.machine import run_page
-from ggbench.show.names import quant_name, row_labels
+from ggbench.show.names import model_name, quant_name, row_labels
 from ggbench.show.presenter import Presenter
-from ggbench.show.run_documents import RunDocuments
+from ggbench.show.run_documents import MEASURED_FILE, ORIGIN, RunDocuments, expected, run_documents
 from ggbench.show.tables import Cells, facts_table, fitted_table, left, names, notes, right
 from ggbench.show.text import expected_text
 from ggbench.text import sanitize
@@ -38,23 +46,138 @@ from ggbench.units import counted, format_count, format_number, format_percent
 
 _LIVE_ROWS = 6
 
-
 _NAME_WIDTH = 20
-
 
 _CAPTION = "times: speed over the defaults' in the race, where the best of several is better by chance"
 
-
 _PROVEN = "; the gain above is from measurements of its own"
-
 
 _LITTLE = 0.05
 """Half of an interval, above which not to find a gain does not mean that there is none."""
 
 
-class TunePresenter(Presenter):
-    """Runs of kind `tune`."""
+def setup_to_use(run: Run) -> LlamaConfig | None:
+    """Return the best setup, with the n_ctx asked for; the baseline if nothing beats it; None if nothing was timed."""
+    found, given = result_of(run), run.head.setup
+    if not found.n_measured:
+        return None
+    best = found.best or found.candidates[0]
+    return replace(best.setup, n_ctx=given.n_ctx)
 
+
+def ggbench_line(run: Run) -> str:
+    """Return the decode with the settings that were found."""
+    setup = setup_to_use(run)
+    options = [] if setup is None else config_options(setup)
+    return shlex.join(["ggbench", "decode", run.subject.file or run.subject.model, *options])
+
+
+def tuned_commands(run: Run) -> RunCommands | None:
+    """Return the same load for other programs; None where nothing was found."""
+    setup, subject = setup_to_use(run), run.subject
+    if setup is None:
+        return None
+    paths = (Path(subject.file),) if subject.file else ()
+    file = FileToRun(model_name(subject), subject.quant, paths, is_here=True)
+    return run_commands(file, setup, on_gpu=bool(run.memory.weights_on_gpu), n_ctx_train=subject.n_ctx_train)
+
+
+def tuned_lines(run: Run) -> list[str]:
+    """Return every command, each to be run as it is."""
+    commands = tuned_commands(run)
+    return [] if commands is None else [ggbench_line(run), *commands_lines(commands)]
+
+
+def _by_depth(gains: Sequence[Gain]) -> dict[str, Gain]:
+    return {str(each.n_depth): each for each in gains}
+
+
+_GAIN = Shape(
+    "GainAtDepth",
+    "Speed over that of the defaults, above 1 is faster; null where it is unknown.",
+    expected(
+        "ratio",
+        "Of the decode, or of the prompt where no decode was asked for.",
+        lambda gain: gain.decode or gain.prefill,
+        "ci95",
+    ),
+    expected("prefill_ratio", "", lambda gain: gain.prefill, "prefill_ci95"),
+    of(Gain, "step_ms batch_ms"),
+)
+_CANDIDATE = Shape(
+    "Candidate",
+    "Settings that were tried, or not, as `state` says.",
+    of(TunedCandidate, "number state"),
+    field("settings", dict[str, object], "What they change of the defaults, by llama.cpp's names."),
+    of(TunedCandidate, "reason? n_timed"),
+    expected(
+        "ratio",
+        "Speed over the defaults', over all depths and phases, as the race saw it.",
+        lambda candidate: candidate.ratio,
+        "ci95",
+    ),
+    field("at", by_name(_GAIN), "By depth.", lambda candidate: _by_depth(candidate.at)),
+    expected(
+        "kld",
+        "What the KV cache costs in quality, in nats for each token, where it was measured.",
+        lambda candidate: candidate.kv_loss and candidate.kv_loss.nats,
+        "kld_ci95",
+    ),
+)
+_COMMANDS = Shape(
+    "TunedCommands",
+    "Each runs the model with what was found.",
+    field("ggbench", str),
+    of(RunCommands, "llama_server llama_cli"),
+    field("ollama", str | None, get=lambda commands: "\n".join(modelfile_lines(commands)) or None),
+)
+
+
+def _best(run: Run) -> dict[str, object]:
+    found = result_of(run)
+    return {} if found.best is None else found.changes(found.best)
+
+
+def _commands(run: Run) -> dict[str, object] | None:
+    commands = tuned_commands(run)
+    return None if commands is None else _COMMANDS.value(commands, ggbench=ggbench_line(run))
+
+
+def _candidates(run: Run) -> list[dict[str, object]]:
+    found = result_of(run)
+    return [_CANDIDATE.value(each, settings=found.changes(each)) for each in found.candidates]
+
+
+_TUNE = Shape(
+    "Tune",
+    "A search for the settings that beat the defaults.",
+    MEASURED_FILE,
+    of(TuneSettings, "depths within_s kv_types n_prompt", lambda run: run.head.settings, maybe=True),
+    of(TuneResult, "for=objective", result_of),
+    field(
+        "best",
+        dict[str, object],
+        "What to change of the defaults, by llama.cpp's names; empty where nothing beats them.",
+        _best,
+    ),
+    of(TuneResult, "has_gain", result_of),
+    expected(
+        "ratio",
+        "Speed of the finalist over the defaults', measured apart from the choice.",
+        lambda run: result_of(run).ratio,
+        "ci95",
+    ),
+    field("gain", by_name(_GAIN), "The same by depth.", lambda run: _by_depth(result_of(run).gain)),
+    of(TuneResult, "finalist", result_of),
+    field("candidates", many(_CANDIDATE), get=_candidates),
+    of(TuneResult, "n_measured n_discarded noise unsteady?", result_of),
+    field("commands", _COMMANDS | None, "Null where nothing was found.", _commands),
+    ORIGIN,
+)
+DOCUMENTS = run_documents("tune", _TUNE)
+
+
+class TunePresenter(Presenter):
     kind: ClassVar[str] = "tune"
     title: ClassVar[str] = "tune"
     documents: ClassVar[RunDocuments] = DOCUMENTS
@@ -64,11 +187,9 @@ class TunePresenter(Presenter):
     plotted: ClassVar[tuple[type, ...]] = (TuneCandidate, TuneSegment, TuneDropped)
 
     def figures(self, runs: Sequence[PlottedRun]) -> tuple[Figure, ...]:
-        """The race: speed over the defaults' after each round."""
         return (race_figure(runs),)
 
     def live_lines(self, run: PlottedRun) -> tuple[str, ...]:
-        """Return the fastest so far, in lines of at most 28 characters."""
         segments = [each for each in run.observations if isinstance(each, TuneSegment)]
         if not segments:
             return ()
@@ -93,15 +214,12 @@ class TunePresenter(Presenter):
         return "too noisy" if found.unsteady else "defaults"
 
     def answer(self, run: Run) -> str:
-        """As the headline; empty before the first round ended."""
         return sanitize(verdict(run))
 
     def has_details(self, run: Run) -> bool:
-        """Whether any candidate is known."""
         return bool(result_of(run).candidates)
 
     def details(self, run: Run, *, folded: bool = False, readings: Sequence[MachineReading] = ()) -> RenderableType:
-        """Return the verdict, the gain at each depth, all candidates, the commands, machine and command."""
         found = result_of(run)
         parts: list[RenderableType] = []
         finalist = found.candidate(found.finalist)
@@ -128,7 +246,6 @@ class TunePresenter(Presenter):
         return run_page(run, quant_name(run.subject), parts, folded=folded, readings=readings)
 
     def table(self, runs: Sequence[Run], *, width: int | None = None) -> RenderableType:
-        """Return a line for each run: the gain at each depth, and the settings."""
         found = [result_of(run) for run in runs]
         labels = row_labels([run.subject for run in runs])
         return fitted_table(
@@ -284,7 +401,6 @@ def verdict(run: Run) -> str:
 
 
 def gain_text(gain: Gain) -> str:
-    """Return `decode 2.83 ±0.04, 36.5 tok/s` of one depth."""
     parts = []
     if gain.decode is not None:
         parts.append(f"decode {ratio_text(gain.decode)}")
@@ -299,7 +415,6 @@ def gains_line(gains: Sequence[Gain]) -> str:
 
 
 def state_text(found: TuneResult, candidate: TunedCandidate) -> str:
-    """Return what became of a candidate in a word or two."""
     return "led the race" if candidate.number == found.finalist and not found.has_gain else candidate.state
 
 
