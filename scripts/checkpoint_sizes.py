@@ -30,7 +30,7 @@ from ggbench.engines.transformers.config_json import Config, twin_config
 from ggbench.engines.transformers.storage import METHODS
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.models.catalog import load_catalog
-from ggbench.models.published.rows import PublishedFigure, PublishedRow, load_published
+from ggbench.models.published import PublishedFigure, PublishedRow, load_published
 from ggbench.units import GIB, format_fixed, format_share
 
 SIZES = ("0.5b", "1.8b", "4b", "7b", "14b", "32b", "72b", "110b")

@@ -96,7 +96,7 @@ def command(
     parameters, kv = count_parameters(counted.file), kv_cache(counted.file, *cache_types)
     rows = model_limits(counted.weights, kv, hardware, n_prompt, batches)
     if output.as_json:
-        from ggbench.show.limits_document import LIMITS
+        from ggbench.show.limits import LIMITS
 
         output.document(
             LIMITS, counted.file, model=counted.model, machine=hardware, parameters=parameters, kv=kv, rows=rows

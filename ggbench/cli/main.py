@@ -6,6 +6,7 @@ A command's module is imported only when that command runs, so that `--help` sta
 from __future__ import annotations
 
 import errno
+import gc
 import importlib
 import os
 import sys
@@ -140,6 +141,7 @@ def cli() -> None:
 
 def main(args: list[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code."""
+    gc.set_threshold(50_000)  # importing makes many objects and no garbage
     open_closed()
     spell_missing()
     with stoppable():

@@ -11,7 +11,7 @@ import msgspec
 
 from ggbench.decisions.pick.record import Loss, PublishedLoss
 from ggbench.errors import StoreError
-from ggbench.models.published.rows import PublishedRow, ln_ppl_ratio, load_published
+from ggbench.models.published import PublishedRow, ln_ppl_ratio, load_published
 from ggbench.models.published.selection import fold_quant, size_octaves
 from ggbench.runs.experiment import MeasuredLoss, experiment_of
 from ggbench.runs.store.database import Store

@@ -7,7 +7,6 @@ from collections import defaultdict
 
 import msgspec
 
-from ggbench.machine.readings import list_gpu_processes
 from ggbench.text import shorten
 from ggbench.units import MIB, format_percent
 
@@ -31,6 +30,8 @@ def programs_that_hold_memory(*, on_gpu: bool, gpu_index: int = 0) -> tuple[Prog
     Processes of one name count together. In main memory only what they do not share with others is counted.
     """
     import psutil
+
+    from ggbench.machine.readings import list_gpu_processes
 
     on_card = {each.pid: each.used_bytes or 0 for each in list_gpu_processes([gpu_index])} if on_gpu else {}
     me = psutil.Process()

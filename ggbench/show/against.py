@@ -1,4 +1,4 @@
-"""One's own figures beside the published ones nearest to them, with every difference named: one table for all kinds."""
+"""A run's figures beside the nearest published ones, with every difference between their conditions named."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ggbench.engines.contract import config_type
-from ggbench.models.published.rows import PublishedFigure, PublishedRow, load_published
+from ggbench.models.published import PublishedFigure, PublishedRow, load_published
 from ggbench.models.published.selection import LLAMA_CPP, NearRow, OwnSpeed, nearest_published
 from ggbench.models.subject import Subject
 from ggbench.runs.summary import QuantSummary
@@ -25,22 +25,22 @@ from ggbench.units import GIB, format_bytes, format_count, format_gb, format_ms,
 
 _NEAREST = 4
 _SYSTEMS = {"llama-server": LLAMA_CPP, "llama-cpp-python": LLAMA_CPP, "vLLM": "vllm"}
-"""The published rows' names of what servers run, by the program that a server's version begins with."""
+"""The published name of each server program; a server's version begins with the program's name."""
 
 
 class Beside(msgspec.Struct, frozen=True):
-    """A column of the table: one's own figure, and how a published row has it."""
+    """A column of the table: a run's own figure, and how to read it from a published row."""
 
     header: str
     unit: str
     own: str
     of: Callable[[PublishedRow], str]
     priority: int = 0
-    """As of `Cells`: columns with more are left out first."""
+    """Columns with higher numbers are left out first."""
 
 
 def printed(name: str) -> Callable[[PublishedRow], str]:
-    """Return what takes a figure of a row as it is printed."""
+    """Return a function that reads a figure of a row as it was printed."""
 
     def text(row: PublishedRow) -> str:
         figure: PublishedFigure | None = getattr(row, name)
@@ -64,7 +64,7 @@ def against_table(
     width: int | None,
     name: Callable[[PublishedRow], str] = system_name,
 ) -> RenderableType:
-    """Return one's own figures, with a note on them, the nearest published rows, and every difference below."""
+    """Return a table of a run's own figures and the nearest published rows, with every difference below it."""
     rows = [each.row for each in near]
     cells = [
         names("", ["yours", *map(name, rows)]),
@@ -77,7 +77,7 @@ def against_table(
 
 
 def _difference_lines(near: Sequence[NearRow], name: Callable[[PublishedRow], str]) -> list[str]:
-    """What all rows differ in, then what else each differs in, how it was measured and where it is published."""
+    """Return what all rows differ in, then what else each differs in, how it was measured and its source."""
     shared = [text for text in near[0].differences if all(text in each.differences for each in near)]
     lines = [f"all published rows: {'; '.join(shared)}"] if shared else []
     for each in near:
@@ -117,7 +117,7 @@ def _speed_table(summary: QuantSummary, near: Sequence[NearRow], width: int | No
 
 
 def nearest_to(summary: QuantSummary) -> tuple[NearRow, ...]:
-    """Return the published speeds of its model nearest to how it was measured; empty where none is of this model."""
+    """Return the nearest published speeds of the same model; empty if nobody published any."""
     decode = summary.decode
     n_gen = decode.n_gen or None if decode else None
     longest = max((speed.n_prompt for speed in summary.prefills if not speed.n_depth), default=None)
@@ -126,7 +126,7 @@ def nearest_to(summary: QuantSummary) -> tuple[NearRow, ...]:
 
 
 def own_speed(summary: QuantSummary, n_prompt: int | None, n_gen: int | None, batch_size: int = 1) -> OwnSpeed | None:
-    """Return how it was measured, as published rows say it; None of a model that nobody published."""
+    """Return how a run was measured, in the terms of published rows; None for a model that nobody published."""
     model = published_model(summary.subject)
     if model is None:
         return None
@@ -151,9 +151,7 @@ def published_model(subject: Subject) -> str | None:
 
 
 def device_of(summary: QuantSummary) -> str | None:
-    """Return what ran the model: the main GPU where layers lay on one, else the CPU; None where it is not known, as of
-    a server.
-    """
+    """Return the main GPU if layers lay on one, else the CPU; None if unknown, as on a server."""
     environment, setup = summary.environment, summary.setup
     if environment is None or not setup.loads_file:
         return None
@@ -171,10 +169,9 @@ _QUANTS: Mapping[str, frozenset[tuple[str, str]]] = {
     "gptq-int8": frozenset({("hf-transformers", "gptq-int8")}),
     "awq-int4": frozenset({("autoawq-gemm-fused", "awq"), ("hf-transformers", "awq")}),
 }
-"""System and quant of the published rows for each method of a checkpoint; 4 bits of bitsandbytes take nf4's bytes,
-whether their code is nf4 or fp4."""
+"""System and quant of the published rows for each method of a checkpoint."""
 _FIRST_TOKENS = 1
-"""Longest prompt of a published row whose memory is taken for that of the weights."""
+"""Longest prompt of a published row whose memory counts as that of the weights."""
 
 
 class PublishedSize(msgspec.Struct, frozen=True):
@@ -228,7 +225,6 @@ _CAPTION = (
 
 
 def published_sizes_table(rows: Sequence[PlanRow], *, width: int) -> RenderableType:
-    """One line for each published row of the planned quants; a sentence where there is none."""
     found = [(row, size) for row in rows for size in published_sizes(row)]
     if not found:
         return Padding(Text("No published row states a size of these quants.", style="dim"), (1, 0, 0, 0))
@@ -250,7 +246,6 @@ def published_sizes_table(rows: Sequence[PlanRow], *, width: int) -> RenderableT
 
 
 def _memory(found: Sequence[tuple[PlanRow, PublishedSize]]) -> list[Cells]:
-    """The columns of memory, where any row states it."""
     if not any(size.row.memory_gb for _, size in found):
         return []
     return [

@@ -1,4 +1,4 @@
-"""From values to places: axes with their ranges and ticks, and curves reduced to what columns or pixels can show."""
+"""From values to places on an axis: ranges, ticks, and curves reduced to what columns or pixels can show."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ggbench.show.figures import Curve, Figure, Floats, Integers, LatencyLine
 
 _QUANTILE, _ROOM_ABOVE = 0.995, 1.1
 _UNSETTLED = 0.1
-"""Share of values with an error, from the first on, that do not count for the range."""
+"""Share of the values with an error, from the first on, that the range ignores."""
 _ROUNDING = 1e-9
 
 
 class Axis(msgspec.Struct, frozen=True):
-    """One axis, linear or logarithmic; `high` is above `low`, and `low` above zero where it is logarithmic."""
+    """One axis, linear or logarithmic. `high` is above `low`; on a logarithmic axis `low` is above zero."""
 
     low: float
     high: float
@@ -111,9 +111,7 @@ def y_range(curves: Sequence[Curve], x: Axis, y_low: float | None = None) -> tup
 
 
 def y_axis(curves: Sequence[Curve], x: Axis, least_range: float, y_low: float | None = None) -> Axis:
-    """Return the axis of `y_range` with round ends, so that it seldom moves during a run; at least a fifth of
-    `least_range` long.
-    """
+    """Return the axis of `y_range` with round ends, so that it seldom moves during a run."""
     low, high = y_range(curves, x, y_low)
     if not any(len(one.y) or one.limit is not None for one in curves):
         return Axis(low, high)
@@ -166,15 +164,13 @@ def rolling_median(x: Integers, y: Floats, at: npt.ArrayLike) -> Floats:
 
 
 def _nearest(x: Integers, places: Floats) -> Integers:
-    """The index of the value of a sorted `x` that is nearest to each place."""
+    """Return the index of the value of a sorted `x` that is nearest to each place."""
     above = np.clip(np.searchsorted(x, places), 1, max(len(x) - 1, 1))
     is_below = (places - x[above - 1]) <= (x[np.minimum(above, len(x) - 1)] - places)
     return np.where(is_below, above - 1, np.minimum(above, len(x) - 1)).astype(np.int64)
 
 
 class Columns(NamedTuple):
-    """The range of the values of each column that has any."""
-
     column: Integers
     """From 0 at the left, ascending."""
     least: Floats
@@ -214,9 +210,8 @@ def min_max_columns(curve: Curve, x: Axis, n_columns: int, *, is_band: bool = Fa
 BINS = 800
 """About the pixels across a figure; a zoomed one shows them as they are."""
 TICKS = 8, 6
-"""Across and up, at most."""
 _DIGITS = 5
-"""Of a value in a picture: finer than a pixel."""
+"""Significant digits of a value in a picture: finer than a pixel."""
 
 
 class CurveData(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Where a run comes from: its command, its machine, and what that did, with minimum, median and maximum."""
+"""The machine, the server and the command of a run, and what the machine did meanwhile."""
 
 from __future__ import annotations
 
@@ -47,9 +47,7 @@ def run_page(
     folded: bool = False,
     readings: Sequence[MachineReading] = (),
 ) -> RenderableType:
-    """One run under its heading, or its name and why it did not complete: these parts, what the machine did meanwhile,
-    and the command. `folded` as in `again_line`.
-    """
+    """Return one run under its heading, with these parts, what the machine did meanwhile, and the command."""
     if isinstance(heading, str):
         heading = Text(heading, style="bold")
         if run.reason:
@@ -63,7 +61,6 @@ def run_page(
 
 
 def environment_line(environment: Environment) -> str:
-    """Software and machine on one line."""
     gpus = [
         f"{gpu.name} {format_bytes(gpu.total_bytes)}{f' (driver {gpu.driver})' if gpu.driver else ''}"
         for gpu in environment.gpus
@@ -85,17 +82,13 @@ def environment_line(environment: Environment) -> str:
 
 
 def _imported(imported: Imported | None) -> tuple[str, ...]:
-    """Where an imported run comes from, and what it lacks."""
     if imported is None:
         return ()
     return f"imported from {imported.file} of {imported.tool}, sha256 {imported.file_sha256}", *imported.lacks
 
 
 def machine_table(readings: Sequence[MachineReading], use: GpuUse | None = None) -> Table | None:
-    """Return a line for the processors, main memory and each GPU of `use`; None where nothing was read.
-
-    Without `use`, every GPU that was read.
-    """
+    """Return minimum, median and maximum of CPU, RAM and each GPU of `use`, or of every GPU; None without readings."""
     lines = [line for line in _lines(readings, use) if line[1]]
     if not lines:
         return None
@@ -129,10 +122,7 @@ def _known(values: Iterable[float | None]) -> list[float]:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """Return at most `width` characters from the least value to the largest; of more values, the mean of each column.
-
-    Values that do not vary are a line at the bottom; no values are no characters.
-    """
+    """Return at most `width` characters from the least value to the largest; longer series are averaged."""
     if not values:
         return ""
     n = min(width, len(values))
@@ -144,10 +134,7 @@ def sparkline(values: Sequence[float], width: int) -> str:
 
 
 def again_line(command: str, *, folded: bool) -> list[Text]:
-    """The command; nothing where there is none.
-
-    Not folded it is whole in one line, to be copied, for a console that does not crop and a terminal that wraps.
-    """
+    """Return the command, if there is one. Unless folded it is on one line, to be copied."""
     text = f"Again: {sanitize(command)}"
     return [Text(text, overflow="fold") if folded else Text(text, no_wrap=True, overflow="ignore")] if command else []
 
@@ -160,13 +147,13 @@ _CLOCKS = {
 
 
 def serving_in(run: Run) -> ServingFigures | None:
-    """Return how a server answered; None of a run without one."""
+    """Return how a server answered; None for a run without one."""
     serving: ServingFigures | None = getattr(run.result, "serving", None)
     return serving
 
 
 def serving_facts(run: Run) -> list[tuple[str, str]]:
-    """Return names and values for a section of the run's details; none of a run without a server. Printable."""
+    """Return the facts on the server; none for a run without one. Printable."""
     serving, setup = serving_in(run), run.head.setup
     if serving is None:
         return []
@@ -191,12 +178,12 @@ def serving_facts(run: Run) -> list[tuple[str, str]]:
 
 
 def clock_text(serving: ServingFigures) -> str:
-    """Return whose clock timed the tokens, and what that includes."""
+    """Return whose clock timed the tokens and what that includes."""
     return _CLOCKS[serving.clock]
 
 
 def serving_caption(run: Run) -> str:
-    """Return the same in one line below a table; empty of a run without a server. Printable."""
+    """Return the facts on the server in one line; empty for a run without one. Printable."""
     serving = serving_in(run)
     if serving is None:
         return ""
@@ -213,7 +200,6 @@ def _network(serving: ServingFigures) -> str:
 
 
 def _chunks(serving: ServingFigures) -> str:
-    """That tokens came several at once."""
     if not serving.n_tokens_together:
         return ""
     share = serving.n_tokens_together / max(1, serving.n_tokens)
@@ -239,7 +225,7 @@ def source_line(summaries: Sequence[QuantSummary]) -> str:
 
 
 def machine_text(environment: Environment | None) -> str:
-    """Return `EPYC, 2 cores, 24.0 GiB, ggbench 0.1.0, llama.cpp 7000`; empty where nothing is known. Printable."""
+    """Return `EPYC, 2 cores, 24.0 GiB, ggbench 0.1.0, llama.cpp 7000`; empty if unknown. Printable."""
     if environment is None:
         return ""
     cores = (
@@ -255,7 +241,7 @@ def machine_text(environment: Environment | None) -> str:
 
 
 def reproducing(run: Run) -> str:
-    """Return the line that measures a run again; of an imported one, that shows it. Printable."""
+    """Return the command of a run; for an imported run, the one that shows it. Printable."""
     if run.head.command:
         return sanitize(run.head.command)
     return f"ggbench results show {run.run_id}"

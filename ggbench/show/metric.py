@@ -28,12 +28,10 @@ NO_INTERVAL = "without an interval"
 _BOUND = "only a bound"
 
 Concern = Literal["", "speed", "memory", "quality"]
-"""What a limit of `ggbench compare` is on; empty for what none is."""
+"""What a limit of `ggbench compare` is on; empty if none is."""
 
 
 class Metric(msgspec.Struct, frozen=True):
-    """What is compared, and which way is better."""
-
     key: str
     header: str
     unit: str
@@ -41,21 +39,19 @@ class Metric(msgspec.Struct, frozen=True):
     more_is_better: bool
     value: Callable[[QuantSummary], float | None]
     interval: Callable[[QuantSummary], Interval | None] | None = None
-    """None where a run gives a value without an interval."""
+    """None if runs give a value without an interval."""
     left_out: Callable[[QuantSummary], str] = lambda summary: NO_INTERVAL
-    """Why a run that shows a value but has no interval is not compared."""
+    """Why a run with a value and no interval is not compared."""
     topic: str = ""
-    """What a sentence calls it; empty for what follows from another metric."""
+    """The word for it in sentences; empty if it follows from another metric."""
     difference: Callable[[float], str] | None = None
-    """The text of a difference, where the values are exact; None for an estimate, which has a ratio."""
+    """The text of a difference between exact values; None for an estimate, which has a ratio."""
     basis: Callable[[QuantSummary], object] = lambda summary: None
-    """What has to be the same in all runs for their values to mean the same."""
+    """What has to be the same in all runs for the values to mean the same."""
     other_basis: str = ""
-    """The verdict where it differs."""
+    """The verdict if the basis differs."""
     paired: Callable[[QuantSummary, QuantSummary], Interval | None] | None = None
-    """The interval of the ratio of two runs' values that vary together; None where runs are independent, and from it
-    where the two cannot be paired.
-    """
+    """The interval of the ratio of two runs whose values vary together; None for independent runs."""
     is_timed: bool = False
     """Whether another load of the model may give another value, beyond the noise within a run."""
     concern: Concern = ""
@@ -71,25 +67,24 @@ class Property(msgspec.Struct, frozen=True):
 
     name: str
     path: str
-    """As of `reader`."""
+    """A path for `reader`."""
     form: Callable[[Any], str] = str
-    """The text of what is there; one that is not known is never passed."""
+    """Formats a value, which is never None."""
     of: Callable[[QuantSummary], object] = lambda summary: summary
-    """What has the path."""
+    """What the path starts from."""
 
     def is_foreign_to(self, summaries: Sequence[QuantSummary]) -> bool:
-        """Return whether it is of one engine's setup, and not all were run by that engine."""
+        """Return whether it belongs to one engine's config and another engine ran one of these."""
         root = self.path.partition(".")[0]
         return root in ("llama", "checkpoint") and any(reader(root)(summary) is None for summary in summaries)
 
     def text(self, summary: QuantSummary) -> str:
-        """What people read; empty where it is not known."""
         value = reader(self.path, self.of)(summary)
         return "" if value is None else sanitize(self.form(value))
 
 
 def joined(metrics: Iterable[Metric]) -> tuple[Metric, ...]:
-    """Return metrics with each key once; of those that share one, each run has the first that shows anything of it."""
+    """Return metrics with each key once; a run has the first metric of its key that has a value."""
     found: dict[str, Metric] = {}
     for metric in metrics:
         before = found.get(metric.key)
@@ -113,7 +108,7 @@ def metric_of(column: Column, **more: Any) -> Metric:  # noqa: ANN401 - the fiel
 
 
 def estimated(metric: Metric, ends: Callable[[QuantSummary], tuple[float, float | None] | None]) -> Metric:
-    """Return the metric with its interval; what has no upper end, or no value, is only a bound."""
+    """Return the metric with its interval; without an upper end or a value it is only a bound."""
 
     def interval(summary: QuantSummary) -> Interval | None:
         found = ends(summary)
@@ -125,7 +120,7 @@ def estimated(metric: Metric, ends: Callable[[QuantSummary], tuple[float, float 
 
 
 def derived(key: str, base: Metric, *, inverse: bool = False, more_is_better: bool) -> Metric:
-    """Return a column that is proportional to another metric, or to its inverse, whose interval follows."""
+    """Return a column proportional to another metric or its inverse, with an interval that follows from it."""
     column = column_metric(key, more_is_better=more_is_better, is_timed=base.is_timed)
 
     def interval(summary: QuantSummary) -> Interval | None:
@@ -142,7 +137,7 @@ def derived(key: str, base: Metric, *, inverse: bool = False, more_is_better: bo
 
 
 def _either(one: Metric, other: Metric) -> Metric:
-    """The first where a run shows anything of it, else the second."""
+    """Return a metric that is `one` if a run has a value for it, else `other`."""
 
     def of(summary: QuantSummary) -> Metric:
         return one if one.text(summary) != UNKNOWN else other
@@ -165,13 +160,13 @@ _OTHER_LENGTHS = "different lengths"
 
 
 def decode_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
-    """Return speed, W and B with what follows from them, memory, percentiles, and prompts that several have read."""
+    """Return speed, W, B and what follows from them, memory, percentiles, and prompts that several runs read."""
     lengths = [prefill.n_prompt for summary in summaries for prefill in summary.prefills if not prefill.n_depth]
     return (*_DECODE, *(_prefill(length) for length in sorted(set(lengths)) if lengths.count(length) > 1))
 
 
 def _memory_interval(summary: QuantSummary) -> Interval | None:
-    """Exact; None for a run that ended early, and for one of several contexts."""
+    """Return the exact memory; None for a run that ended early or had several contexts."""
     result, n_bytes = summary.run.result, summary.memory.total_bytes
     if summary.outcome is not Outcome.COMPLETED or result is None or result.no_one_memory or n_bytes is None:
         return None
@@ -185,7 +180,7 @@ def _no_memory_to_compare(summary: QuantSummary) -> str:
 
 
 def decoded_lengths(summary: QuantSummary) -> object:
-    """Tokens of prompt and of the decode, on which speed depends, and where its parts lie; None without a decode."""
+    """Return what speed depends on: tokens of prompt and decode, and depths; None without a decode."""
     depths = getattr(summary.run.head.settings, "depths", ())
     return summary.decode and (summary.n_gen, summary.decode.n_prompt, depths)
 
@@ -244,7 +239,6 @@ MEMORY = Metric(
     other_basis="different n_ctx",
     concern="memory",
 )
-"""What all buffers take; every kind of run is compared by it."""
 
 
 _DECODE = (
@@ -263,7 +257,6 @@ _DECODE = (
 
 
 def vary(value: Callable[[QuantSummary], object], summaries: Sequence[QuantSummary]) -> bool:
-    """Return whether what is known of a value is not the same for all."""
     return len({value(summary) for summary in summaries} - {None}) > 1
 
 
@@ -271,10 +264,8 @@ _DEPTHS = (0, 4096, 8192, 16384, 32768, 65536, 131072)
 
 
 def depth_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
-    """Return tokens/s at depths up to what any of these runs reached, and at the next one; none without a curve.
-
-    A figure beyond what its run reached follows from its line, and has a tilde. Raises StoreError for a run of a kind
-    that this ggbench does not have.
+    """Return tokens/s at depths up to what any of these runs reached, and at the next one. Figures beyond a run's reach
+    follow from its line and have a tilde. Raises StoreError for an unknown kind.
     """
     reaches = [reach for summary in summaries if (reach := reach_of(summary)) is not None]
     if not reaches:
@@ -285,13 +276,13 @@ def depth_metrics(summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
 
 
 def reach_of(summary: QuantSummary) -> int | None:
-    """Return the last position that its latencies were measured at, or forecast; None where it shows none."""
+    """Return the last position with a measured or forecast latency; None without one."""
     found = _speed_of(summary)
     return None if found is None else found.reach
 
 
 def _speed_of(summary: QuantSummary) -> RunSpeed | None:
-    """What the first run says that has latencies by position."""
+    """Return the speeds of the first run that has latencies by position."""
     speeds = (experiment_of(run.head.kind).speed_of(run) for run in summary.runs if run.is_complete)
     return next((speed for speed in speeds if speed is not None and speed.step_ms), None)
 

@@ -1,4 +1,4 @@
-"""JSON of models that are not measured: headers of GGUF files, the catalog, this disk, and repos of the Hub."""
+"""JSON of models that are not measured: GGUF headers, the catalog, this disk, and repos of the Hub."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ def _provenance(is_twin: Get) -> tuple[Field, ...]:
 
 
 def files_field(paths: Get) -> tuple[Field, ...]:
-    """Return the field of a model's files."""
     return field("files", list[str], "Paths, the shards in order.", paths)
 
 
@@ -90,7 +89,6 @@ INSPECT = Document(
     field("metadata", dict[str, object], 'Every key; a long array is `{"array_length": n}`.', _metadata),
     sometimes(field("tensors", list[TensorInfo], "With --tensors.")),
 )
-"""Of a `ModelFile`."""
 
 
 _ENTRY = Shape(
@@ -157,7 +155,7 @@ REPO_VARIANT = Shape(
     field("files", list[str], "Paths on this disk, where it is whole."),
     field("here_bytes", int, "What of it is on this disk, unfinished downloads included."),
 )
-"""Of a `RepoVariant`, with what of it is on this disk."""
+"""Made from a `RepoVariant`."""
 REPO = Document(
     "models.repo",
     "models --repo ORG/NAME",
@@ -166,7 +164,7 @@ REPO = Document(
     field("rows", many(REPO_VARIANT)),
     field("sidecars", many(_REPO_FILE)),
 )
-"""Of a `RepoListing`."""
+"""Made from a `RepoListing`."""
 SEARCH = Document(
     "models.search",
     "models --search TEXT",
@@ -191,7 +189,7 @@ PULLED_QUANT = Shape(
     field("file_bytes", int, get=lambda found: found.variant.file_bytes),
     field("files", many(_PULLED_FILE)),
 )
-"""Of a `FoundVariant`, with the path and the `FileProgress` of each of its files."""
+"""Made from a `FoundVariant`, with the path and the `FileProgress` of each of its files."""
 PULLED = Document("pull", "pull MODEL [QUANT...]", "What was downloaded.", field("rows", many(PULLED_QUANT)))
 TWIN = Shape(
     "Twin",
@@ -202,5 +200,4 @@ TWIN = Shape(
     field("provenance", Literal["twin"], get=lambda _: "twin"),
     of(ModelFile, "file_bytes n_params bpw"),
 )
-"""Of a `ModelFile`, with its model, quant and file."""
 TWINS = Document("twin", "twin MODEL [QUANT...]", "The twins that were written.", field("rows", many(TWIN)))

@@ -1,4 +1,4 @@
-"""Models before they are measured: of the catalog, on this disk, of the Hub, and what the header of a GGUF says."""
+"""Tables of models that are not measured: the catalog, this disk, the Hub, and the header of a GGUF."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _RIGHT = {"size", "trained to"}
 def catalog_table(
     models: Iterable[CatalogModel], twins: Mapping[str, Sequence[str]], *, width: int | None = None
 ) -> Table:
-    """The models that ggbench knows by id; `twins` names the quants whose twins are on this disk, by id."""
+    """Return the catalog; `twins` has the quants with twins on this disk, by id."""
     models = tuple(models)
     own = [model.origin == "user" for model in models]
     return fitted_table(
@@ -70,10 +70,8 @@ def catalog_table(
 
 
 def local_models_listing(models: Sequence[LocalModel], *, width: int | None = None) -> Text:
-    """Store, quant, size, architecture, trained length, and MODEL as a shell takes it; print it with `soft_wrap`.
-
-    Hundreds of lines take a table of rich's longer than finding the files did, and a path that was folded into a
-    column cannot be copied: so this is one text.
+    """Return store, quant, size, architecture, trained length, and MODEL as a shell takes it, as one text. rich is too
+    slow for a table of hundreds of lines, and a path folded into a column cannot be copied.
     """
     columns = {
         "store": [model.store for model in models],
@@ -94,13 +92,12 @@ def local_models_listing(models: Sequence[LocalModel], *, width: int | None = No
 
 
 def local_models_total(models: Sequence[LocalModel]) -> str:
-    """`3 models, 12.1 GiB`."""
     n_files = sum(bool(model.paths) for model in models)
     return f"{n_files} {'model' if n_files == 1 else 'models'}, {format_bytes(sum(m.file_bytes or 0 for m in models))}"
 
 
 def _model_text(model: LocalModel) -> str:
-    """What to type; before it a name that is in no path, such as Ollama's, and after it what is wrong."""
+    """Return what to type, after a name that is in no path, such as Ollama's, and before what is wrong."""
     typed = sanitize(_quoted(model.model)) if model.paths else ""
     tells_all = typed and (not model.is_named_by_path or model.name in typed)
     shown = typed if tells_all else f"{sanitize(model.name)}  {typed}".rstrip()
@@ -108,12 +105,11 @@ def _model_text(model: LocalModel) -> str:
 
 
 def _quoted(model: str) -> str:
-    """For a POSIX shell, which knows `~` only outside quotes."""
+    """Quote for a POSIX shell, which expands `~` only outside quotes."""
     return f"~/{shlex.quote(model[2:])}" if model.startswith("~/") else shlex.quote(model)
 
 
 def _padded(texts: Sequence[str], *, right: bool) -> list[str]:
-    """All as wide as the widest on the screen."""
     lengths = list(map(cell_len, texts))
     widest = max(lengths)
     blanks = [" " * (widest - length) for length in lengths]
@@ -123,9 +119,7 @@ def _padded(texts: Sequence[str], *, right: bool) -> list[str]:
 def repo_report(
     listing: RepoListing, here: Mapping[str, Sequence[Path]], here_bytes: Mapping[str, int], *, width: int
 ) -> RenderableType:
-    """The repo's facts and a line for each variant; `here` has what is whole on this disk, by the variant's name, and
-    `here_bytes` what is there of any.
-    """
+    """Return the repo's facts and its variants; `here` has complete ones on this disk, `here_bytes` bytes of any."""
     variants = listing.variants
     sidecars = [f"{file.name} ({format_bytes(file.n_bytes)})" for file in listing.sidecars]
     commit = listing.commit if listing.revision == listing.commit else f"{listing.commit} ({listing.revision})"
@@ -153,7 +147,6 @@ def repo_report(
 
 
 def search_table(found: Iterable[RepoSummary], *, width: int) -> Table:
-    """The repos that a search found, in the Hub's order."""
     found = tuple(found)
     return fitted_table(
         [
@@ -169,7 +162,6 @@ def search_table(found: Iterable[RepoSummary], *, width: int) -> Table:
 
 
 def _here(variant: RepoVariant, here: Mapping[str, Sequence[Path]], here_bytes: Mapping[str, int]) -> str:
-    """`yes`, `13 %`, or nothing."""
     if variant.name in here:
         return "yes"
     n_bytes = here_bytes.get(variant.name, 0)
@@ -187,7 +179,7 @@ _LIST_ENDS = 8
 
 
 def header_details(model_file: ModelFile) -> RenderableType:
-    """Shape, memory, tensor types and metadata; the tensors themselves are `tensors_table`'s."""
+    """Return shape, memory, tensor types and metadata."""
     heading = Text(f"{sanitize(model_file.name)}  {sanitize(quant_label(model_file))}", style="bold")
     if model_file.is_twin:
         heading.append(f"\n{TWIN_CAPTION}", style="not bold yellow")
@@ -214,7 +206,6 @@ def header_details(model_file: ModelFile) -> RenderableType:
 
 
 def folder_table(entries: Sequence[FolderEntry], *, width: int | None = None) -> Table:
-    """Every GGUF of a folder, with what is wrong with it."""
     files, variants = [each.file for each in entries], [each.variant for each in entries]
     shards = [len(each.files) + each.n_missing for each in variants]
     return fitted_table(
@@ -234,7 +225,6 @@ def folder_table(entries: Sequence[FolderEntry], *, width: int | None = None) ->
 
 
 def tensors_table(model_file: ModelFile) -> Table:
-    """Every tensor in the order of the file."""
     columns = {"name": "left", "shape": "right", "type": "left", "size": "right"}
     rows = [
         [sanitize(each.name), " × ".join(map(str, each.shape)), sanitize(each.type_name), format_bytes(each.n_bytes)]
@@ -260,7 +250,6 @@ def _file(model_file: ModelFile) -> Facts:
 
 
 def shape_facts(model_file: ModelFile) -> Facts:
-    """Parameters, layers, widths and heads."""
     experts = f"{model_file.n_expert}, {model_file.n_expert_used} used for each token" if model_file.n_expert else ""
     heads = f"{_range(model_file.n_head)} query, {_range(model_file.n_head_kv)} KV"
     dims = {model_file.head_dim_k, model_file.head_dim_v}
@@ -279,7 +268,6 @@ def shape_facts(model_file: ModelFile) -> Facts:
 
 
 def _window(model_file: ModelFile) -> str:
-    """`1,024 tokens in 40 of 48 layers`."""
     if model_file.sliding_window is None:
         return ""
     n_windowed = sum(state.window is not None for state in model_file.states)
@@ -304,7 +292,6 @@ def _memory(model_file: ModelFile) -> Facts:
 
 
 def types_table(model_file: ModelFile) -> Table:
-    """Tensors, parameters and bytes of each type, the largest first."""
     groups: defaultdict[str, list[TensorInfo]] = defaultdict(list)
     for tensor in model_file.tensors:
         groups[tensor.type_name].append(tensor)
@@ -326,7 +313,7 @@ def _bytes(tensors: Iterable[TensorInfo]) -> int:
 
 
 def _range(values: tuple[int, ...]) -> str:
-    """`16`, or `2 to 16` where layers differ."""
+    """Return `16`, or `2 to 16` if layers differ."""
     if not values:
         return UNKNOWN
     low, high = min(values), max(values)
@@ -334,7 +321,6 @@ def _range(values: tuple[int, ...]) -> str:
 
 
 def metadata_text(value: object) -> str:
-    """One line of a metadata value, cut where it is long."""
     if isinstance(value, ArrayLength):
         return f"array of {format_count(value)}"
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""A plan for people: facts and a line for each quant; what would help; and machines joined by RPC with their split."""
+"""Plans as tables and JSON: what each quant needs of a machine or of several, and what would help."""
 
 from __future__ import annotations
 
@@ -13,18 +13,24 @@ from ggbench.engines.contract import config_type
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.rpc_client import Link, Percentiles, RemoteDevice, ServerProbe
+from ggbench.engines.llama.rpc_server import RpcServerReady
+from ggbench.hub.repo_records import RepoListing
 from ggbench.machine.programs import Program
 from ggbench.show import FITS, FITS_NOT, UNKNOWN
+from ggbench.show.against import PublishedSize
+from ggbench.show.document import Document, Shape, field, many, of, sometimes, within
 from ggbench.show.names import models_title, row_labels
+from ggbench.show.published import ROW as PUBLISHED_ROW
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, notes, right, row_names
 from ggbench.show.text import planned_speed_text, projector_text, swa_text
 from ggbench.sizing.cluster import ClusterPlan, ClusterSplit
 from ggbench.sizing.plan_record import Budget, Change, ChangeKind, PlannedForecast, PlannedSpeed, PlanRow
+from ggbench.stats.decode_timing import Bandwidth
 from ggbench.text import in_words, sanitize
 from ggbench.units import format_bandwidth, format_bytes, format_count, format_length, format_ms, format_number
 
 _MOST_SOURCES = 4
-"""Of expected speeds, named under the table."""
+"""Sources of expected speeds named under the table."""
 
 
 def plan_report(
@@ -35,9 +41,8 @@ def plan_report(
     *,
     width: int,
 ) -> RenderableType:
-    """The facts and the table, no wider than `width` characters, and what would help where a row does not fit.
-
-    `config` is how llama.cpp would load them; None of a checkpoint, which another engine runs.
+    """Return facts, the table, and what would help if a quant does not fit. `config` is None for a checkpoint, which is
+    not llama.cpp's.
     """
     subjects = [row.subject for row in rows]
     common = rows[0].notes if len(rows) > 1 else ()
@@ -88,12 +93,12 @@ def _left_text(left_bytes: int) -> str:
 
 
 def fit_text(row: PlanRow) -> str:
-    """`✓ 19.2 GiB left`, `✗ 1.5 GiB missing`; an em dash when unknown."""
+    """Return `✓ 19.2 GiB left`, `✗ 1.5 GiB missing`; an em dash if unknown."""
     return UNKNOWN if row.left_bytes is None or row.fits is None else _left_text(row.left_bytes)
 
 
 def longest_text(row: PlanRow) -> str:
-    """`50,176`, with a star beyond the training context; `≥ 1,048,576` where the search ended; an em dash for none."""
+    """Return `50,176`; with a star beyond the training context; `≥ 1,048,576` if the search ended there."""
     if row.planned_n_ctx is None:
         return UNKNOWN
     star = "*" if row.exceeds_training else ""
@@ -173,12 +178,12 @@ def _cells(rows: Sequence[PlanRow], budget: Budget, shared: Sequence[str]) -> li
 
 
 def _is_split(rows: Sequence[PlanRow], budget: Budget) -> bool:
-    """Whether some of the weights lie beside the planned GPU: llama.cpp's input embedding does."""
+    """Return whether some weights stay with the CPU: llama.cpp's input embedding does."""
     return budget.on_gpu and (not rows or any(config_type(row.engine).loads_gguf for row in rows))
 
 
 def _bases(expected: Sequence[PlannedForecast]) -> list[str]:
-    """Where the expected speeds are from, a line for each kind of basis."""
+    """Return where the expected speeds are from, a line for each kind of basis."""
     sources: dict[str, dict[str, None]] = {}
     for each in expected:
         sources.setdefault(each.speed_basis, {})[each.basis] = None
@@ -190,7 +195,7 @@ def _bases(expected: Sequence[PlannedForecast]) -> list[str]:
 
 
 def _speeds(speeds: Sequence[PlannedSpeed | None]) -> list[str]:
-    """With a mark behind those of a context that does not fit, and a blank behind the others."""
+    """Format speeds, with a mark after those of a context that does not fit."""
     marked = any(speed is not None and speed.fits is False for speed in speeds)
     marks = (FITS_NOT if speed and speed.fits is False else " " * marked for speed in speeds)
     return [f"{format_number(speed.tok_s if speed else None)}{mark}" for speed, mark in zip(speeds, marks, strict=True)]
@@ -218,7 +223,7 @@ def _legend(rows: Sequence[PlanRow], budget: Budget) -> str:
 
 
 def changes_report(title: str, changes: Sequence[Change], *, width: int) -> RenderableType:
-    """Return the changes that are enough, the best first; where none is, all, with what is still missing."""
+    """Return the changes that suffice, the best first; if none does, all, with what is still missing."""
     enough = [change for change in changes if change.fits]
     shown = enough or changes
     if not enough:
@@ -260,23 +265,22 @@ COSTS: Mapping[ChangeKind, str] = {
     "KV q4_0": "quality, most in long contexts",
     "n_gpu_layers": "speed: the other layers are computed by the CPU",
 }
-"""What each change takes in exchange."""
 
 
 def change_options(change: Change) -> str:
-    """Return the options of the change, as ggbench and llama.cpp name them: `-ctk q8_0 -ctv q8_0`; else empty."""
+    """Return the options of a change, `-ctk q8_0 -ctv q8_0`; empty without any."""
     return "" if change.setup is None else _OPTIONS[change.kind](change.setup)
 
 
 def change_text(change: Change) -> str:
-    """Return the change in a few words: its options, `q4_0 as planned`, or the programs to close."""
+    """Return a change in a few words: its options, `q4_0 as planned`, or the programs to close."""
     if change.programs:
         return f"close {in_words(list(map(_program_text, change.programs)))}"
     return change_options(change) or f"{sanitize(change.quant)} as planned"
 
 
 def _program_text(program: Program) -> str:
-    """`firefox (3.20 GiB in 12 processes)`, `python (pid 4242, 1.10 GiB)`."""
+    """Return `firefox (3.20 GiB in 12 processes)`, `python (pid 4242, 1.10 GiB)`."""
     size, n_pids = format_bytes(program.held_bytes), len(program.pids)
     where = f"{size} in {format_count(n_pids)} processes" if n_pids > 1 else f"pid {program.pids[0]}, {size}"
     return f"{sanitize(program.name)} ({where})"
@@ -286,7 +290,7 @@ _CAPTION = "each the median; p95 is what 95 % of the measurements are no worse t
 
 
 def probes_table(probes: Sequence[ServerProbe], *, width: int | None = None) -> Table:
-    """One line for each device; what concerns its server is on the first. `width` is the terminal's."""
+    """Return a line for each device; the first has what concerns its server."""
     lines = [(probe, device, not index) for probe in probes for index, device in enumerate(probe.devices or (None,))]
 
     def texts(text: Callable[[ServerProbe], str]) -> list[str]:
@@ -322,7 +326,6 @@ def probes_table(probes: Sequence[ServerProbe], *, width: int | None = None) -> 
 
 
 def cluster_report(plan: ClusterPlan, *, width: int | None = None) -> RenderableType:
-    """The best split by device, what each machine is worth, and the lines that run it; `width` is the terminal's."""
     title = f"{sanitize(plan.model)} {sanitize(plan.quant)}: the fastest split at n_ctx {format_length(plan.n_ctx)}"
     if plan.best is None:
         return Text(f"{title}: none, it does not fit")
@@ -378,3 +381,80 @@ def _advice(plan: ClusterPlan, name: str, split: ClusterSplit | None) -> str:
 
 def _rate(rate: Percentiles | None, part: str) -> str:
     return UNKNOWN if rate is None else format_bandwidth(getattr(rate, part))
+
+
+_DEVICE = "device on_gpu memory_bytes memory_source reserve_bytes reserve_source"
+_BANDWIDTH = of(
+    Bandwidth, "bandwidth_bytes_per_s=bytes_per_s bandwidth_source=source", lambda budget: budget.bandwidth, maybe=True
+)
+MEMORY = Shape("Machine", "The memory to keep within.", of(Budget, f"{_DEVICE} budget_bytes=usable_bytes"), _BANDWIDTH)
+CHANGE = Shape(
+    "Change",
+    "What would help where it does not fit.",
+    of(Change, "change=kind"),
+    field(
+        "options",
+        str | None,
+        "As ggbench and llama.cpp name them: `-ctk q8_0 -ctv q8_0`.",
+        lambda change: change_options(change) or None,
+    ),
+    of(Change, "quant? programs needed_bytes left_bytes fits planned_n_ctx tok_s"),
+    field("costs", str, "What it takes in exchange.", lambda change: COSTS[change.kind]),
+)
+PUBLISHED_SIZE = Shape(
+    "PublishedSize",
+    "A published size of it.",
+    of(PublishedSize, without="row"),
+    within(lambda size: size.row, PUBLISHED_ROW.fields),
+)
+PLAN_ROW = Shape(
+    "Row",
+    "What one quant needs; null is unknown, never zero.",
+    of(PlanRow),
+    field("changes", many(CHANGE), "What would help where it does not fit, the best first."),
+    of(PlanRow, "fits_with file? exceeds_training reason?"),
+    sometimes(field("against", many(PUBLISHED_SIZE), "With --against published.")),
+)
+PLAN = Document(
+    "plan",
+    "plan MODEL [QUANT...]",
+    "What each quant needs, before any download.",
+    field("model", str),
+    field(
+        "machine",
+        Shape("Machine", MEMORY.about, of(Budget, f"{_DEVICE} mmproj_bytes budget_bytes=usable_bytes"), _BANDWIDTH),
+    ),
+    field("sources", dict[str, str], "Where each kind of figure comes from."),
+    of(RepoListing, "repo commit listed_at?", lambda read: read and read[0], maybe=True),
+    field(
+        "moved_bytes",
+        int | None,
+        "Downloaded for this plan: headers alone.",
+        lambda read: read and read[1],
+    ),
+    of(RepoListing, "total_bytes", lambda read: read and read[0], maybe=True),
+    field("rows", many(PLAN_ROW)),
+    field("alternative", PLAN_ROW | None, "A smaller quant that was not asked for, where none of the rows fits."),
+)
+"""Made from what `repo_read` returns, with model, `machine` (a `Budget`) and rows."""
+CLUSTER_SERVE = Document(
+    "cluster.serve",
+    "cluster serve",
+    "A server that answers; the command goes on until it is ended.",
+    of(RpcServerReady),
+    field("pid", int, "Of the process that serves."),
+)
+"""Made from an `RpcServerReady`."""
+CLUSTER_PROBE = Document(
+    "cluster.probe",
+    "cluster probe HOST:PORT...",
+    "RPC servers that were asked.",
+    field("servers", list[ServerProbe]),
+)
+CLUSTER_PLAN = Document(
+    "cluster.plan",
+    "cluster plan MODEL [QUANT...]",
+    "The best split of each quant over the machines.",
+    field("model", str),
+    field("plans", list[ClusterPlan]),
+)

@@ -21,7 +21,7 @@ from ggbench.gguf_file.quants import name_without_quant
 from ggbench.machine.programs import Program
 from ggbench.models.local_files import local_variants
 from ggbench.models.targets import Target
-from ggbench.sizing.dry_allocator import DryAllocator
+from ggbench.sizing.dry_allocator import DryAllocator, DryContext
 from ggbench.sizing.longest_context import longest_n_ctx, planning_ceiling
 from ggbench.sizing.placement import Placement, speed_bounds
 from ggbench.sizing.plan_record import Budget, Change, ChangeKind, PlanRow
@@ -102,27 +102,39 @@ class _Sizes(msgspec.Struct, frozen=True):
     def placement(self, setup: LlamaConfig) -> Placement:
         return Placement(self.file, setup, on_gpu=self.budget.on_gpu)
 
-    def change(self, kind: ChangeKind, setup: LlamaConfig) -> Change | None:
-        """The change to this setup; None where llama.cpp refuses it."""
+    def context(self, setup: LlamaConfig) -> DryContext | None:
+        """Return the context as planned under this setup; None if llama.cpp refuses it."""
         assert setup.n_ctx is not None
-        placement = self.placement(setup)
-        weights, usable = placement.weight_bytes, self.budget.usable_bytes
-        assert weights is not None  # or the plan would not know that it does not fit
         try:
-            context = self.allocator.context(setup.n_ctx, setup)
+            return self.allocator.context(setup.n_ctx, setup)
         except EngineEnded as end:
             if not isinstance(end.ending, Failed | OutOfMemory):
                 raise
             return None
-        needed = weights + placement.context_bytes(context)
-        ceiling = planning_ceiling(self.file, setup.n_ctx)
+
+    def left_bytes(self, placement: Placement, context: DryContext) -> int:
+        assert placement.weight_bytes is not None  # or the plan would not know that it does not fit
+        needed = placement.weight_bytes + placement.context_bytes(context)
+        return self.budget.usable_bytes - needed - placement.unreserved_bytes(context)
+
+    def fits(self, setup: LlamaConfig) -> bool:
+        context = self.context(setup)
+        return context is not None and self.left_bytes(self.placement(setup), context) >= 0
+
+    def change(self, kind: ChangeKind, setup: LlamaConfig) -> Change | None:
+        """Return the change to this setup; None if llama.cpp refuses it."""
+        placement, context = self.placement(setup), self.context(setup)
+        if context is None:
+            return None
+        assert setup.n_ctx is not None
+        usable, ceiling = self.budget.usable_bytes, planning_ceiling(self.file, setup.n_ctx)
         longest = longest_n_ctx(placement, usable, lambda n: self.allocator.context(n, setup), context, ceiling)
         _, bounds = speed_bounds(self.file, setup, self.budget, placement, longest, setup.n_ctx)
         return Change(
             kind=kind,
             setup=setup,
-            needed_bytes=needed,
-            left_bytes=usable - needed - placement.unreserved_bytes(context),
+            needed_bytes=(placement.weight_bytes or 0) + placement.context_bytes(context),
+            left_bytes=self.left_bytes(placement, context),
             planned_n_ctx=longest or None,
             tok_s=bounds[-1].tok_s if bounds else None,
         )
@@ -132,8 +144,10 @@ def _of_context(sizes: _Sizes, row: PlanRow) -> Iterator[Change]:
     """A smaller physical batch, flash attention, smaller caches, a shorter context."""
     setup = sizes.setup
     batches = [size for size in _SMALLER_UBATCHES if size < min(setup.n_ubatch, setup.n_batch)]
-    smaller = [sizes.change("n_ubatch", replace(setup, n_ubatch=size)) for size in batches]
-    yield from _enough(filter(None, smaller))
+    smaller = [replace(setup, n_ubatch=size) for size in batches]
+    if smaller:
+        enough = next(filter(sizes.fits, smaller), smaller[-1])
+        yield from filter(None, [sizes.change("n_ubatch", enough)])
     flash_attn = "on" if setup.flash_attn == "off" else setup.flash_attn
     wanted = [(kind, replace(setup, type_k=name, type_v=name, flash_attn=flash_attn)) for kind, name in _SMALLER_CACHES]
     if setup.flash_attn == "off":
@@ -168,12 +182,6 @@ def _least(sizes: _Sizes, numbers: Sequence[int], changed: Callable[[int], Llama
     if not numbers:
         return None
     return changed(numbers[min(bisect_left(numbers, True, key=fits), len(numbers) - 1)])
-
-
-def _enough(changes: Iterable[Change]) -> Iterator[Change]:
-    """The first that fits, else the last."""
-    known = list(changes)
-    yield from [next((each for each in known if each.fits), known[-1])] if known else []
 
 
 def _in_order(changes: Iterable[Change], row: PlanRow) -> tuple[Change, ...]:

@@ -11,8 +11,7 @@ from ggbench.experiments.quality.compared import quality_over_speed
 from ggbench.experiments.quality.record import Divergence, QualityResult, ScoredBase, ScoredText, TextSource
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.axes import BINS, curve_data
-from ggbench.show.charts import decode_bars, runs_of
-from ggbench.show.figures import Curve, Figure, Floats, LatencyLine, latency_figure
+from ggbench.show.figures import Curve, Figure, Floats, LatencyLine, decode_bars, latency_figure, runs_of
 from ggbench.show.vega import ON_PAPER, ON_SLATE, PAGE, Drawing, as_vega, chart_spec
 from ggbench.stats.intervals import Estimate
 from tests.fakes.measured import with_decode, with_head, with_run, with_subject

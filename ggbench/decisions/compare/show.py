@@ -13,7 +13,7 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show import letter
 from ggbench.show.document import Document, Shape, field, many, of, sometimes
 from ggbench.show.metric import reach_of
-from ggbench.show.published_document import AGAINST
+from ggbench.show.published import AGAINST
 from ggbench.show.run_documents import ENDS, NUMBER, QUANT
 from ggbench.text import in_words
 from ggbench.units import format_number

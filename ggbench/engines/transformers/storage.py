@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from ggbench.engines.transformers.config_json import Config, decode_object
 from ggbench.errors import BadFile, UnknownName, Unsupported
-from ggbench.gguf_file.header_bytes import ByteSource
+from ggbench.gguf_file.parser import ByteSource
 from ggbench.text import sanitize, shorten
 from ggbench.units import format_bytes, format_count
 

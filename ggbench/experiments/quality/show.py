@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import msgspec
 import numpy as np
@@ -27,31 +27,19 @@ from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show import ESSENTIAL, UNKNOWN
 from ggbench.show.columns import Column, reader
-from ggbench.show.document import Field, Shape, field, of, within
-from ggbench.show.figures import Curve, Figure, Floats, PlottedRun
+from ggbench.show.document import Field, Shape, field, of, record_of, within
+from ggbench.show.figures import Chart, Curve, Figure, Floats, PlottedRun, memory_stack
 from ggbench.show.machine import run_page
 from ggbench.show.metric import MEMORY, Metric, Property
 from ggbench.show.names import kv_name, model_name
 from ggbench.show.presenter import Presenter
-from ggbench.show.published_document import AGAINST
-from ggbench.show.run_documents import (
-    CACHE_TYPES,
-    MEASURED_FILE,
-    NUMBER,
-    ORIGIN,
-    ReadRun,
-    RunDocuments,
-    run_documents,
-)
+from ggbench.show.published import AGAINST
+from ggbench.show.run_documents import CACHE_TYPES, MEASURED_FILE, NUMBER, ORIGIN, ReadRun, RunDocuments, run_documents
 from ggbench.show.tables import Cells, facts_table, fitted_table, names, notes, right
 from ggbench.show.text import estimate_text
 from ggbench.stats.intervals import Estimate
 from ggbench.text import sanitize
 from ggbench.units import format_bytes, format_count, format_number, format_percent
-
-if TYPE_CHECKING:
-    from ggbench.show.charts import Chart
-
 
 _LEAST_RANGE = 1e-6
 """Of a KLD, of a PPL and of a distance in percent: below it, nothing but rounding differs."""
@@ -159,8 +147,6 @@ _QUALITY = Shape(
 
 
 def _read(found: Any) -> ReadRun:  # noqa: ANN401 - an object of the shape
-    from ggbench.show.document_types import record_of
-
     def estimate(name: str, error: str = "") -> Estimate:
         return Estimate(getattr(found, name) or 0.0, (getattr(found, error or f"{name}_error", None)) or 0.0)
 
@@ -250,8 +236,6 @@ class QualityPresenter(Presenter):
         return f"PPL {estimate_text(found.ppl)}" if found and found.ppl else ""
 
     def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
-        from ggbench.show.charts import memory_stack
-
         return (compared.quality_over_speed(summaries), memory_stack(summaries))
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:

@@ -20,15 +20,15 @@ from ggbench.experiments.speed.record import (
     case_note,
     result_of,
 )
-from ggbench.models.published.rows import load_published
+from ggbench.models.published import load_published
 from ggbench.models.published.selection import NearRow, nearest_published
 from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.against import Beside, against_table, device_of, own_speed, printed
-from ggbench.show.document import Document, Shape, field, many, of
+from ggbench.show.document import Document, Shape, field, many, of, record_of
 from ggbench.show.metric import MEMORY, B, Metric, W, estimated
 from ggbench.show.names import quant_name
-from ggbench.show.published_document import AGAINST
+from ggbench.show.published import AGAINST
 from ggbench.show.run_documents import (
     MEASURED_FILE,
     NO_STEPS,
@@ -118,16 +118,12 @@ _JOINED = Document(
 
 
 def _read(found: Any) -> ReadRun:  # noqa: ANN401 - an object of the shape
-    from ggbench.show.document_types import record_of
-
     lines = tuple(record_of(_LINE, each, BatchLine) for each in found.lines or ())
     result = SpeedResult(tuple(map(_read_case, found.cases or ())), lines, found.serving)
     return ReadRun(record_of(_SPEED, found, SpeedSettings), result, (NO_STEPS,))
 
 
 def _read_case(found: Any) -> SpeedCase:  # noqa: ANN401 - an object of the shape
-    from ggbench.show.document_types import record_of
-
     latency, sizes = None, None
     if found.p50_ms is not None and found.token_ms:
         latency = record_of(CASE, found, LatencySummary, tok_s=1e3 / found.token_ms, sample_p50_ms=None)

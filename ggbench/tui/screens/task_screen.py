@@ -82,7 +82,7 @@ class RunsScreen(TaskScreen):
                 self.perform(f"save {what}", lambda: save(form), lambda lines: self.status.show(*lines))
 
         def save(form: ReportForm) -> Iterator[list[str]]:
-            from ggbench.formats.report.files import save_report
+            from ggbench.formats.report import save_report
 
             runs = [one.to_save() for one in load()]
             yield [f"Saved {path}" for path in save_report(runs, f".{form}", Path.cwd())]
