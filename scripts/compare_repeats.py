@@ -27,7 +27,7 @@ from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.metric import Metric
-from ggbench.stats.load_spread import LoadSpread
+from ggbench.stats.samples import LoadSpread
 
 AIM = 19 / 20
 VERDICTS = ("no difference", "different", "not judged")

@@ -61,7 +61,7 @@ def plan_model(
         alternative = next((row for row in others if row.fits), others[0] if others else None)
     rows = with_other_quants(rows, [] if alternative is None else [alternative])
     if budget.is_here and not all(row.fits for row in rows):
-        from ggbench.machine.programs import programs_that_hold_memory
+        from ggbench.machine.readings import programs_that_hold_memory
 
         held = programs_that_hold_memory(on_gpu=budget.on_gpu, gpu_index=request.setup.main_gpu or 0)
         rows = with_programs(rows, held)

@@ -18,7 +18,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import name_without_quant
-from ggbench.machine.programs import Program
+from ggbench.machine.readings import Program
 from ggbench.models.local_files import local_variants
 from ggbench.models.targets import Target
 from ggbench.sizing.dry_allocator import DryAllocator, DryContext

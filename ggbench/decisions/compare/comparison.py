@@ -22,7 +22,7 @@ from ggbench.show.metric import NO_INTERVAL, Concern, Metric, depth_metrics, var
 from ggbench.show.names import unambiguous_names
 from ggbench.show.presenter import metrics_of
 from ggbench.stats.intervals import Interval
-from ggbench.stats.load_spread import LoadSpread
+from ggbench.stats.samples import LoadSpread
 from ggbench.text import in_words
 from ggbench.units import format_number
 

@@ -13,7 +13,7 @@ from ggbench.runs.summary import QuantSummary
 from ggbench.show import UNKNOWN
 from ggbench.show.metric import NO_INTERVAL, Metric
 from ggbench.stats.intervals import Interval, difference_interval, log_ratio, ratio_interval
-from ggbench.stats.load_spread import ASSUMED_FREEDOM, LoadSpread
+from ggbench.stats.samples import ASSUMED_FREEDOM, LoadSpread
 from ggbench.units import format_interval, format_ratio, format_signed_percent
 
 _DISTURBED = "far from its repeats: measure again"

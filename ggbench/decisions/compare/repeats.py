@@ -12,7 +12,7 @@ from ggbench.runs.store.database import Store
 from ggbench.runs.stored import listed_run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.metric import Metric
-from ggbench.stats.load_spread import ASSUMED_SIGMA, DISTURBED_SIGMA, LoadSpread, Repeat, is_disturbed, load_spread
+from ggbench.stats.samples import ASSUMED_SIGMA, DISTURBED_SIGMA, LoadSpread, Repeat, is_disturbed, load_spread
 
 _NEWEST = 12
 """Runs of each setting: a machine of last year need not be as noisy today."""

@@ -19,14 +19,15 @@ from ggbench.hub.access import HubLogin, describe_login, hub_cache_folder
 from ggbench.machine.bandwidth import is_from_busy_machine, known_bandwidth
 from ggbench.machine.condition import (
     CpuState,
+    DataFolder,
     GpuDriver,
     MemoryState,
     describe_cpu_state,
     describe_gpu_driver,
     describe_memory_state,
     describe_os,
+    describe_place,
 )
-from ggbench.machine.disks import DataFolder, describe_place
 from ggbench.machine.host import default_threads
 from ggbench.runs.store.health import StoreHealth, inspect_store
 from ggbench.stats.decode_timing import Bandwidth

@@ -9,8 +9,7 @@ import msgspec
 
 from ggbench.decisions.doctor.checkup import Checkup
 from ggbench.engines.llama.build import LlamaBuild
-from ggbench.machine.condition import CpuState, GpuDriver, GpuState, MemoryState
-from ggbench.machine.disks import DataFolder
+from ggbench.machine.condition import CpuState, DataFolder, GpuDriver, GpuState, MemoryState
 from ggbench.machine.readings import name_processes
 from ggbench.show.anonymous import Paths
 from ggbench.text import in_words

@@ -18,7 +18,7 @@ from ggbench.decisions.pick.record import Candidate, Loss, Pick, TurnSpeed
 from ggbench.engines.endings import Outcome
 from ggbench.engines.llama.config import LlamaConfig
 from ggbench.errors import GgbenchError, StoreError
-from ggbench.machine.programs import programs_that_hold_memory
+from ggbench.machine.readings import programs_that_hold_memory
 from ggbench.models.targets import Target
 from ggbench.runs.run import LargestContext, Run
 from ggbench.runs.store.database import Store

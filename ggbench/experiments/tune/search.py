@@ -36,7 +36,7 @@ from ggbench.experiments.tune.record import (
 )
 from ggbench.gguf_file.model_file import ModelFile
 from ggbench.machine.host import describe_cpu, logical_cpus
-from ggbench.machine.programs import BusyPrograms
+from ggbench.machine.readings import BusyPrograms
 from ggbench.runs.experiment import Concluded, Conclusion
 from ggbench.runs.progress import PointMeasured, Progress, Working
 from ggbench.runs.recording import WorkerStarted
