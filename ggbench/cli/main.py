@@ -19,7 +19,7 @@ from ggbench import __version__
 from ggbench.cli.help import TOPICS, summary
 from ggbench.commands.process import discard_output, open_closed, spell_missing, stoppable
 from ggbench.errors import DoesNotFit, ExitCode, GgbenchError, UnknownName
-from ggbench.machine.address_space import limit_bytes
+from ggbench.machine.host import limit_bytes
 from ggbench.plugins import plugin_names
 from ggbench.text import sanitize
 

@@ -14,12 +14,15 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.show import FITS_NOT, UNKNOWN
 from ggbench.show.document import Document, Shape, field, many, of
 from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, right, spaced
-from ggbench.sizing.theory.hardware import GIGA, MEANING, TERA, Hardware
 from ggbench.sizing.theory.kv_cache import KvCache
 from ggbench.sizing.theory.limits import (
     DECODE_POSITIONS,
+    GIGA,
+    MEANING,
+    TERA,
     Bound,
     DecodePoint,
+    Hardware,
     PrefillLimit,
     SchemeLimits,
     decode_latency_ms,

@@ -15,7 +15,7 @@ from ggbench.runs.run import Run
 from ggbench.runs.summary import QuantSummary
 from ggbench.show.columns import imported_text
 from ggbench.show.tables import new_table, spaced
-from ggbench.stats.serving import RARE, ServingFigures
+from ggbench.stats.decode_timing import RARE, ServingFigures
 from ggbench.text import sanitize
 from ggbench.units import counted, format_bytes, format_count, format_ms, format_number, format_percent
 

@@ -11,8 +11,7 @@ from ggbench.gguf_file.model_file import ModelFile, TensorInfo
 from ggbench.gguf_file.parser import ArrayLength
 from ggbench.gguf_file.quants import quant_label
 from ggbench.hub.download import FileProgress
-from ggbench.hub.hf_cache import VerifiedFile
-from ggbench.hub.repo_records import RepoFile, RepoListing, RepoSummary, RepoVariant
+from ggbench.hub.repo_records import RepoFile, RepoListing, RepoSummary, RepoVariant, VerifiedFile
 from ggbench.models.catalog import CatalogModel
 from ggbench.models.disk import LocalModel
 from ggbench.models.local_files import FolderEntry

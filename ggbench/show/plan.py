@@ -15,7 +15,7 @@ from ggbench.engines.llama.config import LlamaConfig
 from ggbench.engines.llama.rpc_client import Link, Percentiles, RemoteDevice, ServerProbe
 from ggbench.engines.llama.rpc_server import RpcServerReady
 from ggbench.hub.repo_records import RepoListing
-from ggbench.machine.programs import Program
+from ggbench.machine.readings import Program
 from ggbench.show import FITS, FITS_NOT, UNKNOWN
 from ggbench.show.against import PublishedSize
 from ggbench.show.document import Document, Shape, field, many, of, sometimes, within
