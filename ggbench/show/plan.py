@@ -34,12 +34,7 @@ _MOST_SOURCES = 4
 
 
 def plan_report(
-    budget: Budget,
-    config: LlamaConfig | None,
-    sources: Mapping[str, str],
-    rows: Sequence[PlanRow],
-    *,
-    width: int,
+    budget: Budget, config: LlamaConfig | None, sources: Mapping[str, str], rows: Sequence[PlanRow], *, width: int
 ) -> RenderableType:
     """Return facts, the table, and what would help if a quant does not fit. `config` is None for a checkpoint, which is
     not llama.cpp's.
@@ -426,12 +421,7 @@ PLAN = Document(
     ),
     field("sources", dict[str, str], "Where each kind of figure comes from."),
     of(RepoListing, "repo commit listed_at?", lambda read: read and read[0], maybe=True),
-    field(
-        "moved_bytes",
-        int | None,
-        "Downloaded for this plan: headers alone.",
-        lambda read: read and read[1],
-    ),
+    field("moved_bytes", int | None, "Downloaded for this plan: headers alone.", lambda read: read and read[1]),
     of(RepoListing, "total_bytes", lambda read: read and read[0], maybe=True),
     field("rows", many(PLAN_ROW)),
     field("alternative", PLAN_ROW | None, "A smaller quant that was not asked for, where none of the rows fits."),
@@ -446,10 +436,7 @@ CLUSTER_SERVE = Document(
 )
 """Made from an `RpcServerReady`."""
 CLUSTER_PROBE = Document(
-    "cluster.probe",
-    "cluster probe HOST:PORT...",
-    "RPC servers that were asked.",
-    field("servers", list[ServerProbe]),
+    "cluster.probe", "cluster probe HOST:PORT...", "RPC servers that were asked.", field("servers", list[ServerProbe])
 )
 CLUSTER_PLAN = Document(
     "cluster.plan",
