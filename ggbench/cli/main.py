@@ -6,6 +6,7 @@ A command's module is imported only when that command runs, so that `--help` sta
 from __future__ import annotations
 
 import errno
+import gc
 import importlib
 import os
 import sys
@@ -18,7 +19,7 @@ from ggbench import __version__
 from ggbench.cli.help import TOPICS, summary
 from ggbench.commands.process import discard_output, open_closed, spell_missing, stoppable
 from ggbench.errors import DoesNotFit, ExitCode, GgbenchError, UnknownName
-from ggbench.machine.address_space import limit_bytes
+from ggbench.machine.host import limit_bytes
 from ggbench.plugins import plugin_names
 from ggbench.text import sanitize
 
@@ -140,6 +141,7 @@ def cli() -> None:
 
 def main(args: list[str] | None = None) -> NoReturn:
     """Run the command line and exit with its code."""
+    gc.set_threshold(50_000)  # importing makes many objects and no garbage
     open_closed()
     spell_missing()
     with stoppable():

@@ -1,7 +1,7 @@
-"""llama.cpp's own quantizer: which type it gives each tensor, and the bytes of quantized numbers.
+"""Run llama.cpp's own quantizer: which type it gives each tensor, and the bytes of quantized numbers.
 
-It is run instead of imitated, because its mixture of types for a quant depends on the whole shape of a model and
-changes between releases. A dry run reports its choices in the log only, so they are parsed from there, and their sum is
+Its mixture of types for a quant depends on the whole shape of a model and changes between releases, so it is run
+instead of imitated. A dry run reports its choices only in the log, so they are parsed from there, and their sum is
 checked against the total in the log.
 """
 
@@ -19,9 +19,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from ggbench.errors import EngineFailed, Unsupported, UsageError
-from ggbench.gguf_file.encoded_header import encode_header, write_sparse_file
 from ggbench.gguf_file.ggml_types import GgmlType, tensor_bytes
 from ggbench.gguf_file.gguf_constants import defer_package
+from ggbench.gguf_file.header import encode_header, write_sparse_file
 from ggbench.gguf_file.model_file import TensorInfo
 from ggbench.units import MIB
 
@@ -38,7 +38,7 @@ _ROUNDING_MIB = 0.006
 """The total is logged with two decimals."""
 _UNREADABLE_HINT = "its log differs from what ggbench knows of llama-cpp-python 0.3.36; update ggbench"
 _NOT_QUANTIZABLE = frozenset({"q8_1", "q8_K", "i8", "i16", "i32", "i64", "f64"})
-"""Types for which ggml aborts the process: the first two are for its own arithmetic only."""
+"""Types for which ggml aborts the process; the first two are for its own arithmetic."""
 
 _log_in_use = threading.Lock()
 """llama.cpp has one log callback for the whole process."""

@@ -11,6 +11,8 @@ from __future__ import annotations
 import os
 import platform
 import re
+import resource
+import sys
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
@@ -239,3 +241,23 @@ def _parse_cpu_list(text: str | None) -> set[int]:
     for match in re.finditer(r"(\d+)(?:-(\d+))?", text or ""):
         cpus.update(range(int(match[1]), int(match[2] or match[1]) + 1))
     return cpus
+
+
+CAN_LIMIT = sys.platform == "linux"
+
+
+def used_bytes() -> int:
+    """Return the size of what is mapped, which Python and the libraries have filled before any model; on Linux only."""
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) * resource.getpagesize()
+
+
+def limit_bytes() -> int | None:
+    """Return the limit; None without one."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return limit if CAN_LIMIT and limit != resource.RLIM_INFINITY else None
+
+
+def set_limit(n_bytes: int) -> None:
+    """Set the limit, or the highest that this process may set where that is lower."""
+    _, hard = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (n_bytes if hard == resource.RLIM_INFINITY else min(n_bytes, hard), hard))

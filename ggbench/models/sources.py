@@ -6,7 +6,7 @@ import contextlib
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -17,16 +17,16 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import names_quant
 from ggbench.gguf_file.twin import cached_twin, plan_twin, twin_of, write_cached
 from ggbench.hub.access import HubAccess
-from ggbench.hub.download import FileProgress, download, needed_bytes, summed
-from ggbench.hub.headers import read_variant_header
-from ggbench.hub.hf_cache import cached_paths, recorded_commit, repo_folder, snapshots
-from ggbench.hub.listing import cached_listing, list_repo
-from ggbench.hub.repo_records import RepoListing, RepoVariant
+from ggbench.hub.repo_records import RepoListing, RepoVariant, cached_paths, recorded_commit, repo_folder, snapshots
 from ggbench.models.catalog import CatalogModel
 from ggbench.models.local_files import variants_in
 from ggbench.models.reference import MAIN
 from ggbench.text import sanitize
 from ggbench.units import format_bytes
+
+if TYPE_CHECKING:
+    from ggbench.hub.download import FileProgress
+
 
 _Variant = TypeVar("_Variant", bound=RepoVariant)
 NO_QUANT = "unknown"
@@ -98,16 +98,23 @@ class FoundVariant(msgspec.Struct, frozen=True):
     @property
     def download_bytes(self) -> int:
         """Size of the files less what was downloaded already; 0 if the repo lacks a shard."""
+        from ggbench.hub.download import needed_bytes
+
         return 0 if self.variant.missing else needed_bytes(self.access, self.listing, self.variant)
 
     def header(self) -> ModelFile:
         """Return the header, from this disk or by range from the Hub, cached. Raises NetworkError, BadFile."""
         self.require_all_shards()
         here = self.paths or cached_paths(self.access, self.listing, self.variant)
-        return read_model_file(here[0]) if here else read_variant_header(self.access, self.listing, self.variant)
+        if here:
+            return read_model_file(here[0])
+        from ggbench.hub.headers import read_variant_header
+
+        return read_variant_header(self.access, self.listing, self.variant)
 
     def materialize(self, on_progress: OnProgress | None = None) -> Path:
         """Download missing files into Hugging Face's cache, and return the first. Raises as `download` does."""
+        from ggbench.hub.download import download, summed
 
         def on_files(files: tuple[FileProgress, ...]) -> None:
             if on_progress is not None:
@@ -129,6 +136,8 @@ def find_variants(
         here = _from_cache(access, request, local_only=local_only)
         if here:
             return here
+    from ggbench.hub.listing import list_repo
+
     listing = list_repo(access, request.repo, request.revision)
     return tuple(
         FoundVariant(access, listing, variant, cached_paths(access, listing, variant))
@@ -143,6 +152,8 @@ def _from_cache(access: HubAccess, request: RepoRequest, *, local_only: bool) ->
     """
     if not request.quants and not access.offline:
         return ()
+    from ggbench.hub.listing import cached_listing
+
     kept = cached_listing(access, request.repo, request.revision)
     if not request.quants and kept is not None and not local_only:
         return ()

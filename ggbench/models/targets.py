@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -22,9 +22,7 @@ from ggbench.gguf_file.model_file import ModelFile
 from ggbench.gguf_file.quants import ftype_by_name, name_without_quant, quant_label
 from ggbench.gguf_file.twin import plan_twin, twin_of
 from ggbench.hub.access import HubAccess
-from ggbench.hub.headers import HeaderRead, read_headers, read_variant_header
-from ggbench.hub.hf_cache import repo_folder
-from ggbench.hub.repo_records import RepoListing
+from ggbench.hub.repo_records import RepoListing, repo_folder
 from ggbench.models.catalog import Catalog, CatalogModel, load_catalog
 from ggbench.models.engine_models import EngineModel, engine_models
 from ggbench.models.local_files import LocalVariant, local_variants
@@ -46,6 +44,9 @@ from ggbench.models.sources import (
 from ggbench.models.subject import Subject
 from ggbench.text import sanitize
 from ggbench.units import format_bytes
+
+if TYPE_CHECKING:
+    from ggbench.hub.headers import HeaderRead
 
 
 class FileToRun(msgspec.Struct, frozen=True):
@@ -385,6 +386,8 @@ def _read_remote(found: Sequence[FoundVariant], on_progress: OnProgress | None) 
     remote = [each for each in found if each.paths is None and not each.variant.missing]
     if not remote:
         return {}
+    from ggbench.hub.headers import read_headers, read_variant_header
+
     access, listing = remote[0].access, remote[0].listing
     reads = read_headers(access, listing, [each.variant for each in remote], on_progress)
     if all(read.file is None for read in reads):

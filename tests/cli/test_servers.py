@@ -132,8 +132,8 @@ def test_an_api_key_is_sent_and_appears_nowhere(ggbench: Run, serve: Serve, monk
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("decode", "-ngl", "3"), "--n-gpu-layers is for a model that is loaded here"),
-        (("decode", "--tuned"), "--tuned is for a model that is loaded here"),
+        (("decode", "-ngl", "3"), "--n-gpu-layers is for a model that ggbench loads"),
+        (("decode", "--tuned"), "--tuned is for a model that ggbench loads"),
         (("tune",), "tune needs a model file"),
         (("decode", "--n-ctx", "4096", "-t", "2"), "--n-ctx, --threads are for a model"),
         (("speed", "--bandwidth", "10GB/s"), "--bandwidth is for a model"),

@@ -2,53 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
-
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
-from ggbench.engines.endings import Outcome
-from ggbench.engines.events import DeviceBuffers, Memory, MemoryKind
-from ggbench.experiments.maxctx.record import (
-    MaxctxResult,
-    MaxctxSettings,
-    Probe,
-    SearchPlan,
-    context_bytes,
-    context_of,
-    outcome_text,
-)
-from ggbench.machine.readings import name_processes
-from ggbench.machine.records import MachineReading
-from ggbench.runs.run import Run, RunHead
-from ggbench.runs.summary import QuantSummary
-from ggbench.show.columns import COLUMNS, max_n_ctx_text
-from ggbench.show.document import Field, Shape, field, many, of
-from ggbench.show.figures import ChartPoint, PointChart
-from ggbench.show.machine import again_line, environment_line, machine_table
-from ggbench.show.metric import MEMORY, Metric, metric_of
-from ggbench.show.names import models_title, quant_name, row_labels
-from ggbench.show.presenter import LiveView, Presenter
-from ggbench.show.run_documents import (
-    CACHE_TYPES,
-    CONFIG,
-    MEASURED_FILE,
-    ReadRun,
-    RunDocuments,
-    memory,
-    run_documents,
-    subject,
-)
-from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, notes, right, row_names, twin_caption
-from ggbench.show.text import projector_text, swa_text
-from ggbench.stats.intervals import Interval
-from ggbench.text import sanitize
-from ggbench.units import counted, format_bytes, format_count, format_number
-
-if TYPE_CHECKING:
-    from ggbench.show.figures import Chart
+from collections.abc import (Sequence)
+from ggbench.engines.endings import (Outcome)
+from ggbench.engines.events import (DeviceBuffers, Memory, MemoryKind)
+from ggbench.experiments.maxctx.record import (MaxctxResult, MaxctxSettings, Probe, SearchPlan, context_bytes, context_of, outcome_text)
+from ggbench.machine.readings import (name_processes)
+from ggbench.machine.records import (MachineReading)
+from ggbench.runs.run import (Run, RunHead)
+from ggbench.runs.summary import (QuantSummary)
+from ggbench.show.columns import (COLUMNS, max_n_ctx_text)
+from ggbench.show.document import (Field, Shape, field, many, of, record_of)
+from ggbench.show.figures import (Chart, ChartPoint, PointChart, memory_stack)
+from ggbench.show.machine import (again_line, environment_line, machine_table)
+from ggbench.show.metric import (MEMORY, Metric, metric_of)
+from ggbench.show.names import (models_title, quant_name, row_labels)
+from ggbench.show.presenter import (LiveView, Presenter)
+from ggbench.show.run_documents import (CACHE_TYPES, CONFIG, MEASURED_FILE, ReadRun, RunDocuments, memory, run_documents, subject)
+from ggbench.show.tables import (Cells, Facts, facts_table, fitted_table, left, notes, right, row_names, twin_caption)
+from ggbench.show.text import (projector_text, swa_text)
+from ggbench.stats.intervals import (Interval)
+from ggbench.text import (sanitize)
+from ggbench.units import (counted, format_bytes, format_count, format_number)
+from rich.console import (Group, RenderableType)
+from rich.table import (Table)
+from rich.text import (Text)
+from typing import (Any, ClassVar)
 
 
 _PARTS = "weights", "KV", "compute"
@@ -88,8 +66,6 @@ _SEARCH = Shape(
 
 
 def _read(found: Any) -> ReadRun:  # noqa: ANN401 - an object of the shape
-    from ggbench.show.document import record_of
-
     plan = record_of(_SEARCH, found, SearchPlan, warnings=found.warnings or ())
     probes = tuple(record_of(_PROBE, each, Probe) for each in found.probes or ())
     return ReadRun(MaxctxSettings(), record_of(_SEARCH, found, MaxctxResult, plan=plan, probes=probes))
@@ -106,8 +82,6 @@ class MaxctxPresenter(Presenter):
     has_samples: ClassVar[bool] = False
 
     def charts(self, summaries: Sequence[QuantSummary], names: Sequence[str]) -> tuple[Chart, ...]:
-        from ggbench.show.figures import memory_stack
-
         return (_probes_chart(summaries), memory_stack(summaries))
 
     def metrics(self, summaries: Sequence[QuantSummary]) -> tuple[Metric, ...]:
