@@ -3,24 +3,44 @@
 from __future__ import annotations
 
 import math
-from collections.abc import (Callable, Sequence)
-from ggbench.gguf_file.model_file import (ModelFile)
-from ggbench.show import (FITS_NOT, UNKNOWN)
-from ggbench.show.document import (Document, Shape, field, many, of)
-from ggbench.show.tables import (Cells, Facts, facts_table, fitted_table, left, names, right, spaced)
-from ggbench.sizing.theory.kv_cache import (KvCache)
-from ggbench.sizing.theory.limits import (Bound, DECODE_POSITIONS, DecodePoint, GIGA, Hardware, MEANING, PrefillLimit, SchemeLimits, TERA, decode_latency_ms)
-from ggbench.sizing.theory.weights import (Parameters, Weights)
-from ggbench.text import (sanitize)
-from ggbench.units import (format_bandwidth, format_bytes, format_compute, format_count, format_ms, format_number, format_params)
-from rich.console import (Group, RenderableType)
-from rich.table import (Table)
-from rich.text import (Text)
-from typing import (Literal, NamedTuple, TYPE_CHECKING)
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ggbench.gguf_file.model_file import ModelFile
+from ggbench.show import FITS_NOT, UNKNOWN
+from ggbench.show.document import Document, Shape, field, many, of
+from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, names, right, spaced
+from ggbench.sizing.theory.kv_cache import KvCache
+from ggbench.sizing.theory.limits import (
+    DECODE_POSITIONS,
+    GIGA,
+    MEANING,
+    TERA,
+    Bound,
+    DecodePoint,
+    Hardware,
+    PrefillLimit,
+    SchemeLimits,
+    decode_latency_ms,
+)
+from ggbench.sizing.theory.weights import Parameters, Weights
+from ggbench.text import sanitize
+from ggbench.units import (
+    format_bandwidth,
+    format_bytes,
+    format_compute,
+    format_count,
+    format_ms,
+    format_number,
+    format_params,
+)
 
 if TYPE_CHECKING:
-    from ggbench.show.figures import (Figure)
-
+    from ggbench.show.figures import Figure
 
 
 _PREFILL_LENGTHS = (512, 4096, 32768)

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import (Callable, Iterable, Iterator, Sequence)
-from ggbench.machine.records import (Environment, GpuUse, MachineReading)
-from ggbench.runs.run import (Run)
-from ggbench.runs.summary import (QuantSummary)
-from ggbench.show.columns import (imported_text)
-from ggbench.show.tables import (new_table, spaced)
-from ggbench.stats.decode_timing import (RARE, ServingFigures)
-from ggbench.text import (sanitize)
-from ggbench.units import (counted, format_bytes, format_count, format_ms, format_number, format_percent)
-from itertools import (pairwise)
-from rich.console import (Group, RenderableType)
-from rich.table import (Table)
-from rich.text import (Text)
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import pairwise
 
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ggbench.machine.records import Environment, GpuUse, MachineReading
+from ggbench.runs.run import Run
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.columns import imported_text
+from ggbench.show.tables import new_table, spaced
+from ggbench.stats.decode_timing import RARE, ServingFigures
+from ggbench.text import sanitize
+from ggbench.units import counted, format_bytes, format_count, format_ms, format_number, format_percent
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
 _CURVE_WIDTH = 24

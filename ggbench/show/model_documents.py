@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections import (Counter)
-from ggbench.errors import (Unsupported)
-from ggbench.gguf_file.hyperparameters import (count_params)
-from ggbench.gguf_file.model_file import (ModelFile, TensorInfo)
-from ggbench.gguf_file.parser import (ArrayLength)
-from ggbench.gguf_file.quants import (quant_label)
-from ggbench.hub.download import (FileProgress)
-from ggbench.hub.repo_records import (RepoFile, RepoListing, RepoSummary, RepoVariant, VerifiedFile)
-from ggbench.models.catalog import (CatalogModel)
-from ggbench.models.disk import (LocalModel)
-from ggbench.models.local_files import (FolderEntry)
-from ggbench.show.document import (Document, Field, Get, Shape, field, many, of, sometimes)
-from typing import (Literal)
+from collections import Counter
+from typing import Literal
 
+from ggbench.errors import Unsupported
+from ggbench.gguf_file.hyperparameters import count_params
+from ggbench.gguf_file.model_file import ModelFile, TensorInfo
+from ggbench.gguf_file.parser import ArrayLength
+from ggbench.gguf_file.quants import quant_label
+from ggbench.hub.download import FileProgress
+from ggbench.hub.repo_records import RepoFile, RepoListing, RepoSummary, RepoVariant, VerifiedFile
+from ggbench.models.catalog import CatalogModel
+from ggbench.models.disk import LocalModel
+from ggbench.models.local_files import FolderEntry
+from ggbench.show.document import Document, Field, Get, Shape, field, many, of, sometimes
 
 
 def _provenance(is_twin: Get) -> tuple[Field, ...]:

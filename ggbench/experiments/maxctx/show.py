@@ -2,32 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import (Sequence)
-from ggbench.engines.endings import (Outcome)
-from ggbench.engines.events import (DeviceBuffers, Memory, MemoryKind)
-from ggbench.experiments.maxctx.record import (MaxctxResult, MaxctxSettings, Probe, SearchPlan, context_bytes, context_of, outcome_text)
-from ggbench.machine.readings import (name_processes)
-from ggbench.machine.records import (MachineReading)
-from ggbench.runs.run import (Run, RunHead)
-from ggbench.runs.summary import (QuantSummary)
-from ggbench.show.columns import (COLUMNS, max_n_ctx_text)
-from ggbench.show.document import (Field, Shape, field, many, of, record_of)
-from ggbench.show.figures import (Chart, ChartPoint, PointChart, memory_stack)
-from ggbench.show.machine import (again_line, environment_line, machine_table)
-from ggbench.show.metric import (MEMORY, Metric, metric_of)
-from ggbench.show.names import (models_title, quant_name, row_labels)
-from ggbench.show.presenter import (LiveView, Presenter)
-from ggbench.show.run_documents import (CACHE_TYPES, CONFIG, MEASURED_FILE, ReadRun, RunDocuments, memory, run_documents, subject)
-from ggbench.show.tables import (Cells, Facts, facts_table, fitted_table, left, notes, right, row_names, twin_caption)
-from ggbench.show.text import (projector_text, swa_text)
-from ggbench.stats.intervals import (Interval)
-from ggbench.text import (sanitize)
-from ggbench.units import (counted, format_bytes, format_count, format_number)
-from rich.console import (Group, RenderableType)
-from rich.table import (Table)
-from rich.text import (Text)
-from typing import (Any, ClassVar)
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from ggbench.engines.endings import Outcome
+from ggbench.engines.events import DeviceBuffers, Memory, MemoryKind
+from ggbench.experiments.maxctx.record import (
+    MaxctxResult,
+    MaxctxSettings,
+    Probe,
+    SearchPlan,
+    context_bytes,
+    context_of,
+    outcome_text,
+)
+from ggbench.machine.readings import name_processes
+from ggbench.machine.records import MachineReading
+from ggbench.runs.run import Run, RunHead
+from ggbench.runs.summary import QuantSummary
+from ggbench.show.columns import COLUMNS, max_n_ctx_text
+from ggbench.show.document import Field, Shape, field, many, of, record_of
+from ggbench.show.figures import Chart, ChartPoint, PointChart, memory_stack
+from ggbench.show.machine import again_line, environment_line, machine_table
+from ggbench.show.metric import MEMORY, Metric, metric_of
+from ggbench.show.names import models_title, quant_name, row_labels
+from ggbench.show.presenter import LiveView, Presenter
+from ggbench.show.run_documents import (
+    CACHE_TYPES,
+    CONFIG,
+    MEASURED_FILE,
+    ReadRun,
+    RunDocuments,
+    memory,
+    run_documents,
+    subject,
+)
+from ggbench.show.tables import Cells, Facts, facts_table, fitted_table, left, notes, right, row_names, twin_caption
+from ggbench.show.text import projector_text, swa_text
+from ggbench.stats.intervals import Interval
+from ggbench.text import sanitize
+from ggbench.units import counted, format_bytes, format_count, format_number
 
 _PARTS = "weights", "KV", "compute"
 
