@@ -290,10 +290,7 @@ _SCHEME = Shape(
     of(SchemeLimits, "batch_size"),
     field("resident_bytes", int, get=lambda row: round(row.weights.resident_bytes)),
     field(
-        "read_bytes",
-        int,
-        "Of the weights, for one step.",
-        lambda row: round(row.weights.read_bytes(row.batch_size)),
+        "read_bytes", int, "Of the weights, for one step.", lambda row: round(row.weights.read_bytes(row.batch_size))
     ),
     field("printed", str, "W, B and the context, rounded as in the article.", printed_line),
     of(SchemeLimits, "w_tokens_per_ms b_ms max_n_ctx fits"),
